@@ -1,0 +1,300 @@
+//! Maps and sets that keep their insertion order.
+//!
+//! Both are a [`Table`]: entries in the order in which their keys first came. Up to
+//! [`LINEAR`] entries a key is found by looking at each; beyond, by an index of hashes. A removed
+//! entry leaves a hole, and when half of the entries are holes they are squeezed out.
+
+use std::cmp::Ordering;
+
+use hashbrown::HashTable;
+use triomphe::Arc;
+
+use crate::value::{TooDeep, Value, compare_in_turn, depth_around, hash_of};
+
+/// `{:a 1, "b" 2}`: keys of any kind, each with a value, in the order in which the keys first came.
+#[derive(Clone, Default)]
+pub struct Map(Arc<Table<Value>>);
+
+/// `#{1 2}`: values of any kind, each once, in the order in which they first came.
+#[derive(Clone, Default)]
+pub struct Set(Arc<Table<()>>);
+
+/// As many entries as are looked through one by one.
+const LINEAR: usize = 8;
+
+impl Map {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get(&self, key: &Value) -> Option<&Value> {
+        self.0.find(key).and_then(|at| self.0.value(at))
+    }
+
+    /// What the keyword of this name has, without making that keyword.
+    pub fn get_keyword(&self, name: &str) -> Option<&Value> {
+        let is_it = |key: &Value| matches!(key, Value::Keyword(keyword) if keyword.name() == name);
+        self.0.find_by(|| hash_of_keyword(hash_of(name)), is_it).and_then(|at| self.0.value(at))
+    }
+
+    pub fn contains_key(&self, key: &Value) -> bool {
+        self.0.find(key).is_some()
+    }
+
+    /// Gives `key` this value and returns the one it had. A key that was there keeps its place.
+    ///
+    /// In place if nobody else holds this map, else in a copy.
+    pub fn insert(&mut self, key: Value, value: Value) -> Result<Option<Value>, TooDeep> {
+        let depth = depth_around(key.depth().max(value.depth()))?;
+        Ok(Arc::make_mut(&mut self.0).insert(key, value, depth))
+    }
+
+    /// Removes a key and returns its value.
+    pub fn remove(&mut self, key: &Value) -> Option<Value> {
+        let at = self.0.find(key)?;
+        let depth_of = |key: &Value, value: &Value| key.depth().max(value.depth());
+        Some(Arc::make_mut(&mut self.0).remove(at, depth_of)?.1)
+    }
+
+    /// The entries in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Value, &Value)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    pub(crate) fn depth(&self) -> u16 {
+        self.0.depth.max(1)
+    }
+
+    /// The same for all orders of the same entries.
+    pub(crate) fn hash_of_members(&self) -> u64 {
+        self.iter().map(|entry| hash_of(&entry)).fold(0, u64::wrapping_add)
+    }
+
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        self.len().cmp(&other.len()).then_with(|| {
+            let (a, b) = (self.sorted(), other.sorted());
+            let keys = compare_in_turn(a.iter().map(|e| e.0).zip(b.iter().map(|e| e.0)));
+            keys.then_with(|| compare_in_turn(a.iter().map(|e| e.1).zip(b.iter().map(|e| e.1))))
+        })
+    }
+
+    fn sorted(&self) -> Vec<(&Value, &Value)> {
+        let mut entries: Vec<_> = self.iter().collect();
+        entries.sort_by(|a, b| a.0.compare(b.0).then_with(|| a.1.compare(b.1)));
+        entries
+    }
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl Set {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn contains(&self, member: &Value) -> bool {
+        self.0.find(member).is_some()
+    }
+
+    /// Adds a member and says whether it was new.
+    ///
+    /// In place if nobody else holds this set, else in a copy.
+    pub fn insert(&mut self, member: Value) -> Result<bool, TooDeep> {
+        let depth = depth_around(member.depth())?;
+        Ok(Arc::make_mut(&mut self.0).insert(member, (), depth).is_none())
+    }
+
+    /// Removes a member and says whether it was there.
+    pub fn remove(&mut self, member: &Value) -> bool {
+        let Some(at) = self.0.find(member) else { return false };
+        Arc::make_mut(&mut self.0).remove(at, |member, ()| member.depth()).is_some()
+    }
+
+    /// The members in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Value> {
+        self.0.iter().map(|(member, ())| member)
+    }
+
+    pub(crate) fn depth(&self) -> u16 {
+        self.0.depth.max(1)
+    }
+
+    /// The same for all orders of the same members.
+    pub(crate) fn hash_of_members(&self) -> u64 {
+        self.iter().map(hash_of).fold(0, u64::wrapping_add)
+    }
+
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        self.len().cmp(&other.len()).then_with(|| {
+            let (a, b) = (self.sorted(), other.sorted());
+            compare_in_turn(a.into_iter().zip(b))
+        })
+    }
+
+    fn sorted(&self) -> Vec<&Value> {
+        let mut members: Vec<_> = self.iter().collect();
+        members.sort_by(|a, b| a.compare(b));
+        members
+    }
+}
+
+impl PartialEq for Set {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().all(|member| other.contains(member))
+    }
+}
+
+/// Entries in order, with an index when there are many.
+#[derive(Clone)]
+struct Table<V> {
+    /// `None` is a hole.
+    entries: Vec<Option<(Value, V)>>,
+    holes: usize,
+    /// There as soon as there were more than [`LINEAR`] entries.
+    index: Option<Box<Index>>,
+    /// The depth of the collection, or of one that it was: exact again after holes were squeezed out.
+    depth: u16,
+}
+
+#[derive(Clone)]
+struct Index {
+    /// The hash of each entry's key, so that growing the table computes none anew.
+    hashes: Vec<u64>,
+    /// Positions in `entries`.
+    places: HashTable<u32>,
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), holes: 0, index: None, depth: 0 }
+    }
+}
+
+/// The hash of a key in an index. Keywords have theirs at hand.
+fn hash_of_key(key: &Value) -> u64 {
+    match key {
+        Value::Keyword(keyword) => hash_of_keyword(keyword.cached_hash()),
+        _ => hash_of(key),
+    }
+}
+
+/// A string of the same text is another key: keep the two apart at the price of one instruction.
+fn hash_of_keyword(hash_of_name: u64) -> u64 {
+    !hash_of_name
+}
+
+impl<V> Table<V> {
+    fn len(&self) -> usize {
+        self.entries.len() - self.holes
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &(Value, V)> {
+        self.entries.iter().flatten()
+    }
+
+    fn value(&self, at: usize) -> Option<&V> {
+        self.entries[at].as_ref().map(|(_, value)| value)
+    }
+
+    fn find(&self, key: &Value) -> Option<usize> {
+        self.find_by(|| hash_of_key(key), |candidate| candidate == key)
+    }
+
+    /// The position of the key that `is_it`, whose hash is needed only if there is an index.
+    fn find_by(&self, hash: impl FnOnce() -> u64, is_it: impl Fn(&Value) -> bool) -> Option<usize> {
+        let is_at = |at: usize| self.entries[at].as_ref().is_some_and(|(key, _)| is_it(key));
+        match &self.index {
+            None => (0..self.entries.len()).find(|&at| is_at(at)),
+            Some(index) => index.places.find(hash(), |&at| is_at(at as usize)).map(|&at| at as usize),
+        }
+    }
+
+    fn insert(&mut self, key: Value, value: V, depth: u16) -> Option<V> {
+        self.depth = self.depth.max(depth);
+        if let Some(at) = self.find(&key)
+            && let Some((_, old)) = &mut self.entries[at]
+        {
+            return Some(std::mem::replace(old, value));
+        }
+        if let Some(index) = &mut self.index {
+            index.add(hash_of_key(&key));
+        }
+        self.entries.push(Some((key, value)));
+        if self.index.is_none() && self.entries.len() > LINEAR {
+            self.rebuild_index();
+        }
+        None
+    }
+
+    fn remove(&mut self, at: usize, depth_of: impl Fn(&Value, &V) -> u16) -> Option<(Value, V)> {
+        let entry = self.entries[at].take()?;
+        self.holes += 1;
+        if let Some(index) = &mut self.index {
+            index.forget(at);
+        }
+        if self.holes * 2 >= self.entries.len() {
+            self.squeeze(depth_of);
+        }
+        Some(entry)
+    }
+
+    fn squeeze(&mut self, depth_of: impl Fn(&Value, &V) -> u16) {
+        self.entries.retain(Option::is_some);
+        self.holes = 0;
+        self.depth = 1 + self.iter().map(|(key, value)| depth_of(key, value)).max().unwrap_or(0);
+        self.index = None;
+        if self.entries.len() > LINEAR {
+            self.rebuild_index();
+        }
+    }
+
+    fn rebuild_index(&mut self) {
+        let mut index =
+            Index { hashes: Vec::new(), places: HashTable::with_capacity(self.entries.len()) };
+        for entry in &self.entries {
+            match entry {
+                Some((key, _)) => index.add(hash_of_key(key)),
+                None => index.hashes.push(0), // never looked up
+            }
+        }
+        self.index = Some(Box::new(index));
+    }
+}
+
+impl Index {
+    /// Adds the next position.
+    fn add(&mut self, hash: u64) {
+        let at = u32::try_from(self.hashes.len()).expect("2^32 entries take 128 GiB");
+        self.hashes.push(hash);
+        let Self { hashes, places } = self;
+        places.insert_unique(hash, at, |&at| hashes[at as usize]);
+    }
+
+    fn forget(&mut self, at: usize) {
+        if let Ok(found) = self.places.find_entry(self.hashes[at], |&place| place as usize == at) {
+            found.remove();
+        }
+    }
+}

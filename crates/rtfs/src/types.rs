@@ -1,0 +1,284 @@
+//! Types as data. (RTFS, "Types")
+//!
+//! A [`TypeExpr`] says what a value may be. It prints in RTFS notation. One that was made from JSON
+//! Schema keeps the schema's text, so that what goes back out is what came in, whatever of it the
+//! notation of RTFS cannot say.
+//!
+//! Nothing here checks values: that needs the machine's notion of functions and streams, and comes
+//! with it. Recursion is bounded by whoever builds a type: it is as deep as the text it came from.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use crate::print::keyword_into;
+use crate::value::Value;
+
+/// What a value may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TypeExpr {
+    /// `:string`
+    Primitive(Primitive),
+    /// `[:union A B]`; with `:nil` as its second of two it prints as `A?`.
+    Union(Vec<TypeExpr>),
+    /// `[:vector T]`
+    Vector(Box<TypeExpr>),
+    /// `[:list T]`
+    List(Box<TypeExpr>),
+    /// `[:set T]`
+    Set(Box<TypeExpr>),
+    /// `[:tuple A B]`
+    Tuple(Vec<TypeExpr>),
+    /// `[:stream T]`
+    Stream(Box<TypeExpr>),
+    /// `[:array T [3 ?]]`: the length of each dimension, if it is fixed.
+    Array { item: Box<TypeExpr>, shape: Vec<Option<u64>> },
+    /// `[:map [:name :string] [:age :int ?]]`
+    Map(MapType),
+    /// `[:map-of K V]`
+    MapOf(Box<TypeExpr>, Box<TypeExpr>),
+    /// `[:enum :a "b" 3]`
+    Enum(Vec<Value>),
+    /// `[:val 3]`
+    Val(Value),
+    /// `[:and T p…]`
+    And(Box<TypeExpr>, Vec<Predicate>),
+    /// `[:not T]`
+    Not(Box<TypeExpr>),
+    /// `[:fn [A B & C] R]`
+    Fn { params: Vec<TypeExpr>, rest: Option<Box<TypeExpr>>, result: Box<TypeExpr> },
+    /// `[:ref Name]`
+    Ref(Arc<str>),
+    /// A type that came as JSON Schema: its text, and what of it RTFS can say. It prints as the latter.
+    JsonSchema { text: Arc<str>, meaning: Box<TypeExpr> },
+}
+
+/// The types that have no parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Primitive {
+    Any,
+    Never,
+    Nil,
+    Bool,
+    Int,
+    Float,
+    Number,
+    String,
+    Keyword,
+    Symbol,
+    Instant,
+    Uuid,
+    Fn,
+}
+
+/// A record: a map with known keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MapType {
+    pub fields: Vec<Field>,
+    /// What the other keys have (`[:* T]`); `None` is anything, [`Primitive::Never`] forbids others.
+    pub others: Option<Box<TypeExpr>>,
+}
+
+/// One key of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    pub key: Value,
+    pub ty: TypeExpr,
+    /// Whether the key may be absent.
+    pub optional: bool,
+}
+
+/// What `[:and T …]` asks for beyond the type. Lengths count characters, counts count items.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Predicate {
+    /// `[:> x]`
+    GreaterThan(Value),
+    /// `[:>= x]`
+    AtLeast(Value),
+    /// `[:< x]`
+    LessThan(Value),
+    /// `[:<= x]`
+    AtMost(Value),
+    /// `[:= x]`
+    Equals(Value),
+    /// `[:!= x]`
+    Differs(Value),
+    /// `[:in-range a b]`
+    InRange(Value, Value),
+    MultipleOf(Value),
+    MinLength(u64),
+    MaxLength(u64),
+    Length(u64),
+    MatchesRegex(Arc<str>),
+    MinCount(u64),
+    MaxCount(u64),
+    Count(u64),
+    NonEmpty,
+    Unique,
+    HasKey(Value),
+    RequiredKeys(Vec<Value>),
+    IsUrl,
+    IsEmail,
+    IsUuid,
+    IsDate,
+    /// `[:format "…"]`: a format of JSON Schema.
+    Format(Arc<str>),
+}
+
+impl TypeExpr {
+    pub const ANY: Self = Self::Primitive(Primitive::Any);
+
+    /// This type, or nil.
+    pub fn optional(self) -> Self {
+        Self::Union(vec![self, Self::Primitive(Primitive::Nil)])
+    }
+
+    /// The same type, remembering the JSON Schema that it was made from.
+    pub fn with_json_schema(self, text: Arc<str>) -> Self {
+        let meaning = match self {
+            Self::JsonSchema { meaning, .. } => meaning,
+            other => Box::new(other),
+        };
+        Self::JsonSchema { text, meaning }
+    }
+
+    /// The text of the JSON Schema that it was made from, if it was.
+    pub fn json_schema(&self) -> Option<&str> {
+        match self {
+            Self::JsonSchema { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Primitive {
+    /// The name without its colon.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Never => "never",
+            Self::Nil => "nil",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Float => "float",
+            Self::Number => "number",
+            Self::String => "string",
+            Self::Keyword => "keyword",
+            Self::Symbol => "symbol",
+            Self::Instant => "instant",
+            Self::Uuid => "uuid",
+            Self::Fn => "fn",
+        }
+    }
+}
+
+impl From<Primitive> for TypeExpr {
+    fn from(primitive: Primitive) -> Self {
+        Self::Primitive(primitive)
+    }
+}
+
+impl fmt::Display for TypeExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Primitive(primitive) => write!(f, ":{}", primitive.name()),
+            Self::Union(types) => match types.as_slice() {
+                [ty @ Self::Primitive(_), Self::Primitive(Primitive::Nil)] => write!(f, "{ty}?"),
+                types => form(f, "union", types),
+            },
+            Self::Vector(item) => write!(f, "[:vector {item}]"),
+            Self::List(item) => write!(f, "[:list {item}]"),
+            Self::Set(item) => write!(f, "[:set {item}]"),
+            Self::Tuple(items) => form(f, "tuple", items),
+            Self::Stream(item) => write!(f, "[:stream {item}]"),
+            Self::Array { item, shape } => {
+                let sizes = shape.iter().map(|size| size.map_or("?".to_owned(), |n| n.to_string()));
+                write!(f, "[:array {item} [{}]]", sizes.collect::<Vec<_>>().join(" "))
+            }
+            Self::Map(map) => map.fmt(f),
+            Self::MapOf(key, value) => write!(f, "[:map-of {key} {value}]"),
+            Self::Enum(values) => values_form(f, "enum", values),
+            Self::Val(value) => write!(f, "[:val {value:?}]"),
+            Self::And(ty, predicates) => {
+                write!(f, "[:and {ty}")?;
+                predicates.iter().try_for_each(|predicate| write!(f, " {predicate}"))?;
+                f.write_char(']')
+            }
+            Self::Not(ty) => write!(f, "[:not {ty}]"),
+            Self::Fn { params, rest, result } => {
+                let mut params: Vec<_> = params.iter().map(ToString::to_string).collect();
+                params.extend(rest.iter().map(|rest| format!("& {rest}")));
+                write!(f, "[:fn [{}] {result}]", params.join(" "))
+            }
+            Self::Ref(name) => write!(f, "[:ref {name}]"),
+            Self::JsonSchema { meaning, .. } => meaning.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for MapType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[:map")?;
+        for Field { key, ty, optional } in &self.fields {
+            write!(f, " [{key:?} {ty}{}]", if *optional { " ?" } else { "" })?;
+        }
+        if let Some(others) = &self.others {
+            write!(f, " [:* {others}]")?;
+        }
+        f.write_char(']')
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GreaterThan(x) => write!(f, "[:> {x:?}]"),
+            Self::AtLeast(x) => write!(f, "[:>= {x:?}]"),
+            Self::LessThan(x) => write!(f, "[:< {x:?}]"),
+            Self::AtMost(x) => write!(f, "[:<= {x:?}]"),
+            Self::Equals(x) => write!(f, "[:= {x:?}]"),
+            Self::Differs(x) => write!(f, "[:!= {x:?}]"),
+            Self::InRange(from, to) => write!(f, "[:in-range {from:?} {to:?}]"),
+            Self::MultipleOf(x) => write!(f, "[:multiple-of {x:?}]"),
+            Self::MinLength(n) => write!(f, "[:min-length {n}]"),
+            Self::MaxLength(n) => write!(f, "[:max-length {n}]"),
+            Self::Length(n) => write!(f, "[:length {n}]"),
+            Self::MatchesRegex(regex) => write!(f, "[:matches-regex {:?}]", Value::from(&**regex)),
+            Self::MinCount(n) => write!(f, "[:min-count {n}]"),
+            Self::MaxCount(n) => write!(f, "[:max-count {n}]"),
+            Self::Count(n) => write!(f, "[:count {n}]"),
+            Self::NonEmpty => f.write_str("[:non-empty]"),
+            Self::Unique => f.write_str("[:unique]"),
+            Self::HasKey(key) => write!(f, "[:has-key {key:?}]"),
+            Self::RequiredKeys(keys) => {
+                f.write_str("[:required-keys ")?;
+                values_form(f, "", keys)?;
+                f.write_char(']')
+            }
+            Self::IsUrl => f.write_str("[:is-url]"),
+            Self::IsEmail => f.write_str("[:is-email]"),
+            Self::IsUuid => f.write_str("[:is-uuid]"),
+            Self::IsDate => f.write_str("[:is-date]"),
+            Self::Format(name) => write!(f, "[:format {:?}]", Value::from(&**name)),
+        }
+    }
+}
+
+/// `[:name A B]`
+fn form(f: &mut fmt::Formatter<'_>, name: &str, types: &[TypeExpr]) -> fmt::Result {
+    write!(f, "[:{name}")?;
+    types.iter().try_for_each(|ty| write!(f, " {ty}"))?;
+    f.write_char(']')
+}
+
+/// `[:name a b]`, or `[a b]` without a name.
+fn values_form(f: &mut fmt::Formatter<'_>, name: &str, values: &[Value]) -> fmt::Result {
+    f.write_char('[')?;
+    if !name.is_empty() {
+        keyword_into(f, name)?;
+    }
+    for (i, value) in values.iter().enumerate() {
+        let space = if i == 0 && name.is_empty() { "" } else { " " };
+        write!(f, "{space}{value:?}")?;
+    }
+    f.write_char(']')
+}
