@@ -1,1 +1,55 @@
-//! To come.
+//! Everything a program or an agent can call, found and called in one way
+//! (RTFS capability system).
+//!
+//! A *capability* is a [`CapabilityManifest`] plus the [`CapabilityExecutor`] for its kind of
+//! provider. The [`CapabilityMarketplace`] holds an immutable [`Catalog`] of them and calls them on
+//! one path, [`CapabilityMarketplace::call`]: look up, validate, admit, execute, validate, record.
+//!
+//! # How it works
+//!
+//! A reload builds the next catalogue beside the running one and swaps a pointer; a call holds the
+//! catalogue it began with. Data travels as a lazy [`Payload`]: the bytes it came in, until someone
+//! asks for the value.
+//!
+//! # What is deliberately absent
+//!
+//! No provider is known here, no transport, and no type of an SDK. Types of the domain do not
+//! serialise themselves: the front end writes the wire.
+
+#![warn(missing_docs)]
+
+mod admission;
+pub mod catalog;
+mod error;
+mod executor;
+pub mod id;
+pub mod json;
+mod manifest;
+mod marketplace;
+mod payload;
+mod provider;
+mod record;
+pub mod schema;
+mod surface;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
+pub use error::{BoxError, RuntimeError, RuntimeResult, Violation, seconds};
+pub use executor::{
+    CallContext, CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress,
+    ProviderStatus,
+};
+pub use manifest::{
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Policy, Registration,
+    TITLE,
+};
+pub use marketplace::{Call, CapabilityMarketplace};
+pub use payload::{JsonText, Payload};
+pub use provider::{
+    A2ACapability, CustomProvider, HttpCapability, LocalCapability, MCPCapability, PluginCapability,
+    ProviderType, RemoteRTFSCapability, StreamCapabilityImpl, StreamType,
+};
+pub use record::CallRecord;
+pub use rtfs;
+pub use surface::{Surface, SurfaceError};

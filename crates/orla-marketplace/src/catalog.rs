@@ -1,0 +1,299 @@
+//! The catalogue: an immutable snapshot of everything that can be called.
+//!
+//! A reload builds the next snapshot beside the old one and swaps a pointer. Whoever holds the old
+//! one goes on with it, and it dies with its last user.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::admission::Admission;
+use crate::id::{Pattern, mcp_names};
+use crate::manifest::{CapabilityManifest, Policy, Registration};
+use crate::marketplace::Executors;
+use crate::payload::JsonText;
+use crate::schema::{SchemaError, Validator, json_schema_of};
+use crate::surface::Surface;
+
+/// Every capability that can be called at one moment, and what is served besides.
+pub struct Catalog {
+    pub(crate) generation: u64,
+    entries: Vec<Arc<Entry>>,
+    by_id: HashMap<Arc<str>, usize>,
+    by_name: HashMap<Arc<str>, usize>,
+    surfaces: Vec<Arc<dyn Surface>>,
+    pub(crate) limits: Limits,
+    pub(crate) admission: Arc<Admission>,
+}
+
+/// One capability in a catalogue.
+pub struct Entry {
+    /// What it is.
+    pub manifest: CapabilityManifest,
+    /// Its MCP name, unique within the catalogue.
+    pub name: Arc<str>,
+    /// How its calls are treated.
+    pub policy: Policy,
+    pub(crate) input: Option<Validator>,
+    pub(crate) output: Option<Validator>,
+    rendered: OnceLock<JsonText>,
+}
+
+/// The bounds that hold for all calls together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// How long one call may take, waiting included: 30 s (RFC 1 §5.2).
+    pub timeout: Duration,
+    /// Calls that run at once: 64.
+    pub max_concurrency: usize,
+    /// Calls that wait for their turn: 1,024.
+    pub max_queue: usize,
+    /// Calls within calls: 64.
+    pub max_depth: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), max_concurrency: 64, max_queue: 1024, max_depth: 64 }
+    }
+}
+
+/// Why a capability cannot be registered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistrationError {
+    /// The id is taken.
+    #[error("a capability with the id {0} is registered already")]
+    Duplicate(String),
+    /// Nobody could run it.
+    #[error("{id} cannot be registered: no executor for providers of kind {kind}")]
+    NoExecutor {
+        /// The capability's id.
+        id: String,
+        /// The provider's kind.
+        kind: &'static str,
+    },
+    /// Its input schema is none.
+    #[error("{id} has an input schema that is none: {source}")]
+    InputSchema {
+        /// The capability's id.
+        id: String,
+        /// What is wrong with the schema.
+        source: SchemaError,
+    },
+    /// Its output schema is none.
+    #[error("{id} has an output schema that is none: {source}")]
+    OutputSchema {
+        /// The capability's id.
+        id: String,
+        /// What is wrong with the schema.
+        source: SchemaError,
+    },
+    /// The kind of provider has an executor already.
+    #[error("an executor for this kind of provider is registered already")]
+    SecondExecutor,
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Catalog(generation {}, {} capabilities)", self.generation, self.entries.len())
+    }
+}
+
+impl Catalog {
+    /// Counts the swaps since the marketplace was made.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Every capability, in the order of their MCP names.
+    pub fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    /// The capability with this id or MCP name.
+    pub fn get(&self, id_or_name: &str) -> Option<&Arc<Entry>> {
+        let at = self.by_id.get(id_or_name).or_else(|| self.by_name.get(id_or_name))?;
+        self.entries.get(*at)
+    }
+
+    /// Up to three names near to one that does not exist, the nearest first.
+    pub fn similar(&self, name: &str) -> Vec<String> {
+        let mut near: Vec<(f64, &Arc<str>)> = self
+            .entries
+            .iter()
+            .map(|entry| (strsim::jaro_winkler(name, &entry.name), &entry.name))
+            .filter(|(score, _)| *score > 0.75)
+            .collect();
+        near.sort_by(|a, b| b.0.total_cmp(&a.0));
+        near.into_iter().take(3).map(|(_, name)| name.to_string()).collect()
+    }
+
+    /// What is served besides capabilities.
+    pub fn surfaces(&self) -> &[Arc<dyn Surface>] {
+        &self.surfaces
+    }
+
+    /// The bounds that hold for calls of this snapshot.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The registrations of this snapshot, for the next one to begin with.
+    pub(crate) fn registrations(&self) -> impl Iterator<Item = Registration> {
+        self.entries.iter().map(|entry| Registration {
+            manifest: entry.manifest.clone(),
+            policy: entry.policy.clone(),
+        })
+    }
+}
+
+impl Entry {
+    /// The JSON Schema of the input that clients are shown: the declared one as it was written,
+    /// else what the provider advertises, else any object.
+    pub fn input_schema(&self) -> JsonText {
+        let declared = self.manifest.input_schema.as_ref().map(schema_text);
+        let advertised = || self.manifest.provider.custom()?.advertised_input();
+        declared.or_else(advertised).unwrap_or_else(|| text(&json!({"type": "object"})))
+    }
+
+    /// The JSON Schema of the output that clients are shown, if there is one.
+    pub fn output_schema(&self) -> Option<JsonText> {
+        let declared = self.manifest.output_schema.as_ref().map(schema_text);
+        declared.or_else(|| self.manifest.provider.custom()?.advertised_output())
+    }
+
+    /// The front end's own rendering of this entry, made once for each snapshot.
+    pub fn rendered(&self, render: impl FnOnce(&Self) -> JsonText) -> &JsonText {
+        self.rendered.get_or_init(|| render(self))
+    }
+}
+
+fn schema_text(schema: &rtfs::TypeExpr) -> JsonText {
+    // The original where there is one, byte for byte.
+    let original = schema.json_schema().and_then(|json| JsonText::parse(json.to_owned()).ok());
+    original.unwrap_or_else(|| text(&json_schema_of(schema)))
+}
+
+fn text(value: &serde_json::Value) -> JsonText {
+    JsonText::from(serde_json::value::to_raw_value(value).unwrap_or_default())
+}
+
+/// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
+///
+/// [`CapabilityMarketplace::builder`]: crate::CapabilityMarketplace::builder
+pub struct CatalogBuilder {
+    pub(crate) executors: Arc<Executors>,
+    capabilities: BTreeMap<String, Checked>,
+    surfaces: Vec<Arc<dyn Surface>>,
+    limits: Limits,
+    allow: Option<Vec<Pattern>>,
+    deny: Vec<Pattern>,
+    previous: Option<Arc<Admission>>,
+}
+
+struct Checked {
+    registration: Registration,
+    input: Option<Validator>,
+    output: Option<Validator>,
+}
+
+impl CatalogBuilder {
+    pub(crate) fn new(executors: Arc<Executors>, limits: Limits, previous: Option<&Catalog>) -> Self {
+        let unchanged = previous.filter(|catalog| {
+            let old = &catalog.limits;
+            (old.max_concurrency, old.max_queue) == (limits.max_concurrency, limits.max_queue)
+        });
+        Self {
+            executors,
+            capabilities: BTreeMap::new(),
+            surfaces: Vec::new(),
+            allow: None,
+            deny: Vec::new(),
+            previous: unchanged.map(|catalog| Arc::clone(&catalog.admission)),
+            limits,
+        }
+    }
+
+    /// Adds a capability.
+    ///
+    /// # Errors
+    /// The id is taken, the kind of provider has no executor, or a schema is none.
+    pub fn capability(&mut self, registration: impl Into<Registration>) -> Result<(), RegistrationError> {
+        let registration = registration.into();
+        let manifest = &registration.manifest;
+        let id = &manifest.id;
+        if self.capabilities.contains_key(id) {
+            return Err(RegistrationError::Duplicate(id.clone()));
+        }
+        if self.executors.find(&manifest.provider).is_none() {
+            return Err(RegistrationError::NoExecutor { id: id.clone(), kind: manifest.provider.kind() });
+        }
+        let input = manifest.input_schema.as_ref().map(Validator::compile).transpose();
+        let output = manifest.output_schema.as_ref().map(Validator::compile).transpose();
+        let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
+        let output = output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
+        self.capabilities.insert(id.clone(), Checked { registration, input, output });
+        Ok(())
+    }
+
+    /// Adds what is served besides capabilities.
+    pub fn surface(&mut self, surface: Arc<dyn Surface>) {
+        self.surfaces.push(surface);
+    }
+
+    /// Keeps only capabilities whose MCP name fits one of the patterns. The others can be neither
+    /// listed nor called.
+    pub fn allow(&mut self, patterns: Vec<Pattern>) {
+        self.allow = Some(patterns);
+    }
+
+    /// Leaves out capabilities whose MCP name fits one of the patterns, allowed or not.
+    pub fn deny(&mut self, patterns: Vec<Pattern>) {
+        self.deny = patterns;
+    }
+
+    /// The snapshot. Its names depend on nothing but the ids in it.
+    pub fn build(self) -> Catalog {
+        let Self { capabilities, surfaces, limits, allow, deny, previous, .. } = self;
+        let names = mcp_names(capabilities.keys().map(String::as_str));
+        let names: HashMap<String, String> =
+            names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
+        let mut entries: Vec<Arc<Entry>> = capabilities
+            .into_iter()
+            .filter_map(|(id, checked)| {
+                let name: Arc<str> = names.get(&id)?.as_str().into();
+                let allowed = allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
+                let denied = deny.iter().any(|pattern| pattern.matches(&name));
+                (allowed && !denied).then(|| {
+                    Arc::new(Entry {
+                        name,
+                        manifest: checked.registration.manifest,
+                        policy: checked.registration.policy,
+                        input: checked.input,
+                        output: checked.output,
+                        rendered: OnceLock::new(),
+                    })
+                })
+            })
+            .collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let keyed = |key: fn(&Entry) -> Arc<str>| {
+            entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
+        };
+        Catalog {
+            generation: 0,
+            by_id: keyed(|entry| entry.manifest.id.as_str().into()),
+            by_name: keyed(|entry| Arc::clone(&entry.name)),
+            entries,
+            surfaces,
+            admission: previous
+                .unwrap_or_else(|| Arc::new(Admission::new(limits.max_concurrency, limits.max_queue))),
+            limits,
+        }
+    }
+}

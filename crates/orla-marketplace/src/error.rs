@@ -1,0 +1,240 @@
+//! Why a call gave no value: one sentence for the caller, the cause for the log.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::executor::Outcome;
+
+/// The result of everything that runs a capability.
+pub type RuntimeResult<T> = Result<T, RuntimeError>;
+
+/// The cause behind an error, kept for the log.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why a call gave no value (RTFS capability system §4).
+///
+/// `Display` goes to the caller, who may be a model or a stranger: it names the capability, says
+/// what happened and what to do. The `source` chain goes to the log alone.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// No capability has this id or name.
+    #[error("unknown tool: {id}{}", did_you_mean(.similar))]
+    Unknown {
+        /// What was asked for.
+        id: String,
+        /// The nearest names that exist, the nearest first.
+        similar: Vec<String>,
+    },
+    /// The input breaks the declared schema. Every violation is listed.
+    #[error("{id} cannot take these arguments: {}", list(.violations))]
+    InvalidInput {
+        /// The capability's name.
+        id: String,
+        /// All of them, not the first.
+        violations: Vec<Violation>,
+    },
+    /// The output breaks the declared schema.
+    #[error("{id} broke its declared output schema: {}", list(.violations))]
+    InvalidOutput {
+        /// The capability's name.
+        id: String,
+        /// All of them, not the first.
+        violations: Vec<Violation>,
+        /// What came out.
+        outcome: Box<Outcome>,
+    },
+    /// The caller may not do this.
+    #[error("{id} is not permitted here: it needs {permission}")]
+    Denied {
+        /// The capability's name.
+        id: String,
+        /// The permission that is missing.
+        permission: String,
+    },
+    /// The call reached its deadline.
+    #[error("{id} timed out after {}", seconds(*.limit))]
+    TimedOut {
+        /// The capability's name.
+        id: String,
+        /// The time it was given.
+        limit: Duration,
+        /// What it had given by then.
+        outcome: Option<Box<Outcome>>,
+    },
+    /// The caller withdrew the call.
+    #[error("{id} was cancelled")]
+    Cancelled {
+        /// The capability's name.
+        id: String,
+        /// What it had given by then.
+        outcome: Option<Box<Outcome>>,
+    },
+    /// Too many calls run and wait already.
+    #[error("{id} is busy: {running} calls are running and {waiting} are waiting; try again later")]
+    Busy {
+        /// The capability's name.
+        id: String,
+        /// Calls that run.
+        running: usize,
+        /// Calls that wait.
+        waiting: usize,
+    },
+    /// The provider cannot be reached now; the same call may succeed later.
+    #[error("{id} is unavailable: {reason}")]
+    Unavailable {
+        /// The capability's name.
+        id: String,
+        /// Why, in words fit for the caller.
+        reason: String,
+        /// The cause, for the log.
+        source: Option<BoxError>,
+    },
+    /// The provider ran and reports a failure.
+    #[error("{message}")]
+    Failed {
+        /// The capability's name.
+        id: String,
+        /// What happened, as one sentence which names the capability.
+        message: String,
+        /// What it gave all the same.
+        outcome: Option<Box<Outcome>>,
+    },
+    /// A limit of the host was reached.
+    #[error("{id} reached a limit: {what}")]
+    Limit {
+        /// The capability's name.
+        id: String,
+        /// Which limit, and its value.
+        what: String,
+    },
+    /// The executor panicked; the call alone is lost (RTFS capability system §6).
+    #[error("{id} failed: an internal error, which the server's log explains")]
+    Panicked {
+        /// The capability's name.
+        id: String,
+    },
+    /// Anything else, such as a provider given to an executor of another kind.
+    #[error("{0}")]
+    Generic(String),
+}
+
+impl RuntimeError {
+    /// One stable word per variant, for logs, metrics and RTFS's `catch`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "unknown-capability",
+            Self::InvalidInput { .. } => "invalid-input",
+            Self::InvalidOutput { .. } => "invalid-output",
+            Self::Denied { .. } => "denied",
+            Self::TimedOut { .. } => "timeout",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Busy { .. } => "busy",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Failed { .. } | Self::Generic(_) => "failed",
+            Self::Limit { .. } => "limit",
+            Self::Panicked { .. } => "panicked",
+        }
+    }
+
+    /// Whether the same call may succeed later without being changed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Busy { .. } | Self::Unavailable { .. })
+    }
+
+    /// What the capability had given before it failed.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::InvalidOutput { outcome, .. } => Some(outcome),
+            Self::TimedOut { outcome, .. }
+            | Self::Cancelled { outcome, .. }
+            | Self::Failed { outcome, .. } => outcome.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// One place where data breaks its schema: `input.city: expected string, got 7`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Where, from the root on: `input.items[3].price`.
+    pub path: String,
+    /// What the schema asks for.
+    pub expected: String,
+    /// What came, cut to a readable length.
+    pub got: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, got {}", self.path, self.expected, self.got)
+    }
+}
+
+/// The most violations a sentence lists; the rest are counted.
+const LISTED: usize = 20;
+
+fn list(violations: &[Violation]) -> String {
+    let mut text = String::new();
+    for violation in violations.iter().take(LISTED) {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        text.push_str(&violation.to_string());
+    }
+    if let Some(more) = violations.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
+fn did_you_mean(similar: &[String]) -> String {
+    match similar {
+        [] => String::new(),
+        [nearest, ..] => format!("; did you mean {nearest}?"),
+    }
+}
+
+/// A duration as a person writes it: `30 s`, `0.5 s`.
+pub fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_happened_in_one_sentence() {
+        let wrong = |path: &str| Violation { path: path.into(), expected: "string".into(), got: "7".into() };
+        let cases: [(RuntimeError, &str); 5] = [
+            (
+                RuntimeError::Unknown { id: "lss".into(), similar: vec!["ls".into()] },
+                "unknown tool: lss; did you mean ls?",
+            ),
+            (
+                RuntimeError::TimedOut { id: "ls".into(), limit: Duration::from_secs(30), outcome: None },
+                "ls timed out after 30 s",
+            ),
+            (
+                RuntimeError::TimedOut { id: "ls".into(), limit: Duration::from_millis(500), outcome: None },
+                "ls timed out after 0.5 s",
+            ),
+            (
+                RuntimeError::InvalidInput {
+                    id: "w".into(),
+                    violations: vec![wrong("input.city"), wrong("input.x[0]")],
+                },
+                "w cannot take these arguments: input.city: expected string, got 7; input.x[0]: expected string, got 7",
+            ),
+            (
+                RuntimeError::Busy { id: "w".into(), running: 8, waiting: 2 },
+                "w is busy: 8 calls are running and 2 are waiting; try again later",
+            ),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

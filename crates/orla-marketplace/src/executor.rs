@@ -1,0 +1,260 @@
+//! The one seam: whatever can be called is called through a [`CapabilityExecutor`]
+//! (RTFS capability system §2.2).
+
+use std::any::TypeId;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rtfs::Value;
+use serde::Serialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::payload::{JsonText, Payload};
+use crate::provider::ProviderType;
+
+/// Runs the calls of one kind of provider (RTFS capability system §2.2).
+///
+/// An executor neither validates, authorises, queues, retries nor logs: the marketplace does that
+/// once for all of them. It is safe to drop the future of [`execute`](Self::execute) at any await
+/// point, and whatever it started ends then.
+///
+/// It departs from the document in two places, both on purpose: input and output are lazy
+/// ([`Payload`], [`Outcome`]), so that a relay parses nothing, and the future is `Send`, so that
+/// calls run on every core.
+#[async_trait]
+pub trait CapabilityExecutor: Send + Sync {
+    /// The type of the settings struct whose calls this executor runs.
+    fn provider_type_id(&self) -> TypeId;
+
+    /// Runs one call.
+    ///
+    /// The deadline in `ctx` is the executor's where it has something to end or to keep (a process
+    /// group with its grace, the output so far); the marketplace's own timer is the backstop.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Failed`] when the provider says so, [`RuntimeError::Unavailable`] when it
+    /// cannot be reached, [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`] with what was
+    /// given so far.
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome>;
+
+    /// What can be said of the provider's health without asking it.
+    fn status(&self, _provider: &ProviderType) -> ProviderStatus {
+        ProviderStatus::default()
+    }
+}
+
+/// What a call carries besides its input.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CallContext {
+    /// Unique within the instance; in logs, in the tool's environment, in resource URIs.
+    pub call_id: Arc<str>,
+    /// The name under which the capability is served, for messages.
+    pub name: Arc<str>,
+    /// When the call has to be over.
+    pub deadline: Instant,
+    /// The time it was given, for messages.
+    pub timeout: Duration,
+    /// Cancelled when the caller withdraws the call.
+    pub cancellation: CancellationToken,
+    /// Takes progress and log messages while the call runs.
+    pub notices: NoticeSink,
+    /// Who calls, if that is known.
+    pub principal: Option<Principal>,
+    /// The caller's W3C trace context.
+    pub traceparent: Option<Arc<str>>,
+    /// How many calls this one is nested in.
+    pub depth: u32,
+}
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(pub Arc<str>);
+
+/// Takes what a call says while it runs. Sending never blocks and works from any thread.
+#[derive(Clone, Default)]
+pub struct NoticeSink(Option<Arc<dyn Fn(Notice) + Send + Sync>>);
+
+impl NoticeSink {
+    /// A sink that gives each notice to `take`, which must not block.
+    pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(take)))
+    }
+
+    /// Whether anyone listens: where not, notices need not be made.
+    pub fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Gives a notice to whoever listens.
+    pub fn send(&self, notice: Notice) {
+        if let Some(take) = &self.0 {
+            take(notice);
+        }
+    }
+}
+
+impl fmt::Debug for NoticeSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NoticeSink({})", if self.is_wanted() { "wanted" } else { "unwanted" })
+    }
+}
+
+/// What a call says while it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// How far it is.
+    Progress(Progress),
+    /// A message for the caller's log.
+    Log {
+        /// How grave it is.
+        level: LogLevel,
+        /// What it says.
+        message: String,
+    },
+}
+
+/// How far a call is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Grows from notice to notice.
+    pub progress: f64,
+    /// What `progress` grows to, if that is known.
+    pub total: Option<f64>,
+    /// What is being done.
+    pub message: Option<String>,
+}
+
+/// The levels of syslog, which MCP uses too. The least grave is the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogLevel {
+    /// For those who look for a fault.
+    Debug,
+    /// What is normal.
+    Info,
+    /// What is normal and worth knowing.
+    Notice,
+    /// What may become an error.
+    Warning,
+    /// What went wrong.
+    Error,
+    /// What a part of the system failed by.
+    Critical,
+    /// What needs action at once.
+    Alert,
+    /// What makes the system unusable.
+    Emergency,
+}
+
+impl LogLevel {
+    /// Every level, the least grave first.
+    pub const ALL: [Self; 8] = [
+        Self::Debug,
+        Self::Info,
+        Self::Notice,
+        Self::Warning,
+        Self::Error,
+        Self::Critical,
+        Self::Alert,
+        Self::Emergency,
+    ];
+
+    /// The level's name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Alert => "alert",
+            Self::Emergency => "emergency",
+        }
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|level| level.as_str() == text).ok_or(())
+    }
+}
+
+/// What a call gave.
+///
+/// A result that came as MCP content goes out as the same content; a plain value is rendered by
+/// whoever shows it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The value: MCP's `structuredContent`.
+    pub structured: Option<Payload>,
+    /// A JSON array of MCP content blocks, exactly as they go out.
+    pub content: Option<JsonText>,
+    /// A JSON object that goes out as `_meta`.
+    pub meta: Option<JsonText>,
+}
+
+impl Outcome {
+    /// An outcome that is a value and nothing else.
+    pub fn from_value(value: Value) -> Self {
+        Self { structured: Some(Payload::from_value(value)), content: None, meta: None }
+    }
+
+    /// The outcome as an RTFS value: the structured one, else the content blocks; the text itself
+    /// where the content is a single block of text.
+    ///
+    /// # Errors
+    /// JSON that no value can hold.
+    pub fn value(&self) -> RuntimeResult<Value> {
+        if let Some(structured) = &self.structured {
+            return structured.value().cloned();
+        }
+        let Some(content) = &self.content else { return Ok(Value::Nil) };
+        let blocks: Vec<TextBlock<'_>> = serde_json::from_str(content.as_str())
+            .map_err(|err| RuntimeError::Generic(format!("content is not a list of blocks: {err}")))?;
+        match &blocks[..] {
+            [TextBlock { kind, text: Some(text) }] if kind == "text" => Ok(Value::from(&**text)),
+            _ => Payload::from_json(content.clone()).value().cloned(),
+        }
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct TextBlock<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    text: Option<std::borrow::Cow<'a, str>>,
+}
+
+/// What a surface or an executor can say of a provider without asking it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ProviderStatus {
+    /// Where the thing comes from: a path or an address.
+    pub source: Option<String>,
+    /// What runs it, such as `python3`.
+    pub interpreter: Option<String>,
+    /// The life cycle's state.
+    pub state: Option<String>,
+    /// The process that serves it.
+    pub pid: Option<u32>,
+    /// How long that process has been up, in milliseconds.
+    pub uptime_ms: Option<u64>,
+    /// How often it was started anew.
+    pub restarts: Option<u64>,
+    /// Why it last failed.
+    pub last_failure: Option<String>,
+}

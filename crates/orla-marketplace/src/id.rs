@@ -1,0 +1,171 @@
+//! Ids, the MCP names made of them, and patterns over names. Pure functions.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The longest name that every MCP client accepts.
+pub const MAX_NAME: usize = 64;
+
+/// The MCP name for an id: `PROVIDER.NAME` becomes `PROVIDER__NAME`, every character but
+/// `a-z A-Z 0-9 _ -` becomes `_`, and a longer name is cut and ends in a hash of the whole.
+pub fn mcp_name(id: &str) -> String {
+    let spaced = id.replacen('.', "__", 1);
+    let name: String = spaced.chars().map(|c| if is_name_char(c) { c } else { '_' }).collect();
+    match name.as_str() {
+        "" => "_".to_owned(),
+        short if short.len() <= MAX_NAME => name,
+        long => format!("{}_{:08x}", &long[..MAX_NAME - 9], short_hash(id.as_bytes())),
+    }
+}
+
+/// A name for every id, without collisions: in lexical order of the ids, the first keeps its name
+/// and the others get `_2`, `_3`, …; the same for the same ids, always.
+pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
+    let sorted: BTreeMap<&str, String> = ids.into_iter().map(|id| (id, mcp_name(id))).collect();
+    let mut taken: HashSet<String> = HashSet::new();
+    let mut names = BTreeMap::new();
+    // An id that is its own name keeps it, whatever sorts before it.
+    for (id, _) in sorted.iter().filter(|(id, name)| **id == name.as_str()) {
+        taken.insert((*id).to_owned());
+    }
+    for (id, name) in sorted {
+        let name = if id == name { name } else { unused(&name, &taken) };
+        taken.insert(name.clone());
+        names.insert(id, name);
+    }
+    names
+}
+
+fn unused(name: &str, taken: &HashSet<String>) -> String {
+    if !taken.contains(name) {
+        return name.to_owned();
+    }
+    let mut number = 2_u64;
+    loop {
+        let suffix = format!("_{number}");
+        let stem = &name[..name.len().min(MAX_NAME - suffix.len())];
+        let candidate = format!("{stem}{suffix}");
+        if !taken.contains(&candidate) {
+            return candidate;
+        }
+        number += 1;
+    }
+}
+
+/// Whether every MCP client accepts the character in a tool's name.
+pub fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// 32 bits of a hash which is the same in every process and on every machine.
+pub fn short_hash(bytes: &[u8]) -> u32 {
+    // FNV-1a: `DefaultHasher` promises nothing across releases, and names must not change.
+    bytes.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// A pattern over names: `*` stands for any run of characters, everything else for itself, and the
+/// whole name has to match.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// The pattern written as `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether the whole of `name` fits. Linear in both but for the product of their lengths at worst.
+    pub fn matches(&self, name: &str) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut p, mut n) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            match pattern.get(p) {
+                Some(b'*') => {
+                    star = Some((p, n));
+                    p += 1;
+                }
+                Some(byte) if *byte == name[n] => {
+                    p += 1;
+                    n += 1;
+                }
+                _ => match star {
+                    Some((at, from)) => {
+                        p = at + 1;
+                        n = from + 1;
+                        star = Some((at, n));
+                    }
+                    None => return false,
+                },
+            }
+        }
+        pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+}
+
+/// A number that differs from instance to instance; not a secret.
+pub(crate) fn instance_number() -> u32 {
+    let mut hasher = DefaultHasher::new();
+    std::process::id().hash(&mut hasher);
+    std::time::SystemTime::now().hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_made_of_ids() {
+        let cases = [
+            ("ls", "ls"),
+            ("weather.current", "weather__current"),
+            ("a.b.c", "a__b_c"),
+            ("odd name/ü", "odd_name__"),
+            ("", "_"),
+        ];
+        for (id, name) in cases {
+            assert_eq!(mcp_name(id), name, "{id}");
+        }
+        let long = mcp_name(&"x".repeat(200));
+        assert_eq!(long.len(), MAX_NAME);
+        assert_ne!(long, mcp_name(&"x".repeat(201)));
+    }
+
+    #[test]
+    fn a_collision_is_numbered_in_the_order_of_the_ids() {
+        let names = mcp_names(["a b", "a/b", "a_b"]);
+        let expected = [("a b", "a_b_2"), ("a/b", "a_b_3"), ("a_b", "a_b")];
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), expected.map(|(id, name)| (id, name.to_owned())));
+    }
+
+    #[test]
+    fn patterns_are_anchored() {
+        let cases = [
+            ("ls", "ls", true),
+            ("ls", "lsx", false),
+            ("l*", "ls", true),
+            ("*", "", true),
+            ("a*b*c", "a__b_bc", true),
+            ("a*b*c", "a__b_b", false),
+            ("*.sh", "xsh", false),
+        ];
+        for (pattern, name, fits) in cases {
+            assert_eq!(Pattern::new(pattern).matches(name), fits, "{pattern} {name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_valid_and_unique(ids in proptest::collection::hash_set(".{0,80}", 0..40)) {
+            let names = mcp_names(ids.iter().map(String::as_str));
+            let unique: HashSet<&String> = names.values().collect();
+            prop_assert_eq!(unique.len(), ids.len());
+            for name in names.values() {
+                prop_assert!((1..=MAX_NAME).contains(&name.len()));
+                prop_assert!(name.chars().all(is_name_char));
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a capability is (RTFS capability system §3.1).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use rtfs::TypeExpr;
+
+use crate::provider::ProviderType;
+
+/// Describes a capability and how to execute it (RTFS capability system §3.1).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CapabilityManifest {
+    /// Unique within a catalogue. A provider of several capabilities uses `PROVIDER.NAME`.
+    pub id: String,
+    /// The name for people.
+    pub name: String,
+    /// What it does, in words a model can choose by. Never empty in a catalogue.
+    pub description: String,
+    /// The provider that implements it.
+    pub provider: ProviderType,
+    /// Its version, mostly a semantic one.
+    pub version: String,
+    /// What it takes, enforced where declared.
+    pub input_schema: Option<TypeExpr>,
+    /// What it gives, enforced where declared.
+    pub output_schema: Option<TypeExpr>,
+    /// Who vouches for it.
+    pub attestation: Option<CapabilityAttestation>,
+    /// Where it comes from.
+    pub provenance: Option<CapabilityProvenance>,
+    /// What it needs to be allowed, such as `net:api.example.com`.
+    pub permissions: Vec<String>,
+    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`].
+    pub metadata: HashMap<String, String>,
+}
+
+/// Metadata key: the title that clients show to people.
+pub const TITLE: &str = "title";
+/// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
+pub const ANNOTATIONS: &str = "annotations";
+
+impl CapabilityManifest {
+    /// A manifest of the required parts; everything else is empty.
+    pub fn new(id: impl Into<String>, description: impl Into<String>, provider: ProviderType) -> Self {
+        let id = id.into();
+        Self {
+            name: id.clone(),
+            id,
+            description: description.into(),
+            provider,
+            version: String::new(),
+            input_schema: None,
+            output_schema: None,
+            attestation: None,
+            provenance: None,
+            permissions: Vec::new(),
+            metadata: HashMap::new(),
+        }
+    }
+}
+
+/// A signature over a manifest (RTFS capability system §3.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapabilityAttestation {
+    /// The signature, base64.
+    pub signature: String,
+    /// Whose key made it.
+    pub authority: String,
+    /// When it was made.
+    pub created_at: SystemTime,
+    /// When it ends to hold, if it does.
+    pub expires_at: Option<SystemTime>,
+    /// Everything else the signer said.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Where a capability comes from (RTFS capability system §3.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapabilityProvenance {
+    /// A path, address or name of the source.
+    pub source: String,
+    /// The version at the source, if it has one.
+    pub version: Option<String>,
+    /// The hash of what runs.
+    pub content_hash: String,
+    /// Through whose hands it went.
+    pub custody_chain: Vec<String>,
+    /// When it was registered.
+    pub registered_at: SystemTime,
+}
+
+/// How the marketplace treats one capability's calls, apart from what its manifest says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// How long one call may take; the marketplace's default where absent.
+    pub timeout: Option<Duration>,
+}
+
+impl Policy {
+    /// The policy with this timeout per call.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// A manifest together with how its calls are to be treated.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// What the capability is.
+    pub manifest: CapabilityManifest,
+    /// How its calls are treated.
+    pub policy: Policy,
+}
+
+impl From<CapabilityManifest> for Registration {
+    fn from(manifest: CapabilityManifest) -> Self {
+        Self { manifest, policy: Policy::default() }
+    }
+}

@@ -1,0 +1,405 @@
+//! The marketplace: everything that can be called, and the one path on which it is called
+//! (RTFS capability system §2.1, §4).
+//!
+//! Read [`CapabilityMarketplace::call`] first. Every call of every front end takes that path:
+//! look up, validate the input, wait for a place, execute under deadline and cancellation,
+//! validate the output, record. Executors do none of it.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::executor::{CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus};
+use crate::id::instance_number;
+use crate::manifest::{CapabilityManifest, Registration};
+use crate::payload::Payload;
+use crate::provider::ProviderType;
+use crate::record::{CallRecord, Recording};
+
+/// How long an executor may take to end a call that has reached its deadline or was cancelled.
+/// After it the call is given up, whatever the executor does.
+const BACKSTOP: Duration = Duration::from_secs(5);
+
+/// Discovers, orchestrates and runs capabilities (RTFS capability system §2.1).
+///
+/// All methods take `&self` and may be called from any thread: what can be called is an immutable
+/// snapshot behind an atomic pointer.
+pub struct CapabilityMarketplace {
+    catalog: ArcSwap<Catalog>,
+    executors: ArcSwap<Executors>,
+    /// Serialises writers; readers never take it.
+    writing: std::sync::Mutex<()>,
+    changes: watch::Sender<u64>,
+    on_finished: ArcSwapOption<Observer>,
+    instance: u32,
+    calls: AtomicU64,
+}
+
+struct Observer(Box<dyn Fn(&CallRecord) + Send + Sync>);
+
+/// The executors, found by the type of the settings that they understand.
+#[derive(Clone, Default)]
+pub(crate) struct Executors(HashMap<TypeId, Arc<dyn CapabilityExecutor>>);
+
+impl Executors {
+    pub(crate) fn find(&self, provider: &ProviderType) -> Option<&Arc<dyn CapabilityExecutor>> {
+        self.0.get(&provider.settings_type())
+    }
+}
+
+/// One call to be made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Call {
+    /// The capability's id or MCP name.
+    pub target: String,
+    /// What it is given.
+    pub input: Payload,
+    /// The snapshot to look it up in; the newest where absent.
+    pub catalog: Option<Arc<Catalog>>,
+    /// A shorter time than the capability's own, if the caller has less.
+    pub timeout: Option<Duration>,
+    /// Cancel this to withdraw the call.
+    pub cancellation: CancellationToken,
+    /// Takes progress and log messages.
+    pub notices: NoticeSink,
+    /// Who calls.
+    pub principal: Option<Principal>,
+    /// The caller's W3C trace context.
+    pub traceparent: Option<Arc<str>>,
+    /// How many calls this one is nested in.
+    pub depth: u32,
+}
+
+impl Call {
+    /// A call of `target` with an empty input.
+    pub fn to(target: impl Into<String>) -> Self {
+        Self {
+            target: target.into(),
+            input: Payload::empty(),
+            catalog: None,
+            timeout: None,
+            cancellation: CancellationToken::new(),
+            notices: NoticeSink::default(),
+            principal: None,
+            traceparent: None,
+            depth: 0,
+        }
+    }
+
+    /// The call with this input.
+    #[must_use]
+    pub fn with(mut self, input: Payload) -> Self {
+        self.input = input;
+        self
+    }
+}
+
+impl CapabilityMarketplace {
+    /// An empty marketplace.
+    pub fn new(limits: Limits) -> Self {
+        let empty = CatalogBuilder::new(Arc::default(), limits, None).build();
+        Self {
+            catalog: ArcSwap::from_pointee(empty),
+            executors: ArcSwap::default(),
+            writing: std::sync::Mutex::default(),
+            changes: watch::Sender::new(0),
+            on_finished: ArcSwapOption::empty(),
+            instance: instance_number(),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// Calls a capability and gives its outcome (RTFS capability system §4).
+    ///
+    /// Dropping the future withdraws the call: what it started is ended.
+    ///
+    /// # Errors
+    /// See [`RuntimeError`]; one variant for each step that can fail.
+    pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
+        let catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
+        let Some(entry) = catalog.get(&call.target) else {
+            let similar = catalog.similar(&call.target);
+            return Err(RuntimeError::Unknown { id: call.target, similar });
+        };
+        let ctx = self.context(&catalog, entry, &call);
+        let observer = self.on_finished.load_full();
+        let mut recording = Recording::begin(entry, &ctx, |record| {
+            if let Some(observer) = &observer {
+                (observer.0)(record);
+            }
+        });
+        let result = self.run(&catalog, entry, &call.input, &ctx, &mut recording).await;
+        recording.finish(&result);
+        result
+    }
+
+    async fn run(
+        &self,
+        catalog: &Catalog,
+        entry: &Entry,
+        input: &Payload,
+        ctx: &CallContext,
+        recording: &mut Recording<'_>,
+    ) -> RuntimeResult<Outcome> {
+        let id = || entry.name.to_string();
+        if ctx.depth > catalog.limits.max_depth {
+            let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
+            return Err(RuntimeError::Limit { id: id(), what });
+        }
+        if let Some(schema) = &entry.input {
+            let checked = schema.check(input.json()?.as_str(), "input");
+            checked.map_err(|violations| RuntimeError::InvalidInput { id: id(), violations })?;
+        }
+
+        let place = tokio::select! {
+            biased;
+            place = catalog.admission.enter() => place.map_err(|full| RuntimeError::Busy {
+                id: id(), running: full.running, waiting: full.waiting,
+            })?,
+            () = ctx.cancellation.cancelled() => {
+                return Err(RuntimeError::Cancelled { id: id(), outcome: None });
+            }
+            () = tokio::time::sleep_until(ctx.deadline) => {
+                return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
+            }
+        };
+        recording.admitted();
+
+        let executors = self.executors.load();
+        let executor = Arc::clone(executors.find(&entry.manifest.provider).ok_or_else(|| {
+            let reason = format!("nothing runs providers of kind {} any more", entry.manifest.provider.kind());
+            RuntimeError::Unavailable { id: id(), reason, source: None }
+        })?);
+        drop(executors);
+        let execution = AssertUnwindSafe(executor.execute(&entry.manifest.provider, input, ctx)).catch_unwind();
+        let outcome = tokio::select! {
+            biased;
+            done = execution => done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: id() }))?,
+            () = overdue(ctx) => {
+                return Err(if ctx.cancellation.is_cancelled() {
+                    RuntimeError::Cancelled { id: id(), outcome: None }
+                } else {
+                    RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
+                });
+            }
+        };
+        drop(place);
+
+        if let (Some(schema), Some(structured)) = (&entry.output, &outcome.structured) {
+            let checked = schema.check(structured.json()?.as_str(), "output");
+            if let Err(violations) = checked {
+                let kept = Outcome { structured: None, ..outcome };
+                return Err(RuntimeError::InvalidOutput { id: id(), violations, outcome: Box::new(kept) });
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call) -> CallContext {
+        let own = entry.policy.timeout.unwrap_or(catalog.limits.timeout);
+        let timeout = call.timeout.map_or(own, |caller| caller.min(own));
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        CallContext {
+            call_id: format!("{:08x}-{number}", self.instance).into(),
+            name: Arc::clone(&entry.name),
+            deadline: Instant::now() + timeout,
+            timeout,
+            cancellation: call.cancellation.clone(),
+            notices: call.notices.clone(),
+            principal: call.principal.clone(),
+            traceparent: call.traceparent.clone(),
+            depth: call.depth,
+        }
+    }
+
+    /// Adds an executor for a kind of provider (RTFS capability system §5.1).
+    ///
+    /// # Errors
+    /// The kind has one already; see [`replace_executor`](Self::replace_executor).
+    pub fn register_executor(&self, executor: Arc<dyn CapabilityExecutor>) -> Result<(), RegistrationError> {
+        let _writing = self.lock();
+        let mut executors = Executors::clone(&self.executors.load());
+        match executors.0.entry(executor.provider_type_id()) {
+            std::collections::hash_map::Entry::Occupied(_) => return Err(RegistrationError::SecondExecutor),
+            std::collections::hash_map::Entry::Vacant(slot) => slot.insert(executor),
+        };
+        self.executors.store(Arc::new(executors));
+        Ok(())
+    }
+
+    /// Puts an executor in the place of the one for its kind, and gives that one back. Calls that
+    /// run go on with the one they began with.
+    pub fn replace_executor(
+        &self,
+        executor: Arc<dyn CapabilityExecutor>,
+    ) -> Option<Arc<dyn CapabilityExecutor>> {
+        let _writing = self.lock();
+        let mut executors = Executors::clone(&self.executors.load());
+        let old = executors.0.insert(executor.provider_type_id(), executor);
+        self.executors.store(Arc::new(executors));
+        old
+    }
+
+    /// Removes the executor for a kind of provider (RTFS capability system §5.3). Calls that run
+    /// finish; new ones are [`RuntimeError::Unavailable`].
+    pub fn unregister_executor(&self, settings: TypeId) -> Option<Arc<dyn CapabilityExecutor>> {
+        let _writing = self.lock();
+        let mut executors = Executors::clone(&self.executors.load());
+        let old = executors.0.remove(&settings);
+        self.executors.store(Arc::new(executors));
+        old
+    }
+
+    /// Adds one capability to the newest snapshot.
+    ///
+    /// # Errors
+    /// The id is taken, the kind of provider has no executor, or a schema is none.
+    pub fn register_capability(
+        &self,
+        registration: impl Into<Registration>,
+    ) -> Result<(), RegistrationError> {
+        let _writing = self.lock();
+        let mut builder = self.successor()?;
+        builder.capability(registration)?;
+        self.swap(builder.build());
+        Ok(())
+    }
+
+    /// Removes the capability with this id from the newest snapshot, and gives its manifest back.
+    pub fn unregister_capability(&self, id: &str) -> Option<CapabilityManifest> {
+        let _writing = self.lock();
+        let removed = self.snapshot().get(id).map(|entry| entry.manifest.clone())?;
+        let mut builder = self.builder(self.snapshot().limits.clone());
+        for registration in self.snapshot().registrations() {
+            if registration.manifest.id != removed.id {
+                // It was registered before; an executor that is gone since takes its kind along.
+                drop(builder.capability(registration));
+            }
+        }
+        for surface in self.snapshot().surfaces() {
+            builder.surface(Arc::clone(surface));
+        }
+        self.swap(builder.build());
+        Some(removed)
+    }
+
+    /// The capability with this id or MCP name in the newest snapshot.
+    pub fn get(&self, id_or_name: &str) -> Option<Arc<Entry>> {
+        self.snapshot().get(id_or_name).cloned()
+    }
+
+    /// Every capability of the newest snapshot, in the order of their MCP names.
+    pub fn list(&self) -> Vec<Arc<Entry>> {
+        self.snapshot().entries().to_vec()
+    }
+
+    /// The capabilities in whose name or description every word occurs; those with all the words in
+    /// their name come first.
+    pub fn search(&self, words: &str) -> Vec<Arc<Entry>> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+        let mut found: Vec<(bool, Arc<Entry>)> = Vec::new();
+        for entry in self.snapshot().entries() {
+            let name = format!("{} {}", entry.manifest.id, entry.manifest.name).to_lowercase();
+            let description = entry.manifest.description.to_lowercase();
+            if words.iter().all(|word| name.contains(word) || description.contains(word)) {
+                found.push((!words.iter().all(|word| name.contains(word)), Arc::clone(entry)));
+            }
+        }
+        found.sort_by_key(|(elsewhere, _)| *elsewhere);
+        found.into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    /// The newest snapshot.
+    pub fn snapshot(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    /// A builder for the next snapshot, empty, which knows the registered executors.
+    pub fn builder(&self, limits: Limits) -> CatalogBuilder {
+        CatalogBuilder::new(self.executors.load_full(), limits, Some(&self.snapshot()))
+    }
+
+    /// Makes `catalog` the newest snapshot, in one step, and tells whoever watches
+    /// [`changes`](Self::changes). Whoever holds the old one keeps it.
+    pub fn replace(&self, catalog: Catalog) -> Arc<Catalog> {
+        let _writing = self.lock();
+        self.swap(catalog)
+    }
+
+    /// The generation of the newest snapshot, to be watched.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// What can be said of a capability's provider without asking it.
+    pub fn status(&self, entry: &Entry) -> ProviderStatus {
+        let executors = self.executors.load();
+        let provider = &entry.manifest.provider;
+        executors.find(provider).map(|executor| executor.status(provider)).unwrap_or_default()
+    }
+
+    /// Calls that run at the moment.
+    pub fn running(&self) -> usize {
+        self.catalog.load().admission.running()
+    }
+
+    /// Calls that wait for a place at the moment.
+    pub fn waiting(&self) -> usize {
+        self.catalog.load().admission.waiting()
+    }
+
+    /// Lets `observe` see every finished call: metrics and audit read the same record as the log.
+    pub fn on_finished(&self, observe: impl Fn(&CallRecord) + Send + Sync + 'static) {
+        self.on_finished.store(Some(Arc::new(Observer(Box::new(observe)))));
+    }
+
+    fn successor(&self) -> Result<CatalogBuilder, RegistrationError> {
+        let newest = self.snapshot();
+        let mut builder = self.builder(newest.limits.clone());
+        for registration in newest.registrations() {
+            builder.capability(registration)?;
+        }
+        for surface in newest.surfaces() {
+            builder.surface(Arc::clone(surface));
+        }
+        Ok(builder)
+    }
+
+    fn swap(&self, mut catalog: Catalog) -> Arc<Catalog> {
+        catalog.generation = self.catalog.load().generation + 1;
+        let generation = catalog.generation;
+        let catalog = Arc::new(catalog);
+        self.catalog.store(Arc::clone(&catalog));
+        self.changes.send_replace(generation);
+        catalog
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
+        // The guarded data is `()`: a panic in a writer left nothing half done.
+        self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Ends when the executor has had its time and the grace to end by itself.
+async fn overdue(ctx: &CallContext) {
+    tokio::select! {
+        () = tokio::time::sleep_until(ctx.deadline + BACKSTOP) => {}
+        () = async { ctx.cancellation.cancelled().await; tokio::time::sleep(BACKSTOP).await } => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "marketplace_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+use super::*;
+use crate::testing::{Canned, marketplace};
+use rtfs::Value;
+use std::sync::Mutex;
+
+fn limits(timeout_ms: u64) -> Limits {
+    Limits { timeout: Duration::from_millis(timeout_ms), ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_capability_times_out_and_spares_its_neighbour() {
+    let market = marketplace(
+        Limits::default(),
+        [("slow.one", Canned::Hangs), ("quick.one", Canned::Answers(Value::Int(42)))],
+    );
+    let (slow, quick) = tokio::join!(market.call(Call::to("slow.one")), market.call(Call::to("quick.one")));
+    assert_eq!(slow.unwrap_err().to_string(), "slow__one timed out after 30 s");
+    assert_eq!(quick.unwrap().value().unwrap(), Value::Int(42));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_executor_that_heeds_nothing_is_given_up_after_a_grace() {
+    let market = marketplace(limits(100), [("stuck", Canned::Sticks)]);
+    let began = Instant::now();
+    let error = market.call(Call::to("stuck")).await.unwrap_err();
+    assert_eq!(error.kind(), "timeout");
+    assert_eq!(began.elapsed(), Duration::from_millis(100) + BACKSTOP);
+
+    let call = Call::to("stuck");
+    call.cancellation.cancel();
+    assert_eq!(market.call(call).await.unwrap_err().kind(), "cancelled");
+}
+
+#[tokio::test]
+async fn a_panic_is_the_error_of_that_call_alone() {
+    let market = marketplace(Limits::default(), [("bad", Canned::Panics), ("good", Canned::Echoes)]);
+    assert_eq!(market.call(Call::to("bad")).await.unwrap_err().kind(), "panicked");
+    assert!(market.call(Call::to("good")).await.is_ok());
+    assert_eq!((market.running(), market.waiting()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_unknown_name_is_answered_with_the_nearest() {
+    let market = marketplace(Limits::default(), [("summarize", Canned::Echoes)]);
+    let error = market.call(Call::to("sumarise")).await.unwrap_err();
+    assert_eq!(error.to_string(), "unknown tool: sumarise; did you mean summarize?");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_queue_a_call_is_told_at_once_that_we_are_busy() {
+    let bounds = Limits { max_concurrency: 1, max_queue: 1, ..Limits::default() };
+    let market = marketplace(bounds, [("slow", Canned::Hangs)]);
+    let calls = (0..3).map(|_| market.call(Call::to("slow")));
+    let kinds: Vec<_> =
+        futures_util::future::join_all(calls).await.into_iter().map(|r| r.unwrap_err().kind()).collect();
+    assert_eq!(kinds, ["timeout", "timeout", "busy"]);
+}
+
+#[tokio::test]
+async fn a_declared_schema_is_enforced_before_anything_runs() {
+    let market = marketplace(Limits::default(), []);
+    let mut manifest = Canned::Panics.manifest("strict");
+    let schema = serde_json::json!({"type": "object", "required": ["a"]});
+    manifest.input_schema = Some(crate::schema::schema_from_declaration(&schema).unwrap());
+    market.register_capability(manifest).unwrap();
+    let error = market.call(Call::to("strict")).await.unwrap_err();
+    assert_eq!(error.kind(), "invalid-input");
+    assert!(error.to_string().contains("input.a"), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_keeps_the_snapshot_it_names() {
+    let market = marketplace(Limits::default(), [("old", Canned::Echoes)]);
+    let before = market.snapshot();
+    let changes = market.changes();
+    assert!(market.unregister_capability("old").is_some());
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(market.call(Call::to("old")).await.unwrap_err().kind(), "unknown-capability");
+    let call = Call { catalog: Some(before), ..Call::to("old") };
+    assert!(market.call(call).await.is_ok());
+}
+
+#[tokio::test]
+async fn without_its_executor_a_capability_is_unavailable_and_cannot_be_registered() {
+    let market = marketplace(Limits::default(), [("a", Canned::Echoes)]);
+    assert!(market.unregister_executor(TypeId::of::<Canned>()).is_some());
+    assert_eq!(market.call(Call::to("a")).await.unwrap_err().kind(), "unavailable");
+    assert!(matches!(
+        market.register_capability(Canned::Echoes.manifest("b")),
+        Err(RegistrationError::NoExecutor { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_second_executor_or_id_is_refused() {
+    let market = marketplace(Limits::default(), [("a", Canned::Echoes)]);
+    let again = market.register_executor(Arc::new(crate::testing::MockExecutor));
+    assert!(matches!(again, Err(RegistrationError::SecondExecutor)));
+    let twice = market.register_capability(Canned::Echoes.manifest("a"));
+    assert!(matches!(twice, Err(RegistrationError::Duplicate(_))));
+}
+
+#[tokio::test]
+async fn every_call_is_recorded_once_also_when_its_caller_goes_away() {
+    let market = marketplace(Limits::default(), [("slow", Canned::Hangs), ("quick", Canned::Echoes)]);
+    let seen: Arc<Mutex<Vec<(String, &str)>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    market.on_finished(move |record| sink.lock().unwrap().push((record.name.to_string(), record.outcome)));
+    market.call(Call::to("quick")).await.unwrap();
+    assert!(market.call(Call::to("slow")).now_or_never().is_none());
+    let expected = [("quick".to_owned(), "ok"), ("slow".to_owned(), "cancelled")];
+    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_eq!(market.running(), 0);
+}
+
+#[tokio::test]
+async fn search_finds_by_every_word_and_prefers_the_name() {
+    let market = marketplace(Limits::default(), [("weather", Canned::Echoes), ("canned", Canned::Echoes)]);
+    let names = |words: &str| market.search(words).iter().map(|e| e.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names("canned"), ["canned", "weather"]);
+    assert_eq!(names("capability WEATHER"), ["weather"]);
+    assert!(names("nothing like it").is_empty());
+}
+
+#[test]
+fn denied_names_are_neither_listed_nor_callable() {
+    let market = marketplace(Limits::default(), []);
+    let mut builder = market.builder(Limits::default());
+    for id in ["read", "write", "admin"] {
+        builder.capability(Canned::Echoes.manifest(id)).unwrap();
+    }
+    builder.allow(vec![crate::id::Pattern::new("*r*")]);
+    builder.deny(vec![crate::id::Pattern::new("write")]);
+    let catalog = builder.build();
+    let names: Vec<&str> = catalog.entries().iter().map(|entry| &*entry.name).collect();
+    assert_eq!(names, ["read"]);
+    assert!(catalog.get("write").is_none());
+}

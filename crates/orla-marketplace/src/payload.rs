@@ -1,0 +1,208 @@
+//! What goes into a capability and what comes out: text or value, converted once and on demand.
+//!
+//! A call that is only passed on never becomes a tree: its JSON travels as the bytes it came in,
+//! so numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Whoever wants
+//! an RTFS [`Value`] asks for it; the conversion is then kept for the next one who asks.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use rtfs::Value;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::json;
+
+/// What a capability is given, or gives back: JSON text or an RTFS value, whichever came first.
+///
+/// Cloning shares it. Each form is made at most once, when it is first asked for.
+#[derive(Clone)]
+pub struct Payload(Arc<Forms>);
+
+#[derive(Default)]
+struct Forms {
+    json: OnceLock<JsonText>,
+    value: OnceLock<Value>,
+}
+
+impl Payload {
+    /// A payload that came as JSON text.
+    pub fn from_json(json: JsonText) -> Self {
+        Self(Arc::new(Forms { json: json.into(), value: OnceLock::new() }))
+    }
+
+    /// A payload that came as an RTFS value.
+    pub fn from_value(value: Value) -> Self {
+        Self(Arc::new(Forms { json: OnceLock::new(), value: value.into() }))
+    }
+
+    /// The empty object, which a call without input is given.
+    pub fn empty() -> Self {
+        static EMPTY: OnceLock<Payload> = OnceLock::new();
+        EMPTY.get_or_init(|| Self::from_json(JsonText(Bytes::from_static(b"{}")))).clone()
+    }
+
+    /// The payload as JSON text.
+    ///
+    /// # Errors
+    /// A value that JSON cannot say (a function, `NaN`, an infinity) is an error naming its path.
+    pub fn json(&self) -> RuntimeResult<&JsonText> {
+        if let Some(json) = self.0.json.get() {
+            return Ok(json);
+        }
+        let value = self.0.value.get().map_or(&Value::Nil, |value| value);
+        let text = json::value_to_json(value).map_err(|err| RuntimeError::Generic(err.to_string()))?;
+        Ok(self.0.json.get_or_init(|| JsonText(text.into())))
+    }
+
+    /// The payload as an RTFS value.
+    ///
+    /// # Errors
+    /// JSON that no value can hold (nested beyond 1,000 levels, duplicate keys, `1e400`).
+    pub fn value(&self) -> RuntimeResult<&Value> {
+        if let Some(value) = self.0.value.get() {
+            return Ok(value);
+        }
+        let text = self.0.json.get().map_or("null", JsonText::as_str);
+        let value = json::value_from_json(text).map_err(|err| RuntimeError::Generic(err.to_string()))?;
+        Ok(self.0.value.get_or_init(|| value))
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.json.get(), self.0.value.get()) {
+            (Some(json), _) => write!(f, "Payload({json:?})"),
+            (None, value) => write!(f, "Payload({value:?})"),
+        }
+    }
+}
+
+/// The text of exactly one well-formed JSON value, without white space around it.
+///
+/// Cloning and slicing share the bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JsonText(Bytes);
+
+impl JsonText {
+    /// Checks that `text` is one JSON value (to any depth, without recursion) and keeps it as it is.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the text, with line and column.
+    pub fn parse(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
+        let bytes: Bytes = text.into();
+        let raw: &RawValue = serde_json::from_slice(&bytes)?;
+        Ok(Self::slice_of(&bytes, raw))
+    }
+
+    /// The JSON of anything that can be serialised.
+    ///
+    /// # Errors
+    /// The type's own, such as a map whose keys are no strings.
+    pub fn of(value: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
+        serde_json::to_vec(value).map(|bytes| Self(bytes.into()))
+    }
+
+    /// The part `raw` of `body`: shared when `raw` borrows from it, else copied.
+    pub fn slice_of(body: &Bytes, raw: &RawValue) -> Self {
+        let part = raw.get().as_bytes();
+        let (start, end) = (body.as_ptr() as usize, body.as_ptr() as usize + body.len());
+        let at = part.as_ptr() as usize;
+        if at >= start && at + part.len() <= end {
+            Self(body.slice_ref(part))
+        } else {
+            Self(Bytes::copy_from_slice(part))
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // Checked when it was made, so the fallback is never taken; only `unsafe` could spare the scan.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The bytes of the text, shared.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The text as serde's raw value.
+    ///
+    /// # Errors
+    /// None in practice: the text was checked when it was made.
+    pub fn as_raw(&self) -> Result<&RawValue, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+}
+
+impl From<&RawValue> for JsonText {
+    fn from(raw: &RawValue) -> Self {
+        Self(Bytes::copy_from_slice(raw.get().as_bytes()))
+    }
+}
+
+impl From<Box<RawValue>> for JsonText {
+    fn from(raw: Box<RawValue>) -> Self {
+        let text: Box<str> = raw.into();
+        Self(String::from(text).into())
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_raw().map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl fmt::Debug for JsonText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for JsonText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_passes_through_untouched() {
+        let text = r#"{"b":1.10,"a":1e400,"n":18446744073709551616}"#;
+        let payload = Payload::from_json(JsonText::parse(text).unwrap());
+        assert_eq!(payload.json().unwrap().as_str(), text);
+    }
+
+    #[test]
+    fn a_part_of_a_body_is_shared_and_not_copied() {
+        let body = Bytes::from_static(br#"  {"x": [1, 2]} "#);
+        let text = JsonText::parse(body.clone()).unwrap();
+        assert_eq!(text.as_str(), r#"{"x": [1, 2]}"#);
+        assert_eq!(text.bytes().as_ptr() as usize, body.as_ptr() as usize + 2);
+    }
+
+    #[test]
+    fn nesting_of_any_depth_is_checked_without_recursion() {
+        let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+        assert_eq!(JsonText::parse(deep.clone()).unwrap().as_str(), deep);
+        assert!(JsonText::parse("[".repeat(200_000)).is_err());
+    }
+
+    #[test]
+    fn a_second_value_after_the_first_is_refused() {
+        assert!(JsonText::parse("{} {}").is_err());
+    }
+
+    #[test]
+    fn a_value_is_converted_once_it_is_asked_for() {
+        let payload = Payload::from_json(JsonText::parse("[1,true,null]").unwrap());
+        let first: *const Value = payload.value().unwrap();
+        assert_eq!(first, std::ptr::from_ref(payload.clone().value().unwrap()));
+    }
+}

@@ -1,0 +1,283 @@
+//! The kinds of provider and their settings (RTFS capability system §3.2–§3.3).
+
+use std::any::{Any, TypeId, type_name};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use rtfs::TypeExpr;
+
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::payload::JsonText;
+
+/// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
+///
+/// This is data. The executor for a kind is found by the [`TypeId`] of the settings struct, so a
+/// new kind is a struct and an executor, and changes nothing here: it comes as [`Custom`].
+///
+/// [`Custom`]: ProviderType::Custom
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ProviderType {
+    /// A sandboxed built-in.
+    Local(LocalCapability),
+    /// A remote capability over HTTP.
+    Http(HttpCapability),
+    /// A tool of a Model Context Protocol server.
+    MCP(MCPCapability),
+    /// A skill of an agent.
+    A2A(A2ACapability),
+    /// A function of a plugin.
+    Plugin(PluginCapability),
+    /// A capability of another instance.
+    RemoteRTFS(RemoteRTFSCapability),
+    /// A stream.
+    Stream(StreamCapabilityImpl),
+    /// A kind that the marketplace does not know (RTFS capability system §5.2).
+    Custom(Arc<dyn CustomProvider>),
+}
+
+impl ProviderType {
+    /// The settings, as the executor for this kind knows them.
+    ///
+    /// # Errors
+    /// The provider is of another kind than the executor that asks.
+    pub fn settings<T: 'static>(&self) -> RuntimeResult<&T> {
+        self.as_any().downcast_ref().ok_or_else(|| {
+            RuntimeError::Generic(format!(
+                "a provider of kind {} was given to the executor of {}",
+                self.kind(),
+                type_name::<T>()
+            ))
+        })
+    }
+
+    /// What executors are found by: the type of the settings.
+    pub fn settings_type(&self) -> TypeId {
+        self.as_any().type_id()
+    }
+
+    /// The kind as one word, for lists and logs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "local",
+            Self::Http(_) => "http",
+            Self::MCP(_) => "mcp",
+            Self::A2A(_) => "a2a",
+            Self::Plugin(_) => "plugin",
+            Self::RemoteRTFS(_) => "remote-rtfs",
+            Self::Stream(_) => "stream",
+            Self::Custom(custom) => custom.kind(),
+        }
+    }
+
+    pub(crate) fn custom(&self) -> Option<&dyn CustomProvider> {
+        match self {
+            Self::Custom(custom) => Some(&**custom),
+            _ => None,
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        match self {
+            Self::Local(settings) => settings,
+            Self::Http(settings) => settings,
+            Self::MCP(settings) => settings,
+            Self::A2A(settings) => settings,
+            Self::Plugin(settings) => settings,
+            Self::RemoteRTFS(settings) => settings,
+            Self::Stream(settings) => settings,
+            Self::Custom(custom) => custom.as_any(),
+        }
+    }
+}
+
+/// The settings of a kind of provider that the marketplace does not know.
+pub trait CustomProvider: Debug + Send + Sync {
+    /// The settings themselves: the executor finds them by their type.
+    fn as_any(&self) -> &dyn Any;
+
+    /// The kind as one word, for lists and logs.
+    fn kind(&self) -> &'static str;
+
+    /// The JSON Schema shown to clients where the manifest declares no input. It is never enforced.
+    fn advertised_input(&self) -> Option<JsonText> {
+        None
+    }
+
+    /// The JSON Schema shown to clients where the manifest declares no output. It is never enforced.
+    fn advertised_output(&self) -> Option<JsonText> {
+        None
+    }
+}
+
+/// A sandboxed built-in of the registry (RTFS capability system §2.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LocalCapability {
+    /// The built-in's name in the registry.
+    pub function: String,
+}
+
+impl LocalCapability {
+    /// Settings with every field of the document.
+    pub fn new(function: impl Into<String>) -> Self {
+        Self { function: function.into() }
+    }
+}
+
+/// An HTTP endpoint (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HttpCapability {
+    /// The origin and the path below which requests go.
+    pub base_url: String,
+    /// Sent as a bearer token.
+    pub auth_token: Option<String>,
+    /// How long one request may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl HttpCapability {
+    /// Settings with every field of the document.
+    pub fn new(base_url: impl Into<String>, auth_token: Option<String>, timeout_ms: u64) -> Self {
+        Self { base_url: base_url.into(), auth_token, timeout_ms }
+    }
+}
+
+/// A tool of a Model Context Protocol server (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MCPCapability {
+    /// `http(s)://…`, `stdio:COMMAND ARGS…` or `mcp:NAME`.
+    pub server_url: String,
+    /// The tool; empty means all of them.
+    pub tool_name: String,
+    /// How long one call may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl MCPCapability {
+    /// Settings with every field of the document.
+    pub fn new(server_url: impl Into<String>, tool_name: impl Into<String>, timeout_ms: u64) -> Self {
+        Self { server_url: server_url.into(), tool_name: tool_name.into(), timeout_ms }
+    }
+}
+
+/// A skill of an agent (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct A2ACapability {
+    /// The agent's id.
+    pub agent_id: String,
+    /// Where it is reached.
+    pub endpoint: String,
+    /// `http`, `websocket` or `grpc`.
+    pub protocol: String,
+    /// How long one call may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl A2ACapability {
+    /// Settings with every field of the document.
+    pub fn new(
+        agent_id: impl Into<String>,
+        endpoint: impl Into<String>,
+        protocol: impl Into<String>,
+        timeout_ms: u64,
+    ) -> Self {
+        Self { agent_id: agent_id.into(), endpoint: endpoint.into(), protocol: protocol.into(), timeout_ms }
+    }
+}
+
+/// A function of a plugin (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PluginCapability {
+    /// The plugin's program or component.
+    pub plugin_path: String,
+    /// The function to call.
+    pub function_name: String,
+}
+
+impl PluginCapability {
+    /// Settings with every field of the document.
+    pub fn new(plugin_path: impl Into<String>, function_name: impl Into<String>) -> Self {
+        Self { plugin_path: plugin_path.into(), function_name: function_name.into() }
+    }
+}
+
+/// A capability of another instance (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteRTFSCapability {
+    /// Where the instance is reached.
+    pub endpoint: String,
+    /// How long one call may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// Sent as a bearer token.
+    pub auth_token: Option<String>,
+}
+
+impl RemoteRTFSCapability {
+    /// Settings with every field of the document.
+    pub fn new(endpoint: impl Into<String>, timeout_ms: u64, auth_token: Option<String>) -> Self {
+        Self { endpoint: endpoint.into(), timeout_ms, auth_token }
+    }
+}
+
+/// A stream of values (RTFS capability system §3.2).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StreamCapabilityImpl {
+    /// What the stream is reached through.
+    pub provider: Box<ProviderType>,
+    /// In which directions values flow.
+    pub stream_type: StreamType,
+    /// What goes in.
+    pub input_schema: Option<TypeExpr>,
+    /// What comes out.
+    pub output_schema: Option<TypeExpr>,
+    /// Whether it reports progress.
+    pub supports_progress: bool,
+    /// Whether it can be cancelled.
+    pub supports_cancellation: bool,
+}
+
+impl StreamCapabilityImpl {
+    /// A stream through `provider`, untyped, without progress, cancellable.
+    pub fn new(provider: ProviderType, stream_type: StreamType) -> Self {
+        Self {
+            provider: Box::new(provider),
+            stream_type,
+            input_schema: None,
+            output_schema: None,
+            supports_progress: false,
+            supports_cancellation: true,
+        }
+    }
+}
+
+/// In which directions a stream's values flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamType {
+    /// One way.
+    Unidirectional,
+    /// Both ways, in turn.
+    Bidirectional,
+    /// Both ways, at once.
+    Duplex,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_found_by_their_type_and_a_mismatch_is_an_error() {
+        let http = ProviderType::Http(HttpCapability::new("http://localhost", None, 1));
+        assert_eq!(http.settings_type(), TypeId::of::<HttpCapability>());
+        assert!(http.settings::<HttpCapability>().is_ok());
+        let error = http.settings::<LocalCapability>().unwrap_err().to_string();
+        assert!(error.starts_with("a provider of kind http was given to the executor of"), "{error}");
+    }
+}

@@ -1,0 +1,47 @@
+//! What is MCP but no tool: prompts, completion, and whatever a provider serves besides
+//! capabilities.
+//!
+//! A surface speaks plain data, a method with JSON in and JSON out, so that nothing here knows an
+//! SDK's types and a body that nobody inspects is passed on as it came. The front end asks every
+//! surface that serves a method, merges lists and routes the rest to the owner.
+
+use async_trait::async_trait;
+
+use crate::executor::CallContext;
+use crate::payload::JsonText;
+
+/// Serves MCP methods other than those of tools.
+#[async_trait]
+pub trait Surface: Send + Sync {
+    /// Whose surface this is, for logs and for routing.
+    fn owner(&self) -> &str;
+
+    /// Whether it answers this method at all.
+    fn serves(&self, method: &str) -> bool;
+
+    /// Answers one request with the text of its result.
+    ///
+    /// # Errors
+    /// See [`SurfaceError`].
+    async fn request(
+        &self,
+        method: &str,
+        params: &JsonText,
+        ctx: &CallContext,
+    ) -> Result<JsonText, SurfaceError>;
+}
+
+/// Why a surface gave no answer. The text is for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SurfaceError {
+    /// The thing that the request names is not of this surface: another may have it.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request cannot be answered as it is.
+    #[error("{0}")]
+    Invalid(String),
+    /// The surface failed.
+    #[error("{0}")]
+    Failed(String),
+}

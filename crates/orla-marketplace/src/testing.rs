@@ -1,0 +1,129 @@
+//! Executors that need nothing of the world, for tests of one's own code
+//! (RTFS capability system §9).
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rtfs::Value;
+
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::executor::{CallContext, CapabilityExecutor, Notice, Outcome, Progress};
+use crate::manifest::CapabilityManifest;
+use crate::payload::Payload;
+use crate::provider::{CustomProvider, ProviderType};
+use crate::{CapabilityMarketplace, Limits};
+
+/// Runs [`Canned`] providers.
+#[derive(Debug, Default)]
+pub struct MockExecutor;
+
+/// What a canned capability does.
+#[derive(Clone)]
+pub enum Canned {
+    /// Answers with its input.
+    Echoes,
+    /// Answers with this.
+    Answers(Value),
+    /// Fails with this message.
+    Fails(String),
+    /// Never answers; ends when it is cancelled or late, as every executor should.
+    Hangs,
+    /// Never answers and heeds neither its deadline nor cancellation.
+    Sticks,
+    /// Panics.
+    Panics,
+    /// Reports this many steps of progress, then answers nil.
+    Reports(u32),
+    /// Does what the function says.
+    Runs(Arc<dyn Fn(&Payload) -> RuntimeResult<Outcome> + Send + Sync>),
+}
+
+impl Canned {
+    /// The manifest of a capability with this behaviour.
+    pub fn manifest(self, id: &str) -> CapabilityManifest {
+        CapabilityManifest::new(id, format!("The canned capability {id}"), ProviderType::Custom(Arc::new(self)))
+    }
+}
+
+impl fmt::Debug for Canned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Canned")
+    }
+}
+
+impl CustomProvider for Canned {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "canned"
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for MockExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<Canned>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let id = || ctx.name.to_string();
+        match provider.settings::<Canned>()? {
+            Canned::Echoes => {
+                Ok(Outcome { structured: Some(inputs.clone()), ..Outcome::default() })
+            }
+            Canned::Answers(value) => Ok(Outcome::from_value(value.clone())),
+            Canned::Fails(message) => {
+                Err(RuntimeError::Failed { id: id(), message: message.clone(), outcome: None })
+            }
+            Canned::Hangs => tokio::select! {
+                () = ctx.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
+                () = tokio::time::sleep_until(ctx.deadline) => {
+                    Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None })
+                }
+            },
+            Canned::Sticks => std::future::pending().await,
+            #[expect(clippy::panic, reason = "the panic is what a test asks for")]
+            Canned::Panics => panic!("a canned panic"),
+            Canned::Reports(steps) => {
+                for step in 1..=*steps {
+                    let progress = f64::from(step);
+                    let total = Some(f64::from(*steps));
+                    ctx.notices.send(Notice::Progress(Progress { progress, total, message: None }));
+                    tokio::task::yield_now().await;
+                }
+                Ok(Outcome::from_value(Value::Nil))
+            }
+            Canned::Runs(run) => run(inputs),
+        }
+    }
+}
+
+/// A marketplace of canned capabilities.
+///
+/// # Panics
+/// When an id is given twice.
+pub fn marketplace<'a>(
+    limits: Limits,
+    canned: impl IntoIterator<Item = (&'a str, Canned)>,
+) -> Arc<CapabilityMarketplace> {
+    let marketplace = CapabilityMarketplace::new(limits);
+    #[expect(clippy::expect_used, reason = "a fixture that cannot be made is a broken test")]
+    {
+        marketplace.register_executor(Arc::new(MockExecutor)).expect("the first executor");
+        let mut builder = marketplace.builder(marketplace.snapshot().limits().clone());
+        for (id, canned) in canned {
+            builder.capability(canned.manifest(id)).expect("ids are unique");
+        }
+        marketplace.replace(builder.build());
+    }
+    Arc::new(marketplace)
+}
