@@ -145,10 +145,9 @@ impl Catalog {
 
     /// The registrations of this snapshot, for the next one to begin with.
     pub(crate) fn registrations(&self) -> impl Iterator<Item = Registration> {
-        self.entries.iter().map(|entry| Registration {
-            manifest: entry.manifest.clone(),
-            policy: entry.policy.clone(),
-        })
+        self.entries
+            .iter()
+            .map(|entry| Registration { manifest: entry.manifest.clone(), policy: entry.policy.clone() })
     }
 }
 
@@ -223,7 +222,10 @@ impl CatalogBuilder {
     ///
     /// # Errors
     /// The id is taken, the kind of provider has no executor, or a schema is none.
-    pub fn capability(&mut self, registration: impl Into<Registration>) -> Result<(), RegistrationError> {
+    pub fn capability(
+        &mut self,
+        registration: impl Into<Registration>,
+    ) -> Result<(), RegistrationError> {
         let registration = registration.into();
         let manifest = &registration.manifest;
         let id = &manifest.id;
@@ -231,12 +233,16 @@ impl CatalogBuilder {
             return Err(RegistrationError::Duplicate(id.clone()));
         }
         if self.executors.find(&manifest.provider).is_none() {
-            return Err(RegistrationError::NoExecutor { id: id.clone(), kind: manifest.provider.kind() });
+            return Err(RegistrationError::NoExecutor {
+                id: id.clone(),
+                kind: manifest.provider.kind(),
+            });
         }
         let input = manifest.input_schema.as_ref().map(Validator::compile).transpose();
         let output = manifest.output_schema.as_ref().map(Validator::compile).transpose();
         let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
-        let output = output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
+        let output =
+            output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
         self.capabilities.insert(id.clone(), Checked { registration, input, output });
         Ok(())
     }

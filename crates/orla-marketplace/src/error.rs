@@ -207,18 +207,27 @@ mod tests {
 
     #[test]
     fn says_what_happened_in_one_sentence() {
-        let wrong = |path: &str| Violation { path: path.into(), expected: "string".into(), got: "7".into() };
+        let wrong =
+            |path: &str| Violation { path: path.into(), expected: "string".into(), got: "7".into() };
         let cases: [(RuntimeError, &str); 5] = [
             (
                 RuntimeError::Unknown { id: "lss".into(), similar: vec!["ls".into()] },
                 "unknown tool: lss; did you mean ls?",
             ),
             (
-                RuntimeError::TimedOut { id: "ls".into(), limit: Duration::from_secs(30), outcome: None },
+                RuntimeError::TimedOut {
+                    id: "ls".into(),
+                    limit: Duration::from_secs(30),
+                    outcome: None,
+                },
                 "ls timed out after 30 s",
             ),
             (
-                RuntimeError::TimedOut { id: "ls".into(), limit: Duration::from_millis(500), outcome: None },
+                RuntimeError::TimedOut {
+                    id: "ls".into(),
+                    limit: Duration::from_millis(500),
+                    outcome: None,
+                },
                 "ls timed out after 0.5 s",
             ),
             (

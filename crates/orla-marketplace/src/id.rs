@@ -137,7 +137,10 @@ mod tests {
     fn a_collision_is_numbered_in_the_order_of_the_ids() {
         let names = mcp_names(["a b", "a/b", "a_b"]);
         let expected = [("a b", "a_b_2"), ("a/b", "a_b_3"), ("a_b", "a_b")];
-        assert_eq!(names.into_iter().collect::<Vec<_>>(), expected.map(|(id, name)| (id, name.to_owned())));
+        assert_eq!(
+            names.into_iter().collect::<Vec<_>>(),
+            expected.map(|(id, name)| (id, name.to_owned()))
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::id::instance_number;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::payload::Payload;
 use crate::provider::ProviderType;
-use crate::record::{CallRecord, Recording};
+use crate::record::{CallRecord, Observer, Recording};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
 /// After it the call is given up, whatever the executor does.
@@ -45,8 +45,6 @@ pub struct CapabilityMarketplace {
     instance: u32,
     calls: AtomicU64,
 }
-
-struct Observer(Box<dyn Fn(&CallRecord) + Send + Sync>);
 
 /// The executors, found by the type of the settings that they understand.
 #[derive(Clone, Default)]
@@ -134,12 +132,7 @@ impl CapabilityMarketplace {
             return Err(RuntimeError::Unknown { id: call.target, similar });
         };
         let ctx = self.context(&catalog, entry, &call);
-        let observer = self.on_finished.load_full();
-        let mut recording = Recording::begin(entry, &ctx, |record| {
-            if let Some(observer) = &observer {
-                (observer.0)(record);
-            }
-        });
+        let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
         let result = self.run(&catalog, entry, &call.input, &ctx, &mut recording).await;
         recording.finish(&result);
         result
@@ -179,11 +172,13 @@ impl CapabilityMarketplace {
 
         let executors = self.executors.load();
         let executor = Arc::clone(executors.find(&entry.manifest.provider).ok_or_else(|| {
-            let reason = format!("nothing runs providers of kind {} any more", entry.manifest.provider.kind());
+            let reason =
+                format!("nothing runs providers of kind {} any more", entry.manifest.provider.kind());
             RuntimeError::Unavailable { id: id(), reason, source: None }
         })?);
         drop(executors);
-        let execution = AssertUnwindSafe(executor.execute(&entry.manifest.provider, input, ctx)).catch_unwind();
+        let execution =
+            AssertUnwindSafe(executor.execute(&entry.manifest.provider, input, ctx)).catch_unwind();
         let outcome = tokio::select! {
             biased;
             done = execution => done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: id() }))?,
@@ -201,7 +196,11 @@ impl CapabilityMarketplace {
             let checked = schema.check(structured.json()?.as_str(), "output");
             if let Err(violations) = checked {
                 let kept = Outcome { structured: None, ..outcome };
-                return Err(RuntimeError::InvalidOutput { id: id(), violations, outcome: Box::new(kept) });
+                return Err(RuntimeError::InvalidOutput {
+                    id: id(),
+                    violations,
+                    outcome: Box::new(kept),
+                });
             }
         }
         Ok(outcome)
@@ -228,11 +227,16 @@ impl CapabilityMarketplace {
     ///
     /// # Errors
     /// The kind has one already; see [`replace_executor`](Self::replace_executor).
-    pub fn register_executor(&self, executor: Arc<dyn CapabilityExecutor>) -> Result<(), RegistrationError> {
+    pub fn register_executor(
+        &self,
+        executor: Arc<dyn CapabilityExecutor>,
+    ) -> Result<(), RegistrationError> {
         let _writing = self.lock();
         let mut executors = Executors::clone(&self.executors.load());
         match executors.0.entry(executor.provider_type_id()) {
-            std::collections::hash_map::Entry::Occupied(_) => return Err(RegistrationError::SecondExecutor),
+            std::collections::hash_map::Entry::Occupied(_) => {
+                return Err(RegistrationError::SecondExecutor);
+            }
             std::collections::hash_map::Entry::Vacant(slot) => slot.insert(executor),
         };
         self.executors.store(Arc::new(executors));

@@ -13,7 +13,8 @@ async fn a_hanging_capability_times_out_and_spares_its_neighbour() {
         Limits::default(),
         [("slow.one", Canned::Hangs), ("quick.one", Canned::Answers(Value::Int(42)))],
     );
-    let (slow, quick) = tokio::join!(market.call(Call::to("slow.one")), market.call(Call::to("quick.one")));
+    let (slow, quick) =
+        tokio::join!(market.call(Call::to("slow.one")), market.call(Call::to("quick.one")));
     assert_eq!(slow.unwrap_err().to_string(), "slow__one timed out after 30 s");
     assert_eq!(quick.unwrap().value().unwrap(), Value::Int(42));
 }
@@ -105,7 +106,8 @@ async fn every_call_is_recorded_once_also_when_its_caller_goes_away() {
     let market = marketplace(Limits::default(), [("slow", Canned::Hangs), ("quick", Canned::Echoes)]);
     let seen: Arc<Mutex<Vec<(String, &str)>>> = Arc::default();
     let sink = Arc::clone(&seen);
-    market.on_finished(move |record| sink.lock().unwrap().push((record.name.to_string(), record.outcome)));
+    market
+        .on_finished(move |record| sink.lock().unwrap().push((record.name.to_string(), record.outcome)));
     market.call(Call::to("quick")).await.unwrap();
     assert!(market.call(Call::to("slow")).now_or_never().is_none());
     let expected = [("quick".to_owned(), "ok"), ("slow".to_owned(), "cancelled")];
@@ -115,8 +117,10 @@ async fn every_call_is_recorded_once_also_when_its_caller_goes_away() {
 
 #[tokio::test]
 async fn search_finds_by_every_word_and_prefers_the_name() {
-    let market = marketplace(Limits::default(), [("weather", Canned::Echoes), ("canned", Canned::Echoes)]);
-    let names = |words: &str| market.search(words).iter().map(|e| e.name.to_string()).collect::<Vec<_>>();
+    let market =
+        marketplace(Limits::default(), [("weather", Canned::Echoes), ("canned", Canned::Echoes)]);
+    let names =
+        |words: &str| market.search(words).iter().map(|e| e.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names("canned"), ["canned", "weather"]);
     assert_eq!(names("capability WEATHER"), ["weather"]);
     assert!(names("nothing like it").is_empty());

@@ -185,7 +185,12 @@ impl A2ACapability {
         protocol: impl Into<String>,
         timeout_ms: u64,
     ) -> Self {
-        Self { agent_id: agent_id.into(), endpoint: endpoint.into(), protocol: protocol.into(), timeout_ms }
+        Self {
+            agent_id: agent_id.into(),
+            endpoint: endpoint.into(),
+            protocol: protocol.into(),
+            timeout_ms,
+        }
     }
 }
 

@@ -39,22 +39,21 @@ pub(crate) struct Recording<'a> {
     ctx: &'a CallContext,
     started: Instant,
     queued: Duration,
-    observe: Option<Box<dyn FnOnce(&CallRecord) + Send + 'a>>,
+    observer: Option<Arc<Observer>>,
+    recorded: bool,
 }
+
+/// Sees every finished call.
+pub(crate) struct Observer(pub(crate) Box<dyn Fn(&CallRecord) + Send + Sync>);
 
 impl<'a> Recording<'a> {
     pub(crate) fn begin(
         entry: &'a Entry,
         ctx: &'a CallContext,
-        observe: impl FnOnce(&CallRecord) + Send + 'a,
+        observer: Option<Arc<Observer>>,
     ) -> Self {
-        Self {
-            entry,
-            ctx,
-            started: Instant::now(),
-            queued: Duration::ZERO,
-            observe: Some(Box::new(observe)),
-        }
+        let started = Instant::now();
+        Self { entry, ctx, started, queued: Duration::ZERO, observer, recorded: false }
     }
 
     pub(crate) fn admitted(&mut self) {
@@ -76,7 +75,9 @@ impl<'a> Recording<'a> {
     }
 
     fn record(&mut self, outcome: &'static str, error: Option<String>) {
-        let Some(observe) = self.observe.take() else { return };
+        if std::mem::replace(&mut self.recorded, true) {
+            return;
+        }
         let record = CallRecord {
             call_id: Arc::clone(&self.ctx.call_id),
             name: Arc::clone(&self.entry.name),
@@ -89,7 +90,9 @@ impl<'a> Recording<'a> {
             depth: self.ctx.depth,
         };
         log(&record);
-        observe(&record);
+        if let Some(observer) = &self.observer {
+            (observer.0)(&record);
+        }
     }
 }
 

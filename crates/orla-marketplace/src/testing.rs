@@ -2,7 +2,6 @@
 //! (RTFS capability system §9).
 
 use std::any::{Any, TypeId};
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -20,7 +19,7 @@ use crate::{CapabilityMarketplace, Limits};
 pub struct MockExecutor;
 
 /// What a canned capability does.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Canned {
     /// Answers with its input.
     Echoes,
@@ -36,20 +35,16 @@ pub enum Canned {
     Panics,
     /// Reports this many steps of progress, then answers nil.
     Reports(u32),
-    /// Does what the function says.
-    Runs(Arc<dyn Fn(&Payload) -> RuntimeResult<Outcome> + Send + Sync>),
 }
 
 impl Canned {
     /// The manifest of a capability with this behaviour.
     pub fn manifest(self, id: &str) -> CapabilityManifest {
-        CapabilityManifest::new(id, format!("The canned capability {id}"), ProviderType::Custom(Arc::new(self)))
-    }
-}
-
-impl fmt::Debug for Canned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Canned")
+        CapabilityManifest::new(
+            id,
+            format!("The canned capability {id}"),
+            ProviderType::Custom(Arc::new(self)),
+        )
     }
 }
 
@@ -77,9 +72,7 @@ impl CapabilityExecutor for MockExecutor {
     ) -> RuntimeResult<Outcome> {
         let id = || ctx.name.to_string();
         match provider.settings::<Canned>()? {
-            Canned::Echoes => {
-                Ok(Outcome { structured: Some(inputs.clone()), ..Outcome::default() })
-            }
+            Canned::Echoes => Ok(Outcome { structured: Some(inputs.clone()), ..Outcome::default() }),
             Canned::Answers(value) => Ok(Outcome::from_value(value.clone())),
             Canned::Fails(message) => {
                 Err(RuntimeError::Failed { id: id(), message: message.clone(), outcome: None })
@@ -102,7 +95,6 @@ impl CapabilityExecutor for MockExecutor {
                 }
                 Ok(Outcome::from_value(Value::Nil))
             }
-            Canned::Runs(run) => run(inputs),
         }
     }
 }
