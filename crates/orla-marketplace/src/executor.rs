@@ -77,6 +77,25 @@ pub struct CallContext {
     pub depth: u32,
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl CallContext {
+    /// A context with half a minute and nobody who listens, for tests of executors on their own.
+    pub fn for_tests(name: &str) -> Self {
+        let timeout = Duration::from_secs(30);
+        Self {
+            call_id: "test-1".into(),
+            name: name.into(),
+            deadline: Instant::now() + timeout,
+            timeout,
+            cancellation: CancellationToken::new(),
+            notices: NoticeSink::default(),
+            principal: None,
+            traceparent: None,
+            depth: 0,
+        }
+    }
+}
+
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal(pub Arc<str>);
