@@ -1,1 +1,5 @@
-//! To come.
+//! Child processes.
+pub mod arguments;
+pub mod directives;
+pub mod naming;
+pub mod shebang;

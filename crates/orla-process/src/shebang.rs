@@ -1,0 +1,146 @@
+//! What a file is to the kernel that is asked to run it (RFC 1 §4.3).
+//!
+//! Reads the first bytes only. The interpreter found here is shown to people and explains failures;
+//! what runs is what the kernel runs, options included.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What the first bytes of a file say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A script that names its interpreter.
+    Script(Shebang),
+    /// Text that names none, the empty file included: `/bin/sh` runs it.
+    Text,
+    /// Anything else.
+    Binary,
+}
+
+impl FileKind {
+    /// What a file is that begins with `head`.
+    pub fn of(head: &[u8]) -> Self {
+        if let Some(shebang) = Shebang::parse(head) {
+            return Self::Script(shebang);
+        }
+        let looked_at = &head[..head.len().min(512)];
+        if head.starts_with(b"\x7fELF") || looked_at.contains(&0) { Self::Binary } else { Self::Text }
+    }
+
+    /// The interpreter's name as people know it: `python3`; `sh` for text that names none.
+    pub fn interpreter(&self) -> Option<String> {
+        match self {
+            Self::Script(shebang) => Some(shebang.interpreter().to_string_lossy().into_owned()),
+            Self::Text => Some("sh".to_owned()),
+            Self::Binary => None,
+        }
+    }
+}
+
+/// The first line of a script: `#!PROGRAM ARGUMENT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shebang {
+    /// The program that the kernel starts.
+    pub program: PathBuf,
+    /// Everything after it, which the kernel passes as one argument.
+    pub argument: Option<OsString>,
+    /// Whether the line ends in a carriage return, which the kernel takes for a part of the name.
+    pub carriage_return: bool,
+}
+
+impl Shebang {
+    /// The shebang of a file that begins with `head`.
+    pub fn parse(head: &[u8]) -> Option<Self> {
+        let line = head.strip_prefix(b"#!")?;
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line);
+        let carriage_return = line.ends_with(b"\r");
+        let line = line.trim_ascii();
+        let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
+        let (program, argument) = (&line[..end], line[end..].trim_ascii());
+        if program.is_empty() {
+            return None;
+        }
+        Some(Self {
+            program: PathBuf::from(OsString::from_vec(program.to_vec())),
+            argument: (!argument.is_empty()).then(|| OsString::from_vec(argument.to_vec())),
+            carriage_return,
+        })
+    }
+
+    /// The interpreter's name: `python3` in `#!/usr/bin/env -S python3 -u`.
+    pub fn interpreter(&self) -> &OsStr {
+        let named = self.searched().unwrap_or(self.program.as_os_str());
+        Path::new(named).file_name().unwrap_or(named)
+    }
+
+    /// The program that `env` looks for, where the kernel starts `env`.
+    pub fn searched(&self) -> Option<&OsStr> {
+        if self.program.file_name() != Some(OsStr::new("env")) {
+            return None;
+        }
+        let mut words = self.argument.as_ref()?.as_bytes().split(|byte| matches!(byte, b' ' | b'\t'));
+        while let Some(word) = words.next() {
+            match word {
+                b"" => {}
+                // These take the next word.
+                b"-u" | b"-C" | b"--unset" | b"--chdir" => drop(words.next()),
+                b"-S" | b"--split-string" => {}
+                _ if word.starts_with(b"-S") && word.len() > 2 => return Some(OsStr::from_bytes(&word[2..])),
+                _ if word.starts_with(b"-") || word.contains(&b'=') => {}
+                _ => return Some(OsStr::from_bytes(word)),
+            }
+        }
+        None
+    }
+
+    /// Whether `env` gets a program and its options as one word, and so finds neither.
+    pub fn is_unsplit(&self) -> bool {
+        self.searched().is_some()
+            && self.argument.as_ref().is_some_and(|argument| {
+                !argument.as_bytes().starts_with(b"-") && argument.as_bytes().contains(&b' ')
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interpreter_is_inferred() {
+        let cases = [
+            ("#!/bin/bash\necho", Some("bash")),
+            ("#!/usr/bin/env python3 -u\n", Some("python3")),
+            ("#!/usr/bin/env -S python3 -u\n", Some("python3")),
+            ("#!/usr/bin/env -Spython3 -u\n", Some("python3")),
+            ("#!/usr/bin/env -i FOO=1 -u BAR node\n", Some("node")),
+            ("#! /bin/sh -e\n", Some("sh")),
+            ("#!/bin/sh\r\n", Some("sh")),
+            ("#!/usr/bin/env\n", Some("env")),
+            ("#!python3", Some("python3")),
+            ("echo no shebang\n", Some("sh")),
+            ("", Some("sh")),
+            ("#!\n", Some("sh")),
+            ("\x7fELF\x02\x01", None),
+            ("MZ\0\0", None),
+        ];
+        for (head, interpreter) in cases {
+            assert_eq!(FileKind::of(head.as_bytes()).interpreter().as_deref(), interpreter, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_is_noticed_and_kept_out_of_the_name() {
+        let shebang = Shebang::parse(b"#!/usr/bin/env python3\r\nprint()").unwrap();
+        assert!(shebang.carriage_return);
+        assert_eq!(shebang.searched(), Some(OsStr::new("python3")));
+    }
+
+    #[test]
+    fn options_after_the_program_are_one_word_to_env() {
+        assert!(Shebang::parse(b"#!/usr/bin/env python3 -u").unwrap().is_unsplit());
+        assert!(!Shebang::parse(b"#!/usr/bin/env -S python3 -u").unwrap().is_unsplit());
+        assert!(!Shebang::parse(b"#!/bin/bash -e").unwrap().is_unsplit());
+    }
+}
