@@ -19,37 +19,37 @@ pub enum TypeExpr {
     /// `:string`
     Primitive(Primitive),
     /// `[:union A B]`; with `:nil` as its second of two it prints as `A?`.
-    Union(Vec<TypeExpr>),
+    Union(Vec<Self>),
     /// `[:vector T]`
-    Vector(Box<TypeExpr>),
+    Vector(Box<Self>),
     /// `[:list T]`
-    List(Box<TypeExpr>),
+    List(Box<Self>),
     /// `[:set T]`
-    Set(Box<TypeExpr>),
+    Set(Box<Self>),
     /// `[:tuple A B]`
-    Tuple(Vec<TypeExpr>),
+    Tuple(Vec<Self>),
     /// `[:stream T]`
-    Stream(Box<TypeExpr>),
+    Stream(Box<Self>),
     /// `[:array T [3 ?]]`: the length of each dimension, if it is fixed.
-    Array { item: Box<TypeExpr>, shape: Vec<Option<u64>> },
+    Array { item: Box<Self>, shape: Vec<Option<u64>> },
     /// `[:map [:name :string] [:age :int ?]]`
     Map(MapType),
     /// `[:map-of K V]`
-    MapOf(Box<TypeExpr>, Box<TypeExpr>),
+    MapOf(Box<Self>, Box<Self>),
     /// `[:enum :a "b" 3]`
     Enum(Vec<Value>),
     /// `[:val 3]`
     Val(Value),
     /// `[:and T p…]`
-    And(Box<TypeExpr>, Vec<Predicate>),
+    And(Box<Self>, Vec<Predicate>),
     /// `[:not T]`
-    Not(Box<TypeExpr>),
+    Not(Box<Self>),
     /// `[:fn [A B & C] R]`
-    Fn { params: Vec<TypeExpr>, rest: Option<Box<TypeExpr>>, result: Box<TypeExpr> },
+    Fn { params: Vec<Self>, rest: Option<Box<Self>>, result: Box<Self> },
     /// `[:ref Name]`
     Ref(Arc<str>),
     /// A type that came as JSON Schema: its text, and what of it RTFS can say. It prints as the latter.
-    JsonSchema { text: Arc<str>, meaning: Box<TypeExpr> },
+    JsonSchema { text: Arc<str>, meaning: Box<Self> },
 }
 
 /// The types that have no parts.
