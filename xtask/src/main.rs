@@ -1,1 +1,75 @@
-fn main() {}
+//! `cargo xtask`: the jobs that are neither a build nor a test because they leave cargo.
+//!
+//! - `interop` installs pinned foreign programs below `target/interop` and lets them talk to the
+//!   release binary: the official conformance suite, the official SDKs, the inspector.
+//! - `bench` measures the release binary beside what it is built on, in one run on one machine.
+//! - `licences` compares the licences of everything that is built into the product with a list.
+//!
+//! What must hold of the code alone is a `#[test]` and not here.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the terminal is where a job reports")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+mod bench;
+mod interop;
+mod licences;
+mod process;
+mod server;
+mod tally;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  interop [WHAT…]    run foreign clients and the conformance suite against the release binary;
+                     WHAT is any of: conformance, python, typescript, inspector (default: all)
+  bench [--quick]    measure the release binary; prints a table, writes target/bench/report.json
+  licences           check the licences of all dependencies against the list of accepted ones
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", arguments.as_slice()),
+    };
+    let result = match command {
+        "interop" => interop::run(rest),
+        "bench" => bench::run(rest),
+        "licences" | "licenses" => licences::run(),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        other => {
+            eprintln!("error: no command is named `{other}`\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a job gives back: whether everything it checked holds, or why it could not check.
+type Outcome = Result<bool, String>;
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map_or_else(|| manifest.clone(), PathBuf::from)
+}
+
+/// A folder below cargo's target directory, made if it is not there.
+fn target(name: &str) -> Result<PathBuf, String> {
+    let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let folder = base.join(name);
+    std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
+    Ok(folder)
+}

@@ -1,0 +1,246 @@
+//! The client side: HTTP/1.1 over plain sockets, and MCP requests as bytes.
+//!
+//! Two ways to make load. [`threads`] has a thread for each connection, like clients that wait for
+//! each answer: right where the server's work is large. [`polled`] has one thread for all of them:
+//! right where the server's work is so small that the threads of the client would be most of what
+//! is measured.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+
+use super::stats::Round;
+
+/// How long one answer may take before the bench gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One keep-alive connection.
+pub(super) struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+/// An answer whose body is still in the connection's buffer.
+pub(super) struct Answer<'a> {
+    pub(super) status: u16,
+    pub(super) head: &'a str,
+    pub(super) body: &'a [u8],
+}
+
+impl Connection {
+    pub(super) fn open(address: &str) -> Result<Self, String> {
+        let stream = TcpStream::connect(address).map_err(|err| format!("{address}: {err}"))?;
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+            .map_err(|err| err.to_string())?;
+        Ok(Self { stream, buffer: Vec::with_capacity(4096) })
+    }
+
+    /// Sends a request and waits for the whole answer.
+    pub(super) fn exchange(&mut self, request: &[u8]) -> Result<Answer<'_>, String> {
+        self.send(request)?;
+        while !self.is_complete()? {
+            self.read_some()?;
+        }
+        self.answer()
+    }
+
+    fn send(&mut self, request: &[u8]) -> Result<(), String> {
+        self.buffer.clear();
+        self.stream.write_all(request).map_err(|err| format!("send: {err}"))
+    }
+
+    fn read_some(&mut self) -> Result<(), String> {
+        let mut chunk = [0; 16 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Err("the server closed the connection".to_owned()),
+            Ok(count) => {
+                self.buffer.extend_from_slice(&chunk[..count]);
+                Ok(())
+            }
+            Err(err) if err.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(err) => Err(format!("receive: {err}")),
+        }
+    }
+
+    fn is_complete(&self) -> Result<bool, String> {
+        let Some(end) = head_end(&self.buffer) else { return Ok(false) };
+        let head = std::str::from_utf8(&self.buffer[..end]).map_err(|err| err.to_string())?;
+        Ok(match header(head, "content-length") {
+            Some(length) => {
+                self.buffer.len() - end >= length.parse::<usize>().map_err(|err| err.to_string())?
+            }
+            // Chunked (an event stream): the last chunk is empty. Accepted has no body at all.
+            None => head.starts_with("HTTP/1.1 202") || self.buffer.ends_with(b"\r\n0\r\n\r\n"),
+        })
+    }
+
+    fn answer(&self) -> Result<Answer<'_>, String> {
+        let end = head_end(&self.buffer).ok_or("no head")?;
+        let head = std::str::from_utf8(&self.buffer[..end]).map_err(|err| err.to_string())?;
+        let status = head.get(9..12).and_then(|code| code.parse().ok()).ok_or("no status")?;
+        Ok(Answer { status, head, body: &self.buffer[end..] })
+    }
+}
+
+fn head_end(buffer: &[u8]) -> Option<usize> {
+    buffer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// A header of an answer's head.
+pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.split("\r\n").find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// A `POST` as it goes over the wire.
+pub(super) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8> {
+    let body = body.to_string();
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str("\r\n");
+    request.push_str(&body);
+    request.into_bytes()
+}
+
+/// A request of the revision without sessions.
+pub(super) fn sessionless(method: &str, mut params: Value) -> Vec<u8> {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let name = params["name"].as_str().map(str::to_owned);
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let mut headers = vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
+    if let Some(name) = &name {
+        headers.push(("mcp-name", name));
+    }
+    post("/mcp", &headers, &body)
+}
+
+/// A call of a tool, sessionless.
+pub(super) fn call(tool: &str, arguments: &Value) -> Vec<u8> {
+    sessionless("tools/call", json!({"name": tool, "arguments": arguments}))
+}
+
+/// Whether an answer is a result, and no error of any kind.
+pub(super) fn is_good(answer: &Answer<'_>) -> bool {
+    answer.status == 200
+        && contains(answer.body, b"\"result\"")
+        && !contains(answer.body, b"\"isError\":true")
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// Load from a thread for each connection, each waiting for its answer before it asks again.
+pub(super) fn threads(
+    address: &str,
+    request: &[u8],
+    connections: usize,
+    time: Duration,
+) -> Result<Round, String> {
+    let started = Instant::now();
+    let latencies = side_by_side(connections, || {
+        let mut connection = Connection::open(address)?;
+        let mut latencies = Vec::new();
+        while started.elapsed() < time {
+            let asked = Instant::now();
+            let answer = connection.exchange(request)?;
+            latencies.push(asked.elapsed());
+            check(&answer)?;
+        }
+        Ok(latencies)
+    })?;
+    Ok(Round { latencies, elapsed: started.elapsed() })
+}
+
+/// The same work in several threads, the results in one list.
+pub(super) fn side_by_side<T: Send>(
+    count: usize,
+    work: impl Fn() -> Result<Vec<T>, String> + Sync,
+) -> Result<Vec<T>, String> {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().map_err(|_| "a worker panicked")??);
+        }
+        Ok(all)
+    })
+}
+
+/// Load from one thread that serves all connections.
+pub(super) fn polled(
+    address: &str,
+    request: &[u8],
+    connections: usize,
+    time: Duration,
+) -> Result<Round, String> {
+    let mut all = (0..connections).map(|_| Connection::open(address)).collect::<Result<Vec<_>, _>>()?;
+    let started = Instant::now();
+    let mut asked = Vec::with_capacity(connections);
+    for connection in &mut all {
+        connection.send(request)?;
+        asked.push(Instant::now());
+    }
+    let mut latencies = Vec::new();
+    let mut open = connections;
+    let mut finished = vec![false; connections];
+    while open > 0 {
+        let mut watched: Vec<PollFd<'_>> =
+            all.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN)).collect();
+        poll(&mut watched, None).map_err(|err| format!("poll: {err}"))?;
+        let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
+        for (index, connection) in all.iter_mut().enumerate().filter(|(index, _)| ready[*index]) {
+            connection.read_some()?;
+            if finished[index] || !connection.is_complete()? {
+                continue;
+            }
+            latencies.push(asked[index].elapsed());
+            check(&connection.answer()?)?;
+            if started.elapsed() < time {
+                connection.send(request)?;
+                asked[index] = Instant::now();
+            } else {
+                finished[index] = true;
+                open -= 1;
+            }
+        }
+    }
+    Ok(Round { latencies, elapsed: started.elapsed() })
+}
+
+fn check(answer: &Answer<'_>) -> Result<(), String> {
+    if is_good(answer) {
+        return Ok(());
+    }
+    Err(format!("unexpected answer: {}{}", answer.head, String::from_utf8_lossy(answer.body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_found_whatever_their_case() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\nX-A: b\r\n\r\n";
+        assert_eq!(header(head, "content-length"), Some("12"));
+        assert_eq!(header(head, "missing"), None);
+        assert_eq!(head_end(head.as_bytes()), Some(head.len()));
+    }
+}

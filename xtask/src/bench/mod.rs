@@ -1,0 +1,177 @@
+//! The release binary beside what it is built on, measured in one run on one machine.
+//!
+//! A figure means nothing without its floor, so each is taken side by side with one: calls of a tool
+//! beside spawning the same program directly, calls of a capability without a process beside a bare
+//! handler that echoes the same JSON. The rounds of both are interleaved, so that whatever else the
+//! machine does hits both alike, and the median of the rounds is what is reported.
+//!
+//! - [`calls`]: a tool call over keep-alive HTTP; a capability without a process.
+//! - [`life`]: start, reload under load, memory.
+//! - [`client`]: the client side, HTTP/1.1 over plain sockets.
+//!
+//! Every loop is bounded in time; a whole run takes about two minutes, `--quick` about half of one.
+
+mod calls;
+mod client;
+mod life;
+mod stats;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::server;
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Interleaved rounds of each comparison.
+    rounds: usize,
+    /// How long one round of one side takes.
+    round: Duration,
+    /// Idle sessions to open.
+    sessions: usize,
+    /// Starts for each size of catalogue.
+    starts: usize,
+    /// Reloads under load.
+    reloads: usize,
+}
+
+const FULL: Effort =
+    Effort { rounds: 5, round: Duration::from_millis(1500), sessions: 10_000, starts: 15, reloads: 20 };
+const QUICK: Effort =
+    Effort { rounds: 3, round: Duration::from_millis(400), sessions: 1_000, starts: 5, reloads: 5 };
+
+/// One line of the table.
+struct Figure {
+    what: String,
+    /// As a person reads it.
+    measured: String,
+    /// As a program reads it; the unit is in the name.
+    values: Value,
+    /// What it should reach, if anything was promised.
+    goal: Option<Goal>,
+}
+
+/// A goal, and whether it was reached.
+struct Goal {
+    text: &'static str,
+    reached: bool,
+}
+
+impl Figure {
+    fn new(what: impl Into<String>, measured: String, values: Value) -> Self {
+        Self { what: what.into(), measured, values, goal: None }
+    }
+
+    fn goal(mut self, text: &'static str, reached: bool) -> Self {
+        self.goal = Some(Goal { text, reached });
+        self
+    }
+}
+
+/// The programs that take part.
+struct Programs {
+    orla: PathBuf,
+    /// A bare handler on the same HTTP stack.
+    bare_echo: PathBuf,
+    /// The server with a capability that needs no process.
+    embedded: PathBuf,
+    /// The static program, which every tool call here runs.
+    floor: PathBuf,
+    /// A place for folders of tools.
+    folder: PathBuf,
+}
+
+/// Measures everything and writes `target/bench/report.json`.
+///
+/// A goal that is missed is shown and is no failure: a bench reports, it does not judge.
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let effort = match arguments {
+        [] => FULL,
+        [flag] if flag == "--quick" => QUICK,
+        _ => return Err("usage: cargo xtask bench [--quick]".to_owned()),
+    };
+    let programs = build()?;
+    let mut figures = Vec::new();
+    for (name, part) in [
+        ("tool calls", calls::tools as fn(&Programs, Effort) -> Result<Vec<Figure>, String>),
+        ("capability without a process", calls::capability),
+        ("start", life::start),
+        ("reload under load", life::reload),
+        ("memory", life::memory),
+        ("output of 1 GB", life::flood),
+    ] {
+        eprintln!("measuring: {name}");
+        figures.extend(part(&programs, effort).map_err(|err| format!("{name}: {err}"))?);
+    }
+    print_table(&figures);
+    let report = crate::target("bench")?.join("report.json");
+    std::fs::write(&report, format!("{:#}\n", as_json(&figures)))
+        .map_err(|err| format!("{}: {err}", report.display()))?;
+    println!("\nwritten to {}", report.display());
+    Ok(true)
+}
+
+fn build() -> Result<Programs, String> {
+    let orla = server::build()?;
+    server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
+    let examples = crate::target("release/examples")?;
+    let folder = crate::target("bench")?;
+    let floor = folder.join("floor");
+    let source = crate::root().join("xtask/fixtures/floor.rs");
+    let compile = |link: &[&str]| {
+        Command::new("rustc")
+            .args(["--edition", "2024", "-O", "-C", "panic=abort"])
+            .args(link)
+            .arg("-o")
+            .arg(&floor)
+            .arg(&source)
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if !compile(&["-C", "target-feature=+crt-static", "-C", "relocation-model=static"]) && !compile(&[])
+    {
+        return Err("rustc could not build the floor program".to_owned());
+    }
+    Ok(Programs {
+        orla,
+        bare_echo: examples.join("bare_echo"),
+        embedded: examples.join("embedded"),
+        floor,
+        folder,
+    })
+}
+
+fn print_table(figures: &[Figure]) {
+    let width = |cell: fn(&Figure) -> &str| {
+        figures.iter().map(|line| cell(line).chars().count()).max().unwrap_or(0)
+    };
+    let (first, second) = (width(|line| &line.what), width(|line| &line.measured));
+    println!("\n{:first$}  {:second$}  goal", "what", "measured");
+    for line in figures {
+        let goal = line.goal.as_ref().map_or(String::new(), |goal| {
+            format!("{} {}", goal.text, if goal.reached { "(reached)" } else { "(MISSED)" })
+        });
+        println!("{}", format!("{:first$}  {:second$}  {goal}", line.what, line.measured).trim_end());
+    }
+}
+
+fn as_json(figures: &[Figure]) -> Value {
+    let lines = figures.iter().map(|line| {
+        json!({
+            "what": line.what,
+            "measured": line.measured,
+            "values": line.values,
+            "goal": line.goal.as_ref().map(|goal| goal.text),
+            "reached": line.goal.as_ref().map(|goal| goal.reached),
+        })
+    });
+    json!({
+        "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+        "figures": lines.collect::<Vec<_>>(),
+    })
+}
