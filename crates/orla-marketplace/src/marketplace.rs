@@ -206,13 +206,24 @@ impl CapabilityMarketplace {
         Ok(outcome)
     }
 
+    /// The context for a request to a surface, made as a call's is: [`Call::target`] names the
+    /// surface, and of the limits the time is the one that holds.
+    pub fn surface_context(&self, call: &Call) -> CallContext {
+        let limits = self.catalog.load().limits.timeout;
+        self.new_context(call.target.as_str().into(), limits, call)
+    }
+
     fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call) -> CallContext {
         let own = entry.policy.timeout.unwrap_or(catalog.limits.timeout);
+        self.new_context(Arc::clone(&entry.name), own, call)
+    }
+
+    fn new_context(&self, name: Arc<str>, own: Duration, call: &Call) -> CallContext {
         let timeout = call.timeout.map_or(own, |caller| caller.min(own));
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         CallContext {
             call_id: format!("{:08x}-{number}", self.instance).into(),
-            name: Arc::clone(&entry.name),
+            name,
             deadline: Instant::now() + timeout,
             timeout,
             cancellation: call.cancellation.clone(),
