@@ -1,1 +1,5 @@
 //! To come.
+mod config;
+mod logging;
+mod prompts;
+mod render;

@@ -1,0 +1,292 @@
+//! The command line: what can be written, and the help that teaches it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Source;
+
+/// Serves the executables of a directory to every MCP client.
+#[derive(Debug, Parser)]
+#[command(
+    name = "orla",
+    version,
+    about = "Drop executables into ./tools, run orla, and every MCP client can call them",
+    after_help = EXAMPLES,
+    subcommand_help_heading = "Commands (without one, orla serves)",
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  orla                                serve ./tools on http://127.0.0.1:8080/mcp
+  orla --stdio                        serve on standard input and output, for clients that start orla
+  orla init                           write an example tool, a prompt and orla.yaml here
+  orla list                           what is served
+  orla call ls path=/tmp              call one tool, without a server
+  orla connect claude-code --write    tell a client about this server
+
+Settings come from flags, then ORLA_* variables (ORLA_PORT=9000), then orla.yaml, orla.yml or
+orla.json, then defaults. `orla schema` prints every key. SIGHUP reloads.
+
+Exit codes: 0 all went well, 1 the operation failed, 2 wrong usage or configuration.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve until told to stop (the same as no command)
+    #[command(visible_alias = "run", after_help = SERVE)]
+    Serve(Serve),
+    /// Show what would be served
+    #[command(after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'")]
+    List {
+        /// Print a JSON array, each element as in /status
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Call one capability and print what it gives
+    #[command(after_help = CALL)]
+    Call(Call),
+    /// Check the configuration, the tools and the prompts without serving
+    #[command(after_help = "Prints every problem with its place. Exits 0 if there is none, else 1.")]
+    Check {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Print the JSON Schema of the configuration
+    #[command(after_help = "For editors with a YAML language server, write as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json")]
+    Schema,
+    /// Write an example tool, a prompt and a configuration
+    #[command(after_help = "Nothing that exists is overwritten.")]
+    Init {
+        /// Where to write; made if it does not exist
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Print, or write, the entry of this server in a client's configuration
+    #[command(after_help = CONNECT)]
+    Connect {
+        /// The client
+        #[arg(value_parser = crate::commands::connect::names())]
+        client: String,
+        /// Write the entry into the client's file, after making a backup
+        #[arg(long)]
+        write: bool,
+        /// The name of the entry
+        #[arg(long, default_value = "orla")]
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Print a completion script
+    #[command(after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish")]
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Show the state of a running server
+    Status {
+        /// The server; http://HOST:PORT of the configuration if absent
+        #[arg(long)]
+        url: Option<String>,
+        /// Print the JSON of /status as it came
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+const SERVE: &str = "\
+Examples:
+  orla serve --port 0                 any free port; the log's first line says which
+  orla serve --tools-dir bin --watch  reload when a file in bin changes
+  kill -HUP $(pgrep orla)             reload now";
+
+const CALL: &str = "\
+A value is JSON where it parses as JSON, else text. `args=[…]` is appended to the tool's command
+line, and `stdin=…` is piped to it.
+
+Examples:
+  orla call ls path=/tmp all=true
+  orla call ls 'args=[\"-l\", \"/tmp\"]'
+  orla call add --json '{\"a\": 1, \"b\": 2}'
+  orla call add a=1 b=2 --url http://127.0.0.1:8080";
+
+const CONNECT: &str = "\
+Examples:
+  orla connect claude-desktop           print the entry and where it belongs
+  orla connect cursor --write           write it there; a backup is made first
+  orla connect codex --tools-dir ~/bin  serve another directory";
+
+/// What decides what is served, and how.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// Configuration file, YAML or JSON [default: orla.yaml, orla.yml or orla.json if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory whose executables are tools [default: ./tools]
+    #[arg(long, value_name = "DIR")]
+    tools_dir: Option<OsString>,
+    /// Seconds that one call may take [default: 30]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    timeout: Option<OsString>,
+    /// json or pretty [default: json]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<OsString>,
+    /// debug, info, warn, error or fatal [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<OsString>,
+}
+
+/// The flags of a server.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// Port to listen on; 0 is any free one [default: 8080]
+    #[arg(long, allow_hyphen_values = true)]
+    port: Option<OsString>,
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long)]
+    host: Option<OsString>,
+    /// Serve on standard input and output instead of HTTP
+    #[arg(long)]
+    stdio: bool,
+    /// Reload when the tools, the prompts or the configuration change
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Call {
+    /// Name or id of the capability
+    pub(crate) name: String,
+    /// Arguments, as key=value
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// All arguments as one JSON object; key=value adds to it
+    #[arg(long, value_name = "OBJECT")]
+    pub(crate) json: Option<String>,
+    /// Call on a running server instead of here
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Print the whole MCP result as JSON
+    #[arg(long)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+impl Settings {
+    /// Whether the log's level was asked for on this command line.
+    pub(crate) fn names_log_level(&self) -> bool {
+        self.log_level.is_some()
+    }
+
+    fn into_source(self, source: &mut Source) {
+        source.file = self.config.or_else(|| source.file.take());
+        let flags = [
+            ("--tools-dir", "tools_dir", self.tools_dir),
+            ("--timeout", "timeout", self.timeout),
+            ("--log-format", "log_format", self.log_format),
+            ("--log-level", "log_level", self.log_level),
+        ];
+        source.add(flags);
+    }
+}
+
+impl Serve {
+    fn into_source(self, source: &mut Source) {
+        self.settings.into_source(source);
+        let flags = [
+            ("--port", "port", self.port),
+            ("--host", "host", self.host),
+            ("--stdio", "transport", self.stdio.then(|| "stdio".into())),
+            ("--watch", "watch", self.watch.then(|| "true".into())),
+        ];
+        source.add(flags);
+    }
+}
+
+impl Source {
+    fn add<const N: usize>(&mut self, flags: [(&'static str, &'static str, Option<OsString>); N]) {
+        for (flag, key, value) in flags {
+            self.flags.extend(value.map(|value| (flag, key, value)));
+        }
+    }
+}
+
+impl Cli {
+    /// The sources of a server's configuration. A flag after the command wins over one before it.
+    pub(crate) fn serve_source(before: Serve, after: Option<Serve>) -> Source {
+        let mut source = Source::default();
+        before.into_source(&mut source);
+        if let Some(after) = after {
+            after.into_source(&mut source);
+        }
+        source
+    }
+
+    /// The sources of a command's configuration.
+    pub(crate) fn source(before: Serve, after: Settings) -> Source {
+        let mut source = Source::default();
+        before.into_source(&mut source);
+        after.into_source(&mut source);
+        source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn source(words: &[&str]) -> Source {
+        let cli = Cli::try_parse_from(words).unwrap();
+        match cli.command {
+            Some(Command::Serve(after)) => Cli::serve_source(cli.serve, Some(after)),
+            Some(Command::Call(call)) => Cli::source(cli.serve, call.settings),
+            _ => Cli::serve_source(cli.serve, None),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_work_before_and_after_every_form_of_serve() {
+        for words in [
+            &["orla", "--port", "0", "--stdio"][..],
+            &["orla", "serve", "--port", "0", "--stdio"],
+            &["orla", "run", "--stdio", "--port=0"],
+            &["orla", "--port", "0", "run", "--stdio"],
+        ] {
+            let flags = source(words).flags;
+            let keys: Vec<_> = flags.iter().map(|(_, key, value)| (*key, value.to_str().unwrap())).collect();
+            assert!(keys.contains(&("port", "0")) && keys.contains(&("transport", "stdio")), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_flag_after_the_command_wins() {
+        let source = source(&["orla", "--timeout", "1", "--config", "a", "call", "ls", "--timeout", "2"]);
+        assert_eq!(source.flags.last().unwrap().2, "2");
+        assert_eq!(source.file, Some("a".into()));
+    }
+
+    #[test]
+    fn a_negative_value_reaches_the_check_that_explains_it() {
+        assert_eq!(source(&["orla", "--timeout", "-1"]).flags[0].2, "-1");
+    }
+}

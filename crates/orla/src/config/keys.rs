@@ -1,0 +1,331 @@
+//! The keys of the configuration: one table that everything which knows keys is made from.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Config, LogFormat, Severity, Transport};
+
+/// One key: what it is called, what it admits and where it goes, and what it means.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// One or two sentences, for the JSON Schema and so for editors.
+    pub(crate) about: &'static str,
+}
+
+type Place<T> = fn(&mut Config) -> &mut T;
+
+/// What a key admits, with the place of its value.
+pub(crate) enum Kind {
+    Path(Place<PathBuf>),
+    Text(Place<String>),
+    Port(Place<u16>),
+    Count {
+        place: Place<usize>,
+        min: usize,
+        max: usize,
+    },
+    /// Seconds, whole or fractional, above 0.
+    Seconds {
+        place: Place<Duration>,
+        max: u32,
+    },
+    Flag(Place<bool>),
+    Choice {
+        words: fn() -> Vec<&'static str>,
+        /// Takes the index of the word.
+        put: fn(&mut Config, usize),
+        get: fn(&Config) -> usize,
+    },
+    Texts {
+        put: fn(&mut Config, Vec<String>),
+        check: fn(&str) -> Result<(), String>,
+    },
+    /// The mapping `tools`: it has keys of its own, [`TOOL_KEYS`].
+    Tools,
+}
+
+/// Every key of a configuration file.
+pub(crate) const KEYS: &[Key] = &[
+    Key {
+        name: "tools_dir",
+        kind: Kind::Path(|c| &mut c.tools_dir),
+        about: "Directory whose executables are served as tools. A relative path is relative to this file.",
+    },
+    Key {
+        name: "prompts_dir",
+        kind: Kind::Path(|c| &mut c.prompts_dir),
+        about: "Directory whose Markdown files are served as prompts. A relative path is relative to this file.",
+    },
+    Key {
+        name: "transport",
+        kind: Kind::Choice {
+            words: || words(Transport::WORDS),
+            put: |c, n| c.transport = Transport::WORDS[n].1,
+            get: |c| index(Transport::WORDS, c.transport),
+        },
+        about: "How clients connect: over HTTP, or over standard input and output. A change needs a restart.",
+    },
+    Key {
+        name: "host",
+        kind: Kind::Text(|c| &mut c.host),
+        about: "Address to listen on. One that other machines can reach needs auth_tokens. A change needs a restart.",
+    },
+    Key {
+        name: "port",
+        kind: Kind::Port(|c| &mut c.port),
+        about: "Port to listen on; 0 is any free one. Ignored on stdio. A change needs a restart.",
+    },
+    Key {
+        name: "timeout",
+        kind: Kind::Seconds { place: |c| &mut c.timeout, max: 86_400 },
+        about: "Seconds that one call may take, unless the tool says otherwise.",
+    },
+    Key {
+        name: "log_format",
+        kind: Kind::Choice {
+            words: || words(LogFormat::WORDS),
+            put: |c, n| c.log_format = LogFormat::WORDS[n].1,
+            get: |c| index(LogFormat::WORDS, c.log_format),
+        },
+        about: "Form of the log on standard error: one JSON object a line, or text for people.",
+    },
+    Key {
+        name: "log_level",
+        kind: Kind::Choice {
+            words: || words(Severity::WORDS),
+            put: |c, n| c.log_level = Severity::WORDS[n].1,
+            get: |c| index(Severity::WORDS, c.log_level),
+        },
+        about: "The least severe level that is logged.",
+    },
+    Key {
+        name: "max_output_bytes",
+        kind: Kind::Count { place: |c| &mut c.max_output_bytes, min: 1, max: 1 << 30 },
+        about: "Bytes kept of each of a tool's output streams; what comes beyond is read, dropped and reported.",
+    },
+    Key {
+        name: "max_concurrency",
+        kind: Kind::Count { place: |c| &mut c.max_concurrency, min: 1, max: 65_536 },
+        about: "Calls that run at once.",
+    },
+    Key {
+        name: "max_queue",
+        kind: Kind::Count { place: |c| &mut c.max_queue, min: 0, max: 1_000_000 },
+        about: "Calls that wait for a place; one more is answered `busy`.",
+    },
+    Key {
+        name: "max_body_bytes",
+        kind: Kind::Count { place: |c| &mut c.max_body_bytes, min: 1, max: 1 << 30 },
+        about: "Bytes that the body of a request may have.",
+    },
+    Key {
+        name: "session_idle",
+        kind: Kind::Seconds { place: |c| &mut c.session_idle, max: 30 * 86_400 },
+        about: "Seconds after which a session that nobody uses is closed.",
+    },
+    Key {
+        name: "auth_tokens",
+        kind: Kind::Texts { put: |c, texts| c.auth_tokens = texts, check: token },
+        about: "Bearer tokens; where there are any, every request must carry one of them.",
+    },
+    Key {
+        name: "allow_unauthenticated",
+        kind: Kind::Flag(|c| &mut c.allow_unauthenticated),
+        about: "Serve other machines without auth_tokens. Anyone who can reach the port can then run the tools.",
+    },
+    Key {
+        name: "allowed_hosts",
+        kind: Kind::Texts { put: |c, texts| c.allowed_hosts = texts, check: not_empty },
+        about: "Host headers that are accepted besides those of this machine.",
+    },
+    Key {
+        name: "allowed_origins",
+        kind: Kind::Texts { put: |c, texts| c.allowed_origins = texts, check: not_empty },
+        about: "Origins of web pages that may connect, such as https://app.example.com.",
+    },
+    Key {
+        name: "tools",
+        kind: Kind::Tools,
+        about: "Overrides for single tools, by name.",
+    },
+    Key {
+        name: "allow",
+        kind: Kind::Texts { put: |c, texts| c.allow = Some(texts), check: not_empty },
+        about: "Name patterns (`*` stands for any text) of what is listed and can be called; without this key, everything.",
+    },
+    Key {
+        name: "deny",
+        kind: Kind::Texts { put: |c, texts| c.deny = texts, check: not_empty },
+        about: "Name patterns of what is neither listed nor can be called, whatever `allow` says.",
+    },
+    Key {
+        name: "watch",
+        kind: Kind::Flag(|c| &mut c.watch),
+        about: "Reload when the tools, the prompts or this file change.",
+    },
+];
+
+/// The keys of one entry of `tools`.
+pub(crate) const TOOL_KEYS: [&str; 4] = ["timeout", "enabled", "description", "rename"];
+/// Seconds that a tool's own `timeout` may be at most.
+pub(crate) const MAX_TOOL_TIMEOUT: u32 = 86_400;
+
+/// Keys of the configuration's contract whose features this version has not got.
+pub(crate) const LATER: [&str; 3] = ["mcpServers", "capabilities", "capsules"];
+
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+impl Key {
+    /// The environment variable that sets it. `tools` has none: a variable cannot hold a mapping.
+    pub(crate) fn variable(&self) -> Option<String> {
+        let has_one = !matches!(self.kind, Kind::Tools);
+        has_one.then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
+    }
+}
+
+impl Kind {
+    /// Reads a value from a flag or the environment; a list is separated by commas.
+    ///
+    /// # Errors
+    /// A sentence that says what was expected and what came.
+    pub(crate) fn read_text(&self, config: &mut Config, value: &OsStr) -> Result<(), String> {
+        if let Self::Path(place) = self {
+            *place(config) = path(value).map_err(|expected| format!("expected {expected}"))?;
+            return Ok(());
+        }
+        let text = value.to_str().ok_or_else(|| "expected UTF-8 text".to_owned())?;
+        if let Self::Texts { put, check } = self {
+            let texts: Vec<String> =
+                text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect();
+            texts.iter().try_for_each(|item| check(item))?;
+            put(config, texts);
+            return Ok(());
+        }
+        self.read_scalar(config, text).map_err(|expected| format!("expected {expected}, got text {text:?}"))
+    }
+
+    /// Reads the value of a key that holds one number, word or text.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub(crate) fn read_scalar(&self, config: &mut Config, text: &str) -> Result<(), String> {
+        match self {
+            Self::Path(place) => *place(config) = path(OsStr::new(text))?,
+            Self::Text(place) if text.is_empty() => {
+                let _ = place;
+                return Err(self.expected());
+            }
+            Self::Text(place) => text.clone_into(place(config)),
+            Self::Port(place) => *place(config) = text.parse().map_err(|_| self.expected())?,
+            Self::Count { place, min, max } => {
+                let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
+                *place(config) = count.ok_or_else(|| self.expected())?;
+            }
+            Self::Seconds { place, max } => {
+                *place(config) = seconds(text, *max).ok_or_else(|| self.expected())?;
+            }
+            Self::Flag(place) => {
+                *place(config) = match text.to_ascii_lowercase().as_str() {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(self.expected()),
+                };
+            }
+            Self::Choice { words, put, .. } => {
+                let index = words().iter().position(|word| *word == text);
+                put(config, index.ok_or_else(|| self.expected())?);
+            }
+            Self::Texts { .. } | Self::Tools => return Err(self.expected()),
+        }
+        Ok(())
+    }
+
+    /// What the key admits, for "expected …".
+    pub(crate) fn expected(&self) -> String {
+        match self {
+            Self::Path(_) => "a path".to_owned(),
+            Self::Text(_) => "text that is not empty".to_owned(),
+            Self::Port(_) => "a port from 0 to 65535 (0 is any free one)".to_owned(),
+            Self::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
+            Self::Seconds { max, .. } => expected_seconds(*max),
+            Self::Flag(_) => "true or false".to_owned(),
+            Self::Choice { words, .. } => list_of(&words()),
+            Self::Texts { .. } => "a list of texts".to_owned(),
+            Self::Tools => "a mapping from names of tools to what is changed of them".to_owned(),
+        }
+    }
+
+    /// Whether its value is text, so that a number for it is a mistake.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self, Self::Path(_) | Self::Text(_) | Self::Choice { .. })
+    }
+}
+
+/// A duration from seconds: above 0, finite, and at most `max`.
+pub(crate) fn seconds(text: &str, max: u32) -> Option<Duration> {
+    let seconds: f64 = text.parse().ok()?;
+    let duration = Duration::try_from_secs_f64(seconds).ok()?;
+    (!duration.is_zero() && seconds <= f64::from(max)).then_some(duration)
+}
+
+pub(crate) fn expected_seconds(max: u32) -> String {
+    format!("a number of seconds above 0 and at most {max}")
+}
+
+fn path(value: &OsStr) -> Result<PathBuf, String> {
+    let path = PathBuf::from(value);
+    if path.as_os_str().is_empty() {
+        return Err("a path".to_owned());
+    }
+    match path.to_str() {
+        Some(text) if text == "~" || text.starts_with("~/") => {
+            Err(format!("a path in which `~` is spelt out (${{HOME}}{} in the file)", &text[1..]))
+        }
+        _ => Ok(path),
+    }
+}
+
+fn token(text: &str) -> Result<(), String> {
+    match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(()),
+        // The token itself is a secret and is not repeated.
+        false => Err("expected a token of visible ASCII characters".to_owned()),
+    }
+}
+
+fn not_empty(text: &str) -> Result<(), String> {
+    if text.trim().is_empty() { Err("expected text that is not empty".to_owned()) } else { Ok(()) }
+}
+
+fn words<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
+    table.iter().map(|(word, _)| *word).collect()
+}
+
+fn index<T: PartialEq>(table: &[(&'static str, T)], value: T) -> usize {
+    table.iter().position(|(_, item)| *item == value).unwrap_or_default()
+}
+
+/// `a, b or c`.
+pub(crate) fn list_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [head @ .., last] => format!("{} or {last}", head.join(", ")),
+    }
+}
+
+/// The known word that is nearest to a misspelt one, if any is near.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |text: &str| text.to_lowercase().replace(['-', ' ', '_'], "");
+    let word = plain(word);
+    known
+        .into_iter()
+        .map(|candidate| (strsim::normalized_damerau_levenshtein(&word, &plain(candidate)), candidate))
+        .filter(|(likeness, _)| *likeness >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

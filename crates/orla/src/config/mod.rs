@@ -1,0 +1,372 @@
+//! The configuration (RFC 1 §6): defaults, a file, the environment and flags, in rising precedence.
+//!
+//! # How it works
+//!
+//! [`keys::KEYS`] is one table with an entry for every key: its name, what it admits, its place in
+//! [`Config`] and what it means. Reading a file, reading `ORLA_*` variables and flags, suggesting a
+//! name for a misspelt key and the JSON Schema are all made from that table, so they cannot disagree.
+//!
+//! A file is first read into a tree that keeps positions ([`document`]); the keys are then read off
+//! the tree, and *every* problem is reported, each with its line and column.
+//!
+//! # Deliberately absent
+//!
+//! No layering library: those merge first and forget where a value stood. Keys of features that this
+//! version has not got are refused by name: what is accepted is served.
+
+pub(crate) mod document;
+pub(crate) mod expand;
+pub(crate) mod keys;
+mod read;
+pub(crate) mod schema;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use document::Position;
+
+/// The largest configuration file that is read.
+pub(crate) const MAX_FILE: u64 = 1024 * 1024;
+/// Looked for in the current directory, in this order, where no `--config` is given.
+pub(crate) const DEFAULT_FILES: [&str; 3] = ["orla.yaml", "orla.yml", "orla.json"];
+
+/// Everything that can be configured. No file is needed: every field has a default (RFC 1 §6.1).
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) tools_dir: PathBuf,
+    pub(crate) prompts_dir: PathBuf,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) transport: Transport,
+    /// How long one call may take.
+    pub(crate) timeout: Duration,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log_level: Severity,
+    /// Bytes that are kept of each of a tool's output streams.
+    pub(crate) max_output_bytes: usize,
+    pub(crate) max_concurrency: usize,
+    pub(crate) max_queue: usize,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) session_idle: Duration,
+    pub(crate) auth_tokens: Vec<String>,
+    pub(crate) allow_unauthenticated: bool,
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) allowed_origins: Vec<String>,
+    /// Name patterns of what is served; `None` is everything.
+    pub(crate) allow: Option<Vec<String>>,
+    /// Name patterns of what is not served, whatever `allow` says.
+    pub(crate) deny: Vec<String>,
+    pub(crate) watch: bool,
+    pub(crate) tools: BTreeMap<String, ToolOverride>,
+    /// The file that was read, if there was one.
+    pub(crate) file: Option<PathBuf>,
+    /// Where the keys that are not at their defaults were set.
+    pub(crate) origins: BTreeMap<&'static str, Origin>,
+}
+
+/// What `tools.NAME` changes of one tool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ToolOverride {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) description: Option<String>,
+    pub(crate) rename: Option<String>,
+    /// Of the tool's name in the file.
+    pub(crate) at: Option<Position>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Http,
+    Stdio,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Json,
+    Pretty,
+}
+
+/// RFC 1 §8.3, from the least to the most severe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Fatal,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Origin {
+    File(Position),
+    /// The name of the environment variable.
+    Environment(String),
+    /// The flag, as it is written: `--port`.
+    Flag(&'static str),
+}
+
+/// One thing that is wrong with the configuration, and where.
+///
+/// Reads `tool_dir: unknown key, did you mean tools_dir? at orla.yaml:3:1`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Problem {
+    /// Sorts problems in the order of the file.
+    at: Option<(PathBuf, Position)>,
+    text: String,
+}
+
+/// What the command line says about the configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source {
+    /// `--config`.
+    pub(crate) file: Option<PathBuf>,
+    /// Flags as (flag, key, value), in the order in which they take effect.
+    pub(crate) flags: Vec<(&'static str, &'static str, OsString)>,
+}
+
+/// The environment, as a function so that tests need not change the process's own.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            tools_dir: "./tools".into(),
+            prompts_dir: "./prompts".into(),
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+            transport: Transport::Http,
+            timeout: Duration::from_secs(30),
+            log_format: LogFormat::Json,
+            log_level: Severity::Info,
+            max_output_bytes: 1024 * 1024,
+            max_concurrency: 64,
+            max_queue: 1024,
+            max_body_bytes: 4 * 1024 * 1024,
+            session_idle: Duration::from_secs(30 * 60),
+            auth_tokens: Vec::new(),
+            allow_unauthenticated: false,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            allow: None,
+            deny: Vec::new(),
+            watch: false,
+            tools: BTreeMap::new(),
+            file: None,
+            origins: BTreeMap::new(),
+        }
+    }
+}
+
+impl Source {
+    /// Reads the configuration as it is now: flags, then `ORLA_*`, then the file, then defaults.
+    ///
+    /// # Errors
+    /// Every problem there is, those of the file in its order.
+    pub(crate) fn load(&self) -> Result<Config, Vec<Problem>> {
+        self.load_with(&|name| std::env::var_os(name))
+    }
+
+    fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
+        let mut config = Config::default();
+        let mut problems = Vec::new();
+        match self.find() {
+            Ok(Some(path)) => {
+                match read_file(&path) {
+                    Ok(text) => {
+                        let lookup = |name: &str| env(name).and_then(|value| value.into_string().ok());
+                        read::file(&mut config, &path, &text, &lookup, &mut problems);
+                    }
+                    Err(problem) => problems.push(problem),
+                }
+                config.file = Some(path);
+            }
+            Ok(None) => {}
+            Err(problem) => problems.push(problem),
+        }
+        self.overlay(&mut config, env, &mut problems);
+        problems.extend(config.contradictions());
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// The file to read: the named one, else the first of the default names that exists.
+    fn find(&self) -> Result<Option<PathBuf>, Problem> {
+        if let Some(path) = &self.file {
+            return Ok(Some(path.clone()));
+        }
+        for name in DEFAULT_FILES {
+            match std::fs::symlink_metadata(name) {
+                Ok(_) => return Ok(Some(name.into())),
+                Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
+                Err(err) => return Err(Problem::new(format!("{name} cannot be read: {}", reason(&err)))),
+            }
+        }
+        Ok(None)
+    }
+
+    fn overlay(&self, config: &mut Config, env: Lookup<'_>, problems: &mut Vec<Problem>) {
+        for key in keys::KEYS {
+            let Some(variable) = key.variable() else { continue };
+            // As in a shell, an empty variable is one that is not set.
+            let Some(value) = env(&variable).filter(|value| !value.is_empty()) else { continue };
+            let origin = Origin::Environment(variable.clone());
+            set(config, key.name, &variable, &value, origin, problems);
+        }
+        for (flag, key, value) in &self.flags {
+            set(config, key, flag, value, Origin::Flag(flag), problems);
+        }
+    }
+}
+
+fn set(
+    config: &mut Config,
+    key: &'static str,
+    shown: &str,
+    value: &OsStr,
+    origin: Origin,
+    problems: &mut Vec<Problem>,
+) {
+    let Some(known) = keys::find(key) else { return };
+    match known.kind.read_text(config, value) {
+        Ok(()) => {
+            config.origins.insert(known.name, origin);
+        }
+        Err(problem) => problems.push(Problem::new(format!("{shown}: {problem}"))),
+    }
+}
+
+/// Reads a configuration file, which must be a regular file of at most [`MAX_FILE`] bytes.
+fn read_file(path: &Path) -> Result<String, Problem> {
+    let unreadable = |err: &std::io::Error| {
+        Problem::new(format!("{} cannot be read: {}", path.display(), reason(err)))
+    };
+    // Looked at before it is opened: opening a fifo would wait for its writer.
+    let metadata = std::fs::metadata(path).map_err(|err| unreadable(&err))?;
+    if !metadata.is_file() {
+        return Err(Problem::new(format!("{} cannot be read: not a regular file", path.display())));
+    }
+    let file = std::fs::File::open(path).map_err(|err| unreadable(&err))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
+    if bytes.len() as u64 > MAX_FILE {
+        let problem = format!("the file is larger than {MAX_FILE} bytes");
+        return Err(Problem::at(path, Position { line: 1, column: 1 }, problem));
+    }
+    match document::decode(&bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(err) => Err(Problem::at(path, err.at, err.problem)),
+    }
+}
+
+/// What the system says, without its "(os error 2)".
+pub(crate) fn reason(err: &std::io::Error) -> String {
+    let text = err.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+impl Config {
+    /// The defaults, except for what these flags say.
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Result<Self, Vec<Problem>> {
+        let mut config = Self::default();
+        let mut problems = Vec::new();
+        read::file(&mut config, Path::new("orla.yaml"), text, &|_| None, &mut problems);
+        problems.extend(config.contradictions());
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// What each key admits by itself, but not together.
+    fn contradictions(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let open = self.auth_tokens.is_empty() && !self.allow_unauthenticated;
+        if self.transport == Transport::Http && open && !is_loopback(&self.host) {
+            problems.push(self.problem(
+                "host",
+                format!(
+                    "host: {} can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant",
+                    self.host
+                ),
+            ));
+        }
+        problems
+    }
+
+    /// A problem with the value of a key, wherever it was set.
+    fn problem(&self, key: &str, text: String) -> Problem {
+        match (self.origins.get(key), &self.file) {
+            (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
+            _ => Problem::new(text),
+        }
+    }
+
+    /// Whether a key is at its default.
+    pub(crate) fn is_default(&self, key: &str) -> bool {
+        !self.origins.contains_key(key)
+    }
+}
+
+/// Whether only this machine can reach the address.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.eq_ignore_ascii_case("localhost")
+        || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+impl Problem {
+    pub(crate) fn new(text: String) -> Self {
+        Self { at: None, text }
+    }
+
+    pub(crate) fn at(path: &Path, at: Position, text: String) -> Self {
+        Self { at: Some((path.to_owned(), at)), text }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match &self.at {
+            Some((path, at)) => write!(f, " at {}:{}:{}", path.display(), at.line, at.column),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Transport {
+    pub(crate) const WORDS: &'static [(&'static str, Self)] = &[("http", Self::Http), ("stdio", Self::Stdio)];
+}
+
+impl LogFormat {
+    pub(crate) const WORDS: &'static [(&'static str, Self)] = &[("json", Self::Json), ("pretty", Self::Pretty)];
+}
+
+impl Severity {
+    pub(crate) const WORDS: &'static [(&'static str, Self)] = &[
+        ("debug", Self::Debug),
+        ("info", Self::Info),
+        ("warn", Self::Warn),
+        ("error", Self::Error),
+        ("fatal", Self::Fatal),
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Fatal => "fatal",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Reads the keys off the tree of a file. Nothing is read twice and nothing stops the reading: every
+//! problem is collected, with its place.
+
+use std::path::Path;
+
+use super::document::{self, Kind as Shape, Node, Position, Scalar};
+use super::expand::expand;
+use super::keys::{self, KEYS, Key, Kind, LATER, TOOL_KEYS, nearest};
+use super::{Config, Origin, Problem, ToolOverride};
+
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Reads a whole file into `config`. An empty one changes nothing.
+pub(super) fn file(
+    config: &mut Config,
+    path: &Path,
+    text: &str,
+    lookup: Lookup<'_>,
+    problems: &mut Vec<Problem>,
+) {
+    let mut reader = Reader { path, lookup, problems };
+    match document::parse(text) {
+        Ok(None) => {}
+        Ok(Some(root)) => reader.root(config, &root),
+        Err(err) => reader.problem(err.at, err.problem),
+    }
+    config.file = Some(path.to_owned());
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    lookup: Lookup<'a>,
+    problems: &'a mut Vec<Problem>,
+}
+
+/// A scalar with its variables filled in.
+struct Word {
+    scalar: Scalar,
+    /// It had a variable in it: it may then be a number although it stood in quotes.
+    expanded: bool,
+}
+
+impl Reader<'_> {
+    fn root(&mut self, config: &mut Config, root: &Node) {
+        let Shape::Map(pairs) = &root.kind else {
+            let problem = format!("expected a mapping of keys to values, got {}", root.describe());
+            return self.problem(root.at, problem);
+        };
+        for (name, node) in pairs {
+            let Some(key) = keys::find(&name.text) else {
+                self.unknown(name.at, &name.text, "", KEYS.iter().map(|key| key.name).chain(LATER));
+                continue;
+            };
+            match self.key(config, key, node) {
+                Ok(()) => {
+                    config.origins.insert(key.name, Origin::File(node.at));
+                }
+                Err((at, problem)) => self.problem(at, format!("{}{problem}", key.name)),
+            }
+        }
+    }
+
+    /// Reads one key; an error continues the key's name (`: expected …`, `[2]: expected …`).
+    fn key(&mut self, config: &mut Config, key: &Key, node: &Node) -> Result<(), (Position, String)> {
+        match (&key.kind, &node.kind) {
+            (Kind::Tools, Shape::Map(pairs)) => {
+                for (name, node) in pairs {
+                    let (mut entry, at) = (ToolOverride::default(), Some(name.at));
+                    entry.at = at;
+                    self.tool(&mut entry, &name.text, node);
+                    config.tools.insert(name.text.clone(), entry);
+                }
+                self.renames(config);
+                Ok(())
+            }
+            (Kind::Texts { put, check }, Shape::List(items)) => {
+                let mut texts = Vec::new();
+                for (index, item) in items.iter().enumerate() {
+                    let text = self.text(item).map_err(|problem| (item.at, format!("[{index}]{problem}")))?;
+                    check(&text).map_err(|problem| (item.at, format!("[{index}]: {problem}")))?;
+                    texts.push(text);
+                }
+                put(config, texts);
+                Ok(())
+            }
+            (Kind::Tools | Kind::Texts { .. }, _) => Err((node.at, unexpected(&key.kind.expected(), node))),
+            (kind, _) => {
+                let text = if kind.is_text() {
+                    self.text_of(node, &kind.expected())
+                } else {
+                    self.plain_of(node, &kind.expected())
+                };
+                let text = text.map_err(|problem| (node.at, problem))?;
+                kind.read_scalar(config, &text)
+                    .map_err(|expected| (node.at, format!(": expected {expected}, got {}", shown(node, &text))))?;
+                if let Kind::Path(place) = kind {
+                    let path = place(config);
+                    *path = self.path.parent().unwrap_or(Path::new("")).join(&*path);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn tool(&mut self, entry: &mut ToolOverride, name: &str, node: &Node) {
+        let Shape::Map(pairs) = &node.kind else {
+            let expected = format!("a mapping with {}", keys::list_of(&TOOL_KEYS));
+            return self.problem(node.at, format!("tools.{name}{}", unexpected(&expected, node)));
+        };
+        for (key, node) in pairs {
+            let read = match key.text.as_str() {
+                "timeout" => {
+                    let expected = keys::expected_seconds(keys::MAX_TOOL_TIMEOUT);
+                    self.plain_of(node, &expected).and_then(|text| {
+                        entry.timeout = keys::seconds(&text, keys::MAX_TOOL_TIMEOUT);
+                        let wrong = || format!(": expected {expected}, got {}", shown(node, &text));
+                        entry.timeout.map(|_| ()).ok_or_else(wrong)
+                    })
+                }
+                "enabled" => self.plain_of(node, "true or false").and_then(|text| {
+                    entry.enabled = text.to_ascii_lowercase().parse().ok();
+                    let wrong = || format!(": expected true or false, got {}", shown(node, &text));
+                    entry.enabled.map(|_| ()).ok_or_else(wrong)
+                }),
+                "description" => self.text(node).map(|text| entry.description = Some(text)),
+                "rename" => self.text(node).and_then(|text| {
+                    if !is_tool_name(&text) {
+                        return Err(format!(
+                            ": expected 1 to 64 letters, digits, `_` or `-`, got {}",
+                            node.describe()
+                        ));
+                    }
+                    entry.rename = Some(text);
+                    Ok(())
+                }),
+                other => {
+                    self.unknown(key.at, other, &format!("tools.{name}."), TOOL_KEYS);
+                    Ok(())
+                }
+            };
+            if let Err(problem) = read {
+                self.problem(node.at, format!("tools.{name}.{}{problem}", key.text));
+            }
+        }
+    }
+
+    /// Two tools cannot be given one name.
+    fn renames(&mut self, config: &Config) {
+        let mut seen: Vec<(&str, &str)> = Vec::new();
+        for (name, entry) in &config.tools {
+            let (Some(rename), Some(at)) = (&entry.rename, entry.at) else { continue };
+            if let Some((_, other)) = seen.iter().find(|(taken, _)| taken == rename) {
+                self.problem(at, format!("tools.{name}.rename: tools.{other} is already called {rename}"));
+            }
+            seen.push((rename, name));
+        }
+    }
+
+    fn text(&self, node: &Node) -> Result<String, String> {
+        self.text_of(node, "text")
+    }
+
+    /// The text of a node; a number or a boolean is none, unless a variable said it.
+    fn text_of(&self, node: &Node, expected: &str) -> Result<String, String> {
+        let word = self.word(node, expected)?;
+        if word.expanded || word.scalar.as_text().is_some() {
+            return Ok(word.scalar.text);
+        }
+        let hint = if word.scalar.is_null() { "" } else { " (in quotes, it is text)" };
+        Err(format!("{}{hint}", unexpected(expected, node)))
+    }
+
+    /// The text of a number or boolean; what stands in quotes is none, unless a variable said it.
+    fn plain_of(&self, node: &Node, expected: &str) -> Result<String, String> {
+        let word = self.word(node, expected)?;
+        if word.expanded || word.scalar.plain {
+            return Ok(word.scalar.text);
+        }
+        Err(unexpected(expected, node))
+    }
+
+    fn word(&self, node: &Node, expected: &str) -> Result<Word, String> {
+        let Shape::Scalar(scalar) = &node.kind else { return Err(unexpected(expected, node)) };
+        let (text, expanded) =
+            expand(&scalar.text, self.lookup).map_err(|problem| format!(": {problem}"))?;
+        Ok(Word { scalar: Scalar { text, plain: scalar.plain }, expanded })
+    }
+
+    fn unknown<'a>(
+        &mut self,
+        at: Position,
+        key: &str,
+        prefix: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) {
+        let problem = match nearest(key, known) {
+            Some(same) if same == key => "not supported by this version".to_owned(),
+            Some(near) => format!("unknown key, did you mean {near}?"),
+            None => "unknown key (`orla schema` prints all of them)".to_owned(),
+        };
+        self.problem(at, format!("{prefix}{key}: {problem}"));
+    }
+
+    fn problem(&mut self, at: Position, text: String) {
+        self.problems.push(Problem::at(self.path, at, text));
+    }
+}
+
+fn unexpected(expected: &str, node: &Node) -> String {
+    format!(": expected {expected}, got {}", node.describe())
+}
+
+/// What came, for the message: as it was written, or what its variables made of it.
+fn shown(node: &Node, text: &str) -> String {
+    match &node.kind {
+        Shape::Scalar(scalar) if scalar.text == text => node.describe(),
+        _ => format!("text {text:?}"),
+    }
+}
+
+fn is_tool_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}

@@ -1,0 +1,82 @@
+//! The JSON Schema of the configuration, for editors; made from the table of keys.
+
+use serde_json::{Map, Value, json};
+
+use super::Config;
+use super::keys::{KEYS, Kind, MAX_TOOL_TIMEOUT, TOOL_KEYS};
+
+/// The schema, as `orla schema` prints it and the repository publishes it.
+pub(crate) fn schema() -> Value {
+    let mut defaults = Config::default();
+    let mut properties = Map::new();
+    for key in KEYS {
+        let mut property = of_kind(&key.kind, &mut defaults);
+        property.insert("description".to_owned(), key.about.into());
+        properties.insert(key.name.to_owned(), property.into());
+    }
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "orla.yaml",
+        "description": "Configuration of orla. Every key is optional. In every text, ${VAR} and ${VAR:-default} stand for environment variables.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
+    let schema = match kind {
+        Kind::Path(place) => json!({"type": "string", "minLength": 1, "default": place(defaults).to_str()}),
+        Kind::Text(place) => json!({"type": "string", "minLength": 1, "default": place(defaults)}),
+        Kind::Port(place) => {
+            or_variable(json!({"type": "integer", "minimum": 0, "maximum": 65535}), json!(place(defaults)))
+        }
+        Kind::Count { place, min, max } => {
+            or_variable(json!({"type": "integer", "minimum": min, "maximum": max}), json!(place(defaults)))
+        }
+        Kind::Seconds { place, max } => or_variable(seconds(*max), json!(place(defaults).as_secs())),
+        Kind::Flag(place) => or_variable(json!({"type": "boolean"}), json!(place(defaults))),
+        Kind::Choice { words, get, .. } => {
+            let words = words();
+            let default = json!(words[get(defaults)]);
+            or_variable(json!({"enum": words}), default)
+        }
+        Kind::Texts { .. } => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
+        Kind::Tools => {
+            let properties: Map<String, Value> =
+                TOOL_KEYS.iter().map(|key| ((*key).to_owned(), of_tool_key(key))).collect();
+            let tool = json!({"type": "object", "properties": properties, "additionalProperties": false});
+            json!({"type": "object", "additionalProperties": tool})
+        }
+    };
+    match schema {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn of_tool_key(key: &str) -> Value {
+    match key {
+        "timeout" => json!({"anyOf": [seconds(MAX_TOOL_TIMEOUT), variable()],
+            "description": "Seconds that one call of this tool may take."}),
+        "enabled" => json!({"anyOf": [{"type": "boolean"}, variable()],
+            "description": "Whether the tool is served."}),
+        "description" => json!({"type": "string", "description": "Takes the place of the tool's own description."}),
+        "rename" => json!({"type": "string", "pattern": "^([a-zA-Z0-9_-]{1,64}|.*\\$\\{.*)$",
+            "description": "The name under which the tool is served."}),
+        _ => json!({}),
+    }
+}
+
+fn seconds(max: u32) -> Value {
+    json!({"type": "number", "exclusiveMinimum": 0, "maximum": max})
+}
+
+fn or_variable(schema: Value, default: Value) -> Value {
+    json!({"anyOf": [schema, variable()], "default": default})
+}
+
+/// A text with an environment variable in it, where something else than text is expected.
+fn variable() -> Value {
+    json!({"type": "string", "pattern": "\\$\\{"})
+}

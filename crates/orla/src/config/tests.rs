@@ -1,0 +1,182 @@
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    match Config::of(text) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn every_mistake_is_named_with_its_place() {
+    let cases = [
+        ("# c\n\ntool_dir: x\n", "tool_dir: unknown key, did you mean tools_dir? at orla.yaml:3:1"),
+        ("zzz: 1\n", "zzz: unknown key (`orla schema` prints all of them) at orla.yaml:1:1"),
+        ("toolsDir: x\n", "toolsDir: unknown key, did you mean tools_dir? at orla.yaml:1:1"),
+        ("mcpServers: {}\n", "mcpServers: not supported by this version at orla.yaml:1:1"),
+        ("timeout: -1\n", "timeout: expected a number of seconds above 0 and at most 86400, got -1 at orla.yaml:1:10"),
+        ("timeout: 0\n", "timeout: expected a number of seconds above 0 and at most 86400, got 0 at orla.yaml:1:10"),
+        ("timeout: .inf\n", "timeout: expected a number of seconds above 0 and at most 86400, got .inf at orla.yaml:1:10"),
+        ("timeout: 5s\n", "timeout: expected a number of seconds above 0 and at most 86400, got text \"5s\" at orla.yaml:1:10"),
+        ("timeout: \"5\"\n", "timeout: expected a number of seconds above 0 and at most 86400, got text \"5\" at orla.yaml:1:10"),
+        ("port: 70000\n", "port: expected a port from 0 to 65535 (0 is any free one), got 70000 at orla.yaml:1:7"),
+        ("port: 80.5\n", "port: expected a port from 0 to 65535 (0 is any free one), got 80.5 at orla.yaml:1:7"),
+        ("port:\n", "port: expected a port from 0 to 65535 (0 is any free one), got nothing at orla.yaml:1:5"),
+        ("log_level: loud\n", "log_level: expected debug, info, warn, error or fatal, got text \"loud\" at orla.yaml:1:12"),
+        ("tools_dir: 5\n", "tools_dir: expected a path, got 5 (in quotes, it is text) at orla.yaml:1:12"),
+        ("tools_dir: [a]\n", "tools_dir: expected a path, got a list at orla.yaml:1:12"),
+        ("tools_dir: ~/t\n", "tools_dir: expected a path in which `~` is spelt out (${HOME}/t in the file), got text \"~/t\" at orla.yaml:1:12"),
+        ("tools_dir: ${NOPE_X}\n", "tools_dir: the environment variable NOPE_X is not set (write ${NOPE_X:-default} to give a default) at orla.yaml:1:12"),
+        ("watch: yes\n", "watch: expected true or false, got text \"yes\" at orla.yaml:1:8"),
+        ("deny: ls\n", "deny: expected a list of texts, got text \"ls\" at orla.yaml:1:7"),
+        ("deny: [ls, 7]\n", "deny[1]: expected text, got 7 (in quotes, it is text) at orla.yaml:1:12"),
+        ("auth_tokens: ['a b']\n", "auth_tokens[0]: expected a token of visible ASCII characters at orla.yaml:1:15"),
+        ("host: 0.0.0.0\n", "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7"),
+        ("tools: {ls: {timeot: 1}}\n", "tools.ls.timeot: unknown key, did you mean timeout? at orla.yaml:1:14"),
+        ("tools: {ls: {rename: a b}}\n", "tools.ls.rename: expected 1 to 64 letters, digits, `_` or `-`, got text \"a b\" at orla.yaml:1:22"),
+        ("tools: {ls: 1}\n", "tools.ls: expected a mapping with timeout, enabled, description or rename, got 1 at orla.yaml:1:13"),
+        ("- a\n", "expected a mapping of keys to values, got a list at orla.yaml:1:1"),
+        ("port: 1\nport: 2\n", "port: given twice, first on line 1 at orla.yaml:2:1"),
+        ("port:\n\t- 1\n", "a tab cannot indent YAML: use spaces at orla.yaml:2:1"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(problems(text), [expected], "{text:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
+    let found = problems("timeout: 0\ntool_dir: x\nport: -1\n");
+    assert_eq!(found.len(), 3);
+    assert!(found[0].ends_with(":1:10") && found[1].ends_with(":2:1") && found[2].ends_with(":3:7"));
+}
+
+#[test]
+fn yaml_and_json_are_read_alike() {
+    let yaml = Config::of("tools_dir: t\ntimeout: 0.5\ndeny: ['x*']\ntools: {ls: {enabled: false}}\n");
+    let json = Config::of(r#"{"tools_dir": "t", "timeout": 0.5, "deny": ["x*"], "tools": {"ls": {"enabled": false}}}"#);
+    for config in [yaml, json] {
+        let config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!(config.tools_dir, Path::new("t"));
+        assert_eq!(config.timeout, Duration::from_millis(500));
+        assert_eq!(config.deny, ["x*"]);
+        assert_eq!(config.tools["ls"].enabled, Some(false));
+    }
+}
+
+#[test]
+fn variables_reach_fields_of_every_kind() {
+    let mut config = Config::default();
+    let mut problems = Vec::new();
+    let text = "port: ${PORT:-9000}\ntimeout: \"${T}\"\nwatch: ${W}\ntools_dir: ${D}/tools\ndeny: [\"${N}\"]\n";
+    let lookup = |name: &str| match name {
+        "T" => Some("2.5".to_owned()),
+        "W" => Some("true".to_owned()),
+        "D" => Some("/srv".to_owned()),
+        "N" => Some("7".to_owned()),
+        _ => None,
+    };
+    read::file(&mut config, Path::new("orla.yaml"), text, &lookup, &mut problems);
+    assert_eq!(problems, []);
+    assert_eq!((config.port, config.timeout), (9000, Duration::from_millis(2500)));
+    assert!(config.watch);
+    assert_eq!((config.tools_dir.as_path(), config.deny), (Path::new("/srv/tools"), vec!["7".to_owned()]));
+}
+
+#[test]
+fn flags_win_over_the_environment_over_the_file_over_defaults() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.yaml");
+    std::fs::write(&file, "port: 1\ntimeout: 1\nmax_queue: 1\ntools_dir: here\n").unwrap();
+    let source = Source {
+        file: Some(file),
+        flags: vec![("--port", "port", "3".into()), ("--tools-dir", "tools_dir", "there".into())],
+    };
+    let env = |name: &str| match name {
+        "ORLA_PORT" | "ORLA_TIMEOUT" => Some("2".into()),
+        "ORLA_MAX_QUEUE" => Some("".into()),
+        "ORLA_DENY" => Some("a*, b".into()),
+        "ORLA_INSTANCE" => Some("ignored".into()),
+        _ => None,
+    };
+    let config = source.load_with(&env).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!((config.port, config.timeout.as_secs(), config.max_queue), (3, 2, 1));
+    assert_eq!(config.deny, ["a*", "b"]);
+    assert_eq!(config.tools_dir, Path::new("there"));
+    assert_eq!(config.origins["port"], Origin::Flag("--port"));
+    assert!(config.is_default("host") && !config.is_default("max_queue"));
+}
+
+#[test]
+fn a_relative_path_in_a_file_is_relative_to_that_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.json");
+    std::fs::write(&file, "{\"tools_dir\": \"t\", \"prompts_dir\": \"/p\"}").unwrap();
+    let source = Source { file: Some(file), flags: Vec::new() };
+    let config = source.load_with(&|_| None).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(config.tools_dir, dir.path().join("t"));
+    assert_eq!(config.prompts_dir, Path::new("/p"));
+}
+
+#[test]
+fn a_bad_variable_or_flag_is_named() {
+    let source = Source { file: None, flags: vec![("--timeout", "timeout", "soon".into())] };
+    let env = |name: &str| (name == "ORLA_PORT").then(|| "99999".into());
+    let found: Vec<String> =
+        source.load_with(&env).err().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "ORLA_PORT: expected a port from 0 to 65535 (0 is any free one), got text \"99999\"",
+            "--timeout: expected a number of seconds above 0 and at most 86400, got text \"soon\"",
+        ]
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let huge = dir.path().join("huge.yaml");
+    std::fs::File::create(&huge).unwrap().set_len(100 * 1024 * 1024).unwrap();
+    let latin = dir.path().join("latin.yaml");
+    std::fs::write(&latin, b"host: caf\xe9\n").unwrap();
+    let cases = [
+        (dir.path().join("none.yaml"), "No such file or directory"),
+        (dir.path().to_owned(), "not a regular file"),
+        (huge, "larger than 1048576 bytes"),
+        (latin, "not UTF-8 text, from byte 9"),
+    ];
+    for (file, expected) in cases {
+        let source = Source { file: Some(file), flags: Vec::new() };
+        let found = source.load_with(&|_| None).err().unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].to_string().contains(expected), "{}", found[0]);
+    }
+}
+
+#[test]
+fn an_address_of_this_machine_needs_no_token() {
+    for host in ["127.0.0.1", "::1", "[::1]", "localhost", "127.8.8.8"] {
+        assert!(is_loopback(host), "{host}");
+    }
+    for host in ["0.0.0.0", "::", "192.168.1.4", "example.com", ""] {
+        assert!(!is_loopback(host), "{host}");
+    }
+    for extra in ["auth_tokens: [secret]", "allow_unauthenticated: true", "transport: stdio"] {
+        assert_eq!(problems(&format!("host: 0.0.0.0\n{extra}\n")), Vec::<String>::new(), "{extra}");
+    }
+}
+
+#[test]
+fn the_schema_has_every_key_and_the_published_copy_is_current() {
+    let schema = schema::schema();
+    let properties = schema["properties"].as_object().unwrap();
+    let names: Vec<&str> = keys::KEYS.iter().map(|key| key.name).collect();
+    assert_eq!(properties.keys().map(String::as_str).collect::<Vec<_>>(), names);
+    let tool = schema["properties"]["tools"]["additionalProperties"]["properties"].as_object().unwrap();
+    assert_eq!(tool.keys().map(String::as_str).collect::<Vec<_>>(), keys::TOOL_KEYS);
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../orla.schema.json");
+    let published = std::fs::read_to_string(published).unwrap();
+    let current = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
+    assert!(published == current, "run `orla schema > orla.schema.json`");
+}

@@ -1,0 +1,259 @@
+//! An event as one line: a JSON object, or text for people. Pure functions.
+
+use std::error::Error;
+use std::fmt::{Debug, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+use tracing::field::{Field as Name, Visit};
+
+use crate::config::Severity;
+
+/// Characters of one field's text that are logged.
+const MAX_TEXT: usize = 16 * 1024;
+
+/// The fields of an event or a span, in the order in which they were recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(Vec<(&'static str, Field)>);
+
+/// A value as JSON has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Field {
+    Text(String),
+    Bool(bool),
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+}
+
+impl Fields {
+    /// Adds a field, or gives it a new value.
+    pub(crate) fn add(&mut self, name: &'static str, value: Field) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    /// Adds the fields of `other` that are not here yet.
+    pub(crate) fn add_missing(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            if !self.0.iter().any(|(known, _)| known == name) {
+                self.0.push((name, value.clone()));
+            }
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self.0.iter().find(|(name, _)| *name == "message") {
+            Some((_, Field::Text(text))) => text,
+            _ => "",
+        }
+    }
+
+    fn text(&mut self, name: &Name, mut text: String) {
+        if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
+            let more = text.len() - end;
+            text.truncate(end);
+            let _ = write!(text, "… ({more} bytes more)");
+        }
+        self.add(name.name(), Field::Text(text));
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, name: &Name, value: f64) {
+        self.add(name.name(), Field::Float(value));
+    }
+
+    fn record_i64(&mut self, name: &Name, value: i64) {
+        self.add(name.name(), Field::Signed(value));
+    }
+
+    fn record_u64(&mut self, name: &Name, value: u64) {
+        self.add(name.name(), Field::Unsigned(value));
+    }
+
+    fn record_bool(&mut self, name: &Name, value: bool) {
+        self.add(name.name(), Field::Bool(value));
+    }
+
+    fn record_str(&mut self, name: &Name, value: &str) {
+        self.text(name, value.to_owned());
+    }
+
+    fn record_error(&mut self, name: &Name, value: &(dyn Error + 'static)) {
+        let mut text = value.to_string();
+        let mut cause = value.source();
+        while let Some(error) = cause {
+            let _ = write!(text, ": {error}");
+            cause = error.source();
+        }
+        self.text(name, text);
+    }
+
+    fn record_debug(&mut self, name: &Name, value: &dyn Debug) {
+        self.text(name, format!("{value:?}"));
+    }
+}
+
+/// One JSON object: `timestamp`, `level`, `message`, and the fields beside them.
+pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> String {
+    let mut object = Map::with_capacity(fields.0.len() + 3);
+    object.insert("timestamp".to_owned(), timestamp(at).into());
+    object.insert("level".to_owned(), level.as_str().into());
+    object.insert("message".to_owned(), fields.message().into());
+    for (name, value) in &fields.0 {
+        let name = match *name {
+            "message" => continue,
+            // A field must not pass for what the line itself says.
+            "timestamp" | "level" => format!("field_{name}"),
+            name => name.to_owned(),
+        };
+        let value = match value {
+            Field::Text(text) => text.as_str().into(),
+            Field::Bool(value) => (*value).into(),
+            Field::Signed(value) => (*value).into(),
+            Field::Unsigned(value) => (*value).into(),
+            Field::Float(value) if value.is_finite() => (*value).into(),
+            Field::Float(value) => value.to_string().into(),
+        };
+        object.insert(name, value);
+    }
+    let mut line = Value::Object(object).to_string();
+    line.push('\n');
+    line
+}
+
+/// One line of text: `08:03:24.120 WARN  message  name=value`.
+pub(crate) fn pretty(at: SystemTime, level: Severity, fields: &Fields, colours: bool) -> String {
+    let paint = |code: &str, text: &str| match colours {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_owned(),
+    };
+    let (name, code) = match level {
+        Severity::Debug => ("DEBUG", "34"),
+        Severity::Info => ("INFO ", "32"),
+        Severity::Warn => ("WARN ", "33"),
+        Severity::Error => ("ERROR", "31"),
+        Severity::Fatal => ("FATAL", "1;31"),
+    };
+    let time = timestamp(at);
+    let time = time.get(11..23).unwrap_or(&time);
+    let mut line = format!("{} {} {}", paint("2", time), paint(code, name), printable(fields.message()));
+    for (name, value) in fields.0.iter().filter(|(name, _)| *name != "message") {
+        let value = match value {
+            Field::Text(text) if is_word(text) => text.clone(),
+            Field::Text(text) => format!("\"{}\"", printable(text)),
+            Field::Bool(value) => value.to_string(),
+            Field::Signed(value) => value.to_string(),
+            Field::Unsigned(value) => value.to_string(),
+            Field::Float(value) => value.to_string(),
+        };
+        let _ = write!(line, "  {}{value}", paint("2", &format!("{name}=")));
+    }
+    line.push('\n');
+    line
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '"')
+}
+
+/// The text with its control characters spelt out: a tool's output must not drive the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// RFC 3339 in UTC with milliseconds: `2026-11-20T08:03:24.120Z`.
+pub(crate) fn timestamp(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// The Gregorian date of a day counted from 1970-01-01.
+fn civil(days: u64) -> (u64, u64, u64) {
+    // Counted in eras of 400 years that begin on the 1st of March, so that leap days come last.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64, millis: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_millis(millis)
+    }
+
+    fn fields() -> Fields {
+        Fields(vec![
+            ("message", Field::Text("call finished".into())),
+            ("capability", Field::Text("ls".into())),
+            ("duration_ms", Field::Float(1.5)),
+            ("level", Field::Text("x".into())),
+            ("error", Field::Text("two\nlines \x1b[31m".into())),
+        ])
+    }
+
+    #[test]
+    fn timestamps_are_rfc_3339() {
+        let cases = [
+            (0, 0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399, 7, "2000-02-28T23:59:59.007Z"),
+            (951_782_400, 0, "2000-02-29T00:00:00.000Z"),
+            (1_795_161_804, 120, "2026-11-20T08:03:24.120Z"),
+            (4_107_542_400, 0, "2100-03-01T00:00:00.000Z"),
+        ];
+        for (seconds, millis, expected) in cases {
+            assert_eq!(timestamp(at(seconds, millis)), expected);
+        }
+    }
+
+    #[test]
+    fn json_is_one_flat_object_on_one_line() {
+        let line = json(at(0, 0), Severity::Warn, &fields());
+        let expected = r#"{"timestamp":"1970-01-01T00:00:00.000Z","level":"warn","message":"call finished","capability":"ls","duration_ms":1.5,"field_level":"x","error":"two\nlines \u001b[31m"}"#;
+        assert_eq!(line, format!("{expected}\n"));
+    }
+
+    #[test]
+    fn pretty_is_one_line_without_control_characters() {
+        let line = pretty(at(0, 0), Severity::Warn, &fields(), false);
+        assert_eq!(
+            line,
+            "00:00:00.000 WARN  call finished  capability=ls  duration_ms=1.5  level=x  error=\"two\\nlines \\u{1b}[31m\"\n"
+        );
+        assert!(pretty(at(0, 0), Severity::Fatal, &fields(), true).contains("\x1b[1;31mFATAL\x1b[0m"));
+    }
+
+    #[test]
+    fn a_field_recorded_again_has_its_last_value() {
+        let mut fields = Fields::default();
+        fields.add("outcome", Field::Text("?".into()));
+        fields.add("outcome", Field::Text("ok".into()));
+        let mut outer = Fields::default();
+        outer.add("outcome", Field::Bool(false));
+        outer.add("id", Field::Unsigned(1));
+        fields.add_missing(&outer);
+        assert_eq!(fields.0, [("outcome", Field::Text("ok".into())), ("id", Field::Unsigned(1))]);
+    }
+}

@@ -1,0 +1,131 @@
+//! One thread writes the log, so that whoever logs never waits for whoever reads it.
+//!
+//! A line is written whole, by one call, and lines keep their order. Where nobody reads standard
+//! error, the queue fills up; what comes then is dropped and counted, and the count is logged when
+//! there is room again.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::format;
+use crate::config::Severity;
+
+/// Lines that wait to be written.
+const QUEUE: usize = 4096;
+
+#[derive(Clone)]
+pub(super) struct Writer {
+    queue: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Message {
+    Line(String),
+    /// Answered once everything before it is written.
+    Flush(SyncSender<()>),
+}
+
+impl Writer {
+    pub(super) fn start() -> Self {
+        let (queue, messages) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024);
+        // Without a thread, the channel is closed and every line is written where it is logged.
+        drop(thread.spawn(move || write_all(&messages, &counter)));
+        Self { queue, dropped }
+    }
+
+    /// Queues a line; it ends in a line feed.
+    pub(super) fn write(&self, line: String) {
+        match self.queue.try_send(Message::Line(line)) {
+            Ok(()) | Err(TrySendError::Disconnected(Message::Flush(_))) => {}
+            Err(TrySendError::Full(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(TrySendError::Disconnected(Message::Line(line))) => write_line(&line),
+        }
+    }
+
+    /// Waits until everything queued so far is written, at most `limit`.
+    pub(super) fn flush(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let (done, wait) = sync_channel(1);
+        let mut message = Message::Flush(done);
+        loop {
+            match self.queue.try_send(message) {
+                Ok(()) => break,
+                Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(back)) if Instant::now() < deadline => {
+                    message = back;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(TrySendError::Full(_)) => return,
+            }
+        }
+        let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64) {
+    for message in messages {
+        match message {
+            Message::Line(line) => write_line(&line),
+            Message::Flush(done) => drop(done.try_send(())),
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let mut fields = format::Fields::default();
+            let text = "log lines were dropped: nobody read them in time".to_owned();
+            fields.add("message", format::Field::Text(text));
+            fields.add("count", format::Field::Unsigned(lost));
+            write_line(&format::json(SystemTime::now(), Severity::Warn, &fields));
+        }
+    }
+}
+
+fn write_line(line: &str) {
+    // Nothing is left to be told when the log itself cannot be written.
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+impl Writer {
+    /// A writer whose lines a test reads.
+    pub(super) fn for_tests() -> (Self, Lines) {
+        let (queue, messages) = sync_channel(QUEUE);
+        (Self { queue, dropped: Arc::default() }, Lines(messages))
+    }
+}
+
+#[cfg(test)]
+pub(super) struct Lines(Receiver<Message>);
+
+#[cfg(test)]
+impl Lines {
+    pub(super) fn try_iter(&self) -> impl Iterator<Item = String> {
+        self.0.try_iter().filter_map(|message| match message {
+            Message::Line(line) => Some(line),
+            Message::Flush(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_nobody_reads_drops_lines_and_never_blocks() {
+        let (writer, lines) = Writer::for_tests();
+        for n in 0..QUEUE + 10 {
+            writer.write(format!("{n}\n"));
+        }
+        assert_eq!(writer.dropped.load(Ordering::Relaxed), 10);
+        writer.flush(Duration::from_millis(10));
+        assert_eq!(lines.try_iter().count(), QUEUE);
+    }
+}

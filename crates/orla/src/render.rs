@@ -1,0 +1,109 @@
+//! The only place that prints. Standard output belongs to the protocol or to a command's answer;
+//! everything else goes to standard error.
+
+#![expect(clippy::print_stderr, reason = "the command line's own voice, before and beside the log")]
+
+use std::io::{IsTerminal, Write};
+
+/// Writes a command's answer to standard output. A reader that went away is no error, as for any
+/// program in a pipeline.
+pub(crate) fn out(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Writes a command's answer and ends its line.
+pub(crate) fn line(text: &str) {
+    out(&format!("{text}\n"));
+}
+
+/// `error: …`, on one line.
+pub(crate) fn error(text: &str) {
+    eprintln!("{}: {}", paint("1;31", "error"), crate::logging::format::printable(text));
+}
+
+/// `warning: …`, on one line.
+pub(crate) fn warning(text: &str) {
+    eprintln!("{}: {}", paint("1;33", "warning"), crate::logging::format::printable(text));
+}
+
+/// A remark for the person at the terminal, such as the progress of a call.
+pub(crate) fn note(text: &str) {
+    eprintln!("{}", paint("2", &crate::logging::format::printable(text)));
+}
+
+/// Text to standard error as it is, such as that of a tool.
+pub(crate) fn err(text: &str) {
+    eprint!("{text}");
+}
+
+/// Whether someone looks at standard error.
+pub(crate) fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Whether standard error shows colours and may (<https://no-color.org>).
+pub(crate) fn stderr_has_colours() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    stderr_is_terminal() && !refused
+}
+
+fn paint(code: &str, text: &str) -> String {
+    if stderr_has_colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Columns as wide as their widest cell, two spaces apart; the last one is cut to the width.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>], width: usize) -> String {
+    let columns = head.len();
+    let cell_width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(cell_width).collect();
+    let before_last: usize = widths.iter().take(columns.saturating_sub(1)).map(|w| w + 2).sum();
+    let room = width.saturating_sub(before_last).max(20);
+    let mut text = String::new();
+    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            if column + 1 == columns {
+                line.push_str(&cut(cell, room));
+            } else {
+                line.push_str(&format!("{cell:<width$}  ", width = widths[column]));
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The first line of a text, cut to `width` characters.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    if first.chars().count() <= width {
+        return first.to_owned();
+    }
+    let mut cut: String = first.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_aligned_and_its_last_column_is_cut() {
+        let rows = vec![
+            vec!["ls".to_owned(), "sh".to_owned(), "Lists a directory".to_owned()],
+            vec!["summarize".to_owned(), String::new(), "é".repeat(40)],
+        ];
+        let expected = format!(
+            "NAME       RUNS  DESCRIPTION\nls         sh    Lists a directory\nsummarize        {}…\n",
+            "é".repeat(22)
+        );
+        assert_eq!(table(&["NAME", "RUNS", "DESCRIPTION"], &rows, 40), expected);
+    }
+}
