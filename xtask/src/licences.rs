@@ -1,8 +1,8 @@
 //! The licences of everything that the product is built from.
 //!
-//! Reads `cargo metadata`, so it needs no network and no tool that is not there already. The list
-//! is of licences that ask for no more than attribution; anything else is a decision for a person.
-//! Advisories about known faults are not checked here: their list lives on the network.
+//! Compares `cargo metadata` with `deny.toml`, so it needs no network and no tool that is not there
+//! already. A licence that is not on the list is a decision for a person. Advisories about known
+//! faults are not checked here: their list lives on the network, and `cargo deny` reads it.
 
 use std::process::Command;
 
@@ -10,28 +10,6 @@ use serde_json::Value;
 
 use crate::Outcome;
 use crate::tally::Tally;
-
-/// Licences that a dependency may have (SPDX identifiers).
-const ACCEPTED: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "CC0-1.0",
-    // Of data (the list of root certificates), as permissive as MIT.
-    "CDLA-Permissive-2.0",
-    "ISC",
-    "MIT",
-    "MIT-0",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
-
-/// Packages that build C, or bring a second TLS stack, and so do not belong in the tree.
-const BANNED: &[&str] =
-    &["aws-lc-sys", "aws-lc-rs", "openssl-sys", "native-tls", "cmake", "libsqlite3-sys"];
 
 /// Checks every package that `cargo metadata` resolves.
 pub(crate) fn run() -> Outcome {
@@ -46,16 +24,22 @@ pub(crate) fn run() -> Outcome {
     }
     let metadata: Value =
         serde_json::from_slice(&output.stdout).map_err(|err| format!("cargo metadata: {err}"))?;
+    let path = crate::root().join("deny.toml");
+    let rules = std::fs::read_to_string(&path).map_err(|err| format!("{}: {err}", path.display()))?;
+    let (accepted, banned) = (list(&rules, "allow"), list(&rules, "deny"));
+    if accepted.is_empty() || banned.is_empty() {
+        return Err(format!("{}: no `allow` or no `deny`", path.display()));
+    }
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
     let mut tally = Tally::default();
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         let what = format!("{name} {}", package["version"].as_str().unwrap_or_default());
-        let verdict = if BANNED.contains(&name) {
-            Err("is on the list of packages that stay out of the tree".to_owned())
+        let verdict = if banned.contains(&name) {
+            Err("deny.toml keeps it out of the tree".to_owned())
         } else {
             match package["license"].as_str() {
-                Some(expression) if accepts(expression) => Ok(()),
+                Some(expression) if is_met(expression, &accepted) => Ok(()),
                 Some(expression) => Err(format!("its licence is not accepted: {expression}")),
                 None => Err("names no licence".to_owned()),
             }
@@ -65,49 +49,69 @@ pub(crate) fn run() -> Outcome {
     Ok(tally.close())
 }
 
+/// The strings of a list in a TOML file that is written one to a line.
+fn list<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    text.lines()
+        .map(str::trim)
+        .skip_while(|line| *line != format!("{name} = ["))
+        .skip(1)
+        .take_while(|line| *line != "]")
+        .filter_map(|line| line.trim_end_matches(',').strip_prefix('"')?.strip_suffix('"'))
+        .collect()
+}
+
 /// Whether an SPDX expression can be met with accepted licences alone.
-fn accepts(expression: &str) -> bool {
+fn is_met(expression: &str, accepted: &[&str]) -> bool {
     // `/` is how old packages write OR.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut rest = words.as_slice();
-    any_of(&mut rest) && rest.is_empty()
+    let mut reader = Reader { words: &words, accepted };
+    reader.any() && reader.words.is_empty()
 }
 
-fn any_of(words: &mut &[&str]) -> bool {
-    let mut met = all_of(words);
-    while let Some((&"OR", tail)) = words.split_first() {
-        *words = tail;
-        met |= all_of(words);
-    }
-    met
+/// Reads an expression from the left; each method says whether the part it read is met.
+struct Reader<'a> {
+    words: &'a [&'a str],
+    accepted: &'a [&'a str],
 }
 
-fn all_of(words: &mut &[&str]) -> bool {
-    let mut met = one(words);
-    while let Some((&"AND", tail)) = words.split_first() {
-        *words = tail;
-        met &= one(words);
-    }
-    met
-}
-
-fn one(words: &mut &[&str]) -> bool {
-    let Some((&first, tail)) = words.split_first() else { return false };
-    *words = tail;
-    if first == "(" {
-        let met = any_of(words);
-        if let Some((&")", tail)) = words.split_first() {
-            *words = tail;
-            return met;
+impl Reader<'_> {
+    fn any(&mut self) -> bool {
+        let mut met = self.all();
+        while self.skip("OR") {
+            met |= self.all();
         }
-        return false;
+        met
     }
-    // An exception only adds to what the licence permits.
-    if let ["WITH", _exception, tail @ ..] = *words {
-        *words = tail;
+
+    fn all(&mut self) -> bool {
+        let mut met = self.one();
+        while self.skip("AND") {
+            met &= self.one();
+        }
+        met
     }
-    ACCEPTED.contains(&first)
+
+    fn one(&mut self) -> bool {
+        if self.skip("(") {
+            return self.any() & self.skip(")");
+        }
+        let Some((licence, rest)) = self.words.split_first() else { return false };
+        self.words = rest;
+        // An exception only adds to what the licence permits.
+        if let ["WITH", _exception, rest @ ..] = self.words {
+            self.words = rest;
+        }
+        self.accepted.contains(licence)
+    }
+
+    fn skip(&mut self, word: &str) -> bool {
+        let found = self.words.first() == Some(&word);
+        if found {
+            self.words = &self.words[1..];
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +133,19 @@ mod tests {
             ("", false),
         ];
         for (expression, expected) in cases {
-            assert_eq!(accepts(expression), expected, "{expression}");
+            assert_eq!(
+                is_met(expression, &["MIT", "Apache-2.0", "Unicode-3.0"]),
+                expected,
+                "{expression}"
+            );
         }
+    }
+
+    #[test]
+    fn a_list_is_read_a_string_a_line() {
+        let text = "allow = [\n    \"MIT\",\n    # why\n    \"ISC\",\n]\ndeny = [\n    \"x\"\n]\n";
+        assert_eq!(list(text, "allow"), ["MIT", "ISC"]);
+        assert_eq!(list(text, "deny"), ["x"]);
+        assert!(list(text, "other").is_empty());
     }
 }
