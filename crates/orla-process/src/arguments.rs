@@ -74,7 +74,11 @@ impl Mapper {
             _ => {
                 let path = format!("input.{key}");
                 if key.is_empty() {
-                    return self.violation("input", "names that are not empty", "an empty name".to_owned());
+                    return self.violation(
+                        "input",
+                        "names that are not empty",
+                        "an empty name".to_owned(),
+                    );
                 }
                 let flag = format!("--{}", key.replace('_', "-"));
                 if !self.fits(&path, &flag) {
@@ -251,18 +255,23 @@ mod tests {
             (r#"{"path": "/tmp", "max_depth": 2}"#, &["--path", "/tmp", "--max-depth", "2"]),
             (r#"{"zeta": 1, "alpha": 2}"#, &["--zeta", "1", "--alpha", "2"]),
             (r#"{"flag": true, "off": false, "none": null}"#, &["--flag"]),
-            (r#"{"many": ["a", 1, true, null, {"k": [1]}]}"#, &[
-                "--many", "a", "--many", "1", "--many", "--many", r#"{"k":[1]}"#,
-            ]),
+            (
+                r#"{"many": ["a", 1, true, null, {"k": [1]}]}"#,
+                &["--many", "a", "--many", "1", "--many", "--many", r#"{"k":[1]}"#],
+            ),
             (r#"{"empty": [], "nested": [[1, 2]]}"#, &["--nested", "[1,2]"]),
             (r#"{"obj": {"k" : [1, "a b"]}}"#, &["--obj", r#"{"k":[1,"a b"]}"#]),
             (r#"{"args": ["-l", "--", "a b"], "x": 1.5}"#, &["--x", "1.5", "-l", "--", "a b"]),
             (r#"{"args": null, "stdin": null}"#, &[]),
             (r#"{"s": "", "u": "h\u00e9\n"}"#, &["--s", "", "--u", "hé\n"]),
-            (r#"{"q": "$(touch x); `id` | \"y\" 'z' \\ *"}"#, &["--q", "$(touch x); `id` | \"y\" 'z' \\ *"]),
-            (r#"{"--": 1, "-rf": 2, ";rm": 3, "a=b": 4, "a b": 5}"#, &[
-                "----", "1", "---rf", "2", "--;rm", "3", "--a=b", "4", "--a b", "5",
-            ]),
+            (
+                r#"{"q": "$(touch x); `id` | \"y\" 'z' \\ *"}"#,
+                &["--q", "$(touch x); `id` | \"y\" 'z' \\ *"],
+            ),
+            (
+                r#"{"--": 1, "-rf": 2, ";rm": 3, "a=b": 4, "a b": 5}"#,
+                &["----", "1", "---rf", "2", "--;rm", "3", "--a=b", "4", "--a b", "5"],
+            ),
         ];
         for (json, expected) in cases {
             assert_eq!(argv(json), *expected, "{json}");
@@ -287,7 +296,10 @@ mod tests {
         let cases = [
             (r#"{"stdin": "héllo\nworld", "a": 1}"#, "héllo\nworld"),
             (r#"{"stdin": ""}"#, ""),
-            ("{ \"b\" : 1,\n \"a\": [true, null], \"s\": \"x \\\" y\" }", "{\"b\":1,\"a\":[true,null],\"s\":\"x \\\" y\"}\n"),
+            (
+                "{ \"b\" : 1,\n \"a\": [true, null], \"s\": \"x \\\" y\" }",
+                "{\"b\":1,\"a\":[true,null],\"s\":\"x \\\" y\"}\n",
+            ),
             ("{}", "{}\n"),
             (r#"{"n": 1.10, "args": ["x"]}"#, "{\"n\":1.10,\"args\":[\"x\"]}\n"),
         ];
@@ -307,8 +319,10 @@ mod tests {
             (r#"{"a\u0000": 1}"#, "input.a\0: expected text without NUL, got a NUL character"),
             (r#"{"": 1}"#, "input: expected names that are not empty, got an empty name"),
             (r#"{"a": 1, "b": 2, "a": 3}"#, "input.a: expected one value, got the name twice"),
-            (r#"{"args": {}, "stdin": []}"#,
-                "input.args: expected an array of strings, got {}; input.stdin: expected a string, got []"),
+            (
+                r#"{"args": {}, "stdin": []}"#,
+                "input.args: expected an array of strings, got {}; input.stdin: expected a string, got []",
+            ),
         ];
         for (json, expected) in cases {
             assert_eq!(refusal(json), expected, "{json}");

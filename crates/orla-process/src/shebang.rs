@@ -86,7 +86,9 @@ impl Shebang {
                 // These take the next word.
                 b"-u" | b"-C" | b"--unset" | b"--chdir" => drop(words.next()),
                 b"-S" | b"--split-string" => {}
-                _ if word.starts_with(b"-S") && word.len() > 2 => return Some(OsStr::from_bytes(&word[2..])),
+                _ if word.starts_with(b"-S") && word.len() > 2 => {
+                    return Some(OsStr::from_bytes(&word[2..]));
+                }
                 _ if word.starts_with(b"-") || word.contains(&b'=') => {}
                 _ => return Some(OsStr::from_bytes(word)),
             }

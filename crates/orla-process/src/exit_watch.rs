@@ -1,0 +1,76 @@
+//! Notices that a child process has exited, without reaping it.
+//!
+//! On Linux this is a descriptor to poll (pidfd). Where there is none, because the system has no such
+//! thing or is out of descriptors, the caller looks every few milliseconds. The child stays a zombie
+//! until it is waited for, so its id cannot pass to another process meanwhile.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+/// How often to look where there is nothing to poll.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Watches one child process, which must not have been reaped.
+#[derive(Debug)]
+pub(crate) struct ExitWatch {
+    pid: Pid,
+    fd: Option<OwnedFd>,
+}
+
+impl ExitWatch {
+    pub(crate) fn new(pid: Pid) -> Self {
+        Self { pid, fd: open(pid) }
+    }
+
+    /// Readable once the child has exited.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// How long to sleep at most before looking again.
+    pub(crate) fn nap(&self, left: Duration) -> Duration {
+        if self.fd.is_some() { left } else { left.min(LOOK_EVERY) }
+    }
+
+    /// Whether the child has exited.
+    pub(crate) fn has_exited(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open(pid: Pid) -> Option<OwnedFd> {
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(_pid: Pid) -> Option<OwnedFd> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Instant;
+
+    #[test]
+    fn an_exit_is_noticed_with_a_descriptor_and_without() {
+        for without in [false, true] {
+            let mut child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().unwrap();
+            let mut watch = ExitWatch::new(Pid::from_child(&child));
+            if without {
+                watch.fd = None;
+            }
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !watch.has_exited() {
+                assert!(Instant::now() < deadline);
+                std::thread::yield_now();
+            }
+            assert_eq!(child.wait().unwrap().code(), Some(3));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One output of a program: read as it comes, kept up to a bound.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use orla_marketplace::{Notice, NoticeSink};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+
+use crate::directives::{Filter, Sink};
+
+/// What a program wrote to one of its outputs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// What was kept. Where something was dropped, text ends with a whole character.
+    pub bytes: Vec<u8>,
+    /// How many bytes were dropped after it.
+    pub dropped: u64,
+}
+
+impl Captured {
+    fn keep(&mut self, bytes: &[u8], limit: usize) {
+        let room = limit.saturating_sub(self.bytes.len()).min(bytes.len());
+        // Once something was dropped, nothing may follow.
+        let room = if self.dropped == 0 { room } else { 0 };
+        self.bytes.extend_from_slice(&bytes[..room]);
+        self.dropped += (bytes.len() - room) as u64;
+    }
+
+    /// Where text was cut within a character, drops the rest of it.
+    fn end_with_a_whole_character(&mut self) {
+        if self.dropped == 0 {
+            return;
+        }
+        if let Err(err) = str::from_utf8(&self.bytes)
+            && err.error_len().is_none()
+        {
+            self.dropped += (self.bytes.len() - err.valid_up_to()) as u64;
+            self.bytes.truncate(err.valid_up_to());
+        }
+    }
+}
+
+/// Reads one pipe without blocking.
+pub(super) struct Reader {
+    pipe: Option<OwnedFd>,
+    captured: Captured,
+    limit: usize,
+    /// Takes notices out, on standard error.
+    filter: Option<(Filter, NoticeSink)>,
+}
+
+/// More than any pipe holds (1 MiB is the most an unprivileged process can ask for), so that draining
+/// ends although someone goes on writing.
+const DRAIN: usize = 2 * 1024 * 1024;
+
+impl Reader {
+    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>, limit: usize) -> io::Result<Self> {
+        let pipe = pipe.map(Into::into);
+        if let Some(pipe) = &pipe {
+            fcntl_setfl(pipe, OFlags::NONBLOCK)?;
+        }
+        Ok(Self { pipe, captured: Captured::default(), limit, filter: None })
+    }
+
+    pub(super) fn with_notices(mut self, notices: NoticeSink) -> Self {
+        self.filter = Some((Filter::default(), notices));
+        self
+    }
+
+    /// What to poll; none once everybody has closed the other end.
+    pub(super) fn pipe(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads once, at most `buffer`. Returns how much that was.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let Some(pipe) = &self.pipe else { return 0 };
+        match rustix::io::read(pipe, &mut *buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(count) => {
+                self.take(&buffer[..count]);
+                return count;
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => self.pipe = None,
+        }
+        0
+    }
+
+    /// Reads what is there, and ends.
+    pub(super) fn finish(mut self, buffer: &mut [u8]) -> Captured {
+        let mut drained = 0;
+        while drained < DRAIN {
+            match self.read(buffer) {
+                0 => break,
+                count => drained += count,
+            }
+        }
+        if let Some((mut filter, notices)) = self.filter {
+            filter.finish(&mut Kept {
+                captured: &mut self.captured,
+                limit: self.limit,
+                notices: &notices,
+            });
+        }
+        self.captured.end_with_a_whole_character();
+        self.captured
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        match &mut self.filter {
+            None => self.captured.keep(bytes, self.limit),
+            Some((filter, notices)) => {
+                filter
+                    .feed(bytes, &mut Kept { captured: &mut self.captured, limit: self.limit, notices });
+            }
+        }
+    }
+}
+
+struct Kept<'a> {
+    captured: &'a mut Captured,
+    limit: usize,
+    notices: &'a NoticeSink,
+}
+
+impl Sink for Kept<'_> {
+    fn text(&mut self, bytes: &[u8]) {
+        self.captured.keep(bytes, self.limit);
+    }
+    fn notice(&mut self, notice: Notice) {
+        self.notices.send(notice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_the_limit_is_counted() {
+        let cases: &[(&[&[u8]], usize, &[u8], u64)] = &[
+            (&[b"abc"], 3, b"abc", 0),
+            (&[b"abc", b"de"], 4, b"abcd", 1),
+            (&[b"abc", b"de"], 0, b"", 5),
+            // An é cut in two goes as a whole, and nothing comes after it.
+            (&["aé".as_bytes(), b"b"], 2, b"a", 3),
+            (&["aé".as_bytes(), b"b"], 3, "aé".as_bytes(), 1),
+            (&["a漢".as_bytes()], 3, b"a", 3),
+            // What is no text is not cut further.
+            (&[b"\xff\xfe\xc3"], 2, b"\xff\xfe", 1),
+        ];
+        for (pieces, limit, bytes, dropped) in cases {
+            let mut captured = Captured::default();
+            for piece in *pieces {
+                captured.keep(piece, *limit);
+            }
+            captured.end_with_a_whole_character();
+            assert_eq!(captured, Captured { bytes: bytes.to_vec(), dropped: *dropped });
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Follows one program from its start to its end. Runs on a thread of the [pool](super::pool).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use orla_marketplace::NoticeSink;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::Job;
+use super::capture::{Captured, Reader};
+use super::pool::{Control, Wake};
+use crate::exit_watch::ExitWatch;
+use crate::limits::Limits;
+
+/// How a program ended, and what it wrote.
+#[derive(Debug)]
+pub struct Ended {
+    /// Why it ended.
+    pub cause: Cause,
+    /// The status it left; none where it never started, or where the kernel would not let go of it.
+    pub status: Option<ExitStatus>,
+    /// What it wrote to standard output.
+    pub stdout: Captured,
+    /// What it wrote to standard error, less the notices.
+    pub stderr: Captured,
+    /// From the beginning of its start to its end.
+    pub duration: Duration,
+}
+
+/// Why a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// By itself, or by a signal that was not ours.
+    Itself,
+    /// It was at its deadline.
+    Deadline,
+    /// Its call was cancelled.
+    Cancelled,
+}
+
+/// Runs `job` to its end. A child that outlasts its SIGKILL goes to `strays`.
+///
+/// # Errors
+/// The program could not be started.
+pub(super) fn run(
+    job: Job,
+    control: &Control,
+    wake: &Wake,
+    buffer: &mut [u8],
+    strays: &mut dyn FnMut(Child),
+) -> io::Result<Ended> {
+    let started = Instant::now();
+    let never = |cause| Ended {
+        cause,
+        status: None,
+        stdout: Captured::default(),
+        stderr: Captured::default(),
+        duration: started.elapsed(),
+    };
+    if control.is_cancelled() {
+        return Ok(never(Cause::Cancelled));
+    }
+    if started >= job.deadline {
+        return Ok(never(Cause::Deadline));
+    }
+    let mut child = job.program.start(&job.args, &job.env)?;
+    let group = Pid::from_child(&child);
+    let followed = match Streams::of(&mut child, job.stdin, &job.limits, job.notices) {
+        Ok(streams) => {
+            let mut following = Following {
+                streams,
+                group,
+                watch: ExitWatch::new(group),
+                phase: Phase::Running { until: job.deadline },
+                cause: Cause::Itself,
+                exited: false,
+                limits: job.limits,
+            };
+            following.to_the_end(control, wake, buffer);
+            Ok(following)
+        }
+        Err(err) => Err(err),
+    };
+    // The leader is not reaped yet, so the id is still the group's.
+    signal(group, Signal::KILL);
+    let following = match followed {
+        Ok(following) => following,
+        Err(err) => {
+            strays(child);
+            return Err(err);
+        }
+    };
+    let (stdout, stderr) = following.streams.finish(buffer);
+    let status = if following.exited || following.watch.has_exited() {
+        child.wait().ok()
+    } else {
+        strays(child);
+        None
+    };
+    Ok(Ended { cause: following.cause, status, stdout, stderr, duration: started.elapsed() })
+}
+
+struct Following {
+    streams: Streams,
+    group: Pid,
+    watch: ExitWatch,
+    phase: Phase,
+    cause: Cause,
+    /// Whether the leader has exited. It is a zombie until the end.
+    exited: bool,
+    limits: Limits,
+}
+
+/// How far the ending of a group is.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Running {
+        until: Instant,
+    },
+    /// SIGTERM was sent.
+    Asked {
+        until: Instant,
+    },
+    /// SIGKILL was sent.
+    Killed {
+        until: Instant,
+    },
+}
+
+impl Phase {
+    fn until(self) -> Instant {
+        match self {
+            Self::Running { until } | Self::Asked { until } | Self::Killed { until } => until,
+        }
+    }
+}
+
+impl Following {
+    /// Feeds and reads until the leader has exited. A grandchild that holds the pipes does not hold
+    /// the call; only after SIGTERM is the rest of the group given the grace too.
+    fn to_the_end(&mut self, control: &Control, wake: &Wake, buffer: &mut [u8]) {
+        loop {
+            self.wait(wake, buffer);
+            if self.exited && !(matches!(self.phase, Phase::Asked { .. }) && self.streams.are_open()) {
+                return;
+            }
+            if matches!(self.phase, Phase::Running { .. }) && control.is_cancelled() {
+                self.ask(Cause::Cancelled);
+            }
+            if Instant::now() >= self.phase.until() {
+                match self.phase {
+                    Phase::Running { .. } => self.ask(Cause::Deadline),
+                    Phase::Asked { .. } if self.exited => return,
+                    Phase::Asked { .. } => self.kill(),
+                    Phase::Killed { .. } => return,
+                }
+            }
+        }
+    }
+
+    /// Sleeps until something happens, and takes what came.
+    fn wait(&mut self, wake: &Wake, buffer: &mut [u8]) {
+        self.streams.feed();
+        let left = self.phase.until().saturating_duration_since(Instant::now());
+        // Rounded up, or the last millisecond would be spent in a busy loop.
+        let nap = self.watch.nap(left).saturating_add(Duration::from_nanos(1));
+        let mut fds = Vec::with_capacity(5);
+        let mut slot = |fd, flags| {
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+            fds.len() - 1
+        };
+        let woken = slot(wake.fd(), PollFlags::IN);
+        let exit = (!self.exited).then(|| self.watch.fd()).flatten().map(|fd| slot(fd, PollFlags::IN));
+        let out = self.streams.stdout.pipe().map(|fd| slot(fd, PollFlags::IN));
+        let err = self.streams.stderr.pipe().map(|fd| slot(fd, PollFlags::IN));
+        if let Some(fd) = self.streams.stdin_waiting() {
+            slot(fd, PollFlags::OUT);
+        }
+        let timeout = Timespec::try_from(nap).ok();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) | Err(Errno::INTR) if self.watch.fd().is_some() => return,
+            Ok(_) | Err(_) => {}
+        }
+        let ready = |slot: Option<usize>| slot.is_some_and(|slot| !fds[slot].revents().is_empty());
+        let (woken, exit, out, err) = (ready(Some(woken)), ready(exit), ready(out), ready(err));
+        drop(fds);
+        if woken {
+            wake.clear();
+        }
+        if out {
+            self.streams.stdout.read(buffer);
+        }
+        if err {
+            self.streams.stderr.read(buffer);
+        }
+        self.exited = self.exited || exit || (self.watch.fd().is_none() && self.watch.has_exited());
+    }
+
+    fn ask(&mut self, cause: Cause) {
+        self.cause = cause;
+        if self.limits.grace.is_zero() {
+            return self.kill();
+        }
+        self.phase = Phase::Asked { until: Instant::now() + self.limits.grace };
+        signal(self.group, Signal::TERM);
+        // A stopped process would sleep through it.
+        signal(self.group, Signal::CONT);
+    }
+
+    fn kill(&mut self) {
+        self.phase = Phase::Killed { until: Instant::now() + self.limits.kill_wait };
+        signal(self.group, Signal::KILL);
+    }
+}
+
+/// Signals a group. That there is none any more is fine.
+fn signal(group: Pid, signal: Signal) {
+    let _ = kill_process_group(group, signal);
+}
+
+/// The parent's ends of a child's three pipes.
+struct Streams {
+    stdin: Option<OwnedFd>,
+    unsent: Vec<u8>,
+    sent: usize,
+    stdout: Reader,
+    stderr: Reader,
+}
+
+impl Streams {
+    fn of(child: &mut Child, input: Vec<u8>, limits: &Limits, notices: NoticeSink) -> io::Result<Self> {
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        if let Some(pipe) = &stdin {
+            fcntl_setfl(pipe, OFlags::NONBLOCK)?;
+        }
+        let limit = limits.max_output_bytes;
+        let stdout = Reader::new(child.stdout.take(), limit)?;
+        let stderr = Reader::new(child.stderr.take(), limit)?.with_notices(notices);
+        Ok(Self { stdin, unsent: input, sent: 0, stdout, stderr })
+    }
+
+    /// Writes what the pipe takes, and closes it when all is written. A program need not read.
+    fn feed(&mut self) {
+        while let Some(pipe) = &self.stdin {
+            match &self.unsent[self.sent..] {
+                [] => self.stdin = None,
+                rest => match rustix::io::write(pipe, rest) {
+                    Ok(count) => self.sent += count,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return,
+                    Err(_) => self.stdin = None,
+                },
+            }
+        }
+        if self.sent > 0 {
+            (self.unsent, self.sent) = (Vec::new(), 0);
+        }
+    }
+
+    fn stdin_waiting(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd as _;
+        self.stdin.as_ref().map(|pipe| pipe.as_fd())
+    }
+
+    /// Whether someone may still write.
+    fn are_open(&self) -> bool {
+        self.stdout.pipe().is_some() || self.stderr.pipe().is_some()
+    }
+
+    fn finish(self, buffer: &mut [u8]) -> (Captured, Captured) {
+        (self.stdout.finish(buffer), self.stderr.finish(buffer))
+    }
+}

@@ -1,0 +1,58 @@
+//! Runs short programs, one per call: start, feed, capture, wait, and end the whole group.
+//!
+//! # How it works
+//!
+//! Each running program has a thread of its own for as long as it runs, taken from a pool that grows
+//! on demand and shrinks when idle ([`pool`]). The thread starts the program and then sleeps in one
+//! `poll` over the child's exit, its three pipes and a wake-up for cancellation; the deadline is that
+//! poll's timeout ([`follow`]). This costs less than an async process with a reader task per pipe, and
+//! keeps every decision about one child on one thread: no signal is ever sent to an id that may
+//! already belong to someone else.
+//!
+//! At its deadline, or when it is cancelled, the group gets SIGTERM, up to a grace, then SIGKILL. When
+//! the leader ends, whatever is left of its group is ended with it, what is in the pipes is read, and
+//! only then is the leader reaped.
+//!
+//! # What is deliberately absent
+//!
+//! Nothing here knows what a tool is. There is no shell, no `pre_exec` (it would fork the server) and
+//! no unbounded buffer.
+
+mod capture;
+mod follow;
+mod pool;
+
+pub use capture::Captured;
+pub use follow::{Cause, Ended};
+pub use pool::{Runners, Running};
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+
+use orla_marketplace::NoticeSink;
+
+use crate::child::Program;
+use crate::limits::Limits;
+
+/// One program to run.
+#[derive(Debug)]
+pub struct Job {
+    /// What to run.
+    pub program: Arc<Program>,
+    /// Its arguments, without its own name.
+    pub args: Vec<OsString>,
+    /// Added to the server's environment.
+    pub env: Vec<(&'static str, OsString)>,
+    /// What standard input gets before it is closed.
+    pub stdin: Vec<u8>,
+    /// When the program is asked to end.
+    pub deadline: Instant,
+    /// What it may use.
+    pub limits: Limits,
+    /// Takes the notices among its standard error while it runs.
+    pub notices: NoticeSink,
+}
+
+#[cfg(test)]
+mod tests;

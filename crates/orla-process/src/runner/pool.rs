@@ -1,0 +1,235 @@
+//! The threads that run programs: started on demand, ended when idle.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread;
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use tokio::sync::oneshot;
+
+use super::Job;
+use super::follow::{Ended, run};
+use crate::limits::PoolLimits;
+
+/// Runs programs, each on a thread of its own.
+#[derive(Debug)]
+pub struct Runners {
+    limits: PoolLimits,
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Task>,
+    /// Threads that sleep until there is work.
+    idle: usize,
+    threads: usize,
+    /// Children that outlasted their SIGKILL, to be reaped when the kernel lets go of them.
+    strays: Vec<Child>,
+}
+
+#[derive(Debug)]
+struct Task {
+    job: Job,
+    control: Arc<Control>,
+    done: oneshot::Sender<io::Result<Ended>>,
+}
+
+/// What one thread reads into; only the pages that are used cost memory.
+const BUFFER: usize = 64 * 1024;
+/// Enough for `std`'s spawn, which needs little.
+const STACK: usize = 256 * 1024;
+
+impl Runners {
+    /// A pool without threads yet.
+    pub fn new(limits: PoolLimits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default(), ready: Condvar::new() })
+    }
+
+    /// Starts a program. The future gives how it ended; dropping it cancels, and a thread sees to the
+    /// end of the program.
+    ///
+    /// # Errors
+    /// There is no thread for it and none can be started, with the system's reason. Nothing is left
+    /// waiting then.
+    pub fn run(self: &Arc<Self>, job: Job) -> io::Result<Running> {
+        let (done, ended) = oneshot::channel();
+        let control = Arc::new(Control::default());
+        let task = Task { job, control: Arc::clone(&control), done };
+        let mut state = self.lock();
+        if state.idle > state.waiting.len() {
+            state.waiting.push_back(task);
+            drop(state);
+            self.ready.notify_one();
+        } else if state.threads < self.limits.max_threads.max(1) {
+            state.threads += 1;
+            drop(state);
+            self.start_thread(task).inspect_err(|_| self.lock().threads -= 1)?;
+        } else if state.waiting.len() < self.limits.max_waiting {
+            state.waiting.push_back(task);
+        } else {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "too many programs are waiting"));
+        }
+        Ok(Running { ended, control })
+    }
+
+    fn start_thread(self: &Arc<Self>, task: Task) -> io::Result<()> {
+        let wake = Arc::new(Wake::new()?);
+        let runners = Arc::clone(self);
+        thread::Builder::new()
+            .name("tool".to_owned())
+            .stack_size(STACK)
+            .spawn(move || runners.serve(task, &wake))
+            .map(drop)
+    }
+
+    fn serve(&self, first: Task, wake: &Arc<Wake>) {
+        let mut buffer = vec![0; BUFFER];
+        let mut next = Some(first);
+        while let Some(Task { job, control, done }) = next {
+            control.attach(Some(Arc::clone(wake)));
+            let mut strays = |child| self.lock().strays.push(child);
+            // A panic is an error of this call alone: the sender is dropped without an answer.
+            let ended =
+                catch_unwind(AssertUnwindSafe(|| run(job, &control, wake, &mut buffer, &mut strays)));
+            // From here on nobody can wake this thread for the call that is over.
+            control.attach(None);
+            if control.is_cancelled() {
+                wake.clear();
+            }
+            if let Ok(ended) = ended {
+                let _ = done.send(ended);
+            }
+            next = self.next();
+        }
+    }
+
+    /// The next task; none when this thread is to end.
+    fn next(&self) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            state.strays.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if let Some(task) = state.waiting.pop_front() {
+                return Some(task);
+            }
+            state.idle += 1;
+            let (locked, slept) =
+                self.ready.wait_timeout(state, self.limits.idle).unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            state.idle -= 1;
+            if slept.timed_out() && state.waiting.is_empty() && state.strays.is_empty() {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn threads(&self) -> usize {
+        self.lock().threads
+    }
+
+    #[cfg(test)]
+    pub(super) fn strays(&self) -> usize {
+        self.lock().strays.len()
+    }
+}
+
+/// A program that runs, or waits for its turn. Dropping it cancels.
+#[derive(Debug)]
+pub struct Running {
+    ended: oneshot::Receiver<io::Result<Ended>>,
+    control: Arc<Control>,
+}
+
+impl Running {
+    /// Asks the program's group to end. What it wrote is still to be had by awaiting.
+    pub fn cancel(&self) {
+        self.control.cancel();
+    }
+}
+
+impl Future for Running {
+    type Output = io::Result<Ended>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.ended).poll(cx).map(|ended| {
+            ended.unwrap_or_else(|_| Err(io::Error::other("the runner of the program failed")))
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.control.cancel();
+    }
+}
+
+/// How a call is cancelled from another thread.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    cancelled: AtomicBool,
+    /// The thread that runs the call.
+    wake: Mutex<Option<Arc<Wake>>>,
+}
+
+impl Control {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        if let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner) {
+            wake.wake();
+        }
+    }
+
+    fn attach(&self, wake: Option<Arc<Wake>>) {
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake;
+    }
+}
+
+/// Wakes a thread out of its poll.
+#[derive(Debug)]
+pub(super) struct Wake {
+    reader: io::PipeReader,
+    writer: io::PipeWriter,
+}
+
+impl Wake {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        fcntl_setfl(&reader, OFlags::NONBLOCK)?;
+        fcntl_setfl(&writer, OFlags::NONBLOCK)?;
+        Ok(Self { reader, writer })
+    }
+
+    /// Readable once someone has called [`wake`](Self::wake).
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+
+    fn wake(&self) {
+        // A full pipe wakes as well.
+        let _ = rustix::io::write(&self.writer, &[0]);
+    }
+
+    pub(super) fn clear(&self) {
+        let mut bytes = [0; 64];
+        while rustix::io::read(&self.reader, &mut bytes[..]).is_ok_and(|count| count == bytes.len()) {}
+    }
+}
