@@ -1,7 +1,7 @@
 //! JSON Schema ⇄ RTFS types, what a tool's author may declare, and the check of data against it.
 //!
 //! A schema arrives as JSON Schema (2020-12 unless it says otherwise) or as the shorthand
-//! `field: type` ([`schema_from_declaration`]), travels as a [`TypeExpr`] that keeps the original
+//! `field: type` ([`schema_from_declaration`]), travels as a [`TypeExpr`](rtfs::TypeExpr) that keeps the original
 //! text, and is enforced by a [`Validator`] on that text. So nothing that JSON Schema can say is
 //! lost, although a type of RTFS can say less.
 //!

@@ -15,12 +15,20 @@
 //! that are data; functions and sequences join it together with the machine.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
+#[cfg(test)]
+mod arbitrary;
 mod map;
+mod order;
 mod print;
+mod scalar;
+mod sequence;
 mod types;
 mod value;
 
 pub use map::{Map, Set};
+pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
+pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
 pub use types::{Field, MapType, Predicate, Primitive, TypeExpr};
-pub use value::{BigInt, Instant, Keyword, List, MAX_DEPTH, Str, Symbol, TooDeep, Uuid, Value, Vector};
+pub use value::Value;

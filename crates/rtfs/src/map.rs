@@ -9,7 +9,10 @@ use std::cmp::Ordering;
 use hashbrown::HashTable;
 use triomphe::Arc;
 
-use crate::value::{TooDeep, Value, compare_in_turn, depth_around, hash_of};
+use crate::order::compare_in_turn;
+use crate::scalar::hash_of;
+use crate::sequence::{TooDeep, depth_around};
+use crate::value::Value;
 
 /// `{:a 1, "b" 2}`: keys of any kind, each with a value, in the order in which the keys first came.
 #[derive(Clone, Default)]
@@ -23,6 +26,7 @@ pub struct Set(Arc<Table<()>>);
 const LINEAR: usize = 8;
 
 impl Map {
+    /// The empty one.
     pub fn new() -> Self {
         Self::default()
     }
@@ -32,10 +36,12 @@ impl Map {
         self.0.len()
     }
 
+    /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// The value of a key.
     pub fn get(&self, key: &Value) -> Option<&Value> {
         self.0.find(key).and_then(|at| self.0.value(at))
     }
@@ -46,6 +52,7 @@ impl Map {
         self.0.find_by(|| hash_of_keyword(hash_of(name)), is_it).and_then(|at| self.0.value(at))
     }
 
+    /// Whether it has this key.
     pub fn contains_key(&self, key: &Value) -> bool {
         self.0.find(key).is_some()
     }
@@ -101,6 +108,7 @@ impl PartialEq for Map {
 }
 
 impl Set {
+    /// The empty one.
     pub fn new() -> Self {
         Self::default()
     }
@@ -110,10 +118,12 @@ impl Set {
         self.0.len()
     }
 
+    /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Whether this is a member.
     pub fn contains(&self, member: &Value) -> bool {
         self.0.find(member).is_some()
     }
@@ -296,5 +306,117 @@ impl Index {
         if let Ok(found) = self.places.find_entry(self.hashes[at], |&place| place as usize == at) {
             found.remove();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arbitrary::any_key;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(Value, i64),
+        Remove(Value),
+        /// From now on somebody else holds the map as it is.
+        Share,
+    }
+
+    fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (any_key(), any::<i64>()).prop_map(|(key, value)| Step::Insert(key, value)),
+            3 => any_key().prop_map(Step::Remove),
+            1 => Just(Step::Share),
+        ];
+        vec(step, 0..120)
+    }
+
+    proptest! {
+        #[test]
+        fn a_map_does_what_a_list_of_pairs_does(steps in any_steps()) {
+            let (mut map, mut model) = (Map::new(), Vec::<(Value, Value)>::new());
+            let mut shared = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Insert(key, value) => {
+                        let value = Value::from(value);
+                        let old = map.insert(key.clone(), value.clone()).unwrap();
+                        let place = model.iter_mut().find(|(known, _)| *known == key);
+                        prop_assert_eq!(&old, &place.as_ref().map(|(_, old)| old.clone()));
+                        match place {
+                            Some((_, old)) => *old = value,
+                            None => model.push((key, value)),
+                        }
+                    }
+                    Step::Remove(key) => {
+                        let place = model.iter().position(|(known, _)| *known == key);
+                        prop_assert_eq!(map.remove(&key), place.map(|place| model.remove(place).1));
+                    }
+                    Step::Share => shared.push((map.clone(), model.clone())),
+                }
+                prop_assert_eq!(map.len(), model.len());
+            }
+            shared.push((map, model));
+            for (map, model) in shared {
+                let entries: Vec<_> = map.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+                prop_assert_eq!(&entries, &model, "in the same order");
+                for (key, value) in &model {
+                    prop_assert_eq!(map.get(key), Some(value));
+                    if let Value::Keyword(keyword) = key {
+                        prop_assert_eq!(map.get_keyword(keyword.name()), Some(value));
+                    }
+                }
+                prop_assert_eq!(map.get_keyword("absent"), None);
+            }
+        }
+
+        #[test]
+        fn equality_ignores_the_order(keys in vec(any_key(), 0..40)) {
+            let (mut map, mut reversed) = (Map::new(), Map::new());
+            let (mut set, mut reversed_set) = (Set::new(), Set::new());
+            for key in &keys {
+                map.insert(key.clone(), Value::Nil).unwrap();
+                set.insert(key.clone()).unwrap();
+            }
+            for key in keys.iter().rev() {
+                reversed.insert(key.clone(), Value::Nil).unwrap();
+                reversed_set.insert(key.clone()).unwrap();
+            }
+            prop_assert_eq!(&map, &reversed);
+            prop_assert_eq!(map.compare(&reversed), Ordering::Equal);
+            prop_assert_eq!(map.hash_of_members(), reversed.hash_of_members());
+            prop_assert_eq!(&set, &reversed_set);
+            prop_assert_eq!(set.compare(&reversed_set), Ordering::Equal);
+            prop_assert_eq!(set.hash_of_members(), reversed_set.hash_of_members());
+            for key in &keys {
+                prop_assert_eq!(reversed_set.remove(key), set.remove(key));
+            }
+            prop_assert!(set.is_empty() && reversed_set.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_change_never_reaches_those_who_share_it() {
+        let mut map = Map::new();
+        map.insert(Value::keyword("a"), 1.into()).unwrap();
+        let shared = map.clone();
+        map.insert(Value::keyword("a"), 2.into()).unwrap();
+        assert_eq!(shared.get_keyword("a"), Some(&Value::from(1)));
+        assert_eq!(map.get_keyword("a"), Some(&Value::from(2)));
+    }
+
+    #[test]
+    fn the_keyword_and_the_string_of_one_text_are_two_keys() {
+        let mut map = Map::new();
+        for n in 0..20 {
+            map.insert(Value::keyword(format!("k{n}")), n.into()).unwrap();
+            map.insert(Value::from(format!("k{n}")), (-n).into()).unwrap();
+        }
+        assert_eq!(map.len(), 40);
+        assert_eq!(map.get_keyword("k7"), Some(&Value::from(7)));
+        assert_eq!(map.get(&"k7".into()), Some(&Value::from(-7)));
     }
 }

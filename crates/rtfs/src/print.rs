@@ -7,7 +7,8 @@
 use std::fmt::{self, Write};
 
 use crate::map::{Map, Set};
-use crate::value::{Instant, Uuid, Value};
+use crate::scalar::{Instant, Uuid};
+use crate::value::Value;
 
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,8 +28,8 @@ impl fmt::Debug for Value {
             Self::List(list) => sequence(f, "(", list.items(), ")"),
             Self::Map(map) => map.fmt(f),
             Self::Set(set) => set.fmt(f),
-            Self::Instant(instant) => instant.fmt(f),
-            Self::Uuid(uuid) => uuid.fmt(f),
+            Self::Instant(instant) => fmt::Display::fmt(instant, f),
+            Self::Uuid(uuid) => fmt::Display::fmt(uuid, f),
         }
     }
 }
@@ -155,5 +156,82 @@ impl fmt::Display for Uuid {
         let digits = format!("{:032x}", self.as_u128());
         let (a, b, c) = (&digits[..8], &digits[8..12], &digits[12..16]);
         write!(f, "{a}-{b}-{c}-{}-{}", &digits[16..20], &digits[20..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{List, Symbol};
+
+    #[test]
+    fn prints_as_the_reader_would_read_and_as_a_person_would_write() {
+        let instant = |s, n| Value::Instant(Instant::from_unix(s, n).unwrap());
+        let mut set = Set::new();
+        let mut map = Map::new();
+        for item in [Value::Nil, "x".into(), 1.0.into()] {
+            set.insert(item.clone()).unwrap();
+            map.insert(item, Value::keyword("k")).unwrap();
+        }
+        let items = || vec![Value::Nil, "a b".into(), Value::keyword("k")];
+        let cases: Vec<(Value, &str, &str)> = vec![
+            (Value::Nil, "nil", ""),
+            (true.into(), "true", "true"),
+            (i64::MIN.into(), "-9223372036854775808", "-9223372036854775808"),
+            (u64::MAX.into(), "18446744073709551615", "18446744073709551615"),
+            (1.0.into(), "1.0", "1.0"),
+            ((-0.0).into(), "-0.0", "-0.0"),
+            (0.1.into(), "0.1", "0.1"),
+            (1e21.into(), "1e21", "1e21"),
+            (1.5e-7.into(), "1.5e-7", "1.5e-7"),
+            (f64::NAN.into(), "##NaN", "NaN"),
+            (f64::INFINITY.into(), "##Inf", "Infinity"),
+            (f64::NEG_INFINITY.into(), "##-Inf", "-Infinity"),
+            ("plain ü".into(), "\"plain ü\"", "plain ü"),
+            ("\"\\\n\t\r".into(), r#""\"\\\n\t\r""#, "\"\\\n\t\r"),
+            (
+                "\0\u{1b}\u{85}\u{2028}".into(),
+                r#""\u{0}\u{1B}\u{85}\u{2028}""#,
+                "\0\u{1b}\u{85}\u{2028}",
+            ),
+            (Value::keyword("a"), ":a", ":a"),
+            (Value::keyword("com.acme:v1.0/op"), ":com.acme:v1.0/op", ":com.acme:v1.0/op"),
+            (Value::keyword("even?"), ":even?", ":even?"),
+            (Value::keyword("*"), ":*", ":*"),
+            (Value::keyword("über-1"), ":über-1", ":über-1"),
+            (Value::keyword("odd key"), ":\"odd key\"", ":\"odd key\""),
+            (Value::keyword(""), ":\"\"", ":\"\""),
+            (Value::keyword("-"), ":\"-\"", ":\"-\""),
+            (Value::keyword(":a"), ":\":a\"", ":\":a\""),
+            (Value::keyword("a/"), ":\"a/\"", ":\"a/\""),
+            (Value::Symbol(Symbol::new("string/upper")), "string/upper", "string/upper"),
+            (Value::vector(items()).unwrap(), r#"[nil "a b" :k]"#, r#"[nil "a b" :k]"#),
+            (Value::List(List::new(items()).unwrap()), r#"(nil "a b" :k)"#, r#"(nil "a b" :k)"#),
+            (Value::Set(set), r#"#{nil "x" 1.0}"#, r#"#{nil "x" 1.0}"#),
+            (map.into(), r#"{nil :k, "x" :k, 1.0 :k}"#, r#"{nil :k, "x" :k, 1.0 :k}"#),
+            (instant(0, 0), "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z"),
+            (instant(1_795_168_800, 0), "2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),
+            (instant(951_782_399, 120_000_000), "2000-02-28T23:59:59.120Z", "2000-02-28T23:59:59.120Z"),
+            (instant(951_868_799, 1_000), "2000-02-29T23:59:59.000001Z", "2000-02-29T23:59:59.000001Z"),
+            (instant(-1, 1), "1969-12-31T23:59:59.000000001Z", "1969-12-31T23:59:59.000000001Z"),
+            (instant(-62_167_219_200, 0), "0000-01-01T00:00:00Z", "0000-01-01T00:00:00Z"),
+            (instant(253_402_300_799, 0), "9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+            (
+                Value::Uuid(Uuid::from_u128(0x550e_8400_e29b_41d4_a716_4466_5544_0000)),
+                "550e8400-e29b-41d4-a716-446655440000",
+                "550e8400-e29b-41d4-a716-446655440000",
+            ),
+        ];
+        for (value, printed, written) in cases {
+            assert_eq!(value.pr_str(), printed);
+            assert_eq!(value.to_string(), written);
+        }
+    }
+
+    #[test]
+    fn an_instant_has_a_year_of_four_digits() {
+        assert_eq!(Instant::from_unix(253_402_300_800, 0), None);
+        assert_eq!(Instant::from_unix(-62_167_219_201, 0), None);
+        assert_eq!(Instant::from_unix(0, 1_000_000_000), None);
     }
 }

@@ -31,7 +31,12 @@ pub enum TypeExpr {
     /// `[:stream T]`
     Stream(Box<Self>),
     /// `[:array T [3 ?]]`: the length of each dimension, if it is fixed.
-    Array { item: Box<Self>, shape: Vec<Option<u64>> },
+    Array {
+        /// What each item is.
+        item: Box<Self>,
+        /// The outermost dimension first.
+        shape: Vec<Option<u64>>,
+    },
     /// `[:map [:name :string] [:age :int ?]]`
     Map(MapType),
     /// `[:map-of K V]`
@@ -45,34 +50,60 @@ pub enum TypeExpr {
     /// `[:not T]`
     Not(Box<Self>),
     /// `[:fn [A B & C] R]`
-    Fn { params: Vec<Self>, rest: Option<Box<Self>>, result: Box<Self> },
+    Fn {
+        /// `A B`
+        params: Vec<Self>,
+        /// `C`, the type of each further argument
+        rest: Option<Box<Self>>,
+        /// `R`
+        result: Box<Self>,
+    },
     /// `[:ref Name]`
     Ref(Arc<str>),
     /// A type that came as JSON Schema: its text, and what of it RTFS can say. It prints as the latter.
-    JsonSchema { text: Arc<str>, meaning: Box<Self> },
+    JsonSchema {
+        /// The schema as it came.
+        text: Arc<str>,
+        /// What RTFS can say of it; it admits no less.
+        meaning: Box<Self>,
+    },
 }
 
-/// The types that have no parts.
+/// The types that have no parts. An `:int` is accepted where `:float` or `:number` is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Primitive {
+    /// `:any`
     Any,
+    /// `:never`
     Never,
+    /// `:nil`
     Nil,
+    /// `:bool`
     Bool,
+    /// `:int`
     Int,
+    /// `:float`
     Float,
+    /// `:number`
     Number,
+    /// `:string`
     String,
+    /// `:keyword`
     Keyword,
+    /// `:symbol`
     Symbol,
+    /// `:instant`
     Instant,
+    /// `:uuid`
     Uuid,
+    /// `:fn`
     Fn,
 }
 
 /// A record: a map with known keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MapType {
+    /// The known keys, in the order of their declaration.
     pub fields: Vec<Field>,
     /// What the other keys have (`[:* T]`); `None` is anything, [`Primitive::Never`] forbids others.
     pub others: Option<Box<TypeExpr>>,
@@ -81,7 +112,9 @@ pub struct MapType {
 /// One key of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
+    /// The key, mostly a keyword.
     pub key: Value,
+    /// What its value is.
     pub ty: TypeExpr,
     /// Whether the key may be absent.
     pub optional: bool,
@@ -104,27 +137,44 @@ pub enum Predicate {
     Differs(Value),
     /// `[:in-range a b]`
     InRange(Value, Value),
+    /// `[:multiple-of n]`
     MultipleOf(Value),
+    /// `[:min-length n]`
     MinLength(u64),
+    /// `[:max-length n]`
     MaxLength(u64),
+    /// `[:length n]`
     Length(u64),
+    /// `[:matches-regex "…"]`
     MatchesRegex(Arc<str>),
+    /// `[:min-count n]`
     MinCount(u64),
+    /// `[:max-count n]`
     MaxCount(u64),
+    /// `[:count n]`
     Count(u64),
+    /// `[:non-empty]`
     NonEmpty,
+    /// `[:unique]`
     Unique,
+    /// `[:has-key :k]`
     HasKey(Value),
+    /// `[:required-keys [:a :b]]`
     RequiredKeys(Vec<Value>),
+    /// `[:is-url]`
     IsUrl,
+    /// `[:is-email]`
     IsEmail,
+    /// `[:is-uuid]`
     IsUuid,
+    /// `[:is-date]`
     IsDate,
     /// `[:format "…"]`: a format of JSON Schema.
     Format(Arc<str>),
 }
 
 impl TypeExpr {
+    /// `:any`
     pub const ANY: Self = Self::Primitive(Primitive::Any);
 
     /// This type, or nil.
@@ -281,4 +331,116 @@ fn values_form(f: &mut fmt::Formatter<'_>, name: &str, values: &[Value]) -> fmt:
         write!(f, "{space}{value:?}")?;
     }
     f.write_char(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_in_the_notation_of_rtfs() {
+        let int = || TypeExpr::from(Primitive::Int);
+        let string = || TypeExpr::from(Primitive::String);
+        let field = |key: Value, ty, optional| Field { key, ty, optional };
+        let and = |ty, predicates| TypeExpr::And(Box::new(ty), predicates);
+        let cases = [
+            (TypeExpr::ANY, ":any"),
+            (int().optional(), ":int?"),
+            (TypeExpr::Vector(Box::new(int())).optional(), "[:union [:vector :int] :nil]"),
+            (TypeExpr::Union(vec![int(), string()]), "[:union :int :string]"),
+            (TypeExpr::List(Box::new(int())), "[:list :int]"),
+            (TypeExpr::Set(Box::new(int())), "[:set :int]"),
+            (TypeExpr::Stream(Box::new(int())), "[:stream :int]"),
+            (TypeExpr::Tuple(vec![int(), string()]), "[:tuple :int :string]"),
+            (TypeExpr::Tuple(vec![]), "[:tuple]"),
+            (
+                TypeExpr::Array { item: Box::new(int()), shape: vec![Some(3), None] },
+                "[:array :int [3 ?]]",
+            ),
+            (
+                TypeExpr::Map(MapType {
+                    fields: vec![
+                        field(Value::keyword("name"), string(), false),
+                        field("odd".into(), int(), true),
+                    ],
+                    others: Some(Box::new(Primitive::Never.into())),
+                }),
+                r#"[:map [:name :string] ["odd" :int ?] [:* :never]]"#,
+            ),
+            (TypeExpr::Map(MapType::default()), "[:map]"),
+            (TypeExpr::MapOf(Box::new(string()), Box::new(int())), "[:map-of :string :int]"),
+            (TypeExpr::Enum(vec![Value::keyword("a"), "b".into(), 3.into()]), r#"[:enum :a "b" 3]"#),
+            (TypeExpr::Val(3.into()), "[:val 3]"),
+            (TypeExpr::Not(Box::new(int())), "[:not :int]"),
+            (
+                TypeExpr::Fn {
+                    params: vec![int(), string()],
+                    rest: Some(Box::new(int())),
+                    result: Box::new(string()),
+                },
+                "[:fn [:int :string & :int] :string]",
+            ),
+            (TypeExpr::Ref("Tree".into()), "[:ref Tree]"),
+            (int().with_json_schema("{}".into()), ":int"),
+            (
+                and(
+                    int(),
+                    vec![
+                        Predicate::GreaterThan(0.into()),
+                        Predicate::AtLeast(1.into()),
+                        Predicate::LessThan(9.into()),
+                        Predicate::AtMost(8.into()),
+                        Predicate::Equals(2.into()),
+                        Predicate::Differs(3.into()),
+                        Predicate::InRange(1.into(), 2.into()),
+                        Predicate::MultipleOf(2.into()),
+                    ],
+                ),
+                "[:and :int [:> 0] [:>= 1] [:< 9] [:<= 8] [:= 2] [:!= 3] [:in-range 1 2] [:multiple-of 2]]",
+            ),
+            (
+                and(
+                    string(),
+                    vec![
+                        Predicate::MinLength(1),
+                        Predicate::MaxLength(9),
+                        Predicate::Length(3),
+                        Predicate::MatchesRegex("^\"a\"$".into()),
+                        Predicate::IsUrl,
+                        Predicate::IsEmail,
+                        Predicate::IsUuid,
+                        Predicate::IsDate,
+                        Predicate::Format("ipv4".into()),
+                    ],
+                ),
+                r#"[:and :string [:min-length 1] [:max-length 9] [:length 3] [:matches-regex "^\"a\"$"] [:is-url] [:is-email] [:is-uuid] [:is-date] [:format "ipv4"]]"#,
+            ),
+            (
+                and(
+                    TypeExpr::ANY,
+                    vec![
+                        Predicate::MinCount(1),
+                        Predicate::MaxCount(2),
+                        Predicate::Count(2),
+                        Predicate::NonEmpty,
+                        Predicate::Unique,
+                        Predicate::HasKey(Value::keyword("k")),
+                        Predicate::RequiredKeys(vec![Value::keyword("a"), Value::keyword("b")]),
+                    ],
+                ),
+                "[:and :any [:min-count 1] [:max-count 2] [:count 2] [:non-empty] [:unique] [:has-key :k] [:required-keys [:a :b]]]",
+            ),
+        ];
+        for (ty, notation) in cases {
+            assert_eq!(ty.to_string(), notation);
+        }
+    }
+
+    #[test]
+    fn remembers_the_schema_it_came_from_once() {
+        let ty = TypeExpr::ANY.with_json_schema("{}".into()).with_json_schema("true".into());
+        assert_eq!(ty.json_schema(), Some("true"));
+        assert_eq!(ty, TypeExpr::JsonSchema { text: "true".into(), meaning: Box::new(TypeExpr::ANY) });
+        assert_eq!(TypeExpr::ANY.json_schema(), None);
+    }
 }

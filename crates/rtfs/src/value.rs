@@ -6,23 +6,15 @@
 //!
 //! # Depth
 //!
-//! Each collection knows how deep it is, and none can become deeper than [`MAX_DEPTH`]. Dropping,
+//! Each collection knows how deep it is, and none becomes deeper than
+//! [`MAX_DEPTH`](crate::MAX_DEPTH). Dropping,
 //! comparing, hashing and printing may therefore recurse.
-//!
-//! # Keywords are counted strings
-//!
-//! They are not numbers in a program's table, because a value crosses programs: most keywords come
-//! from JSON, belong to no program, and have to die with their data (a global table would let any
-//! client grow it for ever). Their hash is computed once, and a program's constants may share one
-//! pointer, so that in the usual case a comparison is that of two pointers.
 
-use std::cmp::Ordering;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::LazyLock;
-
-use triomphe::Arc;
+use std::hash::{Hash, Hasher};
 
 use crate::map::{Map, Set};
+use crate::scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
+use crate::sequence::{List, TooDeep, Vector};
 
 /// Any datum of the language.
 ///
@@ -34,40 +26,38 @@ use crate::map::{Map, Set};
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Value {
+    /// `nil`
     #[default]
     Nil,
+    /// `true`, `false`
     Bool(bool),
+    /// `42`
     Int(i64),
+    /// `1.5`
     Float(f64),
+    /// `:name`
     Keyword(Keyword),
+    /// `name`
     Symbol(Symbol),
     /// An integer that does not fit `Int`.
     BigInt(BigInt),
+    /// `"text"`
     Str(Str),
+    /// `[1 2]`
     Vector(Vector),
+    /// `(1 2)`
     List(List),
+    /// `{:a 1}`
     Map(Map),
+    /// `#{1 2}`
     Set(Set),
+    /// `2026-11-20T10:00:00Z`
     Instant(Instant),
+    /// `550e8400-e29b-41d4-a716-446655440000`
     Uuid(Uuid),
 }
 
 const _: () = assert!(size_of::<Value>() == 16);
-
-/// How deep collections may be nested in each other.
-pub const MAX_DEPTH: u16 = 1_000;
-
-/// A collection would have been nested deeper than [`MAX_DEPTH`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooDeep;
-
-impl std::fmt::Display for TooDeep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "nested deeper than {MAX_DEPTH} levels")
-    }
-}
-
-impl std::error::Error for TooDeep {}
 
 impl Value {
     /// The keyword `:name`; `name` is without its colon and may be any text.
@@ -102,8 +92,8 @@ impl Value {
     /// How deep the collections in it are nested, at most: 0 for what is no collection.
     pub fn depth(&self) -> u16 {
         match self {
-            Self::Vector(vector) => vector.0.depth,
-            Self::List(list) => list.0.depth,
+            Self::Vector(vector) => vector.depth(),
+            Self::List(list) => list.depth(),
             Self::Map(map) => map.depth(),
             Self::Set(set) => set.depth(),
             Self::Nil
@@ -119,35 +109,8 @@ impl Value {
         }
     }
 
-    /// The order of `compare` and `sort`, which puts anything before or after anything: nil,
-    /// booleans, numbers, strings, keywords, symbols, instants, UUIDs, vectors and lists, sets, maps.
-    ///
-    /// Numbers are ordered by their exact mathematical value, whatever their kind, so `1` and `1.0`
-    /// tie; NaN comes after all others and ties with itself. Strings and names go by code point,
-    /// vectors and lists by length and then item by item, sets and maps by length and then by their
-    /// sorted members. Values that are equal tie.
-    pub fn compare(&self, other: &Self) -> Ordering {
-        match (self, other) {
-            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
-            (Self::Int(a), Self::Int(b)) => a.cmp(b),
-            (Self::Str(a), Self::Str(b)) => a.as_str().cmp(b.as_str()),
-            (Self::Keyword(a), Self::Keyword(b)) => a.name().cmp(b.name()),
-            (Self::Symbol(a), Self::Symbol(b)) => a.name().cmp(b.name()),
-            (Self::Instant(a), Self::Instant(b)) => a.0.cmp(&b.0),
-            (Self::Uuid(a), Self::Uuid(b)) => a.0.cmp(&b.0),
-            (Self::Set(a), Self::Set(b)) => a.compare(b),
-            (Self::Map(a), Self::Map(b)) => a.compare(b),
-            _ => match (self.items(), other.items()) {
-                (Some(a), Some(b)) => {
-                    a.len().cmp(&b.len()).then_with(|| compare_in_turn(a.iter().zip(b)))
-                }
-                _ => compare_numbers(self, other).unwrap_or_else(|| self.rank().cmp(&other.rank())),
-            },
-        }
-    }
-
     /// The items of a vector or list.
-    fn items(&self) -> Option<&[Self]> {
+    pub(crate) fn items(&self) -> Option<&[Self]> {
         match self {
             Self::Vector(vector) => Some(vector.items()),
             Self::List(list) => Some(list.items()),
@@ -156,7 +119,7 @@ impl Value {
     }
 
     /// The place of its kind in the total order. Kinds that may be equal share one.
-    fn rank(&self) -> u8 {
+    pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Nil => 0,
             Self::Bool(_) => 1,
@@ -171,55 +134,6 @@ impl Value {
             Self::Map(_) => 10,
         }
     }
-}
-
-pub(crate) fn compare_in_turn<'a>(pairs: impl Iterator<Item = (&'a Value, &'a Value)>) -> Ordering {
-    pairs.map(|(a, b)| a.compare(b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-}
-
-/// Compares by mathematical value; `None` unless both are numbers.
-fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
-    Some(match (a, b) {
-        (Value::Float(a), Value::Float(b)) => {
-            a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
-        }
-        (Value::Float(a), b) => compare_with_float(b, *a)?.reverse(),
-        (a, Value::Float(b)) => compare_with_float(a, *b)?,
-        (Value::Int(a), Value::Int(b)) => a.cmp(b),
-        (Value::BigInt(a), Value::BigInt(b)) => a.get().cmp(b.get()),
-        // A big one lies beyond every small one, on its own side.
-        (Value::Int(_), Value::BigInt(b)) => b.get().sign().cmp(&num_bigint::Sign::NoSign).reverse(),
-        (Value::BigInt(a), Value::Int(_)) => a.get().sign().cmp(&num_bigint::Sign::NoSign),
-        _ => return None,
-    })
-}
-
-fn compare_with_float(integer: &Value, float: f64) -> Option<Ordering> {
-    /// 2^63, the first float beyond `i64`.
-    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-    Some(match integer {
-        Value::Int(_) | Value::BigInt(_) if float.is_nan() || float == f64::INFINITY => Ordering::Less,
-        Value::Int(_) | Value::BigInt(_) if float == f64::NEG_INFINITY => Ordering::Greater,
-        Value::Int(_) if float >= BEYOND => Ordering::Less,
-        Value::Int(_) if float < -BEYOND => Ordering::Greater,
-        Value::Int(integer) => {
-            integer.cmp(&(float.trunc() as i64)).then_with(|| 0.0_f64.total_cmp(&(float.fract() + 0.0)))
-        }
-        Value::BigInt(big) if (-BEYOND..BEYOND).contains(&float) => {
-            big.get().sign().cmp(&num_bigint::Sign::NoSign)
-        }
-        Value::BigInt(big) => big.get().cmp(&exact_integer(float)),
-        _ => return None,
-    })
-}
-
-/// The integer that a float of at least 2^63 in magnitude is.
-fn exact_integer(float: f64) -> num_bigint::BigInt {
-    let bits = float.to_bits();
-    let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
-    let shift = ((bits >> 52) & 0x7ff) - 1_075;
-    let magnitude = num_bigint::BigInt::from(mantissa) << shift;
-    if float < 0.0 { -magnitude } else { magnitude }
 }
 
 impl PartialEq for Value {
@@ -253,241 +167,17 @@ impl Hash for Value {
             Self::Bool(bool) => bool.hash(state),
             Self::Int(integer) => integer.hash(state),
             Self::Float(float) => (float + 0.0).to_bits().hash(state), // -0.0 equals 0.0
-            Self::Keyword(keyword) => state.write_u64(keyword.0.hash),
-            Self::Symbol(symbol) => state.write_u64(symbol.0.hash),
+            Self::Keyword(keyword) => state.write_u64(keyword.cached_hash()),
+            Self::Symbol(symbol) => state.write_u64(symbol.cached_hash()),
             Self::BigInt(big) => big.get().hash(state),
             Self::Str(text) => text.as_str().hash(state),
             Self::Vector(vector) => vector.items().hash(state),
             Self::List(list) => list.items().hash(state),
             Self::Map(map) => state.write_u64(map.hash_of_members()),
             Self::Set(set) => state.write_u64(set.hash_of_members()),
-            Self::Instant(instant) => instant.0.hash(state),
-            Self::Uuid(uuid) => uuid.0.hash(state),
+            Self::Instant(instant) => instant.hash(state),
+            Self::Uuid(uuid) => uuid.hash(state),
         }
-    }
-}
-
-/// The hash that keywords cache and indices use.
-pub(crate) fn hash_of(item: &(impl Hash + ?Sized)) -> u64 {
-    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    STATE.hash_one(item)
-}
-
-/// A name such as `:city`, `:ns/name` or `:"any text"`.
-///
-/// A clone shares its text, and comparing clones is comparing pointers.
-#[derive(Clone, Debug)]
-pub struct Keyword(Arc<Name>);
-
-/// A name of a program, such as `map` or `even?`.
-#[derive(Clone, Debug)]
-pub struct Symbol(Arc<Name>);
-
-#[derive(Debug)]
-struct Name {
-    hash: u64,
-    text: Box<str>,
-}
-
-impl Name {
-    fn new(text: Box<str>) -> Arc<Self> {
-        Arc::new(Self { hash: hash_of(&*text), text })
-    }
-}
-
-impl Keyword {
-    /// `name` is without its colon and may be any text.
-    pub fn new(name: impl Into<Box<str>>) -> Self {
-        Self(Name::new(name.into()))
-    }
-
-    /// The text without its colon.
-    pub fn name(&self) -> &str {
-        &self.0.text
-    }
-
-    pub(crate) fn cached_hash(&self) -> u64 {
-        self.0.hash
-    }
-}
-
-impl Symbol {
-    pub fn new(name: impl Into<Box<str>>) -> Self {
-        Self(Name::new(name.into()))
-    }
-
-    pub fn name(&self) -> &str {
-        &self.0.text
-    }
-}
-
-fn same_name(a: &Arc<Name>, b: &Arc<Name>) -> bool {
-    Arc::ptr_eq(a, b) || (a.hash == b.hash && a.text == b.text)
-}
-
-impl PartialEq for Keyword {
-    fn eq(&self, other: &Self) -> bool {
-        same_name(&self.0, &other.0)
-    }
-}
-
-impl Eq for Keyword {}
-
-impl PartialEq for Symbol {
-    fn eq(&self, other: &Self) -> bool {
-        same_name(&self.0, &other.0)
-    }
-}
-
-impl Eq for Symbol {}
-
-/// An integer beyond `i64`. It is made by `Value::from(num_bigint::BigInt)`, which chooses the
-/// kind: so each integer has one representation, and equality stays simple.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BigInt(Arc<num_bigint::BigInt>);
-
-impl BigInt {
-    pub fn get(&self) -> &num_bigint::BigInt {
-        &self.0
-    }
-}
-
-/// Text. Indices count characters (code points), so it remembers how many there are.
-#[derive(Clone, Debug)]
-pub struct Str(Arc<Text>);
-
-#[derive(Debug)]
-struct Text {
-    text: Box<str>,
-    chars: usize,
-}
-
-impl Str {
-    pub fn new(text: impl Into<Box<str>>) -> Self {
-        let text = text.into();
-        let chars = text.chars().count();
-        Self(Arc::new(Text { text, chars }))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0.text
-    }
-
-    /// Number of characters.
-    pub fn char_count(&self) -> usize {
-        self.0.chars
-    }
-
-    /// Whether each character is one byte, so that an index of characters is one of bytes.
-    pub fn is_ascii(&self) -> bool {
-        self.0.chars == self.0.text.len()
-    }
-}
-
-impl PartialEq for Str {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for Str {}
-
-/// `[1 2 3]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Vector(Arc<Items>);
-
-/// `(1 2 3)`
-#[derive(Clone, Debug, PartialEq)]
-pub struct List(Arc<Items>);
-
-#[derive(Clone, Debug)]
-struct Items {
-    items: Vec<Value>,
-    depth: u16,
-}
-
-impl PartialEq for Items {
-    fn eq(&self, other: &Self) -> bool {
-        self.items == other.items
-    }
-}
-
-impl Items {
-    fn new(items: Vec<Value>) -> Result<Arc<Self>, TooDeep> {
-        let depth = depth_around(items.iter().map(Value::depth).max().unwrap_or(0))?;
-        Ok(Arc::new(Self { items, depth }))
-    }
-}
-
-/// The depth of a collection whose deepest member has depth `inner`.
-pub(crate) fn depth_around(inner: u16) -> Result<u16, TooDeep> {
-    if inner < MAX_DEPTH { Ok(inner + 1) } else { Err(TooDeep) }
-}
-
-impl Vector {
-    pub fn new(items: Vec<Value>) -> Result<Self, TooDeep> {
-        Items::new(items).map(Self)
-    }
-
-    pub fn items(&self) -> &[Value] {
-        &self.0.items
-    }
-
-    /// Appends in place if nobody else holds this vector, else to a copy.
-    pub fn push(&mut self, item: Value) -> Result<(), TooDeep> {
-        let depth = depth_around(item.depth())?;
-        let inner = Arc::make_mut(&mut self.0);
-        inner.depth = inner.depth.max(depth);
-        inner.items.push(item);
-        Ok(())
-    }
-}
-
-impl List {
-    pub fn new(items: Vec<Value>) -> Result<Self, TooDeep> {
-        Items::new(items).map(Self)
-    }
-
-    pub fn items(&self) -> &[Value] {
-        &self.0.items
-    }
-}
-
-/// A point in time, from year 0 to 9999, to the nanosecond.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instant(Arc<(i64, u32)>);
-
-impl Instant {
-    /// `None` if the year is none of 0 to 9999, or `nanoseconds` is a second or more.
-    pub fn from_unix(seconds: i64, nanoseconds: u32) -> Option<Self> {
-        /// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
-        const RANGE: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
-        let valid = RANGE.contains(&seconds) && nanoseconds < 1_000_000_000;
-        valid.then(|| Self(Arc::new((seconds, nanoseconds))))
-    }
-
-    /// Seconds since 1970-01-01T00:00:00Z, rounded down.
-    pub fn unix_seconds(&self) -> i64 {
-        self.0.0
-    }
-
-    /// Nanoseconds since the beginning of that second.
-    pub fn subsec_nanoseconds(&self) -> u32 {
-        self.0.1
-    }
-}
-
-/// A UUID of any version, ordered as its text is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uuid(Arc<u128>);
-
-impl Uuid {
-    pub fn from_u128(bits: u128) -> Self {
-        Self(Arc::new(bits))
-    }
-
-    pub fn as_u128(&self) -> u128 {
-        *self.0
     }
 }
 
@@ -519,7 +209,7 @@ impl From<num_bigint::BigInt> for Value {
     fn from(integer: num_bigint::BigInt) -> Self {
         match i64::try_from(&integer) {
             Ok(small) => Self::Int(small),
-            Err(_) => Self::BigInt(BigInt(Arc::new(integer))),
+            Err(_) => Self::BigInt(BigInt::new(integer)),
         }
     }
 }
@@ -551,5 +241,84 @@ impl From<Keyword> for Value {
 impl From<Map> for Value {
     fn from(map: Map) -> Self {
         Self::Map(map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::MAX_DEPTH;
+    use crate::arbitrary::any_value;
+    use crate::scalar::hash_of;
+
+    #[test]
+    fn equality_is_by_value() {
+        let list =
+            |items: &[i32]| Value::List(List::new(items.iter().map(|&n| n.into()).collect()).unwrap());
+        let vector = |items: &[i32]| Value::vector(items.iter().map(|&n| n.into()).collect()).unwrap();
+        let cases = [
+            ("an integer is no float", 1.into(), 1.0.into(), false),
+            ("the zeros are equal", 0.0.into(), (-0.0).into(), true),
+            ("NaN equals nothing", f64::NAN.into(), f64::NAN.into(), false),
+            ("a list equals a vector", list(&[1, 2]), vector(&[1, 2]), true),
+            ("items count", list(&[1, 2]), vector(&[1]), false),
+            ("the empty ones are equal", list(&[]), vector(&[]), true),
+            ("nil is not empty", Value::Nil, vector(&[]), false),
+            ("a keyword is no string", Value::keyword("a"), "a".into(), false),
+            ("two keywords of one name", Value::keyword("a"), Value::keyword(String::from("a")), true),
+            ("a small big integer is an integer", num_bigint::BigInt::from(7).into(), 7.into(), true),
+            ("u64 keeps its value", u64::MAX.into(), num_bigint::BigInt::from(u64::MAX).into(), true),
+            ("the empty map is no empty set", Map::new().into(), Value::Set(Set::new()), false),
+        ];
+        for (name, a, b, equal) in cases {
+            assert_eq!(a == b, equal, "{name}");
+            assert!(!equal || hash_of(&a) == hash_of(&b), "{name}: hash");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_equal_has_one_hash(a in any_value(), b in any_value()) {
+            prop_assert!(a != b || hash_of(&a) == hash_of(&b));
+            prop_assert_eq!(hash_of(&a), hash_of(&a.clone()));
+            prop_assert_eq!(a == b, b == a);
+        }
+    }
+
+    #[test]
+    fn nothing_is_deeper_than_the_limit() {
+        let wraps: [fn(Value) -> Result<Value, TooDeep>; 4] = [
+            |inner| Value::vector(vec![inner]),
+            |inner| List::new(vec![inner]).map(Value::List),
+            |inner| {
+                let mut set = Set::new();
+                set.insert(inner)?;
+                Ok(Value::Set(set))
+            },
+            |inner| {
+                let mut map = Map::new();
+                map.insert(Value::keyword("a"), inner)?;
+                Ok(map.into())
+            },
+        ];
+        for wrap in wraps {
+            let deepest = || (0..MAX_DEPTH).try_fold(Value::Nil, |inner, _| wrap(inner)).unwrap();
+            let (a, b) = (deepest(), deepest());
+            assert_eq!(a.depth(), MAX_DEPTH);
+            assert_eq!(wrap(a.clone()), Err(TooDeep));
+            // Recursion ends before the stack does.
+            assert!(a == b && a.compare(&b).is_eq() && hash_of(&a) == hash_of(&b));
+            assert!(a.pr_str().len() > 2 * usize::from(MAX_DEPTH));
+        }
+    }
+
+    #[test]
+    fn strings_know_their_length_in_characters() {
+        for (text, chars, ascii) in [("", 0, true), ("abc", 3, true), ("aü😀", 3, false)] {
+            let text = Str::new(text);
+            assert_eq!((text.char_count(), text.is_ascii()), (chars, ascii));
+        }
     }
 }

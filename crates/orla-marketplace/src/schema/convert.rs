@@ -78,18 +78,18 @@ fn with(ty: TypeExpr, predicates: Vec<Predicate>) -> TypeExpr {
 }
 
 fn number_predicates(schema: &Object<String, Json>) -> Vec<Predicate> {
-    let kinds: [(&str, fn(Value) -> Predicate); 5] = [
-        ("exclusiveMinimum", Predicate::GreaterThan),
-        ("minimum", Predicate::AtLeast),
-        ("exclusiveMaximum", Predicate::LessThan),
-        ("maximum", Predicate::AtMost),
-        ("multipleOf", Predicate::MultipleOf),
-    ];
-    let predicate = |(key, make): (&str, fn(Value) -> Predicate)| {
-        let limit = schema.get(key).filter(|limit| limit.is_number())?; // a boolean in draft 4
-        value_of(limit).map(make)
-    };
-    kinds.into_iter().filter_map(predicate).collect()
+    // In draft 4 the exclusive limits are booleans.
+    let limit = |key| schema.get(key).filter(|limit| limit.is_number()).and_then(value_of);
+    [
+        limit("exclusiveMinimum").map(Predicate::GreaterThan),
+        limit("minimum").map(Predicate::AtLeast),
+        limit("exclusiveMaximum").map(Predicate::LessThan),
+        limit("maximum").map(Predicate::AtMost),
+        limit("multipleOf").map(Predicate::MultipleOf),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn string_predicates(schema: &Object<String, Json>) -> Vec<Predicate> {

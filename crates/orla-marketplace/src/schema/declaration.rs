@@ -326,7 +326,7 @@ const KEYWORDS: [&str; 52] = [
 mod tests {
     use super::*;
 
-    fn object(properties: Json, required: &[&str]) -> Json {
+    fn object(properties: &Json, required: &[&str]) -> Json {
         let mut schema = json!({"type": "object", "properties": properties});
         if !required.is_empty() {
             schema["required"] = json!(required);
@@ -337,13 +337,13 @@ mod tests {
     #[test]
     fn reads_the_shorthand() {
         let cases = [
-            (json!({"city": "string"}), object(json!({"city": {"type": "string"}}), &["city"])),
-            (json!({"limit": "integer?"}), object(json!({"limit": {"type": "integer"}}), &[])),
-            (json!({"limit?": "int"}), object(json!({"limit": {"type": "integer"}}), &[])),
+            (json!({"city": "string"}), object(&json!({"city": {"type": "string"}}), &["city"])),
+            (json!({"limit": "integer?"}), object(&json!({"limit": {"type": "integer"}}), &[])),
+            (json!({"limit?": "int"}), object(&json!({"limit": {"type": "integer"}}), &[])),
             (
                 json!({"a": "float", "b": "bool", "c": "any", "d": "object", "e": "array"}),
                 object(
-                    json!({"a": {"type": "number"}, "b": {"type": "boolean"}, "c": {},
+                    &json!({"a": {"type": "number"}, "b": {"type": "boolean"}, "c": {},
                            "d": {"type": "object"}, "e": {"type": "array"}}),
                     &["a", "b", "c", "d", "e"],
                 ),
@@ -351,7 +351,7 @@ mod tests {
             (
                 json!({"tags": "string[]", "grid": "number[][]?"}),
                 object(
-                    json!({"tags": {"type": "array", "items": {"type": "string"}},
+                    &json!({"tags": {"type": "array", "items": {"type": "string"}},
                            "grid": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}}),
                     &["tags"],
                 ),
@@ -359,7 +359,7 @@ mod tests {
             (
                 json!({"unit": "celsius | fahrenheit = celsius", "n": "integer = 10", "s": "string = 1.0"}),
                 object(
-                    json!({"unit": {"type": "string", "enum": ["celsius", "fahrenheit"], "default": "celsius"},
+                    &json!({"unit": {"type": "string", "enum": ["celsius", "fahrenheit"], "default": "celsius"},
                            "n": {"type": "integer", "default": 10}, "s": {"type": "string", "default": "1.0"}}),
                     &[],
                 ),
@@ -367,7 +367,7 @@ mod tests {
             (
                 json!({"near": {"lat": "number"}, "radius?": {"type": "number", "minimum": 0}}),
                 object(
-                    json!({"near": object(json!({"lat": {"type": "number"}}), &["lat"]),
+                    &json!({"near": object(&json!({"lat": {"type": "number"}}), &["lat"]),
                            "radius": {"type": "number", "minimum": 0}}),
                     &["near"],
                 ),
@@ -375,19 +375,19 @@ mod tests {
             // Fields whose names are keywords of JSON Schema.
             (
                 json!({"type": "string", "title": "string?"}),
-                object(json!({"type": {"type": "string"}, "title": {"type": "string"}}), &["type"]),
+                object(&json!({"type": {"type": "string"}, "title": {"type": "string"}}), &["type"]),
             ),
             (
                 json!({"type": "object", "city": "string"}),
                 object(
-                    json!({"type": {"type": "object"}, "city": {"type": "string"}}),
+                    &json!({"type": {"type": "object"}, "city": {"type": "string"}}),
                     &["type", "city"],
                 ),
             ),
             (
                 json!({"properties": "object", "items": "string[]"}),
                 object(
-                    json!({"properties": {"type": "object"}, "items": {"type": "array", "items": {"type": "string"}}}),
+                    &json!({"properties": {"type": "object"}, "items": {"type": "array", "items": {"type": "string"}}}),
                     &["properties", "items"],
                 ),
             ),
@@ -441,7 +441,7 @@ mod tests {
             ),
             (
                 json!({"type": "object", "properties": {"a": "string"}}),
-                r#"properties.a: expected object or boolean, got "string""#.to_owned(),
+                r#"properties.a: expected boolean or object, got "string""#.to_owned(),
             ),
             (
                 json!({"city": "string", "required": ["city"]}),

@@ -1,0 +1,110 @@
+//! Value → JSON text.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use rtfs::{Map, Value};
+
+use super::{JsonError, MAX_PATH, cut, push_index, push_key, push_string};
+
+/// Writes a value as compact JSON: a keyword or symbol as its name, a set as an array, an instant
+/// and a UUID as strings, integer keys as decimal text.
+///
+/// # Errors
+/// NaN and the infinities, keys that JSON cannot say, and two keys that would become one.
+pub fn value_to_json(value: &Value) -> Result<String, JsonError> {
+    let mut writer = Writer { out: String::new(), path: "$".to_owned() };
+    writer.value(value)?;
+    Ok(writer.out)
+}
+
+struct Writer {
+    out: String,
+    path: String,
+}
+
+impl Writer {
+    fn value(&mut self, value: &Value) -> Result<(), JsonError> {
+        match value {
+            Value::Nil => self.out.push_str("null"),
+            Value::Bool(bool) => self.text(bool),
+            Value::Int(integer) => self.text(integer),
+            Value::BigInt(integer) => self.text(integer.get()),
+            Value::Float(float) if float.is_finite() => self.text(format_args!("{float:?}")),
+            Value::Float(_) => return Err(self.problem(format!("{value:?} cannot be written as JSON"))),
+            Value::Keyword(keyword) => push_string(&mut self.out, keyword.name()),
+            Value::Symbol(symbol) => push_string(&mut self.out, symbol.name()),
+            Value::Str(text) => push_string(&mut self.out, text.as_str()),
+            Value::Instant(instant) => self.text(format_args!("\"{instant}\"")),
+            Value::Uuid(uuid) => self.text(format_args!("\"{uuid}\"")),
+            Value::Vector(vector) => self.array(vector.items().iter())?,
+            Value::List(list) => self.array(list.items().iter())?,
+            Value::Set(set) => self.array(set.iter())?,
+            Value::Map(map) => self.object(map)?,
+            _ => return Err(self.problem(format!("a {} cannot be written as JSON", value.type_name()))),
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: impl std::fmt::Display) {
+        let _cannot_fail = write!(self.out, "{text}");
+    }
+
+    fn array<'v>(&mut self, items: impl Iterator<Item = &'v Value>) -> Result<(), JsonError> {
+        let outer = self.path.len();
+        self.out.push('[');
+        for (i, item) in items.enumerate() {
+            if i > 0 {
+                self.out.push(',');
+            }
+            push_index(&mut self.path, i);
+            self.value(item)?;
+            self.path.truncate(outer);
+        }
+        self.out.push(']');
+        Ok(())
+    }
+
+    fn object(&mut self, map: &Map) -> Result<(), JsonError> {
+        let outer = self.path.len();
+        // Keywords cannot collide among themselves; only then is the set filled.
+        let mixed = map.iter().any(|(key, _)| !matches!(key, Value::Keyword(_)));
+        let mut names = HashSet::new();
+        self.out.push('{');
+        for (i, (key, value)) in map.iter().enumerate() {
+            if i > 0 {
+                self.out.push(',');
+            }
+            let Some(name) = key_name(key) else {
+                return Err(self
+                    .problem(format!("the key {} cannot be written as JSON", cut(&key.pr_str(), 80))));
+            };
+            push_key(&mut self.path, &name);
+            push_string(&mut self.out, &name);
+            if mixed && !names.insert(name) {
+                return Err(self.problem("two keys become this one in JSON".to_owned()));
+            }
+            self.out.push(':');
+            self.value(value)?;
+            self.path.truncate(outer);
+        }
+        self.out.push('}');
+        Ok(())
+    }
+
+    fn problem(&self, problem: String) -> JsonError {
+        JsonError { path: cut(&self.path, MAX_PATH), problem, position: None }
+    }
+}
+
+/// The name of a key in JSON, if it can be one.
+fn key_name(key: &Value) -> Option<Cow<'_, str>> {
+    Some(match key {
+        Value::Keyword(keyword) => keyword.name().into(),
+        Value::Symbol(symbol) => symbol.name().into(),
+        Value::Str(text) => text.as_str().into(),
+        Value::Int(_) | Value::BigInt(_) | Value::Instant(_) | Value::Uuid(_) => key.to_string().into(),
+        _ => return None,
+    })
+}

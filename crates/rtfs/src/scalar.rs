@@ -1,0 +1,189 @@
+//! The kinds of values that have no parts but do not fit into a [`Value`](crate::Value) as they are.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::LazyLock;
+
+use triomphe::Arc;
+
+/// A name such as `:city`, `:ns/name` or `:"any text"`.
+///
+/// It is a counted string and not a number in a program's table, because a value crosses programs:
+/// most keywords come from JSON, belong to no program, and have to die with their data (a global
+/// table would let any client grow it for ever). Its hash is computed once, and clones, such as the
+/// constants of one program or the equal keys of one JSON text, share one pointer: usually a
+/// comparison is that of two pointers.
+#[derive(Clone, Debug)]
+pub struct Keyword(Arc<Name>);
+
+/// A name of a program, such as `map` or `even?`.
+#[derive(Clone, Debug)]
+pub struct Symbol(Arc<Name>);
+
+#[derive(Debug)]
+struct Name {
+    hash: u64,
+    text: Box<str>,
+}
+
+impl Name {
+    fn new(text: Box<str>) -> Arc<Self> {
+        Arc::new(Self { hash: hash_of(&*text), text })
+    }
+}
+
+impl Keyword {
+    /// `name` is without its colon and may be any text.
+    pub fn new(name: impl Into<Box<str>>) -> Self {
+        Self(Name::new(name.into()))
+    }
+
+    /// The text without its colon.
+    pub fn name(&self) -> &str {
+        &self.0.text
+    }
+
+    pub(crate) fn cached_hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+impl Symbol {
+    /// The symbol of this name.
+    pub fn new(name: impl Into<Box<str>>) -> Self {
+        Self(Name::new(name.into()))
+    }
+
+    /// Its text.
+    pub fn name(&self) -> &str {
+        &self.0.text
+    }
+
+    pub(crate) fn cached_hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+fn same_name(a: &Arc<Name>, b: &Arc<Name>) -> bool {
+    Arc::ptr_eq(a, b) || (a.hash == b.hash && a.text == b.text)
+}
+
+impl PartialEq for Keyword {
+    fn eq(&self, other: &Self) -> bool {
+        same_name(&self.0, &other.0)
+    }
+}
+
+impl Eq for Keyword {}
+
+impl PartialEq for Symbol {
+    fn eq(&self, other: &Self) -> bool {
+        same_name(&self.0, &other.0)
+    }
+}
+
+impl Eq for Symbol {}
+
+/// An integer beyond `i64`. It is made by `Value::from(num_bigint::BigInt)`, which chooses the
+/// kind: so each integer has one representation, and equality stays simple.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BigInt(Arc<num_bigint::BigInt>);
+
+impl BigInt {
+    /// For an integer that does not fit `i64`, as `Value::from` has found out.
+    pub(crate) fn new(integer: num_bigint::BigInt) -> Self {
+        Self(Arc::new(integer))
+    }
+
+    /// The number.
+    pub fn get(&self) -> &num_bigint::BigInt {
+        &self.0
+    }
+}
+
+/// Text. Indices count characters (code points), so it remembers how many there are.
+#[derive(Clone, Debug)]
+pub struct Str(Arc<Text>);
+
+#[derive(Debug)]
+struct Text {
+    text: Box<str>,
+    chars: usize,
+}
+
+impl Str {
+    /// Counts the characters.
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        let text = text.into();
+        let chars = text.chars().count();
+        Self(Arc::new(Text { text, chars }))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0.text
+    }
+
+    /// Number of characters.
+    pub fn char_count(&self) -> usize {
+        self.0.chars
+    }
+
+    /// Whether each character is one byte, so that an index of characters is one of bytes.
+    pub fn is_ascii(&self) -> bool {
+        self.0.chars == self.0.text.len()
+    }
+}
+
+impl PartialEq for Str {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Str {}
+
+/// A point in time, from year 0 to 9999, to the nanosecond.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(Arc<(i64, u32)>);
+
+impl Instant {
+    /// `None` if the year is none of 0 to 9999, or `nanoseconds` is a second or more.
+    pub fn from_unix(seconds: i64, nanoseconds: u32) -> Option<Self> {
+        /// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+        const RANGE: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
+        let valid = RANGE.contains(&seconds) && nanoseconds < 1_000_000_000;
+        valid.then(|| Self(Arc::new((seconds, nanoseconds))))
+    }
+
+    /// Seconds since 1970-01-01T00:00:00Z, rounded down.
+    pub fn unix_seconds(&self) -> i64 {
+        self.0.0
+    }
+
+    /// Nanoseconds since the beginning of that second.
+    pub fn subsec_nanoseconds(&self) -> u32 {
+        self.0.1
+    }
+}
+
+/// A UUID of any version, ordered as its text is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid(Arc<u128>);
+
+impl Uuid {
+    /// The UUID of these bits, the first digit being the most significant.
+    pub fn from_u128(bits: u128) -> Self {
+        Self(Arc::new(bits))
+    }
+
+    /// Its bits.
+    pub fn as_u128(&self) -> u128 {
+        *self.0
+    }
+}
+
+/// The hash that keywords cache and indices use.
+pub(crate) fn hash_of(item: &(impl Hash + ?Sized)) -> u64 {
+    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    STATE.hash_one(item)
+}
