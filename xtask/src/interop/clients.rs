@@ -219,3 +219,42 @@ fn judge_one(seen: &Value, call: &Value, with_progress: bool) -> Result<(), Stri
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn every_example_tool_and_prompt_is_called() {
+        let calls = std::fs::read_to_string(fixtures().join("calls.json")).unwrap();
+        let calls: Value = serde_json::from_str(&calls).unwrap();
+        for (folder, is_one) in
+            [("tools", (|mode| mode & 0o111 != 0) as fn(u32) -> bool), ("prompts", |_| true)]
+        {
+            let files: BTreeSet<String> = std::fs::read_dir(crate::root().join(folder))
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| is_one(path.metadata().unwrap().permissions().mode()))
+                .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+                .collect();
+            let entries: BTreeSet<String> = calls[folder].as_object().unwrap().keys().cloned().collect();
+            assert_eq!(entries, files, "{folder}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_judged_by_its_result_and_its_progress() {
+        let call = json!({"progress": 2, "expect": {"structuredContent": {"a": 1}}});
+        let good = json!({"result": {"structuredContent": {"a": 1}}, "progress": [[1], [2]]});
+        let slow = json!({"result": {"structuredContent": {"a": 1}}, "progress": [[1]]});
+        let failed =
+            json!({"result": {"structuredContent": {"a": 1}, "isError": true}, "progress": [[1], [2]]});
+        assert_eq!(judge_one(&good, &call, true), Ok(()));
+        assert_eq!(judge_one(&slow, &call, false), Ok(()));
+        assert!(judge_one(&slow, &call, true).is_err());
+        assert!(judge_one(&failed, &call, true).is_err());
+    }
+}
