@@ -1,5 +1,102 @@
-//! To come.
+//! orla, put together: the command line, the configuration, and the wiring of all other crates.
+//!
+//! Start reading at [`main`], then `commands/serve.rs`, which reads as the story of a server, and
+//! `app.rs`, the only file that names the executors.
+//!
+//! # Exit codes
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | all went well |
+//! | 1 | the operation failed: a call, a check, a port in use, a tools directory that is none |
+//! | 2 | wrong usage, or a configuration that cannot be used |
+//!
+//! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
+
+mod cli;
+mod commands;
 mod config;
 mod logging;
 mod prompts;
 mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use config::Problem;
+
+/// Runs the command line and gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(err) => {
+            // Help and version are answers; everything else is wrong usage. A closed pipe is no error.
+            let _ = err.print();
+            return if err.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.lines.iter().for_each(|line| render::error(line));
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let before = cli.serve;
+    match cli.command {
+        Some(Command::Schema) => commands::schema(),
+        Some(Command::Init { dir }) => commands::init::run(&dir),
+        Some(Command::Connect { client, write, name, settings }) => {
+            commands::connect::run(&client, write, &name, &Cli::source(before, settings))
+        }
+        Some(Command::Completions { shell }) => commands::completions(shell),
+        _ => Ok(()),
+    }
+}
+
+/// Why a command ends without success.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    /// Printed as `error: …`, one line each; none where everything has been said.
+    lines: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Failed = 1,
+    Usage = 2,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl Failure {
+    /// The operation failed.
+    pub(crate) fn failed(line: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, lines: vec![line.into()] }
+    }
+
+    /// The operation failed, and it has been said why.
+    pub(crate) fn failed_silently() -> Self {
+        Self { exit: Exit::Failed, lines: Vec::new() }
+    }
+
+    /// What was asked for makes no sense.
+    pub(crate) fn usage(line: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, lines: vec![line.into()] }
+    }
+
+    /// The configuration cannot be used.
+    pub(crate) fn configuration(problems: &[Problem]) -> Self {
+        Self { exit: Exit::Usage, lines: problems.iter().map(ToString::to_string).collect() }
+    }
+}

@@ -1,0 +1,243 @@
+//! `orla connect CLIENT`: the entry of this server in a client's configuration, printed or written.
+//!
+//! The entry starts orla on standard input and output with absolute paths: clients start their servers
+//! in directories of their own.
+
+mod clients;
+mod json;
+mod yaml;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
+
+use crate::Failure;
+use crate::config::{DEFAULT_FILES, Source, reason};
+use crate::render;
+use clients::{CLIENTS, Client, Form, Launch, Places};
+
+/// The largest client's file that is edited.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
+/// The clients, for the command line.
+pub(crate) fn names() -> PossibleValuesParser {
+    CLIENTS.iter().map(|client| client.name).collect::<Vec<_>>().into()
+}
+
+/// Prints the entry, or writes it into the client's file.
+pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Result<(), Failure> {
+    let Some(client) = CLIENTS.iter().find(|known| known.name == client) else {
+        return Err(Failure::usage(format!("unknown client {client}")));
+    };
+    let proper = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || !name.chars().all(proper) {
+        return Err(Failure::usage(format!("--name {name:?}: expected letters, digits, `_` and `-`")));
+    }
+    let places = Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
+        .ok_or_else(|| Failure::failed("HOME is not set: the client's file cannot be found"))?;
+    let path = client.path(&places, Path::exists);
+    let launch = launch(source)?;
+    if write {
+        return write_entry(client, &path, name, &launch);
+    }
+    render::note(&format!("# {}: add this to {} (--write does it)", client.title, path.display()));
+    render::out(&edited(client, "", name, &launch).map_err(Failure::failed)?);
+    Ok(())
+}
+
+/// How the client starts this very program, with what it would serve from here.
+fn launch(source: &Source) -> Result<Launch, Failure> {
+    let exe = std::env::current_exe()
+        .map_err(|err| Failure::failed(format!("cannot find the path of orla itself: {}", reason(&err))))?;
+    let absolute = |path: &Path| std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| tidy(&path));
+    let mut args = vec!["--stdio".to_owned()];
+    let mut env = Vec::new();
+    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.exists());
+    let config = source.file.clone().or(found);
+    let has_config = config.is_some();
+    if let Some(config) = config {
+        args.extend(["--config".to_owned(), shown(&absolute(&config))]);
+    }
+    let mut tools_dir = None;
+    for (flag, key, value) in &source.flags {
+        match *key {
+            "tools_dir" => tools_dir = Some(PathBuf::from(value)),
+            "timeout" | "log_format" | "log_level" => {
+                args.extend([(*flag).to_owned(), value.to_string_lossy().into_owned()]);
+            }
+            _ => {}
+        }
+    }
+    let tools_dir = tools_dir.or_else(|| (!has_config).then(|| PathBuf::from("tools")));
+    if let Some(dir) = tools_dir {
+        args.extend(["--tools-dir".to_owned(), shown(&absolute(&dir))]);
+    }
+    if !has_config && Path::new("prompts").is_dir() {
+        env.push(("ORLA_PROMPTS_DIR".to_owned(), shown(&absolute(Path::new("prompts")))));
+    }
+    Ok(Launch { command: shown(&exe), args, env })
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The path without `.` in it.
+fn tidy(path: &Path) -> PathBuf {
+    path.components().collect()
+}
+
+/// A client's file with the entry in it.
+fn edited(client: &Client, text: &str, name: &str, launch: &Launch) -> Result<String, String> {
+    match &client.form {
+        Form::Json { below, entry } => json::set(text, below, name, &entry(launch)),
+        Form::Yaml => yaml::set(text, name, launch),
+        Form::Toml => set_toml(text, name, launch),
+    }
+}
+
+fn set_toml(text: &str, name: &str, launch: &Launch) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(|err: toml_edit::TomlError| {
+        err.to_string().lines().next().unwrap_or("not TOML").to_owned()
+    })?;
+    let servers = document.entry("mcp_servers").or_insert_with(|| {
+        let mut servers = Table::new();
+        servers.set_implicit(true);
+        Item::Table(servers)
+    });
+    let servers = servers.as_table_like_mut().ok_or("mcp_servers is not a table")?;
+    let mut entry = Table::new();
+    entry.insert("command", value(&launch.command));
+    entry.insert("args", value(launch.args.iter().collect::<Array>()));
+    if !launch.env.is_empty() {
+        let env: InlineTable = launch.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        entry.insert("env", value(env));
+    }
+    if let Some(old) = servers.get_mut(name).and_then(Item::as_table_like_mut) {
+        // What stands around the old values, comments included, stays.
+        let stale: Vec<String> = ["command", "args", "env", "url"].map(str::to_owned).into();
+        for key in stale {
+            match entry.remove(&key) {
+                Some(item) => old.insert(&key, item),
+                None => old.remove(&key),
+            };
+        }
+    } else {
+        servers.insert(name, Item::Table(entry));
+    }
+    Ok(document.to_string())
+}
+
+fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Result<(), Failure> {
+    let failed = |what: &str, err: &std::io::Error| {
+        Failure::failed(format!("{} cannot be {what}: {}", path.display(), reason(err)))
+    };
+    // A link is followed: what it points to is what gets replaced.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let old = match fs::metadata(&target) {
+        Ok(metadata) if metadata.len() > MAX_FILE => {
+            return Err(Failure::failed(format!("{} is larger than {MAX_FILE} bytes", path.display())));
+        }
+        Ok(_) => Some(fs::read_to_string(&target).map_err(|err| failed("read", &err))?),
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => None,
+        Err(err) => return Err(failed("read", &err)),
+    };
+    let text = old.as_deref().unwrap_or_default();
+    let new = edited(client, text, name, launch)
+        .map_err(|problem| Failure::failed(format!("{} is not touched: {problem}", path.display())))?;
+    if old.as_deref() == Some(new.as_str()) {
+        render::line(&format!("{} has this entry already: {}", client.title, path.display()));
+        return Ok(());
+    }
+    if let Some(dir) = target.parent() {
+        fs::create_dir_all(dir).map_err(|err| failed("written", &err))?;
+    }
+    if old.is_some() {
+        let backup = with_suffix(&target, ".orla-backup");
+        fs::copy(&target, &backup).map_err(|err| failed("backed up", &err))?;
+        render::line(&format!("Backup: {}", backup.display()));
+    }
+    replace(&target, &new).map_err(|err| failed("written", &err))?;
+    render::line(&format!("Wrote {name} to {}. {}", path.display(), client.then));
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Puts a whole new file in the place of an old one, with the old one's permissions: readers see one or
+/// the other, never a part.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let temporary = with_suffix(path, &format!(".orla-{}", std::process::id()));
+    let written = (|| {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        if let Ok(metadata) = fs::metadata(path) {
+            file.set_permissions(metadata.permissions())?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(command: &str) -> Launch {
+        Launch {
+            command: command.into(),
+            args: vec!["--stdio".into(), "--config".into(), "/srv/a b.yaml".into()],
+            env: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn codex_gets_a_table_and_keeps_its_comments() {
+        let text = "# mine\nmodel = \"x\" # yes\n\n[mcp_servers.other]\ncommand = \"y\"\n";
+        let once = set_toml(text, "orla", &launch("/bin/orla")).unwrap();
+        let expected = format!(
+            "{text}\n[mcp_servers.orla]\ncommand = \"/bin/orla\"\nargs = [\"--stdio\", \"--config\", \"/srv/a b.yaml\"]\n"
+        );
+        assert_eq!(once, expected);
+        let twice = set_toml(&once, "orla", &launch("/usr/bin/orla")).unwrap();
+        assert_eq!(twice, expected.replace("/bin/orla", "/usr/bin/orla"));
+    }
+
+    #[test]
+    fn every_client_takes_the_entry_twice_and_stays_the_same() {
+        for client in CLIENTS {
+            let once = edited(client, "", "orla", &launch("/bin/orla")).unwrap();
+            assert!(once.contains("/bin/orla") && once.contains("--stdio"), "{once}");
+            assert_eq!(edited(client, &once, "orla", &launch("/bin/orla")).unwrap(), once, "{}", client.name);
+        }
+    }
+
+    #[test]
+    fn a_written_file_has_a_backup_and_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/settings.json");
+        let client = CLIENTS.iter().find(|client| client.name == "gemini").unwrap();
+        write_entry(client, &path, "orla", &launch("/bin/orla")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let first = fs::read_to_string(&path).unwrap();
+        write_entry(client, &path, "orla", &launch("/bin/other")).unwrap();
+        assert_eq!(fs::read_to_string(with_suffix(&path, ".orla-backup")).unwrap(), first);
+        assert!(fs::read_to_string(&path).unwrap().contains("/bin/other"));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(&path, "{ not json").unwrap();
+        assert!(write_entry(client, &path, "orla", &launch("/bin/orla")).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{ not json");
+    }
+}

@@ -1,0 +1,154 @@
+//! Sets one extension in Goose's YAML and leaves every other line as it is.
+//!
+//! The lines of the entry are put among the lines of the file, and the result is parsed again: if
+//! anything but the entry differs, nothing is written.
+
+use super::clients::Launch;
+use crate::config::document::{Kind, Node, parse};
+
+const BELOW: &str = "extensions";
+
+/// Sets `extensions.KEY`, making what does not exist.
+///
+/// # Errors
+/// Why the file cannot be edited.
+pub(super) fn set(text: &str, key: &str, launch: &Launch) -> Result<String, String> {
+    let old = read(text)?;
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let extensions = member(old.as_ref(), BELOW);
+    match extensions.map(|node| &node.kind) {
+        None => {
+            lines.push(format!("{BELOW}:"));
+            lines.extend(entry(key, launch, "  "));
+        }
+        Some(Kind::Map(pairs)) if !pairs.is_empty() => {
+            let (first, _) = &pairs[0];
+            let indent = " ".repeat(first.at.column - 1);
+            let at = match pairs.iter().find(|(name, _)| name.text == key) {
+                Some((name, _)) => {
+                    let start = name.at.line - 1;
+                    let more = |line: &String| line.trim().is_empty() || indent_of(line) > indent.len();
+                    let end = start + 1 + lines[start + 1..].iter().take_while(|line| more(line)).count();
+                    lines.drain(start..end);
+                    start
+                }
+                None => first.at.line - 1,
+            };
+            lines.splice(at..at, entry(key, launch, &indent));
+        }
+        Some(_) => {
+            let empty = [format!("{BELOW}:"), format!("{BELOW}: {{}}")];
+            let at = lines.iter().position(|line| empty.iter().any(|empty| line.trim_end() == empty));
+            let at = at.ok_or_else(|| format!("{BELOW} is written in a form that cannot be edited"))?;
+            lines[at] = format!("{BELOW}:");
+            lines.splice(at + 1..at + 1, entry(key, launch, "  "));
+        }
+    }
+    let new = format!("{}\n", lines.join("\n"));
+    let kept = without(old.as_ref(), key) == without(read(&new)?.as_ref(), key);
+    if kept { Ok(new) } else { Err("the file is written in a form that cannot be edited safely".to_owned()) }
+}
+
+/// The lines of an extension.
+pub(super) fn entry(key: &str, launch: &Launch, indent: &str) -> Vec<String> {
+    // JSON's texts, lists and objects are YAML's too.
+    let env: serde_json::Map<String, serde_json::Value> =
+        launch.env.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    let (command, args) = (serde_json::json!(launch.command), serde_json::json!(launch.args));
+    let name = serde_json::json!(key);
+    let lines = [
+        "enabled: true".to_owned(),
+        "type: stdio".to_owned(),
+        format!("name: {name}"),
+        "description: \"The tools that orla serves\"".to_owned(),
+        format!("cmd: {command}"),
+        format!("args: {args}"),
+        format!("envs: {}", serde_json::Value::Object(env)),
+        "timeout: 300".to_owned(),
+    ];
+    let head = format!("{indent}{key}:");
+    std::iter::once(head).chain(lines.into_iter().map(|line| format!("{indent}  {line}"))).collect()
+}
+
+fn read(text: &str) -> Result<Option<Node>, String> {
+    let root = parse(text).map_err(|err| format!("{}:{}: {}", err.at.line, err.at.column, err.problem))?;
+    match &root {
+        Some(Node { kind: Kind::Map(_), .. }) | None => Ok(root),
+        Some(_) => Err("1:1: expected a mapping".to_owned()),
+    }
+}
+
+fn member<'a>(node: Option<&'a Node>, key: &str) -> Option<&'a Node> {
+    match node.map(|node| &node.kind) {
+        Some(Kind::Map(pairs)) => pairs.iter().find(|(name, _)| name.text == key).map(|(_, node)| node),
+        _ => None,
+    }
+}
+
+/// Everything in the file but the entry, without places, to be compared.
+fn without(root: Option<&Node>, key: &str) -> Vec<String> {
+    fn walk(node: &Node, path: &str, skip: &str, out: &mut Vec<String>) {
+        match &node.kind {
+            _ if path == skip => {}
+            Kind::Scalar(scalar) if scalar.is_null() => {}
+            Kind::Scalar(scalar) => out.push(format!("{path}={scalar:?}")),
+            Kind::List(items) => {
+                items.iter().enumerate().for_each(|(n, item)| walk(item, &format!("{path}/{n}"), skip, out));
+            }
+            Kind::Map(pairs) => {
+                pairs.iter().for_each(|(name, node)| walk(node, &format!("{path}/{}", name.text), skip, out));
+            }
+        }
+    }
+    let mut out = Vec::new();
+    if let Some(root) = root {
+        walk(root, "", &format!("/{BELOW}/{key}"), &mut out);
+    }
+    out
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch() -> Launch {
+        Launch { command: "/bin/orla".into(), args: vec!["--stdio".into()], env: Vec::new() }
+    }
+
+    fn set_orla(text: &str) -> Result<String, String> {
+        set(text, "orla", &launch())
+    }
+
+    const ENTRY: &str = "  orla:\n    enabled: true\n    type: stdio\n    name: \"orla\"\n    description: \"The tools that orla serves\"\n    cmd: \"/bin/orla\"\n    args: [\"--stdio\"]\n    envs: {}\n    timeout: 300\n";
+
+    #[test]
+    fn the_entry_is_added_wherever_there_is_room() {
+        let cases = [
+            ("", format!("extensions:\n{ENTRY}")),
+            ("# mine\nGOOSE_MODEL: x\n", format!("# mine\nGOOSE_MODEL: x\nextensions:\n{ENTRY}")),
+            ("extensions: {}\na: 1\n", format!("extensions:\n{ENTRY}a: 1\n")),
+            ("extensions:\n  a: # note\n    cmd: x\nb: 1\n", format!("extensions:\n{ENTRY}  a: # note\n    cmd: x\nb: 1\n")),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(set_orla(text).unwrap(), expected, "{text}");
+            assert_eq!(set_orla(&expected).unwrap(), expected, "twice: {text}");
+        }
+    }
+
+    #[test]
+    fn an_old_entry_is_replaced() {
+        let text = "extensions:\n  orla:\n    cmd: old\n\n    args: []\n  b:\n    cmd: y\n";
+        assert_eq!(set_orla(text).unwrap(), format!("extensions:\n{ENTRY}  b:\n    cmd: y\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_edited_safely_is_refused() {
+        for text in ["extensions: {a: {cmd: x}}\n", "- a\n", "a: [\n", "extensions: 7\n", "a: 1\n...\n"] {
+            assert!(set_orla(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `orla init`: an example of everything, in files that work as they are.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::Failure;
+use crate::config::{DEFAULT_FILES, reason};
+use crate::render;
+
+struct File {
+    path: &'static str,
+    text: &'static str,
+    executable: bool,
+}
+
+const FILES: [File; 3] = [
+    File { path: "tools/hello.sh", text: include_str!("hello.sh"), executable: true },
+    File { path: "prompts/introduce.md", text: include_str!("introduce.md"), executable: false },
+    File { path: "orla.yaml", text: include_str!("orla.yaml"), executable: false },
+];
+
+/// Writes the examples that are not there yet, and says what to do next.
+pub(crate) fn run(dir: &Path) -> Result<(), Failure> {
+    let mut report = String::new();
+    for file in &FILES {
+        let path = dir.join(file.path);
+        // Another configuration is one too: `orla.yaml` would take its place.
+        let taken = DEFAULT_FILES.iter().find(|name| {
+            DEFAULT_FILES.contains(&file.path) && fs::symlink_metadata(dir.join(name)).is_ok()
+        });
+        let verdict = match taken {
+            Some(name) => format!("kept   {}", dir.join(name).display()),
+            None if write(&path, file)? => format!("wrote  {}", path.display()),
+            None => format!("kept   {}", path.display()),
+        };
+        report.push_str(&verdict);
+        report.push('\n');
+    }
+    let there = if dir == Path::new(".") { String::new() } else { format!("  cd {}\n", dir.display()) };
+    render::out(&format!(
+        "{report}\nNext:\n{there}  orla call hello name=Ada             call the tool, without a server\n  \
+         orla                                 serve it on http://127.0.0.1:8080/mcp\n  \
+         orla connect claude-code --write     let a client start it (orla connect --help lists more)\n"
+    ));
+    Ok(())
+}
+
+/// Writes a file unless it exists; says whether it did.
+fn write(path: &Path, file: &File) -> Result<bool, Failure> {
+    let failed = |err: &std::io::Error| {
+        Failure::failed(format!("{} cannot be written: {}", path.display(), reason(err)))
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(|err| failed(&err))?;
+    }
+    let mode = if file.executable { 0o755 } else { 0o644 };
+    match fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
+        Ok(mut new) => new.write_all(file.text.as_bytes()).map(|()| true).map_err(|err| failed(&err)),
+        Err(err) if err.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(err) => Err(failed(&err)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Source};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_examples_are_good_and_nothing_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("prompts")).unwrap();
+        fs::write(dir.path().join("prompts/introduce.md"), "mine").unwrap();
+        run(dir.path()).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("prompts/introduce.md")).unwrap(), "mine");
+        let mode = fs::metadata(dir.path().join("tools/hello.sh")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o111, 0o111);
+        let source = Source { file: Some(dir.path().join("orla.yaml")), flags: Vec::new() };
+        assert!(source.load().is_ok());
+    }
+
+    #[test]
+    fn the_example_configuration_shows_the_defaults() {
+        let shown: String =
+            include_str!("orla.yaml").lines().map(|line| format!("{}\n", line.strip_prefix("#= ").unwrap_or(line))).collect();
+        let config = Config::of(&shown).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let defaults = Config::default();
+        assert_eq!((config.port, config.timeout), (defaults.port, defaults.timeout));
+        assert_eq!(config.max_concurrency, defaults.max_concurrency);
+        assert_eq!(config.log_level, defaults.log_level);
+    }
+
+    #[test]
+    fn the_example_prompt_is_good() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("introduce.md"), include_str!("introduce.md")).unwrap();
+        let loaded = crate::prompts::load(dir.path(), true);
+        assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+        assert_eq!(loaded.prompts[0].tools[0].0, "hello");
+    }
+
+    #[test]
+    fn another_configuration_is_left_in_charge() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("orla.json"), "{}").unwrap();
+        run(dir.path()).unwrap();
+        assert!(!dir.path().join("orla.yaml").exists());
+    }
+}
