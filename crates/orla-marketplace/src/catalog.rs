@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::admission::Admission;
 use crate::id::{Pattern, mcp_names};
@@ -153,9 +153,10 @@ impl Catalog {
 
 impl Entry {
     /// The JSON Schema of the input that clients are shown: the declared one as it was written,
-    /// else what the provider advertises, else any object.
+    /// else what the provider advertises, else any object. MCP asks that it says `type: object`,
+    /// so where the declared one leaves that out it is added.
     pub fn input_schema(&self) -> JsonText {
-        let declared = self.manifest.input_schema.as_ref().map(schema_text);
+        let declared = self.manifest.input_schema.as_ref().map(object_schema_text);
         let advertised = || self.manifest.provider.custom()?.advertised_input();
         declared.or_else(advertised).unwrap_or_else(|| text(&json!({"type": "object"})))
     }
@@ -172,13 +173,33 @@ impl Entry {
     }
 }
 
+fn object_schema_text(schema: &rtfs::TypeExpr) -> JsonText {
+    match json_schema_of(schema) {
+        Json::Object(mut schema) if schema.get("type").is_none_or(|declared| declared != "object") => {
+            schema.shift_remove("type");
+            schema.shift_insert(0, "type".to_owned(), json!("object"));
+            text(&Json::Object(schema))
+        }
+        _ => schema_text(schema),
+    }
+}
+
+/// Whether a schema admits an object, as far as its `type` says.
+fn admits_object(schema: &rtfs::TypeExpr) -> bool {
+    match json_schema_of(schema).get("type") {
+        None => true,
+        Some(Json::Array(types)) => types.iter().any(|name| name == "object"),
+        Some(name) => name == "object",
+    }
+}
+
 fn schema_text(schema: &rtfs::TypeExpr) -> JsonText {
     // The original where there is one, byte for byte.
     let original = schema.json_schema().and_then(|json| JsonText::parse(json.to_owned()).ok());
     original.unwrap_or_else(|| text(&json_schema_of(schema)))
 }
 
-fn text(value: &serde_json::Value) -> JsonText {
+fn text(value: &Json) -> JsonText {
     JsonText::from(serde_json::value::to_raw_value(value).unwrap_or_default())
 }
 
@@ -241,6 +262,11 @@ impl CatalogBuilder {
         let input = manifest.input_schema.as_ref().map(Validator::compile).transpose();
         let output = manifest.output_schema.as_ref().map(Validator::compile).transpose();
         let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
+        if manifest.input_schema.as_ref().is_some_and(|schema| !admits_object(schema)) {
+            let problem = "expected `object`, as arguments are named".to_owned();
+            let source = SchemaError { path: "type".to_owned(), problem };
+            return Err(RegistrationError::InputSchema { id: id.clone(), source });
+        }
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
         self.capabilities.insert(id.clone(), Checked { registration, input, output });

@@ -140,3 +140,22 @@ fn denied_names_are_neither_listed_nor_callable() {
     assert_eq!(names, ["read"]);
     assert!(catalog.get("write").is_none());
 }
+
+#[test]
+fn clients_are_shown_an_object_schema_whatever_the_author_left_out() {
+    let market = marketplace(Limits::default(), []);
+    let declare = |id: &str, schema: serde_json::Value| {
+        let mut manifest = Canned::Echoes.manifest(id);
+        manifest.input_schema = Some(crate::schema::schema_from_declaration(&schema).unwrap());
+        market.register_capability(manifest).map(|()| market.get(id).unwrap().input_schema().to_string())
+    };
+    let without = serde_json::json!({"required": ["a"]});
+    assert_eq!(declare("a", without).unwrap(), r#"{"type":"object","required":["a"]}"#);
+    let with = serde_json::json!({"title": "t", "type": "object"});
+    assert_eq!(declare("b", with).unwrap(), r#"{"title":"t","type":"object"}"#);
+    let array = serde_json::json!({"type": "array", "items": {"type": "string"}});
+    assert_eq!(
+        declare("c", array).unwrap_err().to_string(),
+        "c has an input schema that is none: type: expected `object`, as arguments are named"
+    );
+}

@@ -33,8 +33,9 @@
 //!   some value is no type of the shorthand.
 //!
 //! Else it is shorthand. One exception makes a field called `type` possible: a whole declaration of
-//! nothing but shorthand types, whose `type` is not `object`, is shorthand, since the data of a
-//! tool is an object. (`type: string` and `title: string?` are two fields.)
+//! two or more keys and nothing but shorthand types, whose `type` is not `object`, is shorthand, since
+//! the data of a tool is mostly an object. (`type: string` and `title: string?` are two fields;
+//! `type: string` alone is JSON Schema for a text.)
 
 use rtfs::TypeExpr;
 use serde_json::{Map as Object, Value as Json, json};
@@ -81,7 +82,11 @@ fn kind_of(mapping: &Object<String, Json>, is_root: bool) -> Kind {
         return Kind::Shorthand;
     }
     match mapping.get("type").and_then(Json::as_str) {
-        Some(name) if is_root && name != "object" && mapping.values().all(is_type) => Kind::Shorthand,
+        Some(name)
+            if is_root && mapping.len() > 1 && name != "object" && mapping.values().all(is_type) =>
+        {
+            Kind::Shorthand
+        }
         Some(name) if JSON_TYPES.contains(&name) => Kind::JsonSchema,
         _ if all_types => Kind::Shorthand,
         _ => Kind::JsonSchema,
