@@ -23,6 +23,8 @@ use orla_marketplace::Violation;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::excerpt;
+
 /// The most bytes that one argument may have: Linux's `MAX_ARG_STRLEN` (128 KiB) less the NUL that
 /// ends it. Larger text goes in `stdin`.
 pub const MAX_ARGUMENT: usize = 128 * 1024 - 1;
@@ -231,8 +233,7 @@ pub(crate) fn compact(json: &str) -> String {
 
 /// A value as a message shows it: cut at 60 bytes.
 fn shown(json: &str) -> String {
-    let end = json.floor_char_boundary(60);
-    if end < json.len() { format!("{}…", &json[..end]) } else { json.to_owned() }
+    excerpt::beginning(json, 60)
 }
 
 #[cfg(test)]

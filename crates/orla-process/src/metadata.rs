@@ -23,6 +23,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use crate::excerpt;
 use crate::header::Block;
 
 /// What a tool says of itself. Everything is optional.
@@ -233,12 +234,7 @@ fn annotations(value: &Value) -> Result<Value, String> {
 }
 
 fn expected(what: &str, got: &Value) -> String {
-    let mut got = got.to_string();
-    if got.len() > 60 {
-        got.truncate(got.floor_char_boundary(60));
-        got.push('…');
-    }
-    format!("expected {what}, got {got}")
+    format!("expected {what}, got {}", excerpt::beginning(&got.to_string(), 60))
 }
 
 fn did_you_mean(key: &str) -> String {

@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_limit_is_counted() {
-        let cases: &[(&[&[u8]], usize, &[u8], u64)] = &[
+        type Case<'a> = (&'a [&'a [u8]], usize, &'a [u8], u64);
+        let cases: &[Case<'_>] = &[
             (&[b"abc"], 3, b"abc", 0),
             (&[b"abc", b"de"], 4, b"abcd", 1),
             (&[b"abc", b"de"], 0, b"", 5),

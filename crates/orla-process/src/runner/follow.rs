@@ -81,7 +81,7 @@ pub(super) fn run(
                 exited: false,
                 limits: job.limits,
             };
-            following.to_the_end(control, wake, buffer);
+            following.until_it_ends(control, wake, buffer);
             Ok(following)
         }
         Err(err) => Err(err),
@@ -143,7 +143,7 @@ impl Phase {
 impl Following {
     /// Feeds and reads until the leader has exited. A grandchild that holds the pipes does not hold
     /// the call; only after SIGTERM is the rest of the group given the grace too.
-    fn to_the_end(&mut self, control: &Control, wake: &Wake, buffer: &mut [u8]) {
+    fn until_it_ends(&mut self, control: &Control, wake: &Wake, buffer: &mut [u8]) {
         loop {
             self.wait(wake, buffer);
             if self.exited && !(matches!(self.phase, Phase::Asked { .. }) && self.streams.are_open()) {

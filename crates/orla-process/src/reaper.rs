@@ -1,0 +1,189 @@
+//! Tools die with their server, even when the server is killed by SIGKILL.
+//!
+//! # How it works
+//!
+//! Every child carries the server's mark in its environment (`ORLA_INSTANCE`). Before the first one
+//! starts, the server starts a *reaper*: its own program with a hidden command, in a process group of
+//! its own, whose standard input is a pipe that only the server holds. However the server ends, that
+//! pipe reads end-of-file, and the reaper kills every process with the mark, and its process group,
+//! until four looks in a row find none. A process that has moved to a session of its own is found
+//! too. A call pays nothing for this but one look whether the reaper still lives.
+//!
+//! The reaper survives what hits its server: it ignores SIGHUP, SIGINT and SIGTERM, and neither its
+//! name nor its command line say the server's name, so that `kill -HUP $(pgrep …)` does not find it.
+//!
+//! # What is deliberately absent
+//!
+//! A process that leaves both its session and its environment behind (`setsid env -i …`) is not found.
+//! Other systems than Linux do not show a process's environment, and have no reaper.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, PipeWriter, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// The hidden command of the server's program.
+const COMMAND: &str = "__reaper";
+/// What the command line shows instead of the program.
+const ARG0: &str = "tool-reaper";
+/// The variable that holds the mark.
+pub const INSTANCE: &str = "ORLA_INSTANCE";
+
+/// A reaper that keeps dying is not started more often than this.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// One running server, as its children know it.
+#[derive(Debug)]
+pub struct Instance {
+    mark: String,
+    /// None where the program cannot be a reaper.
+    reaper: Option<Mutex<Reaper>>,
+}
+
+#[derive(Debug, Default)]
+struct Reaper {
+    alive: Option<(Child, PipeWriter)>,
+    last_start: Option<Instant>,
+    warned: bool,
+}
+
+impl Instance {
+    /// An instance whose children die with it. The running program must begin with
+    /// [`run_if_asked`], as the reaper is the same program.
+    pub fn guarded() -> Arc<Self> {
+        let reaper = cfg!(target_os = "linux").then(Mutex::default);
+        Arc::new(Self { mark: mark(), reaper })
+    }
+
+    /// An instance whose children outlive it when it is killed: for programs that embed the runner
+    /// and for tests.
+    pub fn unguarded() -> Arc<Self> {
+        Arc::new(Self { mark: mark(), reaper: None })
+    }
+
+    /// What every child has in [`INSTANCE`].
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Makes sure that the reaper runs. To be called before each start of a child; a failure is
+    /// logged once, and does not keep the child from running.
+    pub fn watch_over_children(&self) {
+        let Some(reaper) = &self.reaper else { return };
+        let mut reaper = reaper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((child, _)) = &mut reaper.alive
+            && matches!(child.try_wait(), Ok(None))
+        {
+            return;
+        }
+        if reaper.last_start.is_some_and(|at| at.elapsed() < RESTART_AFTER) {
+            return;
+        }
+        reaper.last_start = Some(Instant::now());
+        match start(&self.mark) {
+            Ok(alive) => reaper.alive = Some(alive),
+            Err(err) if !reaper.warned => {
+                reaper.warned = true;
+                tracing::warn!(error = %err, "tools would outlive this server if it were killed: its reaper cannot start");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The process id of the reaper.
+    #[doc(hidden)]
+    pub fn reaper_id(&self) -> Option<u32> {
+        let reaper = self.reaper.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        reaper.alive.as_ref().map(|(child, _)| child.id())
+    }
+}
+
+fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
+    let (lifeline, held) = io::pipe()?;
+    // By this path the process is called `exe`, whatever the program's file is called, and the file
+    // may have been replaced or removed since the server started.
+    let child = Command::new("/proc/self/exe")
+        .arg0(ARG0)
+        .args([COMMAND, mark])
+        .env_clear()
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::from(lifeline))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok((child, held))
+}
+
+/// Serves as the reaper if this process was started to be one, and returns true when that is done.
+/// To be called first thing in `main`.
+pub fn run_if_asked() -> bool {
+    let mut args = env::args_os().skip(1);
+    if args.next().as_deref() != Some(OsStr::new(COMMAND)) {
+        return false;
+    }
+    if let Some(mark) = args.next() {
+        reap(&mark);
+    }
+    true
+}
+
+/// Waits for the end of standard input, then kills whoever carries `mark`.
+fn reap(mark: &OsStr) {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        // A handler that only notes the signal: safe code has no way to ignore one.
+        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+    }
+    let mut byte = [0];
+    while !matches!(io::stdin().read(&mut byte), Ok(0)) {}
+    let mut entry = format!("{INSTANCE}=").into_bytes();
+    entry.extend_from_slice(mark.as_encoded_bytes());
+    let mut quiet = 0;
+    while quiet < 4 {
+        quiet = if sweep(&entry) == 0 { quiet + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(8));
+    }
+}
+
+/// Kills every process whose environment has `entry`. Returns how many there were.
+#[cfg(target_os = "linux")]
+fn sweep(entry: &[u8]) -> usize {
+    use rustix::process::{
+        Pid, PidfdFlags, Signal, getpgid, getpgrp, kill_process_group, pidfd_open, pidfd_send_signal,
+    };
+    let kill = |process: std::fs::DirEntry| -> Option<()> {
+        let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
+        // Opened before the look, so that no reused id is hit.
+        let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let environment = std::fs::read(process.path().join("environ")).ok()?;
+        environment.split(|byte| *byte == 0).any(|variable| variable == entry).then_some(())?;
+        // Its group may hold someone who has cleared the environment.
+        if let Ok(group) = getpgid(Some(pid))
+            && group != getpgrp()
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        pidfd_send_signal(&fd, Signal::KILL).ok()
+    };
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(kill).count()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sweep(_entry: &[u8]) -> usize {
+    0
+}
+
+/// Different in every instance on every machine.
+fn mark() -> String {
+    let random = getrandom::u64().unwrap_or_else(|_| {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        now.as_nanos() as u64
+    });
+    format!("{:x}-{random:016x}", std::process::id())
+}

@@ -1,0 +1,258 @@
+//! The simple tool: an executable file as a capability (RFC 1).
+//!
+//! [`load`] makes capabilities of a directory; [`ToolExecutor`] runs their calls, one process each.
+//! Both stand on the marketplace's public seam: a third party could have written them.
+
+use std::any::{Any, TypeId};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use async_trait::async_trait;
+use orla_marketplace::{
+    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, JsonText, Outcome,
+    Payload, ProviderStatus, ProviderType, Registration, RuntimeError, RuntimeResult, TITLE, Violation,
+};
+use rustix::io::Errno;
+use serde_json::json;
+
+use crate::arguments;
+use crate::child::{self, Program};
+use crate::discovery::{self, DirectoryError, Finding, Found};
+use crate::limits::{Limits, PoolLimits};
+use crate::metadata::OutputForm;
+use crate::reaper::{INSTANCE, Instance};
+use crate::result::{self, Context};
+use crate::runner::{Cause, Ended, Job, Runners};
+use crate::start_failure::{self, NOT_FOUND};
+
+/// The capabilities of a directory, and what there is to say about it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// One capability for each tool, in the order of their names.
+    pub registrations: Vec<Registration>,
+    /// Directories with a manifest of their own.
+    pub packages: Vec<PathBuf>,
+    /// What the owner of the directory should know.
+    pub warnings: Vec<Finding>,
+    /// What was declared and is not in force; the tools are served all the same.
+    pub problems: Vec<Finding>,
+    /// What is no tool, with the reason.
+    pub skipped: Vec<Finding>,
+}
+
+/// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded by
+/// `limits`. Blocks while it reads the directory; starts no process.
+///
+/// # Errors
+/// The directory is there and cannot be used.
+pub fn load(directory: &Path, limits: Limits) -> Result<Loaded, DirectoryError> {
+    let found = discovery::scan(directory)?;
+    let mut registrations = Vec::with_capacity(found.tools.len());
+    for tool in found.tools {
+        let path = tool.path.clone();
+        let registration = registration(tool, limits)
+            .map_err(|err| DirectoryError { path, reason: discovery::reason(&err) })?;
+        registrations.push(registration);
+    }
+    Ok(Loaded {
+        registrations,
+        packages: found.packages,
+        warnings: found.warnings,
+        problems: found.problems,
+        skipped: found.skipped,
+    })
+}
+
+fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {
+    let metadata = tool.metadata;
+    let provider = ToolProvider {
+        program: Arc::new(Program::new(&tool.path)?),
+        interpreter: tool.interpreter,
+        args: metadata.args,
+        form: metadata.output.unwrap_or_default(),
+        has_output_schema: metadata.output_schema.is_some(),
+        limits,
+    };
+    let mut manifest =
+        CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
+    manifest.input_schema = metadata.input_schema;
+    manifest.output_schema = metadata.output_schema;
+    manifest.permissions = metadata.permissions;
+    if let Some(title) = metadata.title {
+        manifest.metadata.insert(TITLE.to_owned(), title);
+    }
+    if let Some(annotations) = metadata.annotations {
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
+    }
+    let mut registration = Registration::from(manifest);
+    registration.policy.timeout = metadata.timeout;
+    Ok(registration)
+}
+
+/// An executable file, and how to run it.
+#[derive(Debug)]
+pub struct ToolProvider {
+    program: Arc<Program>,
+    /// What runs it, for people; none for a binary.
+    interpreter: Option<String>,
+    /// Arguments that come before those of the call.
+    args: Vec<String>,
+    form: OutputForm,
+    has_output_schema: bool,
+    limits: Limits,
+}
+
+impl CustomProvider for ToolProvider {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "tool"
+    }
+
+    fn advertised_input(&self) -> Option<JsonText> {
+        static ANY_ARGUMENTS: LazyLock<Option<JsonText>> = LazyLock::new(|| {
+            JsonText::of(&json!({
+                "type": "object",
+                "properties": {
+                    "args": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "description": "Arguments appended to the command line as they are",
+                    },
+                    "stdin": { "type": "string", "description": "Text piped to standard input" },
+                },
+                "additionalProperties": true,
+            }))
+            .ok()
+        });
+        ANY_ARGUMENTS.clone()
+    }
+
+    fn advertised_output(&self) -> Option<JsonText> {
+        static STREAMS: LazyLock<Option<JsonText>> = LazyLock::new(|| {
+            JsonText::of(&json!({
+                "type": "object",
+                "properties": {
+                    "stdout": { "type": "string" },
+                    "stderr": { "type": "string" },
+                    "exit_code": { "type": "integer" },
+                },
+                "required": ["stdout", "stderr", "exit_code"],
+            }))
+            .ok()
+        });
+        // What else a tool writes is known only where it declares a schema.
+        (self.form == OutputForm::Text).then(|| STREAMS.clone()).flatten()
+    }
+}
+
+/// Runs the calls of [`ToolProvider`]s.
+#[derive(Debug)]
+pub struct ToolExecutor {
+    runners: Arc<Runners>,
+    instance: Arc<Instance>,
+}
+
+impl ToolExecutor {
+    /// An executor for the tools of `instance`.
+    pub fn new(instance: Arc<Instance>, limits: PoolLimits) -> Self {
+        Self { runners: Runners::new(limits), instance }
+    }
+
+    fn job(&self, tool: &ToolProvider, arguments: arguments::Mapped, ctx: &CallContext) -> Job {
+        let mut env = vec![
+            ("ORLA_TOOL", OsString::from(&*ctx.name)),
+            ("ORLA_CALL_ID", OsString::from(&*ctx.call_id)),
+            (INSTANCE, OsString::from(self.instance.mark())),
+        ];
+        if let Some(traceparent) = &ctx.traceparent {
+            env.push(("TRACEPARENT", OsString::from(&**traceparent)));
+        }
+        Job {
+            program: Arc::clone(&tool.program),
+            args: arguments.argv.into_iter().map(OsString::from).collect(),
+            env,
+            stdin: arguments.stdin,
+            deadline: ctx.deadline.into_std(),
+            limits: tool.limits,
+            notices: ctx.notices.clone(),
+        }
+    }
+
+    async fn run(&self, job: Job, ctx: &CallContext) -> io::Result<Ended> {
+        self.instance.watch_over_children();
+        let mut running = self.runners.run(job)?;
+        tokio::select! {
+            biased;
+            ended = &mut running => ended,
+            () = ctx.cancellation.cancelled() => {
+                running.cancel();
+                running.await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for ToolExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<ToolProvider>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let tool: &ToolProvider = provider.settings()?;
+        let refused = |violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations };
+        let arguments = arguments::map(inputs.json()?.as_str(), &tool.args).map_err(refused)?;
+        let size: usize = arguments.argv.iter().map(String::len).sum();
+        let context = Context {
+            name: &ctx.name,
+            call_id: &ctx.call_id,
+            timeout: ctx.timeout,
+            form: tool.form,
+            has_schema: tool.has_output_schema,
+        };
+        match self.run(self.job(tool, arguments, ctx), ctx).await {
+            Ok(ended) => {
+                // `env` reports a missing interpreter by this code, after a start that succeeded.
+                if ended.cause == Cause::Itself
+                    && result::exit_code(ended.status) == NOT_FOUND
+                    && let Some(failure) = start_failure::explain_env(tool.program.path())
+                {
+                    return Err(result::of_start_failure(&context, &failure, Some(&ended)));
+                }
+                result::of_ended(&context, ended)
+            }
+            Err(err) if child::is(&err, Errno::TOOBIG) => Err(refused(vec![Violation {
+                path: "input".to_owned(),
+                expected: "arguments that fit on a command line (larger text goes in `stdin`)"
+                    .to_owned(),
+                got: format!("{size} bytes"),
+            }])),
+            Err(err) => {
+                let failure = start_failure::explain(tool.program.path(), &err);
+                Err(result::of_start_failure(&context, &failure, None))
+            }
+        }
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        if let Ok(tool) = provider.settings::<ToolProvider>() {
+            status.source = Some(tool.program.path().to_string_lossy().into_owned());
+            status.interpreter.clone_from(&tool.interpreter);
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Notices that files have changed, and says so once the dust has settled.
+//!
+//! # How it works
+//!
+//! The system's own notices (inotify, FSEvents) arrive on a thread of the `notify` crate, which only
+//! adds to a bounded set. [`Watcher::changed`] waits for the first, then until nothing has come for a
+//! while, and gives all of them as one change. Editors replace files rather than write them, so it is
+//! the directory around a file that is watched; and a directory that is removed and made anew, or is
+//! not there yet, is watched through its nearest ancestor.
+//!
+//! # What is deliberately absent
+//!
+//! Nothing is read here: whoever is told decides what has really changed. Lost notices (an overflow)
+//! count as a change of everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+/// The most paths a change names; more of them count all the same.
+const NAMED: usize = 64;
+/// A change is told after this many quiet times although things go on changing.
+const AT_MOST: u32 = 10;
+/// Directories whose content is made by machines.
+const IGNORED: [&str; 4] = [".git", "node_modules", "__pycache__", "target"];
+
+/// What to watch. It need not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// A file or directory.
+    pub path: PathBuf,
+    /// Whether what is in its subdirectories counts.
+    pub recursive: bool,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The paths, in order; the first 64 of them.
+    pub paths: Vec<PathBuf>,
+    /// Whether there are more than are named, or some notices were lost.
+    pub and_more: bool,
+}
+
+/// Watches files and directories.
+#[derive(Debug)]
+pub struct Watcher {
+    system: RecommendedWatcher,
+    targets: Arc<[Target]>,
+    pending: Arc<Pending>,
+    quiet: Duration,
+    armed: BTreeMap<PathBuf, bool>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    state: Mutex<State>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    paths: BTreeSet<PathBuf>,
+    and_more: bool,
+    /// Counts notices, so that a pause can be told.
+    count: u64,
+}
+
+impl Watcher {
+    /// Watches `targets`; a change is told when there was none for `quiet`.
+    ///
+    /// # Errors
+    /// The system has no more watches or descriptors.
+    pub fn new(targets: Vec<Target>, quiet: Duration) -> notify::Result<Self> {
+        let absolute = |target: Target| -> notify::Result<Target> {
+            Ok(Target { path: std::path::absolute(&target.path)?, ..target })
+        };
+        let targets: Arc<[Target]> = targets.into_iter().map(absolute).collect::<Result<_, _>>()?;
+        let pending = Arc::new(Pending::default());
+        let (watched, noted) = (Arc::clone(&targets), Arc::clone(&pending));
+        let system = notify::recommended_watcher(move |event| noted.note(&watched, event))?;
+        let mut watcher = Self { system, targets, pending, quiet, armed: BTreeMap::new() };
+        watcher.arm()?;
+        Ok(watcher)
+    }
+
+    /// The next change. Nothing is lost when the future is dropped.
+    pub async fn changed(&mut self) -> Change {
+        loop {
+            while self.pending.count() == 0 {
+                self.pending.arrived.notified().await;
+            }
+            let latest = Instant::now() + self.quiet * AT_MOST;
+            loop {
+                let seen = self.pending.count();
+                sleep(self.quiet).await;
+                if self.pending.count() == seen || Instant::now() >= latest {
+                    break;
+                }
+            }
+            let change = self.pending.take();
+            let is_moved =
+                |path: &PathBuf| self.targets.iter().any(|target| target.path.starts_with(path));
+            if (change.and_more || change.paths.iter().any(is_moved))
+                && let Err(err) = self.arm()
+            {
+                tracing::warn!(error = %err, "files are not watched any more");
+            }
+            if change.and_more || !change.paths.is_empty() {
+                return change;
+            }
+        }
+    }
+
+    /// Watches what is there now, in place of what was.
+    fn arm(&mut self) -> notify::Result<()> {
+        for path in std::mem::take(&mut self.armed).into_keys() {
+            // It may be gone.
+            let _ = self.system.unwatch(&path);
+        }
+        for target in self.targets.iter() {
+            if target.path.is_dir() {
+                *self.armed.entry(target.path.clone()).or_default() |= target.recursive;
+            }
+            let around = target.path.ancestors().skip(1).find(|ancestor| ancestor.is_dir());
+            if let Some(around) = around {
+                self.armed.entry(around.to_owned()).or_default();
+            }
+        }
+        for (path, recursive) in &self.armed {
+            let mode = if *recursive { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
+            match self.system.watch(path, mode) {
+                // Gone since the look: the watch on its ancestor will tell of it.
+                Err(err) if matches!(err.kind, notify::ErrorKind::PathNotFound) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pending {
+    fn note(&self, targets: &[Target], event: notify::Result<Event>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Ok(event) if event.need_rescan() => state.and_more = true,
+            Ok(event) if !is_change(event.kind) => return,
+            Ok(event) => {
+                let before = state.count;
+                for path in event.paths.into_iter().filter(|path| concerns(targets, path)) {
+                    state.count += 1;
+                    if state.paths.len() < NAMED {
+                        state.paths.insert(path);
+                    } else {
+                        state.and_more |= !state.paths.contains(&path);
+                    }
+                }
+                if state.count == before {
+                    return;
+                }
+            }
+            Err(_) => state.and_more = true,
+        }
+        state.count += 1;
+        drop(state);
+        self.arrived.notify_one();
+    }
+
+    fn count(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).count
+    }
+
+    fn take(&self) -> Change {
+        let state = std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        Change { paths: state.paths.into_iter().collect(), and_more: state.and_more }
+    }
+}
+
+/// Whether a notice is of a change: files that are opened and read stay the same.
+fn is_change(kind: EventKind) -> bool {
+    match kind {
+        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    }
+}
+
+/// Whether a notice about `path` is about one of the targets.
+fn concerns(targets: &[Target], path: &Path) -> bool {
+    targets.iter().any(|target| {
+        // The target itself, or a directory above it that has come or gone.
+        if target.path.starts_with(path) {
+            return true;
+        }
+        let Ok(below) = path.strip_prefix(&target.path) else { return false };
+        let mut parts = below.components();
+        let ignored = parts.clone().any(
+            |part| matches!(part, Component::Normal(name) if IGNORED.iter().any(|made| name == *made)),
+        );
+        parts.next();
+        !ignored && (target.recursive || parts.next().is_none())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const QUIET: Duration = Duration::from_millis(30);
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn watcher(path: &Path, recursive: bool) -> Watcher {
+        Watcher::new(vec![Target { path: path.to_owned(), recursive }], QUIET).unwrap()
+    }
+
+    async fn change(watcher: &mut Watcher) -> Change {
+        tokio::time::timeout(PATIENCE, watcher.changed()).await.expect("no change was noticed")
+    }
+
+    fn canonical() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn a_notice_concerns_the_target_its_entries_and_what_is_above_it() {
+        let flat = [Target { path: "/a/tools".into(), recursive: false }];
+        let deep = [Target { path: "/a/tools".into(), recursive: true }];
+        let cases = [
+            ("/a/tools", true, true),
+            ("/a", true, true),
+            ("/a/tools/x", true, true),
+            ("/a/tools/d/x", false, true),
+            ("/a/tools/.git/x", false, false),
+            ("/a/tools/node_modules", false, false),
+            ("/a/other", false, false),
+            ("/a/toolsx", false, false),
+        ];
+        for (path, in_flat, in_deep) in cases {
+            assert_eq!(concerns(&flat, Path::new(path)), in_flat, "{path}");
+            assert_eq!(concerns(&deep, Path::new(path)), in_deep, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn many_changes_are_told_as_one() {
+        let (_directory, path) = canonical();
+        let mut watcher = watcher(&path, false);
+        for number in 0..200 {
+            fs::write(path.join(format!("f{number:03}")), "x").unwrap();
+        }
+        let change = change(&mut watcher).await;
+        assert_eq!(change.paths.len(), NAMED);
+        assert!(change.and_more);
+        let more = tokio::time::timeout(QUIET * 5, watcher.changed()).await;
+        assert!(more.is_err(), "{more:?}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_replaced_is_noticed_every_time() {
+        let (_directory, path) = canonical();
+        let file = path.join("orla.yaml");
+        fs::write(&file, "1").unwrap();
+        let mut watcher = watcher(&file, false);
+        for round in 0..3 {
+            fs::write(path.join("neighbour"), "x").unwrap();
+            fs::write(path.join("new"), round.to_string()).unwrap();
+            fs::rename(path.join("new"), &file).unwrap();
+            assert_eq!(change(&mut watcher).await.paths, std::slice::from_ref(&file));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_comes_goes_and_comes_again_is_watched() {
+        let (_directory, path) = canonical();
+        let tools = path.join("tools");
+        let mut watcher = watcher(&tools, false);
+        for _ in 0..2 {
+            fs::create_dir(&tools).unwrap();
+            assert!(change(&mut watcher).await.paths.contains(&tools));
+            fs::write(tools.join("new.sh"), "x").unwrap();
+            assert_eq!(change(&mut watcher).await.paths, [tools.join("new.sh")]);
+            fs::remove_dir_all(&tools).unwrap();
+            assert!(change(&mut watcher).await.paths.contains(&tools));
+        }
+    }
+
+    #[tokio::test]
+    async fn reading_and_running_a_file_is_no_change() {
+        let (_directory, path) = canonical();
+        let file = path.join("tool");
+        fs::write(&file, "x").unwrap();
+        let mut watcher = watcher(&path, true);
+        fs::read(&file).unwrap();
+        let none = tokio::time::timeout(QUIET * 5, watcher.changed()).await;
+        assert!(none.is_err(), "{none:?}");
+    }
+
+    #[tokio::test]
+    async fn a_change_of_the_executable_bit_is_one() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (_directory, path) = canonical();
+        let file = path.join("tool");
+        fs::write(&file, "x").unwrap();
+        let mut watcher = watcher(&path, false);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(change(&mut watcher).await.paths, [file]);
+    }
+}

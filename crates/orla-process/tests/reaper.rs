@@ -1,0 +1,150 @@
+//! Nothing outlives a server that is killed. The test is a program of its own, because the reaper is
+//! the server's program with a hidden command: it plays the server, the reaper and the test.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "all of this is a test, without the harness"
+)]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use orla_marketplace::{Call, CapabilityMarketplace, Limits};
+use orla_process::{Instance, PoolLimits, ToolExecutor, load, reaper};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const CALLS: usize = 20;
+
+fn main() {
+    if reaper::run_if_asked() {
+        return;
+    }
+    let args: Vec<String> = env::args().collect();
+    match args.get(1).map(String::as_str) {
+        Some("--play-server") => serve(Path::new(&args[2])),
+        // A list is what test runners ask for first.
+        Some("--list") => println!("nothing_outlives_a_server: test"),
+        _ => {
+            nothing_outlives_a_server(true);
+            nothing_outlives_a_server(false);
+        }
+    }
+}
+
+/// Runs every tool often at once, says its reaper's id, and ends when standard input does.
+fn serve(directory: &Path) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let instance = Instance::guarded();
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    let executor = ToolExecutor::new(Arc::clone(&instance), PoolLimits::default());
+    market.register_executor(Arc::new(executor)).unwrap();
+    for registration in load(directory, orla_process::Limits::default()).unwrap().registrations {
+        market.register_capability(registration).unwrap();
+    }
+    let tasks = tokio_util::task::TaskTracker::new();
+    for name in ["plain", "escapes", "clears"] {
+        for _ in 0..CALLS {
+            let market = Arc::clone(&market);
+            tasks.spawn_on(async move { market.call(Call::to(name)).await }, runtime.handle());
+        }
+    }
+    let reaper = eventually(|| instance.reaper_id());
+    println!("{reaper}");
+    std::io::stdout().flush().unwrap();
+    let mut end = String::new();
+    let _ = std::io::stdin().read_line(&mut end);
+}
+
+fn nothing_outlives_a_server(by_sigkill: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let marker = format!("leftover-{}-{by_sigkill}", std::process::id());
+    let scripts = [
+        ("plain", format!("#!/bin/bash\nexec -a {marker} sleep 1000\n")),
+        ("escapes", format!("#!/bin/bash\nsetsid bash -c 'exec -a {marker} sleep 1000' & wait\n")),
+        ("clears", format!("#!/bin/bash\nenv -i bash -c 'exec -a {marker} sleep 1000' & wait\n")),
+    ];
+    for (name, script) in scripts {
+        let path = directory.path().join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // The file of the server is called like the product.
+    let program = directory.path().join("orla");
+    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    let tools = tempfile::tempdir_in(directory.path()).unwrap();
+    for name in ["plain", "escapes", "clears"] {
+        fs::rename(directory.path().join(name), tools.path().join(name)).unwrap();
+    }
+    let mut server = Command::new(&program)
+        .arg("--play-server")
+        .arg(tools.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let reaper: i32 = line.trim().parse().unwrap();
+    eventually(|| (count(&marker) == 3 * CALLS).then_some(()));
+
+    // What is meant for the server does not hit the reaper, which is not found by its name either.
+    for file in ["comm", "cmdline"] {
+        let said = fs::read(format!("/proc/{reaper}/{file}")).unwrap();
+        assert!(
+            !String::from_utf8_lossy(&said).contains("orla"),
+            "{file}: {}",
+            String::from_utf8_lossy(&said)
+        );
+    }
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        kill_process(Pid::from_raw(reaper).unwrap(), signal).unwrap();
+    }
+    end(&mut server, by_sigkill);
+    eventually(|| (count(&marker) == 0).then_some(()));
+    eventually(|| is_gone(reaper).then_some(()));
+}
+
+fn end(server: &mut Child, by_sigkill: bool) {
+    if by_sigkill {
+        server.kill().unwrap();
+    } else {
+        drop(server.stdin.take());
+    }
+    server.wait().unwrap();
+}
+
+/// How many processes are called `marker`.
+fn count(marker: &str) -> usize {
+    let is_it = |process: &fs::DirEntry| {
+        fs::read(process.path().join("cmdline")).is_ok_and(|line| line.starts_with(marker.as_bytes()))
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(is_it).count()
+}
+
+fn is_gone(pid: i32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(_) => true,
+        Ok(stat) => {
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+        }
+    }
+}
+
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it never happened");
+        thread::yield_now();
+    }
+}
