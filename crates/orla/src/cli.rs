@@ -63,7 +63,9 @@ pub(crate) enum Command {
         settings: Settings,
     },
     /// Print the JSON Schema of the configuration
-    #[command(after_help = "For editors with a YAML language server, write as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json")]
+    #[command(
+        after_help = "For editors with a YAML language server, write as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json"
+    )]
     Schema,
     /// Write an example tool, a prompt and a configuration
     #[command(after_help = "Nothing that exists is overwritten.")]
@@ -88,10 +90,10 @@ pub(crate) enum Command {
         settings: Settings,
     },
     /// Print a completion script
-    #[command(after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish")]
-    Completions {
-        shell: clap_complete::Shell,
-    },
+    #[command(
+        after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish"
+    )]
+    Completions { shell: clap_complete::Shell },
     /// Show the state of a running server
     Status {
         /// The server; http://HOST:PORT of the configuration if absent
@@ -273,14 +275,19 @@ mod tests {
             &["orla", "--port", "0", "run", "--stdio"],
         ] {
             let flags = source(words).flags;
-            let keys: Vec<_> = flags.iter().map(|(_, key, value)| (*key, value.to_str().unwrap())).collect();
-            assert!(keys.contains(&("port", "0")) && keys.contains(&("transport", "stdio")), "{words:?}");
+            let keys: Vec<_> =
+                flags.iter().map(|(_, key, value)| (*key, value.to_str().unwrap())).collect();
+            assert!(
+                keys.contains(&("port", "0")) && keys.contains(&("transport", "stdio")),
+                "{words:?}"
+            );
         }
     }
 
     #[test]
     fn a_flag_after_the_command_wins() {
-        let source = source(&["orla", "--timeout", "1", "--config", "a", "call", "ls", "--timeout", "2"]);
+        let source =
+            source(&["orla", "--timeout", "1", "--config", "a", "call", "ls", "--timeout", "2"]);
         assert_eq!(source.flags.last().unwrap().2, "2");
         assert_eq!(source.file, Some("a".into()));
     }

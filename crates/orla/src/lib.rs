@@ -13,12 +13,15 @@
 //!
 //! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
 
+mod app;
 mod cli;
 mod commands;
 mod config;
 mod logging;
 mod prompts;
+mod reload;
 mod render;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -29,6 +32,10 @@ use config::Problem;
 
 /// Runs the command line and gives the exit code.
 pub fn main() -> ExitCode {
+    // This program is its own reaper; nothing may come before this.
+    if orla_process::reaper::run_if_asked() {
+        return ExitCode::SUCCESS;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(err) => {
@@ -55,7 +62,19 @@ fn run(cli: Cli) -> Result<(), Failure> {
             commands::connect::run(&client, write, &name, &Cli::source(before, settings))
         }
         Some(Command::Completions { shell }) => commands::completions(shell),
-        _ => Ok(()),
+        Some(Command::List { json, settings }) => {
+            commands::list::run(json, &Cli::source(before, settings))
+        }
+        Some(Command::Check { settings }) => commands::check::run(&Cli::source(before, settings)),
+        Some(Command::Call(call)) => {
+            let source = Cli::source(before, call.settings.clone());
+            commands::call::run(&call, &source)
+        }
+        Some(Command::Status { url, json, settings }) => {
+            commands::status::run(url.as_deref(), json, &Cli::source(before, settings))
+        }
+        Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),
+        None => commands::serve::run(Cli::serve_source(before, None)),
     }
 }
 
@@ -93,6 +112,16 @@ impl Failure {
     /// What was asked for makes no sense.
     pub(crate) fn usage(line: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, lines: vec![line.into()] }
+    }
+
+    /// The operation failed, for several reasons.
+    pub(crate) fn failed_with(lines: Vec<String>) -> Self {
+        Self { exit: Exit::Failed, lines }
+    }
+
+    /// The check found a configuration that cannot be used.
+    pub(crate) fn check(problems: &[Problem]) -> Self {
+        Self::failed_with(problems.iter().map(ToString::to_string).collect())
     }
 
     /// The configuration cannot be used.

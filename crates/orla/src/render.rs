@@ -37,6 +37,14 @@ pub(crate) fn err(text: &str) {
     eprint!("{text}");
 }
 
+/// Columns of the terminal that standard output goes to; endless where it goes elsewhere.
+pub(crate) fn width() -> usize {
+    if !std::io::stdout().is_terminal() {
+        return usize::MAX;
+    }
+    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(100)
+}
+
 /// Whether someone looks at standard error.
 pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()

@@ -1,9 +1,17 @@
 //! One module for each command.
 
+mod answer;
+pub(crate) mod call;
+pub(crate) mod check;
+mod client;
 pub(crate) mod connect;
 pub(crate) mod init;
+pub(crate) mod list;
+pub(crate) mod serve;
+pub(crate) mod status;
 
 use clap::CommandFactory;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
 use crate::cli::Cli;
@@ -23,4 +31,26 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     clap_complete::generate(shell, &mut Cli::command(), "orla", &mut script);
     render::out(&String::from_utf8_lossy(&script));
     Ok(())
+}
+
+/// A runtime for a command that waits for one thing.
+fn small_runtime() -> Result<Runtime, Failure> {
+    built(Builder::new_current_thread().enable_all())
+}
+
+/// A runtime for a server: a worker for each core, within reason.
+fn server_runtime() -> Result<Runtime, Failure> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    built(
+        Builder::new_multi_thread()
+            .worker_threads(cores.clamp(2, 16))
+            .thread_name("orla-worker")
+            .enable_all(),
+    )
+}
+
+fn built(builder: &mut Builder) -> Result<Runtime, Failure> {
+    builder
+        .build()
+        .map_err(|err| Failure::failed(format!("no runtime: {}", crate::config::reason(&err))))
 }

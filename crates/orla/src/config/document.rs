@@ -126,7 +126,8 @@ impl Scalar {
     /// Whether it reads as a number: `7`, `-1.5e3`, `.inf`.
     pub(crate) fn is_number(&self) -> bool {
         let digits = self.text.strip_prefix(['-', '+']).unwrap_or(&self.text);
-        let starts = digits.strip_prefix('.').unwrap_or(digits).starts_with(|c: char| c.is_ascii_digit());
+        let starts =
+            digits.strip_prefix('.').unwrap_or(digits).starts_with(|c: char| c.is_ascii_digit());
         let special = matches!(digits, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN");
         self.plain && (special || starts && digits.parse::<f64>().is_ok())
     }
@@ -259,7 +260,8 @@ impl<'a> Builder<'a> {
                     return Err(error(node.at, TAB));
                 }
                 if let Some((first, _)) = pairs.iter().find(|(key, _)| key.text == scalar.text) {
-                    let problem = format!("{}: given twice, first on line {}", scalar.text, first.at.line);
+                    let problem =
+                        format!("{}: given twice, first on line {}", scalar.text, first.at.line);
                     return Err(SyntaxError { at: node.at, problem });
                 }
                 open.key = Some(Key { at: node.at, text: scalar.text });
@@ -325,7 +327,8 @@ mod tests {
     #[test]
     fn json_gives_the_same_tree_as_yaml() {
         let yaml = parse("a: 1\nb:\n  - x\n  - 'y'\n").unwrap().unwrap();
-        let json = parse("\u{feff}{\n\t\"a\": 1,\n\t\"b\": [\"x\", \"y\\u0021\"]\n}\n").unwrap().unwrap();
+        let json =
+            parse("\u{feff}{\n\t\"a\": 1,\n\t\"b\": [\"x\", \"y\\u0021\"]\n}\n").unwrap().unwrap();
         let (Kind::Map(yaml), Kind::Map(json)) = (yaml.kind, json.kind) else { panic!("two mappings") };
         assert_eq!(yaml[0].1.kind, json[0].1.kind);
         assert_eq!(json[1].0.at, Position { line: 3, column: 2 });
@@ -386,7 +389,10 @@ mod tests {
     #[test]
     fn text_that_is_not_utf8_is_named_with_its_offset() {
         let err = decode(b"a: 1\nb: \xff").unwrap_err();
-        assert_eq!((err.at, err.problem.as_str()), (Position { line: 2, column: 4 }, "not UTF-8 text, from byte 8"));
+        assert_eq!(
+            (err.at, err.problem.as_str()),
+            (Position { line: 2, column: 4 }, "not UTF-8 text, from byte 8")
+        );
     }
 
     proptest::proptest! {

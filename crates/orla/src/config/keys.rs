@@ -145,11 +145,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Texts { put: |c, texts| c.allowed_origins = texts, check: not_empty },
         about: "Origins of web pages that may connect, such as https://app.example.com.",
     },
-    Key {
-        name: "tools",
-        kind: Kind::Tools,
-        about: "Overrides for single tools, by name.",
-    },
+    Key { name: "tools", kind: Kind::Tools, about: "Overrides for single tools, by name." },
     Key {
         name: "allow",
         kind: Kind::Texts { put: |c, texts| c.allow = Some(texts), check: not_empty },
@@ -199,13 +195,17 @@ impl Kind {
         }
         let text = value.to_str().ok_or_else(|| "expected UTF-8 text".to_owned())?;
         if let Self::Texts { put, check } = self {
-            let texts: Vec<String> =
-                text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect();
+            let texts: Vec<String> = text
+                .split(',')
+                .map(|item| item.trim().to_owned())
+                .filter(|item| !item.is_empty())
+                .collect();
             texts.iter().try_for_each(|item| check(item))?;
             put(config, texts);
             return Ok(());
         }
-        self.read_scalar(config, text).map_err(|expected| format!("expected {expected}, got text {text:?}"))
+        self.read_scalar(config, text)
+            .map_err(|expected| format!("expected {expected}, got text {text:?}"))
     }
 
     /// Reads the value of a key that holds one number, word or text.

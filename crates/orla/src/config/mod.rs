@@ -203,7 +203,9 @@ impl Source {
             match std::fs::symlink_metadata(name) {
                 Ok(_) => return Ok(Some(name.into())),
                 Err(err) if err.kind() == std::io::ErrorKind::NotFound => {}
-                Err(err) => return Err(Problem::new(format!("{name} cannot be read: {}", reason(&err)))),
+                Err(err) => {
+                    return Err(Problem::new(format!("{name} cannot be read: {}", reason(&err))));
+                }
             }
         }
         Ok(None)
@@ -283,8 +285,28 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
+    /// Takes over what cannot change while the server runs, and names what would have changed.
+    pub(crate) fn keep_address_of(&mut self, running: &Self) -> Vec<&'static str> {
+        let mut kept = Vec::new();
+        if self.transport != running.transport {
+            kept.push("transport");
+        }
+        // The address means nothing on standard input and output.
+        let http = running.transport == Transport::Http;
+        if http && self.host != running.host {
+            kept.push("host");
+        }
+        if http && self.port != running.port {
+            kept.push("port");
+        }
+        self.transport = running.transport;
+        self.host.clone_from(&running.host);
+        self.port = running.port;
+        kept
+    }
+
     /// What each key admits by itself, but not together.
-    fn contradictions(&self) -> Vec<Problem> {
+    pub(crate) fn contradictions(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let open = self.auth_tokens.is_empty() && !self.allow_unauthenticated;
         if self.transport == Transport::Http && open && !is_loopback(&self.host) {
@@ -341,11 +363,13 @@ impl fmt::Display for Problem {
 }
 
 impl Transport {
-    pub(crate) const WORDS: &'static [(&'static str, Self)] = &[("http", Self::Http), ("stdio", Self::Stdio)];
+    pub(crate) const WORDS: &'static [(&'static str, Self)] =
+        &[("http", Self::Http), ("stdio", Self::Stdio)];
 }
 
 impl LogFormat {
-    pub(crate) const WORDS: &'static [(&'static str, Self)] = &[("json", Self::Json), ("pretty", Self::Pretty)];
+    pub(crate) const WORDS: &'static [(&'static str, Self)] =
+        &[("json", Self::Json), ("pretty", Self::Pretty)];
 }
 
 impl Severity {

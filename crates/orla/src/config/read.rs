@@ -76,14 +76,17 @@ impl Reader<'_> {
             (Kind::Texts { put, check }, Shape::List(items)) => {
                 let mut texts = Vec::new();
                 for (index, item) in items.iter().enumerate() {
-                    let text = self.text(item).map_err(|problem| (item.at, format!("[{index}]{problem}")))?;
+                    let text =
+                        self.text(item).map_err(|problem| (item.at, format!("[{index}]{problem}")))?;
                     check(&text).map_err(|problem| (item.at, format!("[{index}]: {problem}")))?;
                     texts.push(text);
                 }
                 put(config, texts);
                 Ok(())
             }
-            (Kind::Tools | Kind::Texts { .. }, _) => Err((node.at, unexpected(&key.kind.expected(), node))),
+            (Kind::Tools | Kind::Texts { .. }, _) => {
+                Err((node.at, unexpected(&key.kind.expected(), node)))
+            }
             (kind, _) => {
                 let text = if kind.is_text() {
                     self.text_of(node, &kind.expected())
@@ -91,8 +94,9 @@ impl Reader<'_> {
                     self.plain_of(node, &kind.expected())
                 };
                 let text = text.map_err(|problem| (node.at, problem))?;
-                kind.read_scalar(config, &text)
-                    .map_err(|expected| (node.at, format!(": expected {expected}, got {}", shown(node, &text))))?;
+                kind.read_scalar(config, &text).map_err(|expected| {
+                    (node.at, format!(": expected {expected}, got {}", shown(node, &text)))
+                })?;
                 if let Kind::Path(place) = kind {
                     let path = place(config);
                     *path = self.path.parent().unwrap_or(Path::new("")).join(&*path);
@@ -150,7 +154,10 @@ impl Reader<'_> {
         for (name, entry) in &config.tools {
             let (Some(rename), Some(at)) = (&entry.rename, entry.at) else { continue };
             if let Some((_, other)) = seen.iter().find(|(taken, _)| taken == rename) {
-                self.problem(at, format!("tools.{name}.rename: tools.{other} is already called {rename}"));
+                self.problem(
+                    at,
+                    format!("tools.{name}.rename: tools.{other} is already called {rename}"),
+                );
             }
             seen.push((rename, name));
         }
@@ -219,5 +226,6 @@ fn shown(node: &Node, text: &str) -> String {
 }
 
 fn is_tool_name(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }

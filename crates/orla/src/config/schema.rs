@@ -26,14 +26,18 @@ pub(crate) fn schema() -> Value {
 
 fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
     let schema = match kind {
-        Kind::Path(place) => json!({"type": "string", "minLength": 1, "default": place(defaults).to_str()}),
+        Kind::Path(place) => {
+            json!({"type": "string", "minLength": 1, "default": place(defaults).to_str()})
+        }
         Kind::Text(place) => json!({"type": "string", "minLength": 1, "default": place(defaults)}),
-        Kind::Port(place) => {
-            or_variable(json!({"type": "integer", "minimum": 0, "maximum": 65535}), json!(place(defaults)))
-        }
-        Kind::Count { place, min, max } => {
-            or_variable(json!({"type": "integer", "minimum": min, "maximum": max}), json!(place(defaults)))
-        }
+        Kind::Port(place) => or_variable(
+            json!({"type": "integer", "minimum": 0, "maximum": 65535}),
+            json!(place(defaults)),
+        ),
+        Kind::Count { place, min, max } => or_variable(
+            json!({"type": "integer", "minimum": min, "maximum": max}),
+            json!(place(defaults)),
+        ),
         Kind::Seconds { place, max } => or_variable(seconds(*max), json!(place(defaults).as_secs())),
         Kind::Flag(place) => or_variable(json!({"type": "boolean"}), json!(place(defaults))),
         Kind::Choice { words, get, .. } => {
@@ -45,7 +49,8 @@ fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
         Kind::Tools => {
             let properties: Map<String, Value> =
                 TOOL_KEYS.iter().map(|key| ((*key).to_owned(), of_tool_key(key))).collect();
-            let tool = json!({"type": "object", "properties": properties, "additionalProperties": false});
+            let tool =
+                json!({"type": "object", "properties": properties, "additionalProperties": false});
             json!({"type": "object", "additionalProperties": tool})
         }
     };
@@ -61,7 +66,9 @@ fn of_tool_key(key: &str) -> Value {
             "description": "Seconds that one call of this tool may take."}),
         "enabled" => json!({"anyOf": [{"type": "boolean"}, variable()],
             "description": "Whether the tool is served."}),
-        "description" => json!({"type": "string", "description": "Takes the place of the tool's own description."}),
+        "description" => {
+            json!({"type": "string", "description": "Takes the place of the tool's own description."})
+        }
         "rename" => json!({"type": "string", "pattern": "^([a-zA-Z0-9_-]{1,64}|.*\\$\\{.*)$",
             "description": "The name under which the tool is served."}),
         _ => json!({}),

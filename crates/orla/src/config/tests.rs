@@ -14,27 +14,78 @@ fn every_mistake_is_named_with_its_place() {
         ("zzz: 1\n", "zzz: unknown key (`orla schema` prints all of them) at orla.yaml:1:1"),
         ("toolsDir: x\n", "toolsDir: unknown key, did you mean tools_dir? at orla.yaml:1:1"),
         ("mcpServers: {}\n", "mcpServers: not supported by this version at orla.yaml:1:1"),
-        ("timeout: -1\n", "timeout: expected a number of seconds above 0 and at most 86400, got -1 at orla.yaml:1:10"),
-        ("timeout: 0\n", "timeout: expected a number of seconds above 0 and at most 86400, got 0 at orla.yaml:1:10"),
-        ("timeout: .inf\n", "timeout: expected a number of seconds above 0 and at most 86400, got .inf at orla.yaml:1:10"),
-        ("timeout: 5s\n", "timeout: expected a number of seconds above 0 and at most 86400, got text \"5s\" at orla.yaml:1:10"),
-        ("timeout: \"5\"\n", "timeout: expected a number of seconds above 0 and at most 86400, got text \"5\" at orla.yaml:1:10"),
-        ("port: 70000\n", "port: expected a port from 0 to 65535 (0 is any free one), got 70000 at orla.yaml:1:7"),
-        ("port: 80.5\n", "port: expected a port from 0 to 65535 (0 is any free one), got 80.5 at orla.yaml:1:7"),
-        ("port:\n", "port: expected a port from 0 to 65535 (0 is any free one), got nothing at orla.yaml:1:5"),
-        ("log_level: loud\n", "log_level: expected debug, info, warn, error or fatal, got text \"loud\" at orla.yaml:1:12"),
-        ("tools_dir: 5\n", "tools_dir: expected a path, got 5 (in quotes, it is text) at orla.yaml:1:12"),
+        (
+            "timeout: -1\n",
+            "timeout: expected a number of seconds above 0 and at most 86400, got -1 at orla.yaml:1:10",
+        ),
+        (
+            "timeout: 0\n",
+            "timeout: expected a number of seconds above 0 and at most 86400, got 0 at orla.yaml:1:10",
+        ),
+        (
+            "timeout: .inf\n",
+            "timeout: expected a number of seconds above 0 and at most 86400, got .inf at orla.yaml:1:10",
+        ),
+        (
+            "timeout: 5s\n",
+            "timeout: expected a number of seconds above 0 and at most 86400, got text \"5s\" at orla.yaml:1:10",
+        ),
+        (
+            "timeout: \"5\"\n",
+            "timeout: expected a number of seconds above 0 and at most 86400, got text \"5\" at orla.yaml:1:10",
+        ),
+        (
+            "port: 70000\n",
+            "port: expected a port from 0 to 65535 (0 is any free one), got 70000 at orla.yaml:1:7",
+        ),
+        (
+            "port: 80.5\n",
+            "port: expected a port from 0 to 65535 (0 is any free one), got 80.5 at orla.yaml:1:7",
+        ),
+        (
+            "port:\n",
+            "port: expected a port from 0 to 65535 (0 is any free one), got nothing at orla.yaml:1:5",
+        ),
+        (
+            "log_level: loud\n",
+            "log_level: expected debug, info, warn, error or fatal, got text \"loud\" at orla.yaml:1:12",
+        ),
+        (
+            "tools_dir: 5\n",
+            "tools_dir: expected a path, got 5 (in quotes, it is text) at orla.yaml:1:12",
+        ),
         ("tools_dir: [a]\n", "tools_dir: expected a path, got a list at orla.yaml:1:12"),
-        ("tools_dir: ~/t\n", "tools_dir: expected a path in which `~` is spelt out (${HOME}/t in the file), got text \"~/t\" at orla.yaml:1:12"),
-        ("tools_dir: ${NOPE_X}\n", "tools_dir: the environment variable NOPE_X is not set (write ${NOPE_X:-default} to give a default) at orla.yaml:1:12"),
+        (
+            "tools_dir: ~/t\n",
+            "tools_dir: expected a path in which `~` is spelt out (${HOME}/t in the file), got text \"~/t\" at orla.yaml:1:12",
+        ),
+        (
+            "tools_dir: ${NOPE_X}\n",
+            "tools_dir: the environment variable NOPE_X is not set (write ${NOPE_X:-default} to give a default) at orla.yaml:1:12",
+        ),
         ("watch: yes\n", "watch: expected true or false, got text \"yes\" at orla.yaml:1:8"),
         ("deny: ls\n", "deny: expected a list of texts, got text \"ls\" at orla.yaml:1:7"),
         ("deny: [ls, 7]\n", "deny[1]: expected text, got 7 (in quotes, it is text) at orla.yaml:1:12"),
-        ("auth_tokens: ['a b']\n", "auth_tokens[0]: expected a token of visible ASCII characters at orla.yaml:1:15"),
-        ("host: 0.0.0.0\n", "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7"),
-        ("tools: {ls: {timeot: 1}}\n", "tools.ls.timeot: unknown key, did you mean timeout? at orla.yaml:1:14"),
-        ("tools: {ls: {rename: a b}}\n", "tools.ls.rename: expected 1 to 64 letters, digits, `_` or `-`, got text \"a b\" at orla.yaml:1:22"),
-        ("tools: {ls: 1}\n", "tools.ls: expected a mapping with timeout, enabled, description or rename, got 1 at orla.yaml:1:13"),
+        (
+            "auth_tokens: ['a b']\n",
+            "auth_tokens[0]: expected a token of visible ASCII characters at orla.yaml:1:15",
+        ),
+        (
+            "host: 0.0.0.0\n",
+            "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7",
+        ),
+        (
+            "tools: {ls: {timeot: 1}}\n",
+            "tools.ls.timeot: unknown key, did you mean timeout? at orla.yaml:1:14",
+        ),
+        (
+            "tools: {ls: {rename: a b}}\n",
+            "tools.ls.rename: expected 1 to 64 letters, digits, `_` or `-`, got text \"a b\" at orla.yaml:1:22",
+        ),
+        (
+            "tools: {ls: 1}\n",
+            "tools.ls: expected a mapping with timeout, enabled, description or rename, got 1 at orla.yaml:1:13",
+        ),
         ("- a\n", "expected a mapping of keys to values, got a list at orla.yaml:1:1"),
         ("port: 1\nport: 2\n", "port: given twice, first on line 1 at orla.yaml:2:1"),
         ("port:\n\t- 1\n", "a tab cannot indent YAML: use spaces at orla.yaml:2:1"),
@@ -54,7 +105,9 @@ fn all_mistakes_are_reported_at_once_in_the_order_of_the_file() {
 #[test]
 fn yaml_and_json_are_read_alike() {
     let yaml = Config::of("tools_dir: t\ntimeout: 0.5\ndeny: ['x*']\ntools: {ls: {enabled: false}}\n");
-    let json = Config::of(r#"{"tools_dir": "t", "timeout": 0.5, "deny": ["x*"], "tools": {"ls": {"enabled": false}}}"#);
+    let json = Config::of(
+        r#"{"tools_dir": "t", "timeout": 0.5, "deny": ["x*"], "tools": {"ls": {"enabled": false}}}"#,
+    );
     for config in [yaml, json] {
         let config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
         assert_eq!(config.tools_dir, Path::new("t"));
@@ -68,7 +121,8 @@ fn yaml_and_json_are_read_alike() {
 fn variables_reach_fields_of_every_kind() {
     let mut config = Config::default();
     let mut problems = Vec::new();
-    let text = "port: ${PORT:-9000}\ntimeout: \"${T}\"\nwatch: ${W}\ntools_dir: ${D}/tools\ndeny: [\"${N}\"]\n";
+    let text =
+        "port: ${PORT:-9000}\ntimeout: \"${T}\"\nwatch: ${W}\ntools_dir: ${D}/tools\ndeny: [\"${N}\"]\n";
     let lookup = |name: &str| match name {
         "T" => Some("2.5".to_owned()),
         "W" => Some("true".to_owned()),
@@ -80,7 +134,10 @@ fn variables_reach_fields_of_every_kind() {
     assert_eq!(problems, []);
     assert_eq!((config.port, config.timeout), (9000, Duration::from_millis(2500)));
     assert!(config.watch);
-    assert_eq!((config.tools_dir.as_path(), config.deny), (Path::new("/srv/tools"), vec!["7".to_owned()]));
+    assert_eq!(
+        (config.tools_dir.as_path(), config.deny),
+        (Path::new("/srv/tools"), vec!["7".to_owned()])
+    );
 }
 
 #[test]
@@ -179,4 +236,15 @@ fn the_schema_has_every_key_and_the_published_copy_is_current() {
     let published = std::fs::read_to_string(published).unwrap();
     let current = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
     assert!(published == current, "run `orla schema > orla.schema.json`");
+}
+
+#[test]
+fn the_address_stays_while_the_server_runs() {
+    let running = Config::of("host: 0.0.0.0\nauth_tokens: [t]\n").unwrap_or_else(|p| panic!("{p:?}"));
+    let mut new = Config::of("port: 9\n").unwrap_or_else(|p| panic!("{p:?}"));
+    assert_eq!(new.keep_address_of(&running), ["host", "port"]);
+    assert_eq!((new.host.as_str(), new.port), ("0.0.0.0", 8080));
+    assert_eq!(new.contradictions().len(), 1, "an open address still needs its tokens");
+    let mut same = running.clone();
+    assert!(same.keep_address_of(&running).is_empty() && same.contradictions().is_empty());
 }

@@ -231,7 +231,8 @@ mod tests {
         });
         let lines: Vec<serde_json::Value> =
             lines.try_iter().map(|line| serde_json::from_str(&line).unwrap()).collect();
-        let shown: Vec<_> = lines.iter().map(|line| (line["level"].as_str(), line["message"].as_str())).collect();
+        let shown: Vec<_> =
+            lines.iter().map(|line| (line["level"].as_str(), line["message"].as_str())).collect();
         assert_eq!(
             shown,
             [

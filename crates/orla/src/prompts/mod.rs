@@ -90,8 +90,11 @@ pub(crate) fn load(dir: &Path, asked_for: bool) -> Loaded {
             return loaded;
         }
     };
-    let mut paths: Vec<PathBuf> =
-        entries.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| is_prompt(path)).collect();
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| is_prompt(path))
+        .collect();
     paths.sort();
     if paths.len() > MAX_PROMPTS {
         let text = format!("{} has {} prompts: {MAX_PROMPTS} are served", dir.display(), paths.len());
@@ -119,7 +122,9 @@ pub(crate) fn load(dir: &Path, asked_for: bool) -> Loaded {
 
 fn is_prompt(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.to_ascii_lowercase().ends_with(".md") && !name.starts_with('.') && !name.eq_ignore_ascii_case("readme.md")
+    name.to_ascii_lowercase().ends_with(".md")
+        && !name.starts_with('.')
+        && !name.eq_ignore_ascii_case("readme.md")
 }
 
 fn name_of(path: &Path) -> String {
@@ -137,8 +142,9 @@ fn unused(name: String, taken: &mut HashSet<String>) -> String {
 
 /// The text of a prompt's file; `None` where it is no regular file.
 fn read(path: &Path) -> Result<Option<String>, Problem> {
-    let unreadable =
-        |err: std::io::Error| Problem::new(format!("{} cannot be read: {}", path.display(), reason(&err)));
+    let unreadable = |err: std::io::Error| {
+        Problem::new(format!("{} cannot be read: {}", path.display(), reason(&err)))
+    };
     // Looked at before it is opened: opening a fifo would wait for its writer.
     let is_file = fs::metadata(path).map_err(unreadable)?.is_file();
     if !is_file {
@@ -148,7 +154,10 @@ fn read(path: &Path) -> Result<Option<String>, Problem> {
     let file = fs::File::open(path).map_err(unreadable)?;
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(Problem::new(format!("{} is larger than {MAX_FILE} bytes: not served", path.display())));
+        return Err(Problem::new(format!(
+            "{} is larger than {MAX_FILE} bytes: not served",
+            path.display()
+        )));
     }
     let text = document::decode(&bytes).map_err(|err| Problem::at(path, err.at, err.problem))?;
     Ok(Some(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()))
@@ -169,7 +178,10 @@ impl Prompt {
                 }
                 None | Some(Value::Null) => "",
                 Some(_) => {
-                    return Err(format!("argument {} of prompt {} must be text", argument.name, self.name));
+                    return Err(format!(
+                        "argument {} of prompt {} must be text",
+                        argument.name, self.name
+                    ));
                 }
             });
         }
@@ -320,8 +332,8 @@ impl Surface for Prompts {
         if method == "prompts/list" {
             return Ok(self.listed.clone());
         }
-        let params: Value =
-            serde_json::from_str(params.as_str()).map_err(|err| SurfaceError::Invalid(err.to_string()))?;
+        let params: Value = serde_json::from_str(params.as_str())
+            .map_err(|err| SurfaceError::Invalid(err.to_string()))?;
         let result = match method {
             "prompts/get" => self.get(&params)?,
             "completion/complete" => self.complete(&params)?,
@@ -376,7 +388,10 @@ mod tests {
         let text = "---\narguments: [{name: a, required: true}]\n---\nA {{a}} and {{ b }}; \\{{a}}\n";
         let prompt = prompts(&[("p.md", text)]).prompts.remove(0);
         let given = |value: Value| value.as_object().unwrap().clone();
-        assert_eq!(prompt.render(&given(json!({"a": "{{b}}", "b": "x"}))).unwrap(), "A {{b}} and x; {{a}}\n");
+        assert_eq!(
+            prompt.render(&given(json!({"a": "{{b}}", "b": "x"}))).unwrap(),
+            "A {{b}} and x; {{a}}\n"
+        );
         assert_eq!(prompt.render(&given(json!({"a": "1"}))).unwrap(), "A 1 and ; {{a}}\n");
         assert_eq!(prompt.render(&Map::new()).unwrap_err(), "prompt p needs the argument a");
         assert_eq!(

@@ -74,7 +74,9 @@ fn split(text: &str) -> Result<(Option<&str>, &str), Mistake> {
 fn front_matter(prompt: &mut Prompt, text: &str, unknown: &mut Vec<Mistake>) -> Result<(), Mistake> {
     let root = document::parse(text).map_err(|err| (in_file(err.at), err.problem))?;
     let Some(root) = root else { return Ok(()) };
-    let Kind::Map(pairs) = &root.kind else { return Err(unexpected("front matter", "a mapping", &root)) };
+    let Kind::Map(pairs) = &root.kind else {
+        return Err(unexpected("front matter", "a mapping", &root));
+    };
     for (key, node) in pairs {
         match key.text.as_str() {
             "title" => prompt.title = Some(text_of("title", node)?),
@@ -154,7 +156,8 @@ fn parts(body: &str, arguments: &mut Vec<Argument>) -> Vec<Part> {
         }
         text.push_str(&rest[..start]);
         let inside = &rest[start + 2..];
-        let name = inside.find("}}").map(|end| (inside[..end].trim(), end)).filter(|(name, _)| is_name(name));
+        let name =
+            inside.find("}}").map(|end| (inside[..end].trim(), end)).filter(|(name, _)| is_name(name));
         let Some((name, end)) = name else {
             text.push_str("{{");
             rest = inside;
@@ -228,7 +231,8 @@ mod tests {
 
     #[test]
     fn a_text_without_front_matter_is_a_prompt() {
-        let (prompt, problems) = parse("p", Path::new("p.md"), "# Greet\n\nGreet {{who}} and {{who}}.\n");
+        let (prompt, problems) =
+            parse("p", Path::new("p.md"), "# Greet\n\nGreet {{who}} and {{who}}.\n");
         let prompt = prompt.unwrap();
         assert!(problems.is_empty());
         assert_eq!(prompt.description, "Greet");
@@ -256,12 +260,21 @@ mod tests {
     fn mistakes_are_named_with_their_place_in_the_file() {
         let cases = [
             ("---\nx: 1\n", "the front matter has no end: write a line `---` after it at p.md:1:1"),
-            ("---\ndescripton: x\n---\n", "descripton: unknown key, did you mean description? at p.md:2:1"),
+            (
+                "---\ndescripton: x\n---\n",
+                "descripton: unknown key, did you mean description? at p.md:2:1",
+            ),
             ("---\n- a\n---\n", "front matter: expected a mapping, got a list at p.md:2:1"),
             ("---\ntitle: [\n---\n", "unclosed bracket '[' at p.md:2:8"),
             ("---\narguments: [a, a]\n---\n", "arguments: a is declared twice at p.md:2:16"),
-            ("---\narguments: [{required: true}]\n---\n", "arguments: an argument needs a name at p.md:2:13"),
-            ("---\narguments: [{name: a, required: 1}]\n---\n", "required: expected true or false, got 1 at p.md:2:33"),
+            (
+                "---\narguments: [{required: true}]\n---\n",
+                "arguments: an argument needs a name at p.md:2:13",
+            ),
+            (
+                "---\narguments: [{name: a, required: 1}]\n---\n",
+                "required: expected true or false, got 1 at p.md:2:33",
+            ),
             ("---\ntools: ls\n---\n", "tools: expected a list, got text \"ls\" at p.md:2:8"),
         ];
         for (text, expected) in cases {

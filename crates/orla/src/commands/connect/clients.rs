@@ -107,7 +107,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Zed",
         paths: |at| vec![at.config.join("zed/settings.json")],
         // Versions that ask for a source and versions that do not both take this.
-        form: Form::Json { below: "context_servers", entry: |launch| with("source", "custom", plain(launch)) },
+        form: Form::Json {
+            below: "context_servers",
+            entry: |launch| with("source", "custom", plain(launch)),
+        },
         then: "Zed picks it up by itself.",
     },
     Client {
@@ -177,7 +180,12 @@ fn opencode(launch: &Launch) -> Value {
 }
 
 fn env(launch: &Launch) -> Value {
-    launch.env.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect::<Map<_, _>>().into()
+    launch
+        .env
+        .iter()
+        .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn with(key: &str, value: &str, entry: Value) -> Value {
@@ -239,7 +247,10 @@ mod tests {
             ("cursor", r#"{"command":"/bin/orla","args":["--stdio"],"env":{"A":"b"}}"#),
             ("vscode", r#"{"type":"stdio","command":"/bin/orla","args":["--stdio"],"env":{"A":"b"}}"#),
             ("zed", r#"{"source":"custom","command":"/bin/orla","args":["--stdio"],"env":{"A":"b"}}"#),
-            ("opencode", r#"{"type":"local","command":["/bin/orla","--stdio"],"enabled":true,"environment":{"A":"b"}}"#),
+            (
+                "opencode",
+                r#"{"type":"local","command":["/bin/orla","--stdio"],"enabled":true,"environment":{"A":"b"}}"#,
+            ),
         ];
         for (name, text) in expected {
             let client = CLIENTS.iter().find(|client| client.name == name).unwrap();

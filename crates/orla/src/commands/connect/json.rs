@@ -29,7 +29,9 @@ pub(super) fn set(text: &str, below: &str, key: &str, value: &Value) -> Result<S
             None => insert(text, object, key, value),
             Some(member) => replace(text, member, value),
         },
-        Some(member) => return Err(Scanner::at(text, member.start, &format!("{below} is not an object"))),
+        Some(member) => {
+            return Err(Scanner::at(text, member.start, &format!("{below} is not an object")));
+        }
     };
     // The scanner reads back what it wrote, or nothing is written at all.
     Scanner::new(&edited).document().map(|_| edited)
@@ -279,7 +281,10 @@ mod tests {
     #[test]
     fn an_entry_is_replaced_where_it_stands() {
         let once = set_orla("{\"x\": [1, {\"y\": \"}\\\"\"}], \"mcpServers\": {\"orla\": {\"command\": \"old\"}, \"b\": 1}}").unwrap();
-        assert_eq!(once, "{\"x\": [1, {\"y\": \"}\\\"\"}], \"mcpServers\": {\"orla\": {\"command\":\"/bin/orla\"}, \"b\": 1}}");
+        assert_eq!(
+            once,
+            "{\"x\": [1, {\"y\": \"}\\\"\"}], \"mcpServers\": {\"orla\": {\"command\":\"/bin/orla\"}, \"b\": 1}}"
+        );
         assert_eq!(set_orla(&once).unwrap(), once);
     }
 

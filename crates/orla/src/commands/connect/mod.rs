@@ -36,8 +36,9 @@ pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Res
     if name.is_empty() || !name.chars().all(proper) {
         return Err(Failure::usage(format!("--name {name:?}: expected letters, digits, `_` and `-`")));
     }
-    let places = Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
-        .ok_or_else(|| Failure::failed("HOME is not set: the client's file cannot be found"))?;
+    let places =
+        Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
+            .ok_or_else(|| Failure::failed("HOME is not set: the client's file cannot be found"))?;
     let path = client.path(&places, Path::exists);
     let launch = launch(source)?;
     if write {
@@ -50,9 +51,11 @@ pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Res
 
 /// How the client starts this very program, with what it would serve from here.
 fn launch(source: &Source) -> Result<Launch, Failure> {
-    let exe = std::env::current_exe()
-        .map_err(|err| Failure::failed(format!("cannot find the path of orla itself: {}", reason(&err))))?;
-    let absolute = |path: &Path| std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| tidy(&path));
+    let exe = std::env::current_exe().map_err(|err| {
+        Failure::failed(format!("cannot find the path of orla itself: {}", reason(&err)))
+    })?;
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| tidy(&path));
     let mut args = vec!["--stdio".to_owned()];
     let mut env = Vec::new();
     let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.exists());
@@ -113,7 +116,8 @@ fn set_toml(text: &str, name: &str, launch: &Launch) -> Result<String, String> {
     entry.insert("command", value(&launch.command));
     entry.insert("args", value(launch.args.iter().collect::<Array>()));
     if !launch.env.is_empty() {
-        let env: InlineTable = launch.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let env: InlineTable =
+            launch.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         entry.insert("env", value(env));
     }
     if let Some(old) = servers.get_mut(name).and_then(Item::as_table_like_mut) {
@@ -219,7 +223,12 @@ mod tests {
         for client in CLIENTS {
             let once = edited(client, "", "orla", &launch("/bin/orla")).unwrap();
             assert!(once.contains("/bin/orla") && once.contains("--stdio"), "{once}");
-            assert_eq!(edited(client, &once, "orla", &launch("/bin/orla")).unwrap(), once, "{}", client.name);
+            assert_eq!(
+                edited(client, &once, "orla", &launch("/bin/orla")).unwrap(),
+                once,
+                "{}",
+                client.name
+            );
         }
     }
 

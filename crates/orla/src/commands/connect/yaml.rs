@@ -28,7 +28,8 @@ pub(super) fn set(text: &str, key: &str, launch: &Launch) -> Result<String, Stri
                 Some((name, _)) => {
                     let start = name.at.line - 1;
                     let more = |line: &String| line.trim().is_empty() || indent_of(line) > indent.len();
-                    let end = start + 1 + lines[start + 1..].iter().take_while(|line| more(line)).count();
+                    let end =
+                        start + 1 + lines[start + 1..].iter().take_while(|line| more(line)).count();
                     lines.drain(start..end);
                     start
                 }
@@ -46,7 +47,11 @@ pub(super) fn set(text: &str, key: &str, launch: &Launch) -> Result<String, Stri
     }
     let new = format!("{}\n", lines.join("\n"));
     let kept = without(old.as_ref(), key) == without(read(&new)?.as_ref(), key);
-    if kept { Ok(new) } else { Err("the file is written in a form that cannot be edited safely".to_owned()) }
+    if kept {
+        Ok(new)
+    } else {
+        Err("the file is written in a form that cannot be edited safely".to_owned())
+    }
 }
 
 /// The lines of an extension.
@@ -71,7 +76,8 @@ pub(super) fn entry(key: &str, launch: &Launch, indent: &str) -> Vec<String> {
 }
 
 fn read(text: &str) -> Result<Option<Node>, String> {
-    let root = parse(text).map_err(|err| format!("{}:{}: {}", err.at.line, err.at.column, err.problem))?;
+    let root =
+        parse(text).map_err(|err| format!("{}:{}: {}", err.at.line, err.at.column, err.problem))?;
     match &root {
         Some(Node { kind: Kind::Map(_), .. }) | None => Ok(root),
         Some(_) => Err("1:1: expected a mapping".to_owned()),
@@ -93,10 +99,15 @@ fn without(root: Option<&Node>, key: &str) -> Vec<String> {
             Kind::Scalar(scalar) if scalar.is_null() => {}
             Kind::Scalar(scalar) => out.push(format!("{path}={scalar:?}")),
             Kind::List(items) => {
-                items.iter().enumerate().for_each(|(n, item)| walk(item, &format!("{path}/{n}"), skip, out));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(n, item)| walk(item, &format!("{path}/{n}"), skip, out));
             }
             Kind::Map(pairs) => {
-                pairs.iter().for_each(|(name, node)| walk(node, &format!("{path}/{}", name.text), skip, out));
+                pairs
+                    .iter()
+                    .for_each(|(name, node)| walk(node, &format!("{path}/{}", name.text), skip, out));
             }
         }
     }
@@ -131,7 +142,10 @@ mod tests {
             ("", format!("extensions:\n{ENTRY}")),
             ("# mine\nGOOSE_MODEL: x\n", format!("# mine\nGOOSE_MODEL: x\nextensions:\n{ENTRY}")),
             ("extensions: {}\na: 1\n", format!("extensions:\n{ENTRY}a: 1\n")),
-            ("extensions:\n  a: # note\n    cmd: x\nb: 1\n", format!("extensions:\n{ENTRY}  a: # note\n    cmd: x\nb: 1\n")),
+            (
+                "extensions:\n  a: # note\n    cmd: x\nb: 1\n",
+                format!("extensions:\n{ENTRY}  a: # note\n    cmd: x\nb: 1\n"),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(set_orla(text).unwrap(), expected, "{text}");
@@ -147,7 +161,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_edited_safely_is_refused() {
-        for text in ["extensions: {a: {cmd: x}}\n", "- a\n", "a: [\n", "extensions: 7\n", "a: 1\n...\n"] {
+        for text in ["extensions: {a: {cmd: x}}\n", "- a\n", "a: [\n", "extensions: 7\n", "a: 1\n...\n"]
+        {
             assert!(set_orla(text).is_err(), "{text}");
         }
     }

@@ -84,8 +84,10 @@ mod tests {
 
     #[test]
     fn the_example_configuration_shows_the_defaults() {
-        let shown: String =
-            include_str!("orla.yaml").lines().map(|line| format!("{}\n", line.strip_prefix("#= ").unwrap_or(line))).collect();
+        let shown: String = include_str!("orla.yaml")
+            .lines()
+            .map(|line| format!("{}\n", line.strip_prefix("#= ").unwrap_or(line)))
+            .collect();
         let config = Config::of(&shown).unwrap_or_else(|problems| panic!("{problems:?}"));
         let defaults = Config::default();
         assert_eq!((config.port, config.timeout), (defaults.port, defaults.timeout));

@@ -1,0 +1,233 @@
+//! The wiring: the only file that names executors.
+//!
+//! [`App`] is everything that a configuration describes, without a transport: the marketplace with its
+//! executors, and the snapshot of what is served. It binds no socket and starts no tool, so that `list`,
+//! `check` and `call` are made of it as well as the server.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::sync::{Arc, Weak};
+
+use orla_marketplace::id::Pattern;
+use orla_marketplace::{
+    CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError,
+};
+use orla_process::{Instance, Loaded, PoolLimits, ToolExecutor};
+
+use crate::Failure;
+use crate::config::keys::nearest;
+use crate::config::{Config, Problem, ToolOverride};
+use crate::prompts::{self, Prompt, Prompts};
+
+/// What a configuration describes.
+pub(crate) struct App {
+    marketplace: Arc<CapabilityMarketplace>,
+    instance: Arc<Instance>,
+    /// The concurrency that the executors were made for.
+    concurrency: Option<usize>,
+    findings: Findings,
+}
+
+/// What the owner should know of what was found, each a sentence with its place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// What works and may not be meant.
+    pub(crate) warnings: Vec<String>,
+    /// What was declared and is not in force.
+    pub(crate) problems: Vec<String>,
+    /// What is no tool, and why.
+    pub(crate) skipped: Vec<String>,
+    /// How many prompts are served.
+    pub(crate) prompts: usize,
+}
+
+impl App {
+    /// Finds everything and puts it together.
+    ///
+    /// # Errors
+    /// The tools directory is there and cannot be used.
+    pub(crate) fn build(config: &Config) -> Result<Self, Failure> {
+        let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
+        let (instance, findings) = (Instance::guarded(), Findings::default());
+        let mut app = Self { marketplace, instance, concurrency: None, findings };
+        app.load(config).map_err(Failure::failed)?;
+        Ok(app)
+    }
+
+    pub(crate) fn marketplace(&self) -> &Arc<CapabilityMarketplace> {
+        &self.marketplace
+    }
+
+    /// What the newest snapshot's sources have to say.
+    pub(crate) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Builds the next snapshot and puts it in force.
+    ///
+    /// # Errors
+    /// The tools directory cannot be used; the snapshot in force stays.
+    pub(crate) fn load(&mut self, config: &Config) -> Result<(), String> {
+        let process = orla_process::Limits {
+            max_output_bytes: config.max_output_bytes,
+            ..orla_process::Limits::default()
+        };
+        let found = orla_process::load(&config.tools_dir, process)
+            .map_err(|err| format!("tools directory {err}"))?;
+        self.provide_executors(config);
+        let mut findings = Findings::of(&found);
+        let prompts = prompts::load(&config.prompts_dir, !config.is_default("prompts_dir"));
+        findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
+        findings.prompts = prompts.prompts.len();
+        let catalog = self.catalog(config, found, prompts.prompts.clone(), &mut findings);
+        want(&prompts.prompts, &catalog, &mut findings);
+        self.marketplace.replace(catalog);
+        self.findings = findings;
+        Ok(())
+    }
+
+    fn catalog(
+        &self,
+        config: &Config,
+        found: Loaded,
+        prompts: Vec<Prompt>,
+        findings: &mut Findings,
+    ) -> Catalog {
+        let mut builder = self.marketplace.builder(limits(config));
+        let names: HashSet<String> =
+            found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();
+        for mut tool in found.registrations {
+            let change = config.tools.get(&tool.manifest.id);
+            if change.is_some_and(|change| change.enabled == Some(false)) {
+                continue;
+            }
+            if let Some(change) = change {
+                apply(&mut tool, change);
+            }
+            register(&mut builder, tool, findings);
+        }
+        for (name, change) in &config.tools {
+            if !names.contains(name) {
+                let near = nearest(name, names.iter().map(String::as_str));
+                let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+                let text = format!("tools.{name}: no tool has this name{hint}");
+                findings.warnings.push(placed(config, change, text));
+            }
+        }
+        if let Some(allow) = &config.allow {
+            builder.allow(allow.iter().map(Pattern::new).collect());
+        }
+        builder.deny(config.deny.iter().map(Pattern::new).collect());
+        let described = Arc::downgrade(&self.marketplace);
+        match Prompts::new(prompts, Box::new(move |tool| description(&described, tool))) {
+            Ok(prompts) => builder.surface(Arc::new(prompts)),
+            Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
+        }
+        builder.build()
+    }
+
+    /// Makes the executors, once and again when their bounds change. Calls that run keep the old ones.
+    fn provide_executors(&mut self, config: &Config) {
+        if self.concurrency == Some(config.max_concurrency) {
+            return;
+        }
+        let pool = PoolLimits { max_threads: config.max_concurrency, ..PoolLimits::default() };
+        let tools = ToolExecutor::new(Arc::clone(&self.instance), pool);
+        self.marketplace.replace_executor(Arc::new(tools));
+        self.concurrency = Some(config.max_concurrency);
+    }
+}
+
+/// Registers a tool; one whose schema is none is served without it.
+fn register(builder: &mut CatalogBuilder, mut registration: Registration, findings: &mut Findings) {
+    loop {
+        let Err(err) = builder.capability(registration.clone()) else { return };
+        findings.problems.push(err.to_string());
+        match err {
+            RegistrationError::InputSchema { .. } => registration.manifest.input_schema = None,
+            RegistrationError::OutputSchema { .. } => registration.manifest.output_schema = None,
+            _ => return,
+        }
+    }
+}
+
+fn apply(registration: &mut Registration, change: &ToolOverride) {
+    if let Some(timeout) = change.timeout {
+        registration.policy = registration.policy.clone().with_timeout(timeout);
+    }
+    if let Some(description) = &change.description {
+        registration.manifest.description.clone_from(description);
+    }
+    if let Some(rename) = &change.rename {
+        registration.manifest.id.clone_from(rename);
+        registration.manifest.name.clone_from(rename);
+    }
+}
+
+fn placed(config: &Config, change: &ToolOverride, text: String) -> String {
+    match (&config.file, change.at) {
+        (Some(file), Some(at)) => Problem::at(file, at, text).to_string(),
+        _ => text,
+    }
+}
+
+/// Every tool that a prompt wants should be there.
+fn want(prompts: &[Prompt], catalog: &Catalog, findings: &mut Findings) {
+    for prompt in prompts {
+        for (tool, at) in &prompt.tools {
+            if catalog.get(tool).is_none() {
+                let near = catalog.similar(tool).into_iter().next();
+                let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+                let text = format!("tools: {tool} is not served{hint}");
+                findings.warnings.push(Problem::at(&prompt.path, *at, text).to_string());
+            }
+        }
+    }
+}
+
+fn description(marketplace: &Weak<CapabilityMarketplace>, tool: &str) -> Option<String> {
+    Some(marketplace.upgrade()?.get(tool)?.manifest.description.clone())
+}
+
+fn limits(config: &Config) -> Limits {
+    let mut limits = Limits::default();
+    limits.timeout = config.timeout;
+    limits.max_concurrency = config.max_concurrency;
+    limits.max_queue = config.max_queue;
+    limits
+}
+
+impl Findings {
+    fn of(found: &Loaded) -> Self {
+        let mut warnings = sentences(&found.warnings);
+        for package in &found.packages {
+            warnings.push(format!(
+                "{}: a directory with a manifest is a package, and this version serves none",
+                package.display()
+            ));
+        }
+        Self {
+            warnings,
+            problems: sentences(&found.problems),
+            skipped: sentences(&found.skipped),
+            prompts: 0,
+        }
+    }
+
+    /// Writes everything to the log.
+    pub(crate) fn log(&self) {
+        for problem in &self.problems {
+            tracing::warn!("{problem}");
+        }
+        for warning in &self.warnings {
+            tracing::warn!("{warning}");
+        }
+        for skipped in &self.skipped {
+            tracing::debug!("not a tool: {skipped}");
+        }
+    }
+}
+
+fn sentences(findings: &[impl Display]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}

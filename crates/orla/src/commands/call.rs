@@ -1,0 +1,239 @@
+//! `orla call`: one capability, through the same path as every client's call, here or on a server.
+
+use orla_marketplace::{Call, JsonText, Notice, NoticeSink, Payload, RuntimeError};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, raw};
+use super::client::{Reply, Server};
+use crate::app::App;
+use crate::config::{Config, Source};
+use crate::signals::{Signals, Stop};
+use crate::{Failure, cli, render};
+
+pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
+    let input = input(call.json.as_deref(), &call.arguments).map_err(Failure::usage)?;
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let runtime = super::small_runtime()?;
+    let done = runtime.block_on(async {
+        match &call.url {
+            Some(url) => there(call, &Server::at(Some(url), &config)?, input).await,
+            None => here(call, &config, input).await,
+        }
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// Runs the call in this process. A signal cancels it, which ends its process group.
+async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
+    let app = App::build(config)?;
+    let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
+    let cancellation = request.cancellation.clone();
+    if render::stderr_is_terminal() {
+        request.notices = NoticeSink::new(|notice| render::note(&shown(&notice)));
+    }
+    let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
+    let running = app.marketplace().call(request);
+    tokio::pin!(running);
+    let result = tokio::select! {
+        result = &mut running => result,
+        stop = signals.stop() => {
+            cancellation.cancel();
+            tokio::select! {
+                result = &mut running => result,
+                // A second signal does not wait for the tool's grace; dropping the call kills the group.
+                _ = signals.stop() => return Err(stopped(stop)),
+            }
+        }
+    };
+    if let Err(err @ RuntimeError::Unknown { .. }) = &result {
+        return Err(Failure::failed(err.to_string()));
+    }
+    if call.raw {
+        render::line(&raw(&result));
+        return if result.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) };
+    }
+    Answer::of(&result)
+        .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?
+        .print()
+}
+
+/// Runs the call on a server; when this process ends, the server cancels it.
+async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(), Failure> {
+    let arguments: Box<RawValue> = RawValue::from_string(input.as_str().to_owned())
+        .map_err(|err| Failure::failed(err.to_string()))?;
+    let mut params = vec![("name", to_raw(&call.name)?), ("arguments", arguments)];
+    if render::stderr_is_terminal() {
+        params.push(("_meta", to_raw(&json!({"progressToken": 1}))?));
+    }
+    let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
+    let reply = tokio::select! {
+        reply = server.request("tools/call", &call.name, &params, |message| {
+            if let Some(notice) = received(message) {
+                render::note(&notice);
+            }
+        }) => reply?,
+        stop = signals.stop() => return Err(stopped(stop)),
+    };
+    let result = match reply {
+        Reply::Result(result) => result,
+        Reply::Error { message, .. } => return Err(Failure::failed(message)),
+    };
+    let answer = Answer::parse(&result)
+        .map_err(|err| Failure::failed(format!("the answer is malformed: {err}")))?;
+    if call.raw {
+        render::line(&result);
+        return if answer.is_error() { Err(Failure::failed_silently()) } else { Ok(()) };
+    }
+    answer.print()
+}
+
+fn to_raw(value: &impl serde::Serialize) -> Result<Box<RawValue>, Failure> {
+    serde_json::value::to_raw_value(value).map_err(|err| Failure::failed(err.to_string()))
+}
+
+fn stopped(stop: Stop) -> Failure {
+    Failure::failed(format!("stopped by {}", stop.name()))
+}
+
+/// One line for a notice of a call that runs here.
+fn shown(notice: &Notice) -> String {
+    match notice {
+        Notice::Progress(progress) => {
+            progress_line(progress.progress, progress.total, progress.message.as_deref())
+        }
+        Notice::Log { level, message } => format!("[{}] {message}", level.as_str()),
+    }
+}
+
+/// One line for a notification from a server, if it is one that is shown.
+fn received(message: &Value) -> Option<String> {
+    let params = &message["params"];
+    match message["method"].as_str()? {
+        "notifications/progress" => {
+            let (progress, total) = (params["progress"].as_f64()?, params["total"].as_f64());
+            Some(progress_line(progress, total, params["message"].as_str()))
+        }
+        "notifications/message" => {
+            let data = &params["data"];
+            let text = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
+            Some(format!("[{}] {text}", params["level"].as_str().unwrap_or("info")))
+        }
+        _ => None,
+    }
+}
+
+fn progress_line(progress: f64, total: Option<f64>, message: Option<&str>) -> String {
+    let of = total.map(|total| format!("/{total}")).unwrap_or_default();
+    let message = message.map(|message| format!(" {message}")).unwrap_or_default();
+    format!("{progress}{of}{message}")
+}
+
+/// The arguments of the command line as one JSON object: `--json` first, then each `key=value` in its
+/// order. Numbers keep their text.
+fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonText, String> {
+    let mut members: Vec<(String, String)> = Vec::new();
+    if let Some(text) = object {
+        members = object_members(text).map_err(|problem| format!("--json: {problem}"))?;
+    }
+    for argument in arguments {
+        let (key, value) = argument
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| format!("{argument:?}: expected key=value"))?;
+        let value = match serde_json::from_str::<&RawValue>(value) {
+            Ok(raw) => raw.get().to_owned(),
+            Err(_) => Value::from(value).to_string(),
+        };
+        match members.iter_mut().find(|(known, _)| known == key) {
+            Some((_, old)) => *old = value,
+            None => members.push((key.to_owned(), value)),
+        }
+    }
+    let members: Vec<String> =
+        members.into_iter().map(|(key, value)| format!("{}:{value}", Value::from(key))).collect();
+    JsonText::parse(format!("{{{}}}", members.join(","))).map_err(|err| err.to_string())
+}
+
+/// The members of an object as they were written.
+fn object_members(text: &str) -> Result<Vec<(String, String)>, String> {
+    struct Members(Vec<(String, String)>);
+    impl<'de> serde::Deserialize<'de> for Members {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Visitor;
+            impl<'de> serde::de::Visitor<'de> for Visitor {
+                type Value = Members;
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("a JSON object")
+                }
+                fn visit_map<A: serde::de::MapAccess<'de>>(
+                    self,
+                    mut map: A,
+                ) -> Result<Members, A::Error> {
+                    let mut members = Vec::new();
+                    while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                        members.push((key, value.get().to_owned()));
+                    }
+                    Ok(Members(members))
+                }
+            }
+            deserializer.deserialize_map(Visitor)
+        }
+    }
+    let members: Members = serde_json::from_str(text).map_err(|err| err.to_string())?;
+    Ok(members.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(object: Option<&str>, arguments: &[&str]) -> Result<String, String> {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        input(object, &arguments).map(|json| json.as_str().to_owned())
+    }
+
+    #[test]
+    fn arguments_are_json_where_they_parse_and_text_where_they_do_not() {
+        let cases = [
+            (None, &[][..], "{}"),
+            (
+                None,
+                &["b=1", "a=x y", "c=true", "d=", "e=\"1\""],
+                r#"{"b":1,"a":"x y","c":true,"d":"","e":"1"}"#,
+            ),
+            (
+                None,
+                &["n=1.10", "big=18446744073709551616", "l=[1, 2]"],
+                r#"{"n":1.10,"big":18446744073709551616,"l":[1, 2]}"#,
+            ),
+            (None, &["q=a=b", "q2={x}"], r#"{"q":"a=b","q2":"{x}"}"#),
+            (Some(r#" {"a": 1.0, "b": 2} "#), &["b=3", "c=4"], r#"{"a":1.0,"b":3,"c":4}"#),
+        ];
+        for (object, arguments, expected) in cases {
+            assert_eq!(made(object, arguments).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_no_argument_is_explained() {
+        assert_eq!(made(None, &["path"]).unwrap_err(), "\"path\": expected key=value");
+        assert_eq!(made(None, &["=x"]).unwrap_err(), "\"=x\": expected key=value");
+        assert!(
+            made(Some("[1]"), &[])
+                .unwrap_err()
+                .starts_with("--json: invalid type: sequence, expected a JSON object")
+        );
+        assert!(made(Some("{"), &[]).unwrap_err().starts_with("--json: EOF"));
+    }
+
+    #[test]
+    fn notices_are_one_line() {
+        let progress = json!({"method": "notifications/progress", "params": {"progress": 1, "total": 3, "message": "m"}});
+        assert_eq!(received(&progress).as_deref(), Some("1/3 m"));
+        let log = json!({"method": "notifications/message", "params": {"level": "warning", "data": "careful"}});
+        assert_eq!(received(&log).as_deref(), Some("[warning] careful"));
+        assert_eq!(received(&json!({"method": "x"})), None);
+    }
+}

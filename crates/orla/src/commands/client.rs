@@ -1,0 +1,318 @@
+//! A small client of a running orla: one request, one answer (MCP 2026-07-28, which needs no session).
+
+use std::time::Duration;
+
+use reqwest::{Client, RequestBuilder, Response, Url, redirect};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::config::Config;
+
+const REVISION: &str = "2026-07-28";
+/// Bytes of an answer that are read.
+const MAX_ANSWER: usize = 256 * 1024 * 1024;
+
+/// A server, by its address.
+pub(crate) struct Server {
+    client: Client,
+    base: Url,
+    token: Option<String>,
+}
+
+/// The answer to a request, or the server's refusal.
+pub(crate) enum Reply {
+    /// The JSON text of `result`.
+    Result(String),
+    Error {
+        code: i64,
+        message: String,
+    },
+}
+
+impl Server {
+    /// A server at a URL, or at the address of the configuration. The token of the configuration goes
+    /// to that address alone; for any other, `ORLA_TOKEN` is sent if it is set.
+    pub(crate) fn at(url: Option<&str>, config: &Config) -> Result<Self, Failure> {
+        let own = format!("http://{}", authority(&config.host, config.port));
+        if url.is_none() && config.port == 0 {
+            return Err(Failure::usage(
+                "the configured port is 0, any free one: name the server with --url",
+            ));
+        }
+        let text = url.unwrap_or(&own);
+        let base: Url = text
+            .parse()
+            .ok()
+            .filter(|url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| Failure::usage(format!("--url {text}: expected http://HOST:PORT")))?;
+        let token = std::env::var("ORLA_TOKEN").ok().filter(|token| !token.is_empty());
+        let is_own = own.parse::<Url>().is_ok_and(|own| own.origin() == base.origin());
+        let token = token.or_else(|| config.auth_tokens.first().filter(|_| is_own).cloned());
+        // Chosen here and not at start: a server needs no TLS, and a second choice is refused harmlessly.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|err| Failure::failed(format!("no client: {}", chain(&err))))?;
+        Ok(Self { client, base, token })
+    }
+
+    /// Sends one MCP request; `notify` is given what comes before the answer. `name` is what the request
+    /// is about, and the values of `params` go out as they were written.
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        name: &str,
+        params: &[(&str, Box<RawValue>)],
+        notify: impl Fn(&Value),
+    ) -> Result<Reply, Failure> {
+        let mut url = self.base.clone();
+        if url.path() == "/" {
+            url.set_path("/mcp");
+        }
+        let request = self
+            .client
+            .post(url)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", REVISION)
+            .header("mcp-method", method)
+            .header("mcp-name", name);
+        let response = self.send(request.body(body(method, params))).await?;
+        self.read_reply(response, notify).await
+    }
+
+    /// Gets a document, such as `/status`.
+    pub(crate) async fn get(&self, path: &str) -> Result<String, Failure> {
+        let mut url = self.base.clone();
+        url.set_path(path);
+        let response = self.send(self.client.get(url)).await?;
+        let status = response.status();
+        let body = self.read(response).await?;
+        if !status.is_success() {
+            return Err(self.failure(&format!("it answers {status}{}", quoted(&body))));
+        }
+        Ok(body)
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        request.send().await.map_err(|err| self.failure(&chain(&err)))
+    }
+
+    async fn read(&self, mut response: Response) -> Result<String, Failure> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&chain(&err)))? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > MAX_ANSWER {
+                return Err(self.failure("its answer is too large"));
+            }
+        }
+        String::from_utf8(bytes).map_err(|_| self.failure("its answer is not UTF-8"))
+    }
+
+    async fn read_reply(
+        &self,
+        mut response: Response,
+        notify: impl Fn(&Value),
+    ) -> Result<Reply, Failure> {
+        let status = response.status();
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            let body = self.read(response).await?;
+            return message(&body)
+                .and_then(|(_, reply)| reply)
+                .ok_or_else(|| self.failure(&format!("it answers {status}{}", quoted(&body))));
+        }
+        let mut events = Events::default();
+        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&chain(&err)))? {
+            for data in events.push(&chunk) {
+                match message(&data) {
+                    Some((_, Some(reply))) => return Ok(reply),
+                    Some((message, None)) => notify(&message),
+                    None => {}
+                }
+            }
+            if events.buffer.len() > MAX_ANSWER {
+                return Err(self.failure("its answer is too large"));
+            }
+        }
+        Err(self.failure("it closed the stream before the answer"))
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        Failure::failed(format!("{}: {what}", self.base.as_str().trim_end_matches('/')))
+    }
+}
+
+/// A JSON-RPC request with the metadata that a sessionless client sends every time.
+fn body(method: &str, params: &[(&str, Box<RawValue>)]) -> String {
+    let mut meta = json!({
+        "io.modelcontextprotocol/protocolVersion": REVISION,
+        "io.modelcontextprotocol/clientInfo": {"name": "orla-call", "version": env!("CARGO_PKG_VERSION")},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let mut members = Vec::new();
+    for (key, value) in params {
+        if *key == "_meta" {
+            if let (Value::Object(meta), Ok(Value::Object(more))) =
+                (&mut meta, serde_json::from_str(value.get()))
+            {
+                meta.extend(more);
+            }
+        } else {
+            members.push(format!("{}:{value}", Value::from(*key)));
+        }
+    }
+    members.push(format!("\"_meta\":{meta}"));
+    let (method, params) = (Value::from(method), members.join(","));
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{method},"params":{{{params}}}}}"#)
+}
+
+/// A JSON-RPC message, and what it answers if it is an answer.
+fn message(text: &str) -> Option<(Value, Option<Reply>)> {
+    #[derive(serde::Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow, default)]
+        result: Option<&'a RawValue>,
+    }
+    let answer: Answer<'_> = serde_json::from_str(text).ok()?;
+    let result = answer.result.map(|raw| Reply::Result(raw.get().to_owned()));
+    let message: Value = serde_json::from_str(text).ok()?;
+    let error = message.get("error").map(|error| Reply::Error {
+        code: error["code"].as_i64().unwrap_or_default(),
+        message: error["message"].as_str().unwrap_or("unknown error").to_owned(),
+    });
+    Some((message, result.or(error)))
+}
+
+/// The data of server-sent events, cut out of a stream of bytes.
+#[derive(Default)]
+struct Events {
+    buffer: Vec<u8>,
+    data: Vec<String>,
+}
+
+impl Events {
+    /// Takes bytes and gives the data of every event that is complete.
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        let searched = self.buffer.len();
+        self.buffer.extend_from_slice(bytes);
+        let mut complete = Vec::new();
+        let mut start = 0;
+        let mut from = searched;
+        while let Some(end) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
+            let end = from + end;
+            let line = String::from_utf8_lossy(&self.buffer[start..end]);
+            let line = line.trim_end_matches('\r');
+            if line.is_empty() && !self.data.is_empty() {
+                complete.push(std::mem::take(&mut self.data).join("\n"));
+            } else if let Some(data) = line.strip_prefix("data:") {
+                self.data.push(data.strip_prefix(' ').unwrap_or(data).to_owned());
+            }
+            start = end + 1;
+            from = start;
+        }
+        self.buffer.drain(..start);
+        complete
+    }
+}
+
+/// `HOST:PORT`, with brackets around an IPv6 address; an address for listening is reached at loopback.
+fn authority(host: &str, port: u16) -> String {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host {
+        "0.0.0.0" => format!("127.0.0.1:{port}"),
+        "::" => format!("[::1]:{port}"),
+        _ if host.contains(':') => format!("[{host}]:{port}"),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+fn quoted(body: &str) -> String {
+    match body.trim() {
+        "" => String::new(),
+        text => format!(": {}", crate::render::cut(text, 200)),
+    }
+}
+
+/// The last cause says most: "connection refused".
+fn chain(err: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = err;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let text = cause.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_cut_out_of_any_chunks() {
+        let stream = b": hi\r\n\r\nid: 1\ndata: {\"a\":\ndata: 1}\n\ndata:x\r\n\r\n";
+        for size in 1..stream.len() {
+            let mut events = Events::default();
+            let found: Vec<String> = stream.chunks(size).flat_map(|chunk| events.push(chunk)).collect();
+            assert_eq!(found, ["{\"a\":\n1}", "x"], "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn answers_are_told_from_notifications() {
+        let reply = |text| message(text).and_then(|(_, reply)| reply);
+        assert!(
+            matches!(reply(r#"{"id":1,"result":{"n":1.10}}"#), Some(Reply::Result(text)) if text == r#"{"n":1.10}"#)
+        );
+        assert!(matches!(
+            reply(r#"{"id":1,"error":{"code":-32602,"message":"unknown tool: x"}}"#),
+            Some(Reply::Error { code: -32602, message }) if message == "unknown tool: x"
+        ));
+        assert!(reply(r#"{"method":"notifications/progress","params":{}}"#).is_none());
+        assert!(message("no json").is_none());
+    }
+
+    #[test]
+    fn arguments_go_out_as_they_were_written() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let body = body(
+            "tools/call",
+            &[("arguments", raw("{\"n\":1.10}")), ("_meta", raw("{\"progressToken\":1}"))],
+        );
+        assert!(body.contains(r#""arguments":{"n":1.10}"#), "{body}");
+        let message: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(message["params"]["_meta"]["progressToken"], 1);
+        assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], REVISION);
+    }
+
+    #[test]
+    fn the_address_of_the_configuration_can_be_reached() {
+        let cases = [
+            ("127.0.0.1", "127.0.0.1:80"),
+            ("0.0.0.0", "127.0.0.1:80"),
+            ("::", "[::1]:80"),
+            ("[::1]", "[::1]:80"),
+            ("localhost", "localhost:80"),
+        ];
+        for (host, expected) in cases {
+            assert_eq!(authority(host, 80), expected);
+        }
+    }
+
+    #[test]
+    fn the_configured_token_goes_to_the_configured_address_alone() {
+        let config = Config { auth_tokens: vec!["secret".into()], ..Config::default() };
+        let token = |url| Server::at(url, &config).unwrap().token;
+        assert_eq!(token(None).as_deref(), Some("secret"));
+        assert_eq!(token(Some("http://127.0.0.1:8080/mcp")).as_deref(), Some("secret"));
+        assert_eq!(token(Some("http://127.0.0.1:8081")), None);
+        assert!(Server::at(Some("ftp://x"), &config).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! `orla serve`: the life of a server.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_process::watch::{Target, Watcher};
+use orla_server::{Server, ServerOptions};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::app::App;
+use crate::config::{Config, DEFAULT_FILES, Source, Transport};
+use crate::logging::Logging;
+use crate::reload::Reloader;
+use crate::signals::{Signal, Signals};
+use crate::{Failure, fatal};
+
+/// How long files have to be left alone before a change of them is a reload.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Serves until told to stop.
+pub(crate) fn run(source: Source) -> Result<(), Failure> {
+    let runtime = super::server_runtime()?;
+    let result = runtime.block_on(serve(source));
+    runtime.shutdown_background();
+    result
+}
+
+/// Nothing listens before the whole configuration is known to be good, and what goes wrong until then
+/// is plain text. From `listening` on, everything is said in the log.
+async fn serve(source: Source) -> Result<(), Failure> {
+    // Before all else: a signal to reload that comes early must not end the process.
+    let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let mut app = App::build(&config)?;
+    let server = Server::new(Arc::clone(app.marketplace()), options(&config));
+    let shutdown = CancellationToken::new();
+    let (address, serving) = transport(&server, &config, &shutdown).await?;
+    let logging = Logging::start(config.log_level, config.log_format);
+    tracing::info!(address, "listening");
+    app.findings().log();
+
+    let tasks = TaskTracker::new();
+    let mut serving = tasks.spawn(serving);
+    let mut files = Files::default();
+    files.follow(&config);
+    let mut reloader = Reloader::new(source, config, logging);
+    let stop = loop {
+        tokio::select! {
+            biased;
+            // Standard input has ended; a socket never ends by itself.
+            ended = &mut serving => return finish(&reloader, &ended),
+            signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
+            () = files.changed() => {}
+        }
+        if let Some(config) = reloader.reload(&mut app) {
+            server.reconfigure(options(config));
+            files.follow(config);
+        }
+    };
+    tracing::info!(signal = stop.name(), "stopping");
+    shutdown.cancel();
+    tokio::select! {
+        biased;
+        ended = &mut serving => finish(&reloader, &ended),
+        again = signals.stop() => {
+            // What still runs is ended by the reaper as soon as this process is gone.
+            tracing::warn!(signal = again.name(), "stopped at once");
+            reloader.logging().flush();
+            Err(Failure::failed_silently())
+        }
+    }
+}
+
+fn finish(reloader: &Reloader, ended: &Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
+    match ended {
+        Ok(()) => tracing::info!("stopped"),
+        Err(err) => fatal!(error = %err, "the server broke down"),
+    }
+    reloader.logging().flush();
+    if ended.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) }
+}
+
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Takes the transport, and gives its name for the log and what serves it.
+async fn transport(
+    server: &Server,
+    config: &Config,
+    shutdown: &CancellationToken,
+) -> Result<(String, Serving), Failure> {
+    if config.transport == Transport::Stdio {
+        let (server, shutdown) = (server.clone(), shutdown.clone());
+        let serving =
+            async move { server.serve_stdio(tokio::io::stdin(), tokio::io::stdout(), shutdown).await };
+        return Ok(("stdio".to_owned(), Box::pin(serving)));
+    }
+    let host = config.host.trim_start_matches('[').trim_end_matches(']');
+    let bound = server.bind(host, config.port).await.map_err(|err| Failure::failed(err.to_string()))?;
+    let address = bound.local_addr().to_string();
+    Ok((address, Box::pin(bound.serve(shutdown.clone()))))
+}
+
+fn options(config: &Config) -> ServerOptions {
+    let mut options = ServerOptions::default();
+    options.allowed_hosts.clone_from(&config.allowed_hosts);
+    options.allowed_origins.clone_from(&config.allowed_origins);
+    options.auth_tokens.clone_from(&config.auth_tokens);
+    options.max_body_bytes = config.max_body_bytes;
+    options.session_idle = config.session_idle;
+    options
+}
+
+/// The files whose change is a reload, where that is wanted.
+#[derive(Default)]
+struct Files {
+    watcher: Option<Watcher>,
+    targets: Vec<Target>,
+}
+
+impl Files {
+    /// Watches what a configuration names, or nothing.
+    fn follow(&mut self, config: &Config) {
+        let targets = if config.watch { targets(config) } else { Vec::new() };
+        if targets == self.targets {
+            return;
+        }
+        self.watcher = None;
+        if !targets.is_empty() {
+            match Watcher::new(targets.clone(), QUIET) {
+                Ok(watcher) => self.watcher = Some(watcher),
+                Err(err) => {
+                    tracing::error!(error = %err, "files cannot be watched: SIGHUP still reloads")
+                }
+            }
+        }
+        self.targets = targets;
+    }
+
+    /// Waits for a change; for ever where nothing is watched.
+    async fn changed(&mut self) {
+        match &mut self.watcher {
+            Some(watcher) => {
+                let change = watcher.changed().await;
+                tracing::debug!(paths = ?change.paths, "files changed");
+            }
+            None => pending().await,
+        }
+    }
+}
+
+fn targets(config: &Config) -> Vec<Target> {
+    let mut paths = vec![config.tools_dir.clone(), config.prompts_dir.clone()];
+    match &config.file {
+        Some(file) => paths.push(file.clone()),
+        // One of them may come.
+        None => paths.extend(DEFAULT_FILES.iter().map(Into::into)),
+    }
+    paths.into_iter().map(|path| Target { path, recursive: false }).collect()
+}

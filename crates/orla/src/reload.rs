@@ -1,0 +1,122 @@
+//! Reload (RFC 1 §7): the next snapshot is built beside the running one and put in its place in one
+//! step. Whatever goes wrong, the running one stays.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use orla_marketplace::{Catalog, Entry};
+
+use crate::app::App;
+use crate::config::{Config, Source};
+use crate::logging::Logging;
+
+/// What a running server needs to reload.
+pub(crate) struct Reloader {
+    source: Source,
+    config: Config,
+    logging: Logging,
+}
+
+impl Reloader {
+    pub(crate) fn new(source: Source, config: Config, logging: Logging) -> Self {
+        Self { source, config, logging }
+    }
+
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn logging(&self) -> &Logging {
+        &self.logging
+    }
+
+    /// Reads everything anew. Gives the configuration that is now in force, or nothing where the old one
+    /// stays; either way it is in the log.
+    pub(crate) fn reload(&mut self, app: &mut App) -> Option<&Config> {
+        let began = Instant::now();
+        let mut config = match self.source.load() {
+            Ok(config) => config,
+            Err(problems) => {
+                for problem in &problems {
+                    tracing::error!(error = %problem, "the new configuration is invalid, the old one stays");
+                }
+                return None;
+            }
+        };
+        for key in config.keep_address_of(&self.config) {
+            tracing::warn!(key, "a change of this key needs a restart");
+        }
+        // What listens still listens where it did: that has to fit the rest of the new configuration.
+        let problems = config.contradictions();
+        if !problems.is_empty() {
+            for problem in &problems {
+                tracing::error!(error = %problem, "the new configuration is invalid, the old one stays");
+            }
+            return None;
+        }
+        let old = app.marketplace().snapshot();
+        if let Err(problem) = app.load(&config) {
+            tracing::error!(error = problem, "reload failed, the old tools stay");
+            return None;
+        }
+        self.logging.change(config.log_level, config.log_format);
+        let new = app.marketplace().snapshot();
+        let changes = Changes::between(&old, &new);
+        tracing::info!(
+            added = changes.added,
+            removed = changes.removed,
+            changed = changes.changed,
+            capabilities = new.entries().len(),
+            generation = new.generation(),
+            duration_ms = began.elapsed().as_secs_f64() * 1000.0,
+            "reloaded"
+        );
+        app.findings().log();
+        self.config = config;
+        Some(&self.config)
+    }
+}
+
+/// How two snapshots differ, as counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Changes {
+    added: usize,
+    removed: usize,
+    changed: usize,
+}
+
+impl Changes {
+    fn between(old: &Catalog, new: &Catalog) -> Self {
+        let by_name = |catalog: &Catalog| -> BTreeMap<Arc<str>, Arc<Entry>> {
+            catalog.entries().iter().map(|entry| (Arc::clone(&entry.name), Arc::clone(entry))).collect()
+        };
+        let (old, new) = (by_name(old), by_name(new));
+        let kept = new.iter().filter_map(|(name, entry)| Some((old.get(name)?, entry)));
+        Self {
+            added: new.keys().filter(|name| !old.contains_key(*name)).count(),
+            removed: old.keys().filter(|name| !new.contains_key(*name)).count(),
+            changed: kept.filter(|(old, new)| differ(old, new)).count(),
+        }
+    }
+}
+
+/// Whether clients see a difference, or the calls run differently. What is in a tool's file shows at its
+/// next call and is no change here.
+fn differ(old: &Entry, new: &Entry) -> bool {
+    let (a, b) = (&old.manifest, &new.manifest);
+    a.description != b.description
+        || a.version != b.version
+        || a.metadata != b.metadata
+        || a.permissions != b.permissions
+        || old.policy != new.policy
+        || old.input_schema() != new.input_schema()
+        || old.output_schema() != new.output_schema()
+        || debug(&a.provider) != debug(&b.provider)
+}
+
+fn debug(value: &impl fmt::Debug) -> String {
+    format!("{value:?}")
+}
