@@ -1,0 +1,46 @@
+//! Waiting for something to become true, never for time to pass.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take that has no bound of its own. Generous: it is reached by failures only.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What [`eventually`] can wait for: `true`, or `Some(value)`.
+pub trait Sign {
+    /// What is given back once it is there.
+    type Value;
+    /// The value, if it is there.
+    fn value(self) -> Option<Self::Value>;
+}
+
+impl Sign for bool {
+    type Value = ();
+    fn value(self) -> Option<()> {
+        self.then_some(())
+    }
+}
+
+impl<T> Sign for Option<T> {
+    type Value = T;
+    fn value(self) -> Option<T> {
+        self
+    }
+}
+
+/// Polls until the condition holds; panics with `what` after [`PATIENCE`].
+pub fn eventually<S: Sign>(what: &str, condition: impl FnMut() -> S) -> S::Value {
+    within(PATIENCE, what, condition)
+}
+
+/// Polls until the condition holds; panics with `what` when the time is over.
+pub fn within<S: Sign>(limit: Duration, what: &str, mut condition: impl FnMut() -> S) -> S::Value {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = condition().value() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,126 @@
+//! Which crate may know which, and what the language may rest on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+/// Each member of the workspace, and the members that it may depend on. `orla` is the only one that
+/// knows all others; everyone but the marketplace reaches `rtfs` through its re-export.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("rtfs", &[]),
+    ("orla-marketplace", &["rtfs"]),
+    ("orla-process", &["orla-marketplace"]),
+    ("orla-server", &["orla-marketplace"]),
+    ("orla", &["orla-marketplace", "orla-process", "orla-server"]),
+    ("orla-e2e", &["orla"]),
+    ("xtask", &[]),
+];
+
+/// Everything that `rtfs` rests on, however far down: numbers, maps and shared pointers, and nothing
+/// that opens a file, a socket or a process, reads a clock or starts a thread.
+const BELOW_RTFS: &[&str] = &[
+    "allocator-api2",
+    "autocfg",
+    "equivalent",
+    "foldhash",
+    "hashbrown",
+    "num-bigint",
+    "num-integer",
+    "num-traits",
+    "rtfs",
+    "triomphe",
+];
+
+/// Where conditional compilation by feature is allowed, with the feature.
+const FEATURES: &[(&str, &str)] = &[("orla-marketplace", "testing")];
+
+fn metadata() -> Metadata {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let mut command = MetadataCommand::new();
+    command.manifest_path(manifest).other_options(["--offline".to_owned()]);
+    command.exec().expect("cargo metadata works without the network")
+}
+
+fn members(metadata: &Metadata) -> BTreeMap<String, &Package> {
+    metadata
+        .workspace_packages()
+        .into_iter()
+        .map(|package| (package.name.to_string(), package))
+        .collect()
+}
+
+#[test]
+fn the_arrows_between_the_crates_are_the_agreed_ones() {
+    let metadata = metadata();
+    let members = members(&metadata);
+    let agreed: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+    let named: BTreeSet<_> = agreed.keys().map(ToString::to_string).collect();
+    assert_eq!(members.keys().cloned().collect::<BTreeSet<_>>(), named, "every member is in the table");
+    for (name, package) in &members {
+        for dependency in
+            package.dependencies.iter().filter(|dependency| members.contains_key(&dependency.name))
+        {
+            // A crate may enable its own features for its tests.
+            let itself = dependency.name == *name && dependency.kind == DependencyKind::Development;
+            let allowed = agreed[name.as_str()].contains(&dependency.name.as_str());
+            assert!(allowed || itself, "{name} must not know {} ({})", dependency.name, dependency.kind);
+        }
+    }
+}
+
+#[test]
+fn the_language_rests_on_nothing_that_does_io() {
+    let metadata = metadata();
+    let resolved = metadata.resolve.as_ref().expect("a resolved graph");
+    let name = |id: &cargo_metadata::PackageId| {
+        metadata.packages.iter().find(|package| package.id == *id).expect("a package").name.to_string()
+    };
+    let root = &members(&metadata)["rtfs"].id;
+    let (mut below, mut open) = (BTreeSet::new(), vec![root]);
+    while let Some(id) = open.pop() {
+        if below.insert(id) {
+            let node = resolved.nodes.iter().find(|node| node.id == *id).expect("a node");
+            let needed = node.deps.iter().filter(|dependency| {
+                dependency.dep_kinds.iter().any(|kind| kind.kind != DependencyKind::Development)
+            });
+            open.extend(needed.map(|dependency| &dependency.pkg));
+        }
+    }
+    let below: BTreeSet<_> = below.into_iter().map(name).collect();
+    let unknown: Vec<_> = below.iter().filter(|name| !BELOW_RTFS.contains(&name.as_str())).collect();
+    assert!(unknown.is_empty(), "what do {unknown:?} do below rtfs?");
+}
+
+#[test]
+fn features_are_asked_about_in_the_agreed_places_only() {
+    let metadata = metadata();
+    for (name, package) in members(&metadata) {
+        let dir = package.manifest_path.parent().expect("a manifest is in a directory");
+        for file in sources(dir.as_std_path()) {
+            let text = std::fs::read_to_string(&file).expect("a source file is text");
+            for line in text.lines().filter(|line| line.contains("feature = \"") && line.contains("cfg"))
+            {
+                let allowed = FEATURES.iter().any(|(member, feature)| {
+                    *member == name && line.contains(&format!("\"{feature}\""))
+                });
+                assert!(allowed, "{}: {line}", file.display());
+            }
+        }
+    }
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.join("src")];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => open.push(path),
+                path if path.extension().is_some_and(|extension| extension == "rs") => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,303 @@
+//! The command line: what each command prints, and its exit code.
+
+use orla_e2e::{Finished, Server};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+fn json_of(finished: &Finished) -> Value {
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|err| panic!("{err}: {finished:?}"))
+}
+
+#[test]
+fn serve_and_run_and_nothing_are_the_same() {
+    for command in [None, Some("serve"), Some("run")] {
+        let mut world = world().tool("t", sh("echo ok"));
+        if let Some(command) = command {
+            world = world.arg(command);
+        }
+        assert_eq!(world.serve().client().tool_names(), ["t"]);
+    }
+}
+
+#[test]
+fn wrong_usage_is_explained_with_exit_code_2() {
+    let world = world();
+    for arguments in [
+        &["--no-such-flag"][..],
+        &["no-such-command"],
+        &["call"],
+        &["connect", "no-such-client"],
+        &["completions", "x"],
+    ] {
+        let finished = world.run(arguments);
+        assert_eq!(finished.code, Some(2), "{finished:?}");
+        assert!(!finished.stderr.is_empty() && finished.stdout.is_empty(), "{finished:?}");
+    }
+    let help = world.run(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for word in [
+        "list",
+        "call",
+        "check",
+        "schema",
+        "init",
+        "connect",
+        "completions",
+        "status",
+        "--config",
+        "--stdio",
+    ] {
+        assert!(help.stdout.contains(word), "{word}: {}", help.stdout);
+    }
+    let version = world.run(&["--version"]);
+    assert!(version.code == Some(0) && version.stdout.starts_with("orla "), "{version:?}");
+}
+
+#[test]
+fn list_shows_what_would_be_served() {
+    let world = world()
+        .tool("ls.sh", sh("# Lists files.\nls"))
+        .tool("count.py", "#!/usr/bin/env python3 -u\n# Counts.\n")
+        .tool("hidden", sh("echo"))
+        .config("deny: [hidden]\n");
+    let listed = world.run(&["list"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    for word in ["ls", "count", "python3", "sh"] {
+        assert!(listed.stdout.contains(word), "{word}: {}", listed.stdout);
+    }
+    assert!(!listed.stdout.contains("hidden"), "{}", listed.stdout);
+
+    let as_json = json_of(&world.run(&["list", "--json"]));
+    let names: Vec<_> =
+        as_json.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["count", "ls"]);
+    assert_eq!(as_json[0]["interpreter"], "python3");
+    assert_eq!(as_json[0]["kind"], "tool");
+    let server = world.serve();
+    assert_eq!(server.status()["capabilities"], as_json, "the objects of /status");
+}
+
+#[test]
+fn list_without_tools_says_how_to_add_one() {
+    let listed = world().run(&["list"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.all().contains("tools"), "{listed:?}");
+    assert_eq!(json_of(&world().run(&["list", "--json"])), json!([]));
+}
+
+#[test]
+fn call_prints_the_text_to_stdout_and_the_errors_to_stderr() {
+    let world = world()
+        .tool("both", sh("echo out; echo err >&2"))
+        .tool("argv", sh("for a in \"$@\"; do printf '[%s]' \"$a\"; done"))
+        .tool("cat", sh("cat"))
+        .tool("bad", sh("echo partial; echo reason >&2; exit 3"));
+    let both = world.run(&["call", "both"]);
+    assert_eq!((both.code, both.stdout.as_str()), (Some(0), "out\n"), "{both:?}");
+    assert!(both.stderr.contains("err"), "{both:?}");
+
+    let argv = world.run(&[
+        "call",
+        "argv",
+        "path=/tmp",
+        "depth=2",
+        "all=true",
+        "off=false",
+        r#"list=["a","b"]"#,
+        "text=a=b",
+        "x=1.50",
+    ]);
+    assert_eq!(
+        argv.stdout.trim_end(),
+        "[--path][/tmp][--depth][2][--all][--list][a][--list][b][--text][a=b][--x][1.50]"
+    );
+    let cat = world.run(&["call", "cat", "--json", r#"{"big": 9007199254740993, "a": null}"#]);
+    assert_eq!(cat.stdout.trim_end(), r#"{"big":9007199254740993,"a":null}"#, "{cat:?}");
+    let cat = world.run(&["call", "cat", "stdin=hello"]);
+    assert_eq!(cat.stdout.trim_end(), "hello", "{cat:?}");
+
+    let bad = world.run(&["call", "bad"]);
+    assert_eq!(bad.code, Some(1), "{bad:?}");
+    assert!(bad.stdout.starts_with("partial\n"), "{bad:?}");
+    assert!(bad.all().contains("bad exited with code 3"), "{bad:?}");
+
+    let raw = json_of(&world.run(&["call", "both", "--raw"]));
+    assert_eq!(raw["structuredContent"]["stdout"], "out\n");
+    assert_eq!(raw["_meta"]["orla/execution"]["exit_code"], 0);
+
+    let unknown = world.run(&["call", "bot"]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains("bot") && unknown.stderr.contains("both"), "{unknown:?}");
+    let broken = world.run(&["call", "cat", "--json", "{nonsense"]);
+    assert_eq!(broken.code, Some(2), "{broken:?}");
+    let broken = world.run(&["call", "cat", "no-equals-sign"]);
+    assert_eq!(broken.code, Some(2), "{broken:?}");
+}
+
+#[test]
+fn a_call_leaves_nothing_running_and_keeps_its_timeout() {
+    let world = world()
+        .tool("slow", sh("sleep 100 & sleep 100"))
+        .tool("escaped", sh("setsid sleep 100 & echo ok"));
+    let slow = world.run(&["call", "slow", "--timeout", "0.3"]);
+    assert_eq!(slow.code, Some(1), "{slow:?}");
+    assert!(slow.all().contains("slow timed out after 0.3 s"), "{slow:?}");
+    let escaped = world.run(&["call", "escaped"]);
+    assert_eq!(escaped.stdout, "ok\n");
+    orla_e2e::eventually("nothing is left", || world.processes().is_empty());
+}
+
+#[test]
+fn call_and_status_speak_to_a_running_server() {
+    let server = world().tool("both", sh("echo out; echo err >&2")).tool("bad", sh("exit 3")).serve();
+    let url = format!("http://{}", server.address());
+    let elsewhere = world();
+    let both = elsewhere.run(&["call", "both", "--url", &url]);
+    assert_eq!((both.code, both.stdout.as_str()), (Some(0), "out\n"), "{both:?}");
+    assert!(both.stderr.contains("err"), "{both:?}");
+    assert_eq!(elsewhere.run(&["call", "bad", "--url", &url]).code, Some(1));
+    let unknown = elsewhere.run(&["call", "bot", "--url", &url]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains("bot"), "{unknown:?}");
+
+    let status = elsewhere.run(&["status", "--url", &url]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    assert!(status.stdout.contains("both") && status.stdout.contains("bad"), "{status:?}");
+    let as_json = json_of(&elsewhere.run(&["status", "--url", &url, "--json"]));
+    assert_eq!(as_json["capabilities"], server.status()["capabilities"]);
+
+    let nobody = elsewhere.run(&["status", "--url", "http://127.0.0.1:1"]);
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(nobody.stderr.contains("127.0.0.1:1"), "{nobody:?}");
+}
+
+#[test]
+fn check_finds_every_mistake_and_praises_what_is_good() {
+    let good = world()
+        .tool("t", sh("echo"))
+        .file("prompts/p.md", "Hi\n")
+        .config("timeout: 3\n")
+        .run(&["check"]);
+    assert_eq!(good.code, Some(0), "{good:?}");
+    let bad = world()
+        .tool("a.sh", "#!/bin/sh\n# /// orla\n# timeout: -3\n# ///\n")
+        .file("prompts/p.md", "---\ndescription: [\n---\n")
+        .config("timeout: 3\ntools:\n  nowhere: {timeout: 1}\n")
+        .run(&["check"]);
+    assert_eq!(bad.code, Some(1), "{bad:?}");
+    for place in ["a.sh:3:", "p.md:"] {
+        assert!(bad.all().contains(place), "{place}: {}", bad.all());
+    }
+}
+
+#[test]
+fn schema_is_a_json_schema_of_every_key() {
+    let schema = json_of(&world().run(&["schema"]));
+    assert!(schema["$schema"].is_string(), "{schema}");
+    for key in [
+        "tools_dir",
+        "port",
+        "timeout",
+        "log_format",
+        "log_level",
+        "tools",
+        "allow",
+        "deny",
+        "watch",
+        "auth_tokens",
+    ] {
+        assert!(schema["properties"][key].is_object(), "{key}");
+        assert!(schema["properties"][key]["description"].is_string(), "{key}");
+    }
+    assert_eq!(schema["additionalProperties"], false);
+}
+
+#[test]
+fn init_writes_what_can_be_served_at_once_and_overwrites_nothing() {
+    let world = world();
+    let first = world.run(&["init"]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let config = world.read("orla.yaml");
+    assert!(!config.is_empty());
+    assert_eq!(world.run(&["check"]).code, Some(0), "{:?}", world.run(&["check"]));
+    world.write("orla.yaml", "timeout: 9\n", 0o644);
+    let again = world.run(&["init"]);
+    assert_eq!(world.read("orla.yaml"), "timeout: 9\n", "{again:?}");
+    let server: Server = world.serve();
+    let mut client = server.client();
+    let names = client.tool_names();
+    assert!(!names.is_empty());
+    for name in names {
+        let result = client.call(&name, json!({}));
+        assert!(!result.is_error(), "{}", result.json);
+    }
+    let prompts = client.request("prompts/list", json!({})).unwrap();
+    assert!(!prompts["prompts"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn connect_prints_or_writes_the_entry_of_every_client() {
+    let clients = [
+        "claude-desktop",
+        "claude-code",
+        "vscode",
+        "cursor",
+        "codex",
+        "gemini",
+        "goose",
+        "zed",
+        "opencode",
+        "lmstudio",
+    ];
+    let world = world().tool("t", sh("echo")).config("timeout: 3\n");
+    for client in clients {
+        let printed = world.run(&["connect", client]);
+        assert_eq!(printed.code, Some(0), "{client}: {printed:?}");
+        assert!(printed.stdout.contains("--stdio"), "{client}: {}", printed.stdout);
+        assert!(printed.stdout.contains("orla"), "{client}: {}", printed.stdout);
+        let written = world.run(&["connect", client, "--write"]);
+        assert_eq!(written.code, Some(0), "{client}: {written:?}");
+        let again = world.run(&["connect", client, "--write"]);
+        assert_eq!(again.code, Some(0), "{client}: {again:?}");
+    }
+    let cursor: Value = serde_json::from_str(&world.read(".cursor/mcp.json")).unwrap();
+    let entry = &cursor["mcpServers"]["orla"];
+    let command = entry["command"].as_str().unwrap();
+    assert!(std::path::Path::new(command).is_absolute(), "{entry}");
+    assert!(entry["args"].as_array().unwrap().contains(&json!("--stdio")), "{entry}");
+}
+
+#[test]
+fn connect_keeps_what_a_client_has_and_leaves_a_file_that_it_cannot_read_alone() {
+    let world = world()
+        .file(".cursor/mcp.json", r#"{"mcpServers": {"other": {"command": "x"}}, "more": [1.10]}"#);
+    let written = world.run(&["connect", "cursor", "--write"]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let text = world.read(".cursor/mcp.json");
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["mcpServers"]["other"]["command"], "x");
+    assert!(json["mcpServers"]["orla"].is_object() && text.contains("more"), "{text}");
+    world.write(".cursor/mcp.json", "{broken", 0o644);
+    let refused = world.run(&["connect", "cursor", "--write"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_eq!(world.read(".cursor/mcp.json"), "{broken");
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = world().run(&["completions", shell]);
+        assert_eq!(script.code, Some(0), "{shell}");
+        assert!(script.stdout.contains("connect"), "{shell}");
+    }
+}
+
+#[test]
+fn output_to_a_closed_pipe_is_no_panic() {
+    let world = world().tool("t", sh("echo")).through(&["sh", "-c", "\"$@\" | :", "--"]);
+    for arguments in [&["schema"][..], &["list"], &["completions", "bash"], &["--help"]] {
+        let finished = world.run(arguments);
+        assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    }
+}

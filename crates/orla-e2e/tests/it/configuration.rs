@@ -1,0 +1,259 @@
+//! What is configured where, and how mistakes are explained (row F1).
+
+use std::net::TcpListener;
+
+use orla_e2e::World;
+use serde_json::json;
+
+use crate::{sh, world};
+
+/// F1: serving with a bad configuration exits 2, checking it exits 1, and both name the place.
+#[test]
+fn every_mistake_is_named_with_its_place_and_what_would_be_right() {
+    for (yaml, words) in [
+        ("tool_dir: x\n", &["tool_dir: unknown key, did you mean tools_dir?", "orla.yaml:1:1"][..]),
+        ("# a comment\n\nport: 1\nprot: 2\n", &["prot", "port", "orla.yaml:4:1"]),
+        ("timeout: -1\n", &["timeout", "orla.yaml:1:10"]),
+        ("timeout: 0\n", &["timeout", "orla.yaml:1:10"]),
+        ("timeout: soon\n", &["timeout", "soon", "orla.yaml:1:10"]),
+        ("timeout: .nan\n", &["timeout", "orla.yaml:1:"]),
+        ("timeout: .inf\n", &["timeout", "orla.yaml:1:"]),
+        ("port: 70000\n", &["port", "70000", "orla.yaml:1:7"]),
+        ("port: -1\n", &["port", "orla.yaml:1:7"]),
+        ("port: eighty\n", &["port", "orla.yaml:1:7"]),
+        ("port: [1]\n", &["port", "orla.yaml:1:7"]),
+        ("log_level: loud\n", &["loud", "debug", "fatal", "orla.yaml:1:12"]),
+        ("log_format: xml\n", &["xml", "json", "pretty", "orla.yaml:1:13"]),
+        ("transport: pigeon\n", &["pigeon", "http", "stdio", "orla.yaml:1:12"]),
+        ("tools_dir: [\n", &["orla.yaml:"]),
+        ("\ttools_dir: x\n", &["orla.yaml:1:", "tab"]),
+        ("tools_dir: 7\nport: 1\ntools_dir: 8\n", &["tools_dir", "orla.yaml:3:1"]),
+        ("a: &a [*a]\n", &["orla.yaml:1:"]),
+        ("tools_dir: ${NOPE_X}\n", &["NOPE_X", "orla.yaml:1:"]),
+        ("tools_dir: ${NOPE_X\n", &["orla.yaml:1:"]),
+        ("- a\n- b\n", &["orla.yaml:1:1"]),
+        ("just text\n", &["orla.yaml:1:1"]),
+        ("tools:\n  ls: {timeot: 1}\n", &["timeot", "timeout", "orla.yaml:2:8"]),
+        ("tools:\n  ls: {timeout: -1}\n", &["timeout", "orla.yaml:2:"]),
+        ("allow: ls\n", &["allow", "orla.yaml:1:8"]),
+        ("max_concurrency: 0\n", &["max_concurrency", "orla.yaml:1:18"]),
+        ("watch: maybe\n", &["watch", "orla.yaml:1:8"]),
+        ("host: 0.0.0.0\n", &["host", "auth_tokens", "allow_unauthenticated"]),
+        ("{\"port\": 1,, }", &["orla.yaml:1:"]),
+    ] {
+        let world = world().config(yaml);
+        let checked = world.run(&["check"]);
+        assert_eq!(checked.code, Some(1), "{yaml:?}: {checked:?}");
+        let served = world.run(&["serve"]);
+        assert_eq!(served.code, Some(2), "{yaml:?}: {served:?}");
+        assert_eq!(served.stdout, "", "{yaml:?}");
+        for word in words {
+            assert!(checked.all().contains(word), "{yaml:?} lacks {word:?}: {}", checked.all());
+            assert!(served.stderr.contains(word), "{yaml:?} lacks {word:?}: {}", served.stderr);
+        }
+        assert!(
+            served.stderr.lines().all(|line| line.starts_with("error: ")),
+            "plain text: {}",
+            served.stderr
+        );
+    }
+}
+
+/// F1
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let world = world().config("port: x\ntimeout: y\nlog_level: z\n");
+    let served = world.run(&["serve"]);
+    for place in ["orla.yaml:1:7", "orla.yaml:2:10", "orla.yaml:3:12"] {
+        assert!(served.stderr.contains(place), "{place}: {}", served.stderr);
+    }
+}
+
+/// F1: what would take all memory or all time is refused soon.
+#[test]
+fn a_file_that_explodes_is_refused_in_bounded_time_and_memory() {
+    let bomb = (1..40).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, n| {
+        let last = n - 1;
+        format!("{text}a{n}: &a{n} [*a{last}, *a{last}, *a{last}, *a{last}, *a{last}, *a{last}]\n")
+    });
+    let deep = format!("tools_dir: {}", "[".repeat(100_000));
+    let deeper = (0..5000).fold(String::new(), |text, depth| format!("{text}{}a:\n", " ".repeat(depth)));
+    let large = format!("tools_dir: {}\n", "x".repeat(100 * 1024 * 1024));
+    for (what, text) in [("anchors", bomb), ("deep", deep), ("deeper", deeper), ("100 MB", large)] {
+        let world = world().config(&text);
+        // 1 GiB of address space and 15 s of processor time.
+        let served = world.through(&["prlimit", "--as=1073741824", "--cpu=15"]).run(&["serve"]);
+        assert_eq!(served.code, Some(2), "{what}: {:.500}", served.stderr);
+        assert!(served.stderr.contains("orla.yaml:"), "{what}: {:.500}", served.stderr);
+        assert!(served.stderr.len() < 10_000, "{what}: no flood of text");
+    }
+}
+
+/// F1
+#[test]
+fn an_empty_file_is_all_defaults() {
+    for text in ["", "\n\n", "# nothing\n", "---\n", "{}", "\u{feff}", "null\n"] {
+        let server = world().tool("t", sh("echo ok")).config(text).serve();
+        assert_eq!(server.client().tool_names(), ["t"], "{text:?}");
+    }
+}
+
+/// F1
+#[test]
+fn port_zero_is_any_free_port_and_printed() {
+    let one = world().config("port: 0\n").serve();
+    let other = world().config("port: 0\n").serve();
+    assert_ne!(one.address().port(), 0);
+    assert_ne!(one.address(), other.address());
+    let first = &one.log_lines()[0];
+    assert_eq!(first.message(), "listening", "the first line of a serving server");
+    assert_eq!(*first.field("address"), one.address().to_string());
+}
+
+/// F1
+#[test]
+fn a_port_in_use_is_one_clear_line_and_exit_code_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for config in ["", "log_format: pretty\n"] {
+        let finished = world().config(config).run(&["serve", "--port", &port]);
+        assert_eq!(finished.code, Some(1), "{finished:?}");
+        let lines: Vec<_> = finished.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(lines.len(), 1, "{finished:?}");
+        assert!(lines[0].contains(&port) && lines[0].contains("in use"), "{finished:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_is_missing_or_no_file_is_named() {
+    let world = world();
+    let missing = world.run(&["--config", "nowhere.yaml"]);
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    assert!(missing.stderr.contains("nowhere.yaml"), "{missing:?}");
+    std::fs::create_dir(world.path("dir.yaml")).unwrap();
+    let directory = world.run(&["--config", "dir.yaml"]);
+    assert_eq!(directory.code, Some(2), "{directory:?}");
+    let bytes = world.file("bytes.yaml", b"port: 1\nhost: \xff\xfe\n");
+    let bytes = bytes.run(&["--config", "bytes.yaml"]);
+    assert_eq!(bytes.code, Some(2), "{bytes:?}");
+    assert!(bytes.stderr.contains("bytes.yaml:2:"), "{bytes:?}");
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default() {
+    let seconds = |world: World| world.serve().client().call("slow", json!({})).sentence().to_owned();
+    let slow = || world().tool("slow", sh("sleep 100"));
+    assert_eq!(seconds(slow().config("timeout: 0.3\n")), "slow timed out after 0.3 s");
+    assert_eq!(
+        seconds(slow().config("timeout: 60\n").env("ORLA_TIMEOUT", "0.4")),
+        "slow timed out after 0.4 s"
+    );
+    let flagged = slow().config("timeout: 60\n").env("ORLA_TIMEOUT", "70").arg("--timeout").arg("0.2");
+    assert_eq!(seconds(flagged), "slow timed out after 0.2 s");
+}
+
+#[test]
+fn yaml_and_json_are_told_apart_by_content_and_found_by_name() {
+    let tools = |world: World| world.serve().client().tool_names();
+    let filled = || {
+        let world = world();
+        world.write("own/x", sh("echo x"), 0o755);
+        world
+    };
+    assert_eq!(tools(filled().file("orla.yml", "tools_dir: own\n")), ["x"]);
+    assert_eq!(tools(filled().file("orla.json", r#"{"tools_dir": "own"}"#)), ["x"]);
+    assert_eq!(tools(filled().file("orla.yaml", r#"{"tools_dir": "own"}"#)), ["x"]);
+    assert_eq!(tools(filled().file("orla.json", "tools_dir: own\n")), ["x"]);
+    // orla.yaml comes first.
+    let both =
+        filled().file("orla.yaml", "tools_dir: own\n").file("orla.json", r#"{"tools_dir": "nowhere"}"#);
+    assert_eq!(tools(both), ["x"]);
+}
+
+#[test]
+fn a_relative_path_is_relative_to_the_file_or_to_the_current_directory() {
+    let filled = || {
+        let world = world().tool("here", sh("echo"));
+        world.write("conf/tools/there", sh("echo"), 0o755);
+        world
+    };
+    let by_file =
+        filled().file("conf/orla.yaml", "tools_dir: tools\n").arg("--config").arg("conf/orla.yaml");
+    assert_eq!(by_file.serve().client().tool_names(), ["there"]);
+    let by_flag = filled()
+        .file("conf/orla.yaml", "tools_dir: nowhere\n")
+        .arg("--config")
+        .arg("conf/orla.yaml")
+        .arg("--tools-dir")
+        .arg("tools");
+    assert_eq!(by_flag.serve().client().tool_names(), ["here"]);
+    let by_environment = filled().env("ORLA_TOOLS_DIR", "conf/tools");
+    assert_eq!(by_environment.serve().client().tool_names(), ["there"]);
+}
+
+#[test]
+fn variables_are_filled_in_where_text_is_written() {
+    let world =
+        world().tool("t", sh("echo")).env("WHERE", "too").config("tools_dir: ${ROOT:-.}/${WHERE}ls\n");
+    assert_eq!(world.serve().client().tool_names(), ["t"]);
+}
+
+#[test]
+fn an_unknown_variable_of_ours_is_ignored_and_a_wrong_one_is_named() {
+    let world = world().tool("t", sh("echo")).env("ORLA_SOMETHING", "else").env("ORLA_MARKER", "x");
+    assert_eq!(world.serve().client().tool_names(), ["t"]);
+    let wrong = crate::world().env("ORLA_PORT", "eighty").run(&["serve"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("ORLA_PORT") && wrong.stderr.contains("eighty"), "{wrong:?}");
+    let wrong = crate::world().run(&["--port", "70000"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("--port") && wrong.stderr.contains("70000"), "{wrong:?}");
+}
+
+#[test]
+fn a_good_configuration_with_every_key_is_accepted() {
+    let every = r"
+tools_dir: ./tools
+prompts_dir: ./prompts
+transport: http
+host: 127.0.0.1
+port: 0
+timeout: 1.5
+log_format: json
+log_level: debug
+max_output_bytes: 1000
+max_concurrency: 2
+max_queue: 3
+max_body_bytes: 100000
+session_idle: 60
+auth_tokens: [secret]
+allow_unauthenticated: false
+allowed_hosts: [example.com]
+allowed_origins: ['https://example.com']
+allow: ['*']
+deny: [x]
+watch: false
+tools:
+  t: {timeout: 2, enabled: true, description: T, rename: u}
+";
+    let world = world().tool("t", sh("echo ok")).file("prompts/p.md", "hello\n").config(every);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let server = world.serve();
+    let mut client =
+        orla_e2e::Client::connect(server.address(), orla_e2e::Revision::Sessionless, Some("secret"));
+    assert_eq!(client.tool_names(), ["u"]);
+}
+
+#[test]
+fn secrets_are_in_no_log_and_no_answer() {
+    let config = "auth_tokens: ['very-secret-token']\nlog_level: debug\n";
+    let server = world().tool("t", sh("echo ok")).config(config).serve();
+    let mut client = orla_e2e::Client::connect(
+        server.address(),
+        orla_e2e::Revision::Sessionless,
+        Some("very-secret-token"),
+    );
+    assert_eq!(client.call("t", json!({})).stdout(), "ok\n");
+    assert!(!server.log().contains("very-secret-token"), "{}", server.log());
+}

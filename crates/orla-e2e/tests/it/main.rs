@@ -1,0 +1,41 @@
+//! The real binary against the real world, one module per area.
+//!
+//! A test's name is what it shows. Names of rows (`T4`, `X9`) refer to the kinds of bad input that the
+//! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
+
+mod cli;
+mod configuration;
+mod discovery;
+mod http_surface;
+mod logs;
+mod prompts;
+mod protocol;
+mod protocol_hostile;
+mod reload;
+mod running;
+mod running_hostile;
+mod running_limits;
+mod stdio;
+
+use orla_e2e::World;
+
+/// An empty world for the binary under test.
+fn world() -> World {
+    World::new(env!("CARGO_BIN_EXE_orla_under_test"))
+}
+
+/// A shell script with this body.
+fn sh(body: &str) -> String {
+    format!("#!/bin/sh\n{body}\n")
+}
+
+#[test]
+fn every_file_beside_this_one_is_a_module_of_it() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let text = std::fs::read_to_string(dir.join("main.rs")).unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(module) = name.strip_suffix(".rs").filter(|module| *module != "main") else { continue };
+        assert!(text.contains(&format!("mod {module};")), "{name} is in no `mod` of main.rs");
+    }
+}
