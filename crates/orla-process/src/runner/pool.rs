@@ -30,7 +30,7 @@ pub struct Runners {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Task>,
-    /// Threads that sleep until there is work.
+    /// Threads that sleep until there is work, or are about to look for some.
     idle: usize,
     threads: usize,
     /// Children that outlasted their SIGKILL, to be reaped when the kernel lets go of them.
@@ -106,6 +106,8 @@ impl Runners {
             if control.is_cancelled() {
                 wake.clear();
             }
+            // Before the answer, so that a caller's next call finds this thread and starts no other.
+            self.lock().idle += 1;
             if let Ok(ended) = ended {
                 let _ = done.send(ended);
             }
@@ -113,23 +115,22 @@ impl Runners {
         }
     }
 
-    /// The next task; none when this thread is to end.
+    /// The next task for a thread that counts as idle; none when the thread is to end.
     fn next(&self) -> Option<Task> {
         let mut state = self.lock();
+        let mut slept_enough = false;
         loop {
             state.strays.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-            if let Some(task) = state.waiting.pop_front() {
-                return Some(task);
+            let task = state.waiting.pop_front();
+            if task.is_some() || (slept_enough && state.strays.is_empty()) {
+                state.idle -= 1;
+                state.threads -= usize::from(task.is_none());
+                return task;
             }
-            state.idle += 1;
             let (locked, slept) =
                 self.ready.wait_timeout(state, self.limits.idle).unwrap_or_else(PoisonError::into_inner);
             state = locked;
-            state.idle -= 1;
-            if slept.timed_out() && state.waiting.is_empty() && state.strays.is_empty() {
-                state.threads -= 1;
-                return None;
-            }
+            slept_enough = slept.timed_out();
         }
     }
 

@@ -195,10 +195,10 @@ async fn a_declared_schema_is_enforced_both_ways() {
 async fn a_timeout_ends_the_tool_and_keeps_what_it_wrote() {
     let tools = Tools::of(&[(
         "slow.sh",
-        "#!/bin/sh\n# /// orla\n# timeout: 0.5\n# ///\necho started; sleep 1000 & wait\n",
+        "#!/bin/sh\n# /// orla\n# timeout: 1.5\n# ///\necho started; sleep 1000 & wait\n",
     )]);
     let error = tools.call("slow", json!({})).await.unwrap_err();
-    assert_eq!(error.to_string(), "slow timed out after 0.5 s");
+    assert_eq!(error.to_string(), "slow timed out after 1.5 s");
     let outcome = error.outcome().unwrap();
     assert_eq!(structured(outcome)["stdout"], "started\n");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Nothing outlives a server that is killed. The test is a program of its own, because the reaper is
+//! Nothing outlives its call, and nothing its server, even one that is killed. The test is a program of its own, because the reaper is
 //! the server's program with a hidden command: it plays the server, the reaper and the test.
 
 #![expect(
@@ -30,8 +30,9 @@ fn main() {
     match args.get(1).map(String::as_str) {
         Some("--play-server") => serve(Path::new(&args[2])),
         // A list is what test runners ask for first.
-        Some("--list") => println!("nothing_outlives_a_server: test"),
+        Some("--list") => println!("leftovers: test"),
         _ => {
+            nothing_outlives_a_call();
             nothing_outlives_a_server(true);
             nothing_outlives_a_server(false);
         }
@@ -63,8 +64,49 @@ fn serve(directory: &Path) {
     let _ = std::io::stdin().read_line(&mut end);
 }
 
-fn nothing_outlives_a_server(by_sigkill: bool) {
+/// Descriptors, threads and children are as many after a hundred calls as after the first.
+fn nothing_outlives_a_call() {
     let directory = tempfile::tempdir().unwrap();
+    for (name, script) in
+        [("fails", "echo out; echo err >&2; exit 3"), ("leaves", "sleep 1000 & exit 0"), ("cannot", "")]
+    {
+        let first = if name == "cannot" { "#!/opt/none/python9" } else { "#!/bin/sh" };
+        write(&directory.path().join(name), &format!("{first}\n{script}\n"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let market = CapabilityMarketplace::new(Limits::default());
+    let executor =
+        ToolExecutor::new(Instance::unguarded(), PoolLimits { max_threads: 1, ..PoolLimits::default() });
+    market.register_executor(Arc::new(executor)).unwrap();
+    for registration in load(directory.path(), orla_process::Limits::default()).unwrap().registrations {
+        market.register_capability(registration).unwrap();
+    }
+    let call_all = || {
+        for name in ["fails", "leaves", "cannot"] {
+            let _ = runtime.block_on(market.call(Call::to(name)));
+        }
+    };
+    let held = || {
+        let entries = |path: &str| fs::read_dir(path).unwrap().count();
+        let children = fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()))
+            .unwrap_or_default();
+        (entries("/proc/self/fd"), entries("/proc/self/task"), children)
+    };
+    call_all();
+    let before = held();
+    for _ in 0..100 {
+        call_all();
+    }
+    assert_eq!(held(), before);
+}
+
+fn write(path: &Path, script: &str) {
+    fs::write(path, script).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn nothing_outlives_a_server(by_sigkill: bool) {
+    let (directory, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let marker = format!("leftover-{}-{by_sigkill}", std::process::id());
     let scripts = [
         ("plain", format!("#!/bin/bash\nexec -a {marker} sleep 1000\n")),
@@ -72,17 +114,11 @@ fn nothing_outlives_a_server(by_sigkill: bool) {
         ("clears", format!("#!/bin/bash\nenv -i bash -c 'exec -a {marker} sleep 1000' & wait\n")),
     ];
     for (name, script) in scripts {
-        let path = directory.path().join(name);
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write(&tools.path().join(name), &script);
     }
     // The file of the server is called like the product.
     let program = directory.path().join("orla");
     fs::copy(env::current_exe().unwrap(), &program).unwrap();
-    let tools = tempfile::tempdir_in(directory.path()).unwrap();
-    for name in ["plain", "escapes", "clears"] {
-        fs::rename(directory.path().join(name), tools.path().join(name)).unwrap();
-    }
     let mut server = Command::new(&program)
         .arg("--play-server")
         .arg(tools.path())
