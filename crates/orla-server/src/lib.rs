@@ -1,1 +1,109 @@
-//! To come.
+//! MCP to the outside, over HTTP and stdio.
+//!
+//! A [`Server`] serves a marketplace: over HTTP it is [bound](Server::bind) to an address, over a
+//! pipe it [serves](Server::serve_stdio) one client. One endpoint serves every revision of the
+//! protocol, the sessionless 2026-07-28 and the session-based ones before it.
+//!
+//! # How it works
+//!
+//! The transports, the envelope and the dispatch are written here, on hyper; the protocol's
+//! vocabulary is the official SDK's (`rmcp::model`). The SDK's own transport was measured first: it
+//! reaches half of the requests that a bare handler does, loses the text of numbers, and answers some
+//! malformed requests otherwise than the specification says.
+//!
+//! A request goes: guard → envelope (`rpc`) → era (`era`) → `dispatch` → marketplace, and comes back as
+//! a plain answer or a stream (`exchange`). `tools/call` and `tools/list` never build a tree: the body's
+//! bytes are cut, passed on, and put together again (`tools`). Everything that is MCP but no tool goes
+//! to the surfaces of the marketplace (`surfaces`).
+//!
+//! # Invariants
+//!
+//! - A session calls what it last listed; a sessionless request sees the newest snapshot.
+//! - No client's slowness holds up another, nor a running call: every queue is bounded, and nothing
+//!   that runs a call waits for its reader.
+//! - An idle session is memory alone: no task, no channel, no timer.
+//! - Whatever was spawned is waited for before [`Bound::serve`] and [`Server::serve_stdio`] return.
+//!
+//! # What is deliberately absent
+//!
+//! Providers and processes: this crate knows the marketplace and nothing behind it. TLS: a proxy's
+//! task. JSON-RPC batches, which one old revision had.
+
+mod body;
+mod dispatch;
+mod era;
+mod exchange;
+mod guard;
+mod lines;
+mod listener;
+mod metrics;
+mod notices;
+mod object;
+mod options;
+mod protocol;
+mod routes;
+mod rpc;
+mod session;
+mod state;
+mod status;
+mod stdio;
+mod stream;
+mod surfaces;
+mod tools;
+mod watched;
+
+use std::sync::Arc;
+
+use orla_marketplace::CapabilityMarketplace;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+pub use listener::{BindError, Bound};
+pub use options::ServerOptions;
+pub use status::StatusRow;
+
+use crate::state::{Core, Settings};
+
+/// Serves a marketplace to MCP clients. Cloning shares it.
+#[derive(Clone)]
+pub struct Server {
+    core: Arc<Core>,
+}
+
+impl Server {
+    /// A server for this marketplace. It becomes the observer of its calls, for the metrics.
+    pub fn new(marketplace: Arc<CapabilityMarketplace>, options: ServerOptions) -> Self {
+        Self { core: Core::new(marketplace, options) }
+    }
+
+    /// Puts other options in force, for every request from now on. `max_connections` holds from the
+    /// next start on, and what is open keeps its timeouts.
+    pub fn reconfigure(&self, options: ServerOptions) {
+        self.core.settings.store(Arc::new(Settings::new(options)));
+    }
+
+    /// Takes the socket; with port 0, any that is free.
+    ///
+    /// # Errors
+    /// The address is in use, or the system refuses it.
+    pub async fn bind(&self, host: &str, port: u16) -> Result<Bound, BindError> {
+        Bound::bind(Arc::clone(&self.core), host, port).await
+    }
+
+    /// Serves one client over a pipe until its input ends, its output is closed or `shutdown` is
+    /// cancelled. Everything that ran for it has ended when this returns.
+    pub async fn serve_stdio<R, W>(&self, reader: R, writer: W, shutdown: CancellationToken)
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        stdio::serve(Arc::clone(&self.core), reader, writer, shutdown).await;
+    }
+
+    /// Cancels whatever runs, without waiting for it: what a second signal asks for. `serve` returns
+    /// once everything has ended.
+    pub fn abort(&self) {
+        self.core.draining.cancel();
+        self.core.abort.cancel();
+    }
+}

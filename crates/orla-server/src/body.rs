@@ -1,0 +1,186 @@
+//! Bodies of HTTP messages: what goes out, and how what comes in is read within its bounds.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use http::StatusCode;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::watched::ServingGuard;
+
+/// What goes out: all at once, or as it comes.
+pub(crate) enum Body {
+    Whole(Bytes),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+/// A body that notes that its request is being answered for as long as it lasts.
+pub(crate) struct Guarded {
+    body: Body,
+    _serving: ServingGuard,
+}
+
+impl Body {
+    /// The body with what has to be dropped when it has gone out.
+    pub(crate) fn until_end(self, serving: ServingGuard) -> Guarded {
+        Guarded { body: self, _serving: serving }
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self::Whole(Bytes::new())
+    }
+
+    pub(crate) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::Stream(Box::pin(stream))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|it| Ok(Frame::data(it))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl HttpBody for Guarded {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied.
+///
+/// # Errors
+/// 413 beyond the bound, 408 when it takes too long, 400 when it breaks off.
+pub(crate) async fn read<B>(body: B, max: usize, time: Duration) -> Result<Bytes, StatusCode>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let mut body = body;
+    // Known before a byte of it was read.
+    let mut read = Err(StatusCode::PAYLOAD_TOO_LARGE);
+    if body.size_hint().lower() <= max as u64 {
+        // The timer is armed only if the body is not there already.
+        read = tokio::select! {
+            biased;
+            read = collect(&mut body, max) => read,
+            () = tokio::time::sleep(time) => Err(StatusCode::REQUEST_TIMEOUT),
+        };
+    }
+    if read == Err(StatusCode::PAYLOAD_TOO_LARGE) {
+        // Most clients read an answer only once they have sent everything.
+        let _ = tokio::time::timeout(DISCARD_TIME, discard(&mut body)).await;
+    }
+    read
+}
+
+/// How much of a body that is too large is read and thrown away, and for how long.
+const DISCARD_BYTES: usize = 64 * 1024 * 1024;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+
+async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        length += frame.data_ref().map_or(0, Bytes::len);
+        if length > DISCARD_BYTES {
+            break;
+        }
+    }
+}
+
+async fn collect<B>(body: &mut B, max: usize) -> Result<Bytes, StatusCode>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
+        length += data.len();
+        if length > max {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        if first.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            let expected = body.size_hint().upper().and_then(|left| usize::try_from(left).ok());
+            rest.reserve(length + expected.unwrap_or_default().min(max));
+            rest.extend_from_slice(&first);
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+
+    fn pieces(pieces: &'static [&'static [u8]]) -> impl HttpBody<Data = Bytes> + Unpin {
+        StreamBody::new(stream::iter(
+            pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece)))),
+        ))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_within_its_bound() {
+        let second = Duration::from_secs(1);
+        assert_eq!(read(pieces(&[b"ab", b"", b"cd", b"e"]), 5, second).await.unwrap(), "abcde");
+        assert_eq!(read(pieces(&[]), 5, second).await.unwrap(), "");
+        assert_eq!(read(pieces(&[b"abc", b"def"]), 5, second).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        let whole = Body::Whole(Bytes::from_static(b"abcdef"));
+        assert_eq!(read(whole, 5, second).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_takes_too_long_is_given_up() {
+        let endless = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        assert_eq!(read(endless, 5, Duration::from_secs(30)).await, Err(StatusCode::REQUEST_TIMEOUT));
+    }
+}

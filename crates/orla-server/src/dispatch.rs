@@ -1,0 +1,420 @@
+//! One request, one answer, whichever transport it came by: read [`Job::run`] first.
+//!
+//! # How it works
+//!
+//! A transport reads the envelope, decides the era, and makes a [`Job`] of the request: what it needs
+//! of the body, owned, with arguments and parameters shared with the body's bytes. [`answer`] runs the
+//! job and gives the finished message. Notifications on the way go to the caller's outlet.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, StatusCode};
+use orla_marketplace::{Call, Catalog, JsonText, LogLevel, Payload, Principal, RuntimeError};
+use rmcp::model::{
+    DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig,
+    SubscriptionsListenRequestParams,
+};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::era::{self, Refused};
+use crate::notices::{self, Outlet, Wanted, list_changed};
+use crate::object::Object;
+use crate::protocol::{META_SUBSCRIPTION_ID, Revision};
+use crate::rpc::{self, Id, Meta, Params, push_json};
+use crate::session::Session;
+use crate::state::{Core, INSTRUCTIONS, capabilities, implementation};
+use crate::surfaces::{self, Asking, method_not_found};
+use crate::tools::{self, CacheHint, Listing};
+
+/// A request, with all that is needed to answer it.
+pub(crate) struct Job {
+    pub(crate) id: Id,
+    pub(crate) method: Box<str>,
+    task: Task,
+    meta: Meta,
+}
+
+enum Task {
+    CallTool { tool: String, arguments: Payload },
+    ListTools { cursor: Option<JsonText> },
+    List { cursor: Option<JsonText> },
+    Other { params: JsonText },
+    Refused(ErrorData),
+}
+
+/// Who asks, and how.
+pub(crate) struct Caller {
+    pub(crate) revision: Revision,
+    pub(crate) session: Option<Arc<Session>>,
+    pub(crate) principal: Option<Principal>,
+    /// Takes notifications; absent where the client wants none.
+    pub(crate) outlet: Option<Arc<dyn Outlet>>,
+    /// Cancelled when the client withdraws the request.
+    pub(crate) cancellation: CancellationToken,
+}
+
+/// A finished answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) message: Bytes,
+    /// The status that goes with it over HTTP.
+    pub(crate) status: StatusCode,
+}
+
+impl Answer {
+    fn ok(message: Bytes) -> Self {
+        Self { message, status: StatusCode::OK }
+    }
+
+    /// An error, with the status that the sessionless revision gives it; a session's are all 200.
+    pub(crate) fn error(id: Option<&Id>, error: &ErrorData, revision: Revision) -> Self {
+        let status = match error.code {
+            _ if !revision.is_sessionless() => StatusCode::OK,
+            ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        };
+        Self { message: rpc::error(id, error), status }
+    }
+}
+
+/// Answers one request. A panic on the way is an error of this request alone.
+pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
+    let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
+    match AssertUnwindSafe(job.run(&core, &caller)).catch_unwind().await {
+        Ok(Ok(message)) => Answer::ok(message),
+        Ok(Err(error)) => Answer::error(Some(&id), &error, revision),
+        Err(panic) => {
+            tracing::error!(method = &*method, panic = panic_text(&*panic), "a request panicked");
+            let error =
+                ErrorData::internal_error("an internal error, which the server's log explains", None);
+            Answer::error(Some(&id), &error, revision)
+        }
+    }
+}
+
+impl Job {
+    /// Takes what the request needs out of its body.
+    pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
+        let rpc::Request { id, method, params } = request;
+        let task = match &*method {
+            "tools/call" => call_task(&params, body),
+            "tools/list" => Task::ListTools { cursor: cursor(&params, body) },
+            list if surfaces::is_list(list) => Task::List { cursor: cursor(&params, body) },
+            _ => Task::Other { params: rpc::whole_params(body) },
+        };
+        Self { id, method: method.into(), task, meta }
+    }
+
+    /// Which notifications the client wants while this request runs.
+    pub(crate) fn wanted(&self, session: Option<&Session>) -> Wanted {
+        match self.task {
+            Task::CallTool { .. } | Task::Other { .. } => Wanted {
+                progress_token: self.meta.progress_token.clone(),
+                log_level: session.map(Session::log_level).or(self.meta.log_level),
+            },
+            _ => Wanted::default(),
+        }
+    }
+
+    /// Whether the request is a stream of notifications rather than a question.
+    pub(crate) fn is_subscription(&self) -> bool {
+        &*self.method == "subscriptions/listen"
+    }
+
+    /// Whether the request runs a capability or a surface, and so may take long.
+    pub(crate) fn may_be_slow(&self) -> bool {
+        !matches!(self.task, Task::ListTools { .. } | Task::Refused(_))
+    }
+
+    /// Checks the headers that repeat a tool's arguments (sessionless, over HTTP).
+    pub(crate) fn check_param_headers(&self, core: &Core, headers: &HeaderMap) -> Result<(), Refused> {
+        let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
+        let listing = core.listings.of(&core.market.snapshot());
+        for header in listing.headers_of(tool) {
+            let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
+            let argument = tools::argument_as_header(text, &header.path);
+            let property = header.path.join(".");
+            era::check_param_header(headers, &header.header, &property, argument.as_deref())?;
+        }
+        Ok(())
+    }
+
+    async fn run(self, core: &Core, caller: &Caller) -> Result<Bytes, ErrorData> {
+        let Self { id, method, task, meta } = self;
+        let wanted = Wanted {
+            progress_token: meta.progress_token,
+            log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
+        };
+        match (task, &*method) {
+            (Task::CallTool { tool, arguments }, _) => {
+                let call = caller.call(tool, arguments, wanted, meta.traceparent);
+                call_tool(core, &id, call, caller).await
+            }
+            (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller),
+            (Task::List { cursor }, method) => {
+                let catalog = caller.surfaces(core, cursor.is_none());
+                let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
+                caller.ask(core, &catalog, call).list(&id, method, cursor.as_ref()).await
+            }
+            (Task::Refused(error), _) => Err(error),
+
+            (Task::Other { .. }, "ping") if caller.session.is_some() => Ok(rpc::result(&id, b"{}")),
+            (Task::Other { .. }, "server/discover") if caller.is_modern() => Ok(discover(core, &id)),
+            (Task::Other { params }, "subscriptions/listen") if caller.is_modern() => {
+                listen(core, &id, &params, caller).await
+            }
+            (Task::Other { params }, "logging/setLevel") if caller.session.is_some() => {
+                set_level(&id, &params, caller)
+            }
+            (Task::Other { params }, "completion/complete") => {
+                let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
+                complete(core, &id, &params, call, caller).await
+            }
+            (Task::Other { .. }, "resources/subscribe" | "resources/unsubscribe")
+                if caller.is_modern() =>
+            {
+                Err(method_not_found(&method))
+            }
+            (
+                Task::Other { params },
+                "prompts/get" | "resources/read" | "resources/subscribe" | "resources/unsubscribe",
+            ) => {
+                let catalog = caller.surfaces(core, false);
+                let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
+                caller.ask(core, &catalog, call).request(&id, &method, &params).await
+            }
+            (Task::Other { .. }, _) => Err(method_not_found(&method)),
+        }
+    }
+}
+
+impl Caller {
+    fn is_modern(&self) -> bool {
+        self.revision.is_sessionless()
+    }
+
+    fn cache_hint(&self, core: &Core) -> Option<CacheHint> {
+        self.is_modern().then(|| core.cache_hint())
+    }
+
+    fn call(
+        &self,
+        target: String,
+        input: Payload,
+        wanted: Wanted,
+        traceparent: Option<Arc<str>>,
+    ) -> Call {
+        let mut call = Call::to(target).with(input);
+        call.cancellation = self.cancellation.clone();
+        call.principal.clone_from(&self.principal);
+        call.traceparent = traceparent;
+        if let Some(outlet) = self.outlet.as_ref().filter(|_| wanted.anything()) {
+            call.notices = notices::sink(wanted, call.target.as_str().into(), Arc::clone(outlet));
+        }
+        call
+    }
+
+    /// The snapshot for everything but tools: what the session listed last, else the newest. Listing
+    /// anew moves the session.
+    fn surfaces(&self, core: &Core, lists_anew: bool) -> Arc<Catalog> {
+        match &self.session {
+            None => core.market.snapshot(),
+            Some(session) if lists_anew => {
+                let newest = core.market.snapshot();
+                session.move_surfaces_to(&newest);
+                newest
+            }
+            Some(session) => session.surfaces(),
+        }
+    }
+
+    fn ask<'a>(&self, core: &'a Core, catalog: &'a Arc<Catalog>, call: Call) -> Asking<'a> {
+        Asking { market: &core.market, catalog, call, modern: self.cache_hint(core) }
+    }
+}
+
+/// Begins a session or refuses to: the answer to `initialize`.
+pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
+    let result = InitializeResult::new(capabilities(&core.market.snapshot()))
+        .with_server_info(implementation())
+        .with_instructions(INSTRUCTIONS)
+        .with_protocol_version(revision.version());
+    serialized(id, &result)
+}
+
+fn discover(core: &Core, id: &Id) -> Bytes {
+    let config = ServerConfig::new(capabilities(&core.market.snapshot()))
+        .with_server_info(implementation())
+        .with_instructions(INSTRUCTIONS);
+    let result = DiscoverResult::from_server_info(Revision::served(), config)
+        .with_ttl_ms(core.cache_hint().ttl_ms);
+    serialized(id, &result)
+}
+
+fn list_tools(
+    core: &Core,
+    id: &Id,
+    cursor: Option<&JsonText>,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let catalog = match (&caller.session, cursor) {
+        (Some(session), Some(_)) => session.tools(),
+        (Some(session), None) => {
+            let newest = core.market.snapshot();
+            session.move_tools_to(&newest);
+            newest
+        }
+        (None, _) => core.market.snapshot(),
+    };
+    let listing: Arc<Listing> = core.listings.of(&catalog);
+    let malformed = |_| ErrorData::invalid_params("the cursor is malformed", None);
+    let cursor = cursor.map(JsonText::as_raw).transpose().map_err(malformed)?;
+    tools::list_page(id, &catalog, &listing, cursor, caller.cache_hint(core))
+}
+
+async fn call_tool(core: &Core, id: &Id, mut call: Call, caller: &Caller) -> Result<Bytes, ErrorData> {
+    // A session calls what it last listed, and nothing else.
+    call.catalog = caller.session.as_ref().map(|session| session.tools());
+    match core.market.call(call).await {
+        Ok(outcome) => Ok(tools::success(id, &outcome, caller.is_modern())),
+        Err(error @ RuntimeError::Unknown { .. }) => {
+            Err(ErrorData::invalid_params(error.to_string(), None))
+        }
+        Err(error) => Ok(tools::failure(id, &error, caller.is_modern())),
+    }
+}
+
+async fn complete(
+    core: &Core,
+    id: &Id,
+    params: &JsonText,
+    call: Call,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let of_session = caller.session.as_ref().map(|session| session.tools());
+    let tools = of_session.unwrap_or_else(|| core.market.snapshot());
+    if Object::parse(params.as_str()).is_none_or(|params| params.get("ref").is_none()) {
+        return Err(ErrorData::invalid_params("completion/complete needs a ref and an argument", None));
+    }
+    let mut result = match surfaces::complete_tool(&tools, params) {
+        Some(completed) => completed?,
+        None => {
+            let catalog = caller.surfaces(core, false);
+            if surfaces::serves(&catalog, "completion/complete") {
+                return caller
+                    .ask(core, &catalog, call)
+                    .request(id, "completion/complete", params)
+                    .await;
+            }
+            surfaces::no_completion()
+        }
+    };
+    result.result_type = caller.is_modern().then_some(ResultType::COMPLETE);
+    Ok(serialized(id, &result))
+}
+
+fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, ErrorData> {
+    let level = Object::parse(params.as_str()).and_then(|params| params.get("level"));
+    let level = level.and_then(|level| rpc::text(level).ok()).and_then(|level| level.parse().ok());
+    let Some(level) = level else {
+        let known = LogLevel::ALL.map(LogLevel::as_str).join(", ");
+        return Err(ErrorData::invalid_params(format!("level must be one of: {known}"), None));
+    };
+    if let Some(session) = &caller.session {
+        session.set_log_level(level);
+    }
+    Ok(rpc::result(id, b"{}"))
+}
+
+/// Tells a sessionless client of changes until it goes away or the server stops.
+async fn listen(core: &Core, id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, ErrorData> {
+    let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
+        .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;
+    let Some(outlet) = &caller.outlet else {
+        return Err(ErrorData::internal_error("this transport carries no notifications", None));
+    };
+    // Subscribed before the acknowledgement: no change falls between.
+    let mut changes = core.market.changes();
+    let accepted = params.notifications.supported_by(&capabilities(&core.market.snapshot()));
+    let mut acknowledged = Vec::new();
+    acknowledged.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{""#,
+    );
+    acknowledged.extend_from_slice(format!("{META_SUBSCRIPTION_ID}\":{}", id.as_str()).as_bytes());
+    acknowledged.extend_from_slice(br#"},"notifications":"#);
+    push_json(&mut acknowledged, &accepted);
+    acknowledged.extend_from_slice(b"}}");
+    outlet.send(acknowledged.into());
+    loop {
+        tokio::select! {
+            () = caller.cancellation.cancelled() => break,
+            () = core.draining.cancelled() => break,
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+                let lists = [
+                    (accepted.tools_list_changed, "tools"),
+                    (accepted.prompts_list_changed, "prompts"),
+                    (accepted.resources_list_changed, "resources"),
+                ];
+                for (_, list) in lists.into_iter().filter(|(accepted, _)| *accepted == Some(true)) {
+                    outlet.send(list_changed(list, Some(id)));
+                }
+            }
+        }
+    }
+    let mut ended = Vec::new();
+    ended.extend_from_slice(format!(
+        r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{},"io.modelcontextprotocol/serverInfo":"#,
+        id.as_str()
+    ).as_bytes());
+    push_json(&mut ended, &implementation());
+    ended.extend_from_slice(b"}}");
+    Ok(rpc::result(id, &ended))
+}
+
+fn call_task(params: &Params<'_>, body: &Bytes) -> Task {
+    let invalid = |what: String| Task::Refused(ErrorData::invalid_params(what, None));
+    let tool = match params.name.map(rpc::text) {
+        Some(Ok(name)) => name,
+        Some(Err(_)) => return invalid("tools/call: name must be a string".into()),
+        None => return invalid("tools/call: name, the tool to call, is missing".into()),
+    };
+    let arguments = match params.arguments {
+        None => Payload::empty(),
+        Some(raw) if raw.get() == "null" => Payload::empty(),
+        Some(raw) if raw.get().starts_with('{') => Payload::from_json(JsonText::slice_of(body, raw)),
+        Some(raw) => {
+            return invalid(format!(
+                "{tool}: arguments must be an object, got {}",
+                rpc::kind_of(raw.get())
+            ));
+        }
+    };
+    Task::CallTool { tool: tool.into_owned(), arguments }
+}
+
+fn cursor(params: &Params<'_>, body: &Bytes) -> Option<JsonText> {
+    let given = params.cursor.filter(|raw: &&RawValue| raw.get() != "null");
+    given.map(|raw| JsonText::slice_of(body, raw))
+}
+
+fn serialized(id: &Id, result: &impl serde::Serialize) -> Bytes {
+    let mut out = rpc::begin_result(id, 512);
+    push_json(&mut out, result);
+    out.extend_from_slice(rpc::END);
+    out.into()
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,391 @@
+//! Who may talk to the server: Host, Origin and bearer tokens, checked on every route before a body
+//! is read (RFC 1 §10.4).
+//!
+//! # How it works
+//!
+//! [`Guard`] is compiled from the options once and again on each reload. All checks are pure
+//! functions of a request's head. A web page that had its name rebound to a loopback address still
+//! says its own name in `Host`, and any page says in `Origin` where it is from: both have to be
+//! loopback or listed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use http::{StatusCode, Uri};
+use orla_marketplace::Principal;
+use subtle::ConstantTimeEq;
+
+/// The checks, compiled.
+#[derive(Default)]
+pub(crate) struct Guard {
+    hosts: Vec<AllowedHost>,
+    origins: Vec<AllowedOrigin>,
+    tokens: Vec<Box<[u8]>>,
+    principals: Vec<Principal>,
+}
+
+/// Why a request is turned away.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Denied {
+    pub(crate) status: StatusCode,
+    pub(crate) reason: &'static str,
+    /// The value for `WWW-Authenticate`.
+    pub(crate) challenge: Option<&'static str>,
+}
+
+impl Guard {
+    /// Compiles the options' lists. Entries that cannot be understood match nothing.
+    pub(crate) fn new(hosts: &[String], origins: &[String], tokens: &[String]) -> Self {
+        Self {
+            hosts: hosts.iter().filter_map(|entry| AllowedHost::parse(entry)).collect(),
+            origins: origins.iter().filter_map(|entry| AllowedOrigin::parse(entry)).collect(),
+            tokens: tokens.iter().map(|token| token.as_bytes().into()).collect(),
+            principals: (1..=tokens.len())
+                .map(|number| Principal(Arc::from(format!("token-{number}"))))
+                .collect(),
+        }
+    }
+
+    /// Whether the request's Host and Origin may be served.
+    ///
+    /// # Errors
+    /// 400 for a Host that is missing or malformed, 403 for one that is not allowed.
+    pub(crate) fn check_source(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        self.check_host(uri, headers)?;
+        for origin in headers.get_all(ORIGIN) {
+            let origin = origin.to_str().ok().and_then(Origin::parse);
+            if !origin.is_some_and(|origin| self.allows_origin(&origin)) {
+                return Err(Denied::because(StatusCode::FORBIDDEN, "this Origin is not allowed here"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who calls, going by the bearer token; nobody in particular where no tokens are configured.
+    ///
+    /// # Errors
+    /// 401 with a challenge.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Option<Principal>, Denied> {
+        if self.tokens.is_empty() {
+            return Ok(None);
+        }
+        let Some(given) = headers.get(AUTHORIZATION) else {
+            return Err(Denied {
+                status: StatusCode::UNAUTHORIZED,
+                reason: "a bearer token is required",
+                challenge: Some(r#"Bearer realm="orla""#),
+            });
+        };
+        // Every token is compared, whichever fits, so that the time says nothing of the right one.
+        let mut found = None;
+        if let Some(given) = bearer(given.as_bytes()) {
+            for (token, principal) in self.tokens.iter().zip(&self.principals) {
+                if bool::from(token.ct_eq(given)) {
+                    found = Some(principal.clone());
+                }
+            }
+        }
+        found.map(Some).ok_or(Denied {
+            status: StatusCode::UNAUTHORIZED,
+            reason: "this token is not valid here",
+            challenge: Some(r#"Bearer realm="orla", error="invalid_token""#),
+        })
+    }
+
+    fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        let bad = |reason| Denied::because(StatusCode::BAD_REQUEST, reason);
+        let mut named = headers.get_all(HOST).iter();
+        let header = named.next();
+        if named.next().is_some() {
+            return Err(bad("more than one Host header"));
+        }
+        let header = match header {
+            None => None,
+            Some(value) => {
+                let named = value.to_str().ok().and_then(host_and_port);
+                Some(named.ok_or_else(|| bad("the Host header is malformed"))?)
+            }
+        };
+        // HTTP/2 says it in `:authority`, a request in absolute form in its target: both count.
+        let target = uri.authority().map(|target| (target.host(), target.port_u16()));
+        let mut hosts = header.into_iter().chain(target).peekable();
+        if hosts.peek().is_none() {
+            return Err(bad("the Host header is missing"));
+        }
+        if hosts.all(|(host, port)| self.allows_host(host, port)) {
+            return Ok(());
+        }
+        Err(Denied::because(StatusCode::FORBIDDEN, "this Host is not allowed here"))
+    }
+
+    fn allows_host(&self, host: &str, port: Option<u16>) -> bool {
+        is_loopback(host) || self.hosts.iter().any(|allowed| allowed.fits(host, port))
+    }
+
+    fn allows_origin(&self, origin: &Origin<'_>) -> bool {
+        let loopback = matches!(origin, Origin::Of { scheme, host, .. }
+            if matches!(*scheme, "http" | "https") && is_loopback(host));
+        loopback || self.origins.iter().any(|allowed| allowed.fits(origin))
+    }
+}
+
+impl Denied {
+    fn because(status: StatusCode, reason: &'static str) -> Self {
+        Self { status, reason, challenge: None }
+    }
+}
+
+/// Whether a host's name is this machine's own: `localhost` and what lies below it, 127.0.0.0/8, `::1`.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = bare(host);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.to_canonical().is_loopback();
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let tail = host.len().checked_sub("localhost".len()).and_then(|at| host.split_at_checked(at));
+    tail.is_some_and(|(before, name)| {
+        name.eq_ignore_ascii_case("localhost") && (before.is_empty() || before.ends_with('.'))
+    })
+}
+
+/// Takes `HOST` or `HOST:PORT` apart, without checking more than that no other thing hides in it.
+fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
+        _ => (text, None),
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let address = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+    let fits = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.bytes().all(address),
+        None => host.bytes().all(plain),
+    };
+    (fits && !host.is_empty()).then_some((host, port))
+}
+
+/// An address without the brackets that a URI puts around IPv6.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
+}
+
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = header.split_at_checked("bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
+}
+
+/// An entry of `allowed_hosts`: a name with any port, a name with one port, or `*`.
+enum AllowedHost {
+    Any,
+    Named { host: String, port: Option<u16> },
+}
+
+impl AllowedHost {
+    fn parse(entry: &str) -> Option<Self> {
+        let entry = entry.trim();
+        if entry == "*" {
+            return Some(Self::Any);
+        }
+        let entry = entry.strip_suffix(":*").unwrap_or(entry);
+        if let Ok(address) = entry.parse::<IpAddr>() {
+            return Some(Self::Named { host: address.to_string(), port: None });
+        }
+        let (host, port) = host_and_port(entry)?;
+        Some(Self::Named { host: bare(host).to_ascii_lowercase(), port })
+    }
+
+    fn fits(&self, host: &str, port: Option<u16>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Named { host: name, port: wanted } => {
+                bare(host).eq_ignore_ascii_case(name)
+                    && wanted.is_none_or(|wanted| port.unwrap_or(80) == wanted)
+            }
+        }
+    }
+}
+
+/// Where a web page is from (RFC 6454).
+#[derive(Debug, PartialEq, Eq)]
+enum Origin<'a> {
+    Null,
+    Of { scheme: &'a str, host: &'a str, port: Option<u16> },
+}
+
+impl<'a> Origin<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        if text == "null" {
+            return Some(Self::Null);
+        }
+        let (scheme, authority) = text.split_once("://")?;
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
+            _ => (authority, None),
+        };
+        let odd = |c: char| matches!(c, '/' | '?' | '#' | '@' | ' ');
+        (!host.is_empty() && !host.contains(odd)).then_some(Self::Of { scheme, host: bare(host), port })
+    }
+}
+
+fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    }
+}
+
+/// An entry of `allowed_origins`: `SCHEME://HOST`, meaning the scheme's own port, with `:PORT`, or
+/// with `:*` for any; `null`; or `*`.
+enum AllowedOrigin {
+    Any,
+    Null,
+    Of { scheme: String, host: String, port: Option<u16>, any_port: bool },
+}
+
+impl AllowedOrigin {
+    fn parse(entry: &str) -> Option<Self> {
+        let entry = entry.trim().trim_end_matches('/');
+        if entry == "*" {
+            return Some(Self::Any);
+        }
+        let (plain, any_port) = entry.strip_suffix(":*").map_or((entry, false), |rest| (rest, true));
+        Some(match Origin::parse(plain)? {
+            Origin::Null => Self::Null,
+            Origin::Of { scheme, host, port } => Self::Of {
+                scheme: scheme.to_ascii_lowercase(),
+                host: host.to_ascii_lowercase(),
+                port: port.or_else(|| default_port(scheme)),
+                any_port,
+            },
+        })
+    }
+
+    fn fits(&self, origin: &Origin<'_>) -> bool {
+        match (self, origin) {
+            (Self::Any, _) | (Self::Null, Origin::Null) => true,
+            (Self::Of { scheme, host, port, any_port }, Origin::Of { scheme: s, host: h, port: p }) => {
+                scheme.eq_ignore_ascii_case(s)
+                    && host.eq_ignore_ascii_case(h)
+                    && (*any_port || p.or_else(|| default_port(s)) == *port)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn guard() -> Guard {
+        let list =
+            |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>();
+        Guard::new(
+            &list(&["orla.example", "box:8080", "2001:db8::1"]),
+            &list(&["https://app.example", "http://dev.example:*", "vscode://editor"]),
+            &list(&["secret", "other"]),
+        )
+    }
+
+    fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
+        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
+        pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect()
+    }
+
+    #[test]
+    fn only_this_machine_and_what_is_listed_is_a_host() {
+        let cases = [
+            ("localhost", 200),
+            ("localhost:8080", 200),
+            ("LOCALHOST.:1", 200),
+            ("app.localhost:3", 200),
+            ("127.0.0.1:8080", 200),
+            ("127.8.8.8", 200),
+            ("[::1]:8080", 200),
+            ("[::ffff:127.0.0.1]", 200),
+            ("orla.example", 200),
+            ("Orla.Example:99", 200),
+            ("box:8080", 200),
+            ("[2001:db8::1]:5", 200),
+            ("box:8081", 403),
+            ("evil.example", 403),
+            ("notlocalhost", 403),
+            ("localhost.evil.example", 403),
+            ("127.0.0.1.evil.example", 403),
+            ("0.0.0.0:8080", 403),
+            ("192.168.1.2", 403),
+            ("a b", 400),
+            ("", 400),
+        ];
+        for (host, status) in cases {
+            let checked = guard().check_source(&Uri::from_static("/mcp"), &headers(&[(HOST, host)]));
+            let got = checked.map_or_else(|denied| denied.status.as_u16(), |()| 200);
+            assert_eq!(got, status, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_target_of_a_request_is_checked_like_its_host() {
+        let check = |uri: &'static str, pairs: &[(http::HeaderName, &str)]| {
+            let checked = guard().check_source(&Uri::from_static(uri), &headers(pairs));
+            checked.map_or_else(|denied| denied.status.as_u16(), |()| 200)
+        };
+        assert_eq!(check("http://localhost/mcp", &[]), 200);
+        assert_eq!(check("http://evil.example/mcp", &[]), 403);
+        assert_eq!(check("http://evil.example/mcp", &[(HOST, "localhost")]), 403);
+        assert_eq!(check("/mcp", &[]), 400);
+        assert_eq!(check("/mcp", &[(HOST, "localhost"), (HOST, "evil.example")]), 400);
+    }
+
+    #[test]
+    fn only_this_machine_and_what_is_listed_is_an_origin() {
+        let cases = [
+            ("http://localhost", 200),
+            ("http://localhost:5173", 200),
+            ("https://127.0.0.1:1", 200),
+            ("http://[::1]:9", 200),
+            ("https://app.example", 200),
+            ("https://app.example:443", 200),
+            ("https://APP.example", 200),
+            ("http://dev.example:7", 200),
+            ("vscode://editor", 200),
+            ("https://app.example:444", 403),
+            ("http://app.example", 403),
+            ("http://evil.example", 403),
+            ("http://localhost.evil.example", 403),
+            ("http://localhost@evil.example", 403),
+            ("file://localhost", 403),
+            ("null", 403),
+            ("nonsense", 403),
+            ("", 403),
+        ];
+        for (origin, status) in cases {
+            let headers = headers(&[(HOST, "localhost"), (ORIGIN, origin)]);
+            let checked = guard().check_source(&Uri::from_static("/"), &headers);
+            let got = checked.map_or_else(|denied| denied.status.as_u16(), |()| 200);
+            assert_eq!(got, status, "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_token_says_who_calls() {
+        let who = |header: &str| {
+            let checked = guard().authenticate(&headers(&[(AUTHORIZATION, header)]));
+            checked
+                .map(|principal| principal.unwrap().0.to_string())
+                .map_err(|denied| denied.status.as_u16())
+        };
+        assert_eq!(who("Bearer secret"), Ok("token-1".into()));
+        assert_eq!(who("bearer  other "), Ok("token-2".into()));
+        for wrong in
+            ["Bearer secre", "Bearer secrets", "Bearer ", "Bearer", "Basic secret", "secret", ""]
+        {
+            assert_eq!(who(wrong), Err(401), "{wrong}");
+        }
+        let nothing = guard().authenticate(&HeaderMap::new()).unwrap_err();
+        assert_eq!(nothing.challenge, Some(r#"Bearer realm="orla""#));
+        assert_eq!(Guard::default().authenticate(&HeaderMap::new()), Ok(None));
+    }
+}

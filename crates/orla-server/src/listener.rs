@@ -1,0 +1,219 @@
+//! Listening: accepts connections, serves each with hyper, and ends them in good order.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::routes;
+use crate::state::Core;
+use crate::watched::{Serving, Watched};
+
+/// How long to wait before accepting again when the system has no descriptors left: doubled each
+/// time from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+/// How long everything may take to end once it was told to.
+const GRACE: Duration = Duration::from_secs(4);
+/// Streams that one HTTP/2 connection may have at once.
+const MAX_HTTP2_STREAMS: u32 = 256;
+
+/// Why the server cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Something else listens there.
+    #[error(
+        "cannot listen on {address}: the address is in use; stop what uses it or choose another port"
+    )]
+    InUse {
+        /// Where.
+        address: String,
+    },
+    /// Anything else, such as a name that does not resolve or a port that needs privileges.
+    #[error("cannot listen on {address}: {source}")]
+    Other {
+        /// Where.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// A server that has its socket and takes no requests yet.
+pub struct Bound {
+    core: Arc<Core>,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Takes the socket.
+    pub(crate) async fn bind(core: Arc<Core>, host: &str, port: u16) -> Result<Self, BindError> {
+        let shown =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let fail = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { address: shown.clone() },
+            _ => BindError::Other { address: shown.clone(), source },
+        };
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(fail)?.collect();
+        let listener = TcpListener::bind(&addresses[..]).await.map_err(fail)?;
+        let address = listener.local_addr().map_err(fail)?;
+        Ok(Self { core, listener, address })
+    }
+
+    /// The address it got: with port 0, the port that was free.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` is cancelled and what ran then has ended: requests have
+    /// [`drain`](crate::ServerOptions::drain) to finish, then they are cancelled.
+    pub async fn serve(self, shutdown: CancellationToken) {
+        let Self { core, listener, .. } = self;
+        core.set_serving();
+        core.tracker.spawn(sweep(Arc::clone(&core)));
+        let slots = Arc::new(Semaphore::new(core.settings.load().options.max_connections.max(1)));
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                slot = Arc::clone(&slots).acquire_owned() => tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => break,
+                    accepted = listener.accept() => accepted.map(|(stream, _)| (stream, slot)),
+                },
+            };
+            match accepted {
+                Ok((stream, slot)) => {
+                    pause = FIRST_PAUSE;
+                    let core = Arc::clone(&core);
+                    core.tracker.clone().spawn(async move {
+                        core.metrics.connections.inc();
+                        converse(&core, stream).await;
+                        core.metrics.connections.dec();
+                        drop(slot);
+                    });
+                }
+                Err(err) if is_of_one_connection(&err) => {}
+                Err(err) => {
+                    if pause == FIRST_PAUSE {
+                        tracing::warn!(error = %err, "cannot accept connections for the moment");
+                    }
+                    tokio::select! {
+                        () = shutdown.cancelled() => break,
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                    pause = (pause * 2).min(LAST_PAUSE);
+                }
+            }
+        }
+        drop(listener);
+        drain(&core).await;
+    }
+}
+
+/// Ends everything: streams at once, requests when they are done or have had their time.
+pub(crate) async fn drain(core: &Core) {
+    core.draining.cancel();
+    core.tracker.close();
+    let time = core.settings.load().options.drain;
+    if tokio::time::timeout(time, core.tracker.wait()).await.is_ok() {
+        return;
+    }
+    tracing::warn!(after_ms = time.as_secs_f64() * 1000.0, "calls still run and are cancelled");
+    core.abort.cancel();
+    if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
+        tracing::error!("calls did not end when they were cancelled");
+    }
+}
+
+/// Serves one connection to its end.
+async fn converse(core: &Arc<Core>, stream: TcpStream) {
+    // Answers are written in one piece: waiting for more only adds the client's delayed ACK.
+    let _ = stream.set_nodelay(true);
+    let serving = Serving::default();
+    let (header_timeout, keep_alive) = {
+        let settings = core.settings.load();
+        (settings.options.header_timeout, settings.options.keep_alive)
+    };
+    let io = TokioIo::new(Watched::new(stream, serving.clone(), header_timeout, keep_alive));
+    let service = service_fn(|request: Request<Incoming>| {
+        let core = Arc::clone(core);
+        let guard = serving.begin();
+        async move {
+            let response = routes::serve(core, request).await;
+            Ok::<_, std::convert::Infallible>(response.map(|body| body.until_end(guard)))
+        }
+    });
+    let mut builder = auto::Builder::new(Tracked(core.tracker.clone()));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .max_concurrent_streams(MAX_HTTP2_STREAMS);
+    let connection = builder.serve_connection(io, service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = core.draining.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                // Dropping the connection cancels its requests, whose tasks are waited for.
+                () = core.abort.cancelled() => Ok(()),
+            }
+        }
+    };
+    if let Err(err) = ended {
+        tracing::debug!(error = %err, "a connection broke off");
+    }
+}
+
+/// Forgets idle sessions for as long as the server runs.
+async fn sweep(core: Arc<Core>) {
+    loop {
+        let idle = core.settings.load().options.session_idle;
+        let pause = (idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
+        tokio::select! {
+            () = core.draining.cancelled() => return,
+            () = tokio::time::sleep(pause) => core.sessions.sweep(idle),
+        }
+    }
+}
+
+/// Whether an error of accept concerns the connection that was about to be accepted, and no other.
+fn is_of_one_connection(err: &io::Error) -> bool {
+    matches!(
+        err.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+/// Runs hyper's tasks where they are waited for.
+#[derive(Clone)]
+struct Tracked(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Tracked
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}

@@ -1,0 +1,124 @@
+//! `/metrics`: what is counted, in the text format that Prometheus reads.
+//!
+//! A capability's name is a label only where a call of it was made, so there are never more series
+//! than there were capabilities.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use orla_marketplace::CapabilityMarketplace;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What is counted where it happens; the rest is read when someone asks.
+pub(crate) struct Metrics {
+    calls: Family<CallLabels, Counter>,
+    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    /// HTTP requests that were answered.
+    pub(crate) requests: Counter,
+    /// HTTP connections that are open.
+    pub(crate) connections: Gauge<i64, AtomicI64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    capability: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurationLabels {
+    capability: Arc<str>,
+}
+
+/// From 0.1 ms to 5 min: built-ins and long tools in one scale.
+const BUCKETS: [f64; 14] =
+    [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+fn duration_histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            calls: Family::default(),
+            durations: Family::new_with_constructor(duration_histogram),
+            requests: Counter::default(),
+            connections: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts the marketplace's calls, whoever makes them. A marketplace has one observer: this is
+    /// it from now on.
+    pub(crate) fn observe(&self, market: &CapabilityMarketplace) {
+        let (calls, durations) = (self.calls.clone(), self.durations.clone());
+        market.on_finished(move |record| {
+            let capability = Arc::clone(&record.name);
+            let labels = CallLabels { capability: Arc::clone(&capability), outcome: record.outcome };
+            calls.get_or_create(&labels).inc();
+            let histogram = durations.get_or_create(&DurationLabels { capability });
+            histogram.observe(record.duration.as_secs_f64());
+        });
+    }
+
+    /// The text for Prometheus.
+    pub(crate) fn render(&self, now: &Gauges) -> String {
+        let mut registry = Registry::with_prefix("orla");
+        registry.register("calls", "Finished calls by capability and outcome", self.calls.clone());
+        registry.register_with_unit(
+            "call_duration",
+            "How long calls took, waiting included",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register("http_requests", "HTTP requests that were answered", self.requests.clone());
+        registry.register("connections", "Open HTTP connections", self.connections.clone());
+        let gauge = |value: u64| {
+            let gauge = Gauge::<i64, AtomicI64>::default();
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge
+        };
+        let counter = |value: u64| {
+            let counter = Counter::<u64, AtomicU64>::default();
+            counter.inner().store(value, Ordering::Relaxed);
+            counter
+        };
+        registry.register("calls_running", "Calls that run", gauge(now.running));
+        registry.register("calls_waiting", "Calls that wait for a place", gauge(now.waiting));
+        registry.register("sessions", "Sessions of the HTTP transport", gauge(now.sessions));
+        registry.register(
+            "capabilities",
+            "Capabilities in the newest snapshot",
+            gauge(now.capabilities),
+        );
+        registry.register("catalog_generation", "The newest snapshot's number", gauge(now.generation));
+        registry.register("reloads", "Snapshots put in force since the first", counter(now.reloads));
+        registry.register("uptime_milliseconds", "Since the server was made", gauge(now.uptime_ms));
+        let mut out = String::new();
+        if text::encode(&mut out, &registry).is_err() {
+            out.clear();
+            // Writing to a string cannot fail; a scraper that gets this says so.
+            let _ = writeln!(out, "# EOF");
+        }
+        out
+    }
+}
+
+/// What is read at the moment someone asks.
+pub(crate) struct Gauges {
+    pub(crate) running: u64,
+    pub(crate) waiting: u64,
+    pub(crate) sessions: u64,
+    pub(crate) capabilities: u64,
+    pub(crate) generation: u64,
+    pub(crate) reloads: u64,
+    pub(crate) uptime_ms: u64,
+}

@@ -1,0 +1,179 @@
+//! What a call says while it runs, as MCP notifications.
+//!
+//! Rendering is pure; [`sink`] ties it to the request's own stream. A notice is dropped where the
+//! client did not ask for it: progress without a token, a log message below the wanted level,
+//! progress that does not grow (the specification demands that it does).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use orla_marketplace::{LogLevel, Notice, NoticeSink, Progress};
+
+use crate::rpc::{Id, push_json};
+
+/// Takes finished messages for a client. Sending never blocks and works from any thread.
+pub(crate) trait Outlet: Send + Sync {
+    /// Sends a message, or drops it when the client is too slow for what is a mere notification.
+    fn send(&self, message: Bytes);
+}
+
+/// What a client wants to hear of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wanted {
+    /// The JSON text of the token that it gave for progress.
+    pub(crate) progress_token: Option<Box<str>>,
+    /// The least grave log message.
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl Wanted {
+    /// Whether the client wants to hear anything at all.
+    pub(crate) fn anything(&self) -> bool {
+        self.progress_token.is_some() || self.log_level.is_some()
+    }
+}
+
+/// A sink that renders what the client wants and hands it to the outlet, in order. `logger` names
+/// the capability.
+pub(crate) fn sink(wanted: Wanted, logger: Arc<str>, outlet: Arc<dyn Outlet>) -> NoticeSink {
+    let last = Mutex::new(f64::NEG_INFINITY);
+    NoticeSink::new(move |notice| match (notice, &wanted) {
+        (Notice::Progress(progress), Wanted { progress_token: Some(token), .. }) => {
+            // Held while sending, so that what grows also arrives in that order.
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            if progress.progress.is_finite() && progress.progress > *last {
+                *last = progress.progress;
+                outlet.send(progress_message(token, &progress));
+            }
+        }
+        (Notice::Log { level, message }, Wanted { log_level: Some(least), .. }) if level >= *least => {
+            outlet.send(log_message(level, &logger, &message));
+        }
+        _ => {}
+    })
+}
+
+fn progress_message(token: &str, progress: &Progress) -> Bytes {
+    let mut out = Vec::with_capacity(128);
+    out.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
+    );
+    out.extend_from_slice(token.as_bytes());
+    out.extend_from_slice(br#","progress":"#);
+    push_number(&mut out, progress.progress);
+    if let Some(total) = progress.total.filter(|total| total.is_finite()) {
+        out.extend_from_slice(br#","total":"#);
+        push_number(&mut out, total);
+    }
+    if let Some(message) = &progress.message {
+        out.extend_from_slice(br#","message":"#);
+        push_json(&mut out, message);
+    }
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+fn log_message(level: LogLevel, logger: &str, message: &str) -> Bytes {
+    let mut out = Vec::with_capacity(128 + message.len());
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":""#);
+    out.extend_from_slice(level.as_str().as_bytes());
+    out.extend_from_slice(br#"","logger":"#);
+    push_json(&mut out, logger);
+    out.extend_from_slice(br#","data":"#);
+    push_json(&mut out, message);
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+/// A notification that some list has changed; on a subscription with the id that asked for it.
+pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
+    let mut out = Vec::with_capacity(160);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/"#);
+    out.extend_from_slice(list.as_bytes());
+    out.extend_from_slice(br#"/list_changed""#);
+    if let Some(id) = subscription {
+        out.extend_from_slice(br#","params":{"_meta":{""#);
+        out.extend_from_slice(crate::protocol::META_SUBSCRIPTION_ID.as_bytes());
+        out.extend_from_slice(br#"":"#);
+        out.extend_from_slice(id.as_str().as_bytes());
+        out.extend_from_slice(b"}}");
+    }
+    out.push(b'}');
+    out.into()
+}
+
+/// A whole number without the `.0` that floating point would get.
+fn push_number(out: &mut Vec<u8>, number: f64) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() <= EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "checked to be a whole number within 2^53")]
+        push_json(out, &(number as i64));
+    } else {
+        push_json(out, &number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<String>>);
+
+    impl Outlet for Kept {
+        fn send(&self, message: Bytes) {
+            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+        }
+    }
+
+    fn heard(wanted: Wanted, notices: impl IntoIterator<Item = Notice>) -> Vec<String> {
+        let kept = Arc::new(Kept::default());
+        let sink = sink(wanted, "ls".into(), Arc::clone(&kept) as Arc<dyn Outlet>);
+        for notice in notices {
+            sink.send(notice);
+        }
+        kept.0.lock().unwrap().clone()
+    }
+
+    fn progress(progress: f64, total: Option<f64>, message: Option<&str>) -> Notice {
+        Notice::Progress(Progress { progress, total, message: message.map(str::to_owned) })
+    }
+
+    #[test]
+    fn progress_goes_out_with_the_callers_token_and_only_grows() {
+        let wanted = Wanted { progress_token: Some(r#""t""#.into()), log_level: None };
+        let steps = [
+            progress(1.0, Some(3.0), Some("a \"step\"")),
+            progress(1.0, None, None),
+            progress(0.5, None, None),
+            progress(f64::NAN, None, None),
+            progress(2.5, Some(f64::INFINITY), None),
+            progress(1e300, None, None),
+        ];
+        let head =
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","#;
+        assert_eq!(
+            heard(wanted, steps),
+            [
+                format!(r#"{head}"progress":1,"total":3,"message":"a \"step\""}}}}"#),
+                format!(r#"{head}"progress":2.5}}}}"#),
+                format!(r#"{head}"progress":1e+300}}}}"#),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_log_message_goes_out_from_the_wanted_level_on() {
+        let log = |level, message: &str| Notice::Log { level, message: message.to_owned() };
+        let wanted = Wanted { progress_token: None, log_level: Some(LogLevel::Warning) };
+        let logs = [log(LogLevel::Info, "no"), log(LogLevel::Error, "yes"), progress(1.0, None, None)];
+        assert_eq!(
+            heard(wanted, logs.clone()),
+            [concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":"#,
+                r#"{"level":"error","logger":"ls","data":"yes"}}"#
+            )]
+        );
+        assert!(heard(Wanted::default(), logs).is_empty());
+    }
+}

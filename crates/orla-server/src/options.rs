@@ -1,0 +1,75 @@
+//! What can be set from outside, each with its default and its bound.
+
+use std::time::Duration;
+
+/// The server's options. A reload gives new ones; see [`Server::reconfigure`](crate::Server::reconfigure).
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Hosts besides loopback that requests may name: `NAME`, `NAME:PORT`, or `*`. None by default.
+    pub allowed_hosts: Vec<String>,
+    /// Origins besides loopback that web pages may have: `SCHEME://HOST[:PORT]`, where no port means
+    /// the scheme's own and `:*` any; or `*`. None by default.
+    pub allowed_origins: Vec<String>,
+    /// Bearer tokens, one of which every request needs but those for `/healthz` and `/readyz`. None
+    /// by default: then nobody needs one.
+    pub auth_tokens: Vec<String>,
+    /// The largest body of a request, in bytes: 4 MiB.
+    pub max_body_bytes: usize,
+    /// How long a body may take to arrive: 30 s.
+    pub body_timeout: Duration,
+    /// How long the head of a request may take from its first byte on: 10 s.
+    pub header_timeout: Duration,
+    /// How long a connection may say nothing between requests: 5 min.
+    pub keep_alive: Duration,
+    /// The most connections at once; beyond it new ones wait to be accepted: 20,000.
+    pub max_connections: usize,
+    /// How long a session without a call and without an open stream lives: 30 min.
+    pub session_idle: Duration,
+    /// The most sessions at once; beyond it a long idle one makes room: 100,000.
+    pub max_sessions: usize,
+    /// The longest line on a pipe, in bytes: 16 MiB.
+    pub max_line_bytes: usize,
+    /// The most requests that run at once for one client on a pipe: 4,096.
+    pub max_piped_requests: usize,
+    /// How long sessionless clients may take a list for fresh: 5 s.
+    pub list_ttl: Duration,
+    /// How long calls may go on once the server is told to stop: 10 s.
+    pub drain: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            auth_tokens: Vec::new(),
+            max_body_bytes: 4 * 1024 * 1024,
+            body_timeout: Duration::from_secs(30),
+            header_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(300),
+            max_connections: 20_000,
+            session_idle: Duration::from_secs(30 * 60),
+            max_sessions: 100_000,
+            max_line_bytes: 16 * 1024 * 1024,
+            max_piped_requests: 4096,
+            list_ttl: Duration::from_secs(5),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerOptions {
+    /// Everything but the tokens.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerOptions")
+            .field("allowed_hosts", &self.allowed_hosts)
+            .field("allowed_origins", &self.allowed_origins)
+            .field("auth_tokens", &self.auth_tokens.len())
+            .field("max_body_bytes", &self.max_body_bytes)
+            .field("max_connections", &self.max_connections)
+            .field("session_idle", &self.session_idle)
+            .field("max_sessions", &self.max_sessions)
+            .finish_non_exhaustive()
+    }
+}

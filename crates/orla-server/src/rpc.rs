@@ -1,0 +1,523 @@
+//! The JSON-RPC 2.0 envelope: bytes in, one message or one well-defined error out.
+//!
+//! # How it works
+//!
+//! One pass over the body cuts out what routing needs (the id, the method, a tool's name) and what
+//! travels on (`arguments`) as slices of the body. Nothing becomes a tree: numbers keep their text,
+//! nesting of any depth costs no stack, and a megabyte of arguments is scanned once.
+//!
+//! # What is deliberately absent
+//!
+//! No I/O and no state: any bytes may come in, and nothing here panics on them (property-tested).
+//! Batches, which only revision 2025-03-26 had, are refused as invalid requests.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use orla_marketplace::{JsonText, LogLevel};
+use rmcp::model::ErrorData;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+/// Reads one message.
+///
+/// # Errors
+/// −32700 for what is not JSON, −32600 for JSON that is no JSON-RPC message, with the id where one
+/// could be read.
+pub(crate) fn parse(body: &[u8]) -> Result<Message<'_>, Malformed> {
+    let envelope: Envelope<'_> =
+        serde_json::from_slice(body).map_err(|err| not_a_message(body, &err))?;
+    let id = match envelope.id.map(Id::read) {
+        None => None,
+        Some(Ok(id)) => Some(id),
+        Some(Err(error)) => return Err(Malformed { id: None, error }),
+    };
+    let invalid = |id: Option<Id>, what: &'static str| Malformed { id, error: invalid_request(what) };
+    if envelope.jsonrpc.map(RawValue::get) != Some(r#""2.0""#) {
+        return Err(invalid(id, r#"not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0""#));
+    }
+    let Some(method) = envelope.method else {
+        if envelope.result.is_some() || envelope.error.is_some() {
+            return Ok(Message::Response);
+        }
+        return Err(invalid(id, r#"not a JSON-RPC message: "method" is missing"#));
+    };
+    let Ok(method) = text(method) else {
+        return Err(invalid(id, r#"not a JSON-RPC message: "method" must be a string"#));
+    };
+    let params = match envelope.params {
+        None => Params::default(),
+        Some(ObjectOr::Object(params)) => params,
+        Some(ObjectOr::Other(what)) if id.is_some() => {
+            let error = ErrorData::invalid_params(format!("params must be an object, got {what}"), None);
+            return Err(Malformed { id, error });
+        }
+        Some(ObjectOr::Other(_)) => return Err(invalid(None, "params must be an object")),
+    };
+    Ok(match id {
+        Some(id) => Message::Request(Request { id, method, params }),
+        None => Message::Notification(Notification { method, params }),
+    })
+}
+
+/// One message of a client.
+#[derive(Debug)]
+pub(crate) enum Message<'a> {
+    Request(Request<'a>),
+    Notification(Notification<'a>),
+    /// An answer to something the server asked. It asks nothing, so every answer is a stray.
+    Response,
+}
+
+/// A request, borrowing from the body.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) id: Id,
+    pub(crate) method: Cow<'a, str>,
+    pub(crate) params: Params<'a>,
+}
+
+/// A notification, borrowing from the body.
+#[derive(Debug)]
+pub(crate) struct Notification<'a> {
+    pub(crate) method: Cow<'a, str>,
+    pub(crate) params: Params<'a>,
+}
+
+/// A body that is no message, and what to answer.
+#[derive(Debug)]
+pub(crate) struct Malformed {
+    /// The request's id, where it could be read.
+    pub(crate) id: Option<Id>,
+    pub(crate) error: ErrorData,
+}
+
+/// A request's id: the JSON text of a string or an integer, echoed as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Id(Box<str>);
+
+impl Id {
+    fn read(raw: &RawValue) -> Result<Self, ErrorData> {
+        let text = raw.get();
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if text.starts_with('"') || digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Self(text.into()));
+        }
+        Err(invalid_request("an id must be a string or an integer"))
+    }
+
+    /// The JSON text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What two ids are compared by: however a string was escaped, it is the same id.
+    pub(crate) fn key(&self) -> Box<str> {
+        key_of(&self.0)
+    }
+}
+
+fn key_of(raw: &str) -> Box<str> {
+    if raw.contains('\\')
+        && let Ok(decoded) = serde_json::from_str::<String>(raw)
+    {
+        return format!("\"{decoded}\"").into();
+    }
+    raw.into()
+}
+
+/// The members of `params` that routing and the hot path need. Everything else is read from the
+/// body again, by the few methods that want it.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Params<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) name: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) arguments: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) cursor: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) uri: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "taskId")]
+    pub(crate) task_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "protocolVersion")]
+    pub(crate) protocol_version: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "requestId")]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<ObjectOr<MetaFields<'a>>>,
+}
+
+impl Params<'_> {
+    /// The request that a cancellation names, comparable with [`Id::key`].
+    pub(crate) fn cancelled_request(&self) -> Option<Box<str>> {
+        self.request_id.map(|raw| key_of(raw.get()))
+    }
+
+    /// What `_meta` says of the request.
+    pub(crate) fn meta(&self) -> Meta {
+        let Some(ObjectOr::Object(fields)) = &self.meta else { return Meta::default() };
+        let string = |raw: Option<&RawValue>| raw.and_then(|raw| text(raw).ok()).map(Cow::into_owned);
+        Meta {
+            protocol_version: string(fields.protocol_version),
+            has_capabilities: fields.capabilities.is_some_and(|raw| raw.get().starts_with('{')),
+            progress_token: fields.progress_token.and_then(|raw| Id::read(raw).ok()).map(|id| id.0),
+            log_level: string(fields.log_level).and_then(|level| level.parse().ok()),
+            traceparent: string(fields.traceparent).map(Into::into),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct MetaFields<'a> {
+    #[serde(borrow, default, deserialize_with = "present", rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        rename = "io.modelcontextprotocol/protocolVersion"
+    )]
+    protocol_version: Option<&'a RawValue>,
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        rename = "io.modelcontextprotocol/clientCapabilities"
+    )]
+    capabilities: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "io.modelcontextprotocol/logLevel")]
+    log_level: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    traceparent: Option<&'a RawValue>,
+}
+
+/// What a request's `_meta` says; what is malformed counts as absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Meta {
+    /// The revision the request is written in.
+    pub(crate) protocol_version: Option<String>,
+    /// Whether the client's capabilities are there.
+    pub(crate) has_capabilities: bool,
+    /// The JSON text of the token that progress notifications carry.
+    pub(crate) progress_token: Option<Box<str>>,
+    /// The least grave log message the client wants (sessionless requests).
+    pub(crate) log_level: Option<LogLevel>,
+    /// The client's W3C trace context.
+    pub(crate) traceparent: Option<std::sync::Arc<str>>,
+}
+
+/// The whole of `params`, shared with the body; `{}` where there is none.
+pub(crate) fn whole_params(body: &Bytes) -> JsonText {
+    #[derive(Deserialize)]
+    struct Only<'a> {
+        #[serde(borrow, default)]
+        params: Option<&'a RawValue>,
+    }
+    match serde_json::from_slice(body) {
+        Ok(Only { params: Some(params) }) => JsonText::slice_of(body, params),
+        _ => empty_object(),
+    }
+}
+
+/// `{}`
+pub(crate) fn empty_object() -> JsonText {
+    JsonText::parse(Bytes::from_static(b"{}")).unwrap_or_else(|_| JsonText::from(RawValue::NULL))
+}
+
+/// The text of a JSON string.
+pub(crate) fn text(raw: &RawValue) -> Result<Cow<'_, str>, serde_json::Error> {
+    let json = raw.get();
+    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
+        _ => serde_json::from_str::<String>(json).map(Cow::Owned),
+    }
+}
+
+/// What kind of JSON value a text is, with its article.
+pub(crate) fn kind_of(json: &str) -> &'static str {
+    match json.bytes().next() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => "a number",
+    }
+}
+
+/// The start of an answer, up to where the result's text goes; [`END`] follows it.
+pub(crate) fn begin_result(id: &Id, capacity: usize) -> Vec<u8> {
+    let mut message = Vec::with_capacity(capacity + id.0.len() + 40);
+    message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    message.extend_from_slice(id.0.as_bytes());
+    message.extend_from_slice(br#","result":"#);
+    message
+}
+
+/// Closes what [`begin_result`] opened.
+pub(crate) const END: &[u8] = b"}";
+
+/// An answer with this result.
+pub(crate) fn result(id: &Id, result: &[u8]) -> Bytes {
+    let mut message = begin_result(id, result.len());
+    message.extend_from_slice(result);
+    message.extend_from_slice(END);
+    message.into()
+}
+
+/// An error; its id is `null` where the request's could not be read.
+pub(crate) fn error(id: Option<&Id>, error: &ErrorData) -> Bytes {
+    let mut message = Vec::with_capacity(96 + error.message.len());
+    message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    message.extend_from_slice(id.map_or("null", Id::as_str).as_bytes());
+    message.extend_from_slice(br#","error":"#);
+    push_json(&mut message, error);
+    message.extend_from_slice(END);
+    message.into()
+}
+
+/// Appends the JSON of something that always has one.
+pub(crate) fn push_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    let length = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(length);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// The message on one line: a line break in valid JSON is white space, and both transports that
+/// frame by lines need it gone.
+pub(crate) fn one_line(message: Bytes) -> Bytes {
+    if !message.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return message;
+    }
+    let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    message.iter().map(plain).collect()
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    params: Option<ObjectOr<Params<'a>>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// A member that is there, `null` included: `Option` alone takes `null` for absent.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+/// An object of known members, or the name of what stands in its place.
+#[derive(Debug)]
+enum ObjectOr<T> {
+    Object(T),
+    Other(&'static str),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOr<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = ObjectOr<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(map)).map(ObjectOr::Object)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+        IgnoredAny.visit_seq(seq).map(|_| ObjectOr::Other("an array"))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(ObjectOr::Other("null"))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(ObjectOr::Other("a boolean"))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(ObjectOr::Other("a number"))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(ObjectOr::Other("a number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(ObjectOr::Other("a number"))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(ObjectOr::Other("a string"))
+    }
+}
+
+fn invalid_request(what: &'static str) -> ErrorData {
+    ErrorData::invalid_request(what, None)
+}
+
+/// A shape that is wrong is noticed before the end of the text was seen; the text is then scanned
+/// once more, for a syntax error outweighs it.
+fn not_a_message(body: &[u8], err: &serde_json::Error) -> Malformed {
+    let syntax = match err.classify() {
+        Category::Data => serde_json::from_slice::<IgnoredAny>(body).err(),
+        Category::Syntax | Category::Eof | Category::Io => {
+            return parse_error(err);
+        }
+    };
+    match syntax {
+        Some(err) => parse_error(&err),
+        None => {
+            let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+            let error = match first {
+                Some(b'[') => invalid_request("batches are not supported: send one message at a time"),
+                Some(b'{') => ErrorData::invalid_request(format!("not a JSON-RPC message: {err}"), None),
+                _ => invalid_request("not a JSON-RPC message: it must be an object"),
+            };
+            Malformed { id: None, error }
+        }
+    }
+}
+
+fn parse_error(err: &serde_json::Error) -> Malformed {
+    Malformed { id: None, error: ErrorData::parse_error(format!("not JSON: {err}"), None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rmcp::model::ErrorCode;
+
+    fn code(body: &str) -> (i32, Option<String>) {
+        let malformed = parse(body.as_bytes()).unwrap_err();
+        (malformed.error.code.0, malformed.id.map(|id| id.as_str().to_owned()))
+    }
+
+    #[test]
+    fn what_is_no_message_gets_the_error_that_says_why() {
+        let cases: [(&str, i32, Option<&str>); 18] = [
+            ("", -32700, None),
+            ("nonsense", -32700, None),
+            ("{", -32700, None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}}"#, -32700, None),
+            (r#"[{"jsonrpc":"2.0""#, -32700, None),
+            ("[]", -32600, None),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, -32600, None),
+            ("1", -32600, None),
+            (r#""ping""#, -32600, None),
+            ("{}", -32600, None),
+            (r#"{"id":7,"method":"ping"}"#, -32600, Some("7")),
+            (r#"{"jsonrpc":"1.0","id":"a","method":"ping"}"#, -32600, Some(r#""a""#)),
+            (r#"{"jsonrpc":"2.0","id":1}"#, -32600, Some("1")),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600, None),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600, None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":3}"#, -32600, Some("1")),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, -32600, None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#, -32602, Some("1")),
+        ];
+        for (body, expected, id) in cases {
+            assert_eq!(code(body), (expected, id.map(str::to_owned)), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_cut_out_without_touching_its_arguments() {
+        let body = br#"{"jsonrpc":"2.0","id":"a\u0062","method":"tools/call","params":
+            {"name":"echo","arguments": {"n": 1.10, "b": 1e400, "n": [18446744073709551616]},
+             "_meta":{"progressToken":"t","io.modelcontextprotocol/logLevel":"warning",
+                      "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let Message::Request(request) = parse(body).unwrap() else { panic!("a request") };
+        assert_eq!(request.id.as_str(), r#""a\u0062""#);
+        assert_eq!(&*request.id.key(), r#""ab""#);
+        assert_eq!(
+            request.params.arguments.unwrap().get(),
+            r#"{"n": 1.10, "b": 1e400, "n": [18446744073709551616]}"#
+        );
+        let meta = request.params.meta();
+        assert_eq!(meta.progress_token.as_deref(), Some(r#""t""#));
+        assert_eq!(meta.log_level, Some(LogLevel::Warning));
+        assert!(meta.has_capabilities && meta.protocol_version.is_none());
+    }
+
+    #[test]
+    fn nesting_of_any_depth_costs_no_stack() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        for body in [
+            deep.clone(),
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{deep}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":{deep},"method":"x"}}"#),
+        ] {
+            assert!(parse(body.as_bytes()).is_err());
+        }
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{{"arguments":{deep}}}}}"#);
+        assert!(parse(body.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn answers_are_what_the_sdk_would_write() {
+        let id = Id("7".into());
+        let data = ErrorData::new(ErrorCode::INVALID_PARAMS, "no \"such\" thing", None);
+        let theirs =
+            rmcp::model::JsonRpcError::new(Some(rmcp::model::RequestId::Number(7)), data.clone());
+        assert_eq!(error(Some(&id), &data), serde_json::to_vec(&theirs).unwrap());
+        assert_eq!(result(&id, b"{}"), r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+    }
+
+    #[test]
+    fn a_message_can_be_put_on_one_line() {
+        assert_eq!(one_line(Bytes::from_static(b"{\r\n\"a\": 1}")), "{  \"a\": 1}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_any_bytes(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+            drop(parse(&body));
+        }
+
+        #[test]
+        fn never_panics_on_what_is_nearly_a_message(
+            id in "(null|-?[0-9]{1,30}|\"[a-z\\\\]{0,4}\"|[0-9]\\.5|\\[\\])",
+            method in "(\"tools/call\"|\"\"|1|null)",
+            params in "(\\{\\}|\\[\\]|null|1|\\{\"name\":[01]\\}|\\{\"_meta\":[{1])",
+            cut in 0_usize..80,
+        ) {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#);
+            drop(parse(body.as_bytes()));
+            drop(parse(&body.as_bytes()[..cut.min(body.len())]));
+        }
+
+        #[test]
+        fn an_id_comes_back_as_it_was_written(number in any::<i128>(), string in "\\PC*") {
+            for id in [number.to_string(), serde_json::to_string(&string).unwrap()] {
+                let body = format!(r#"{{"jsonrpc":"2.0","method":"ping","id":{id}}}"#);
+                let Message::Request(request) = parse(body.as_bytes()).unwrap() else { panic!("a request") };
+                prop_assert_eq!(request.id.as_str(), id);
+            }
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! Sessions of the revisions before 2026-07-28, and the requests that run in them.
+//!
+//! # How it works
+//!
+//! An idle session is a few hundred bytes and nothing else: no task, no channel. It owns the snapshot
+//! it last listed, its log level, the requests that run and the streams a client may come back to.
+//! Expiry is checked when a session is looked up, and [`Sessions::sweep`] removes what nobody looks
+//! up any more. A session with a call in flight or an open stream does not expire.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use orla_marketplace::{Catalog, LogLevel, Principal};
+use tokio_util::sync::CancellationToken;
+
+use crate::protocol::Revision;
+use crate::rpc::Id;
+use crate::stream::Stream;
+
+/// How long a client may come back for the rest of a stream that has ended.
+const KEEP_STREAM: Duration = Duration::from_secs(60);
+/// The most ended streams that a session keeps, and their bytes.
+const MAX_ENDED_STREAMS: usize = 16;
+const MAX_ENDED_BYTES: usize = 1024 * 1024;
+const SHARDS: usize = 16;
+
+/// One session.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) revision: Revision,
+    /// Who began it; nobody else may use it.
+    pub(crate) principal: Option<Principal>,
+    /// The requests that run in it.
+    pub(crate) calls: Arc<Calls>,
+    snapshots: Mutex<Snapshots>,
+    log_level: AtomicU8,
+    /// The newest generation that the client was told of.
+    told: AtomicU64,
+    streams: Mutex<Vec<Arc<Stream>>>,
+    next_stream: AtomicU64,
+    /// Open connections that wait for something of this session.
+    open: AtomicUsize,
+    /// Milliseconds since the store was made.
+    last_used: AtomicU64,
+}
+
+/// What a session has listed last: tools, and everything else that is listed.
+struct Snapshots {
+    tools: Arc<Catalog>,
+    surfaces: Arc<Catalog>,
+}
+
+impl Session {
+    /// A session on the newest snapshot.
+    pub(crate) fn new(
+        id: SessionId,
+        revision: Revision,
+        principal: Option<Principal>,
+        newest: Arc<Catalog>,
+        parent: &CancellationToken,
+    ) -> Self {
+        Self {
+            id,
+            revision,
+            principal,
+            calls: Calls::new(parent.child_token()),
+            log_level: AtomicU8::new(LogLevel::Info as u8),
+            told: AtomicU64::new(newest.generation()),
+            snapshots: Mutex::new(Snapshots { tools: Arc::clone(&newest), surfaces: newest }),
+            streams: Mutex::default(),
+            next_stream: AtomicU64::new(1),
+            open: AtomicUsize::new(0),
+            last_used: AtomicU64::new(0),
+        }
+    }
+
+    /// The snapshot whose tools the session has listed last.
+    pub(crate) fn tools(&self) -> Arc<Catalog> {
+        Arc::clone(&lock(&self.snapshots).tools)
+    }
+
+    /// The snapshot whose prompts and resources the session has listed last.
+    pub(crate) fn surfaces(&self) -> Arc<Catalog> {
+        Arc::clone(&lock(&self.snapshots).surfaces)
+    }
+
+    /// Tools are being listed anew: what can be called is what is listed.
+    pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
+        lock(&self.snapshots).tools = Arc::clone(newest);
+    }
+
+    /// Prompts or resources are being listed anew.
+    pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
+        lock(&self.snapshots).surfaces = Arc::clone(newest);
+    }
+
+    /// The least grave log message that goes out.
+    pub(crate) fn log_level(&self) -> LogLevel {
+        let index = usize::from(self.log_level.load(Ordering::Relaxed));
+        LogLevel::ALL.get(index).copied().unwrap_or(LogLevel::Info)
+    }
+
+    pub(crate) fn set_log_level(&self, level: LogLevel) {
+        self.log_level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the client is still to be told that there is a newer generation. Of several streams
+    /// that ask, one gets the task.
+    pub(crate) fn claim_telling(&self, generation: u64) -> bool {
+        self.told.fetch_max(generation, Ordering::AcqRel) < generation
+    }
+
+    /// A stream which a client may come back to once it is [kept](Self::keep).
+    pub(crate) fn new_stream(&self) -> Arc<Stream> {
+        Stream::kept(self.next_stream.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Keeps a stream for a client that comes back.
+    pub(crate) fn keep(&self, stream: &Arc<Stream>) {
+        let mut streams = lock(&self.streams);
+        forget_ended(&mut streams);
+        streams.push(Arc::clone(stream));
+    }
+
+    /// The kept stream of this number.
+    pub(crate) fn stream(&self, number: u64) -> Option<Arc<Stream>> {
+        let mut streams = lock(&self.streams);
+        forget_ended(&mut streams);
+        streams.iter().find(|stream| stream.number == number).cloned()
+    }
+
+    /// Notes that a connection waits for something of this session, until the guard is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> Open {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(self))
+    }
+
+    /// Connections that wait for something of this session.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Ends everything that runs in the session.
+    pub(crate) fn end(&self) {
+        self.calls.ended.cancel();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.open_count() == 0 && self.calls.is_empty()
+    }
+}
+
+/// An open connection of a session.
+pub(crate) struct Open(Arc<Session>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Streams that ended long ago go, and the oldest of the ended ones beyond the bounds.
+fn forget_ended(streams: &mut Vec<Arc<Stream>>) {
+    streams.retain(|stream| stream.finished_at().is_none_or(|ended| ended.elapsed() < KEEP_STREAM));
+    let ended = |stream: &Arc<Stream>| stream.finished_at().is_some();
+    loop {
+        let count = streams.iter().filter(|stream| ended(stream)).count();
+        let bytes: usize =
+            streams.iter().filter(|stream| ended(stream)).map(|stream| stream.bytes()).sum();
+        // The newest stays however large it is: its client may be on its way.
+        if count <= 1 || (count <= MAX_ENDED_STREAMS && bytes <= MAX_ENDED_BYTES) {
+            break;
+        }
+        if let Some(oldest) = streams.iter().position(ended) {
+            streams.remove(oldest);
+        }
+    }
+    if streams.is_empty() {
+        *streams = Vec::new();
+    }
+}
+
+/// The requests that run in a session or on a pipe, to be cancelled by their ids.
+pub(crate) struct Calls {
+    running: Mutex<HashMap<Box<str>, CancellationToken>>,
+    /// Cancelled when the session is over; every request's token is its child.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Calls {
+    pub(crate) fn new(ended: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { running: Mutex::default(), ended })
+    }
+
+    /// Notes that a request runs, until the guard is dropped; `None` if one with this id runs already.
+    pub(crate) fn begin(self: &Arc<Self>, id: &Id) -> Option<Running> {
+        let key = id.key();
+        let token = self.ended.child_token();
+        let mut running = lock(&self.running);
+        if running.contains_key(&key) {
+            return None;
+        }
+        running.insert(key.clone(), token.clone());
+        Some(Running { calls: Arc::clone(self), key, token })
+    }
+
+    /// Cancels the request with this id key; one that is unknown or finished is left alone.
+    pub(crate) fn cancel(&self, key: &str) {
+        let token = lock(&self.running).get(key).cloned();
+        if let Some(token) = token {
+            token.cancel();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.running).is_empty()
+    }
+}
+
+/// A request that runs.
+pub(crate) struct Running {
+    calls: Arc<Calls>,
+    key: Box<str>,
+    /// Cancelled when the client withdraws the request or its session ends.
+    pub(crate) token: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = lock(&self.calls.running);
+        running.remove(&self.key);
+        if running.is_empty() {
+            *running = HashMap::new();
+        }
+    }
+}
+
+/// The number of a session: 128 random bits, written as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionId(u128);
+
+impl SessionId {
+    /// The id of a session that is in no store.
+    pub(crate) const NONE: Self = Self(0);
+
+    fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(u128::from_ne_bytes(bytes)))
+    }
+
+    /// Reads an id as it is written; anything else is no session's.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let plain =
+            text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        plain.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+impl std::fmt::Display for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Every session of the HTTP transport.
+pub(crate) struct Sessions {
+    shards: [Mutex<HashMap<SessionId, Arc<Session>>>; SHARDS],
+    count: AtomicUsize,
+    epoch: Instant,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Self { shards: Default::default(), count: AtomicUsize::new(0), epoch: Instant::now() }
+    }
+
+    /// Adds the session that `make` makes for a fresh id. At the bound one that has been idle for
+    /// long goes.
+    ///
+    /// # Errors
+    /// Every session is in use, or the system gives no randomness.
+    pub(crate) fn add(
+        &self,
+        max: usize,
+        make: impl FnOnce(SessionId) -> Session,
+    ) -> Result<Arc<Session>, &'static str> {
+        let id = SessionId::random().map_err(|_| "the system gives no randomness for a session")?;
+        let session = Arc::new(make(id));
+        session.last_used.store(self.now(), Ordering::Relaxed);
+        if self.count.load(Ordering::Relaxed) >= max && !self.evict_one(id) {
+            return Err("too many sessions; try again later");
+        }
+        self.shard(id).insert(id, Arc::clone(&session));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Makes room: of the first shard from `near` on that has idle sessions, the longest idle goes.
+    fn evict_one(&self, near: SessionId) -> bool {
+        let start = Self::shard_of(near);
+        for at in 0..SHARDS {
+            let mut shard = lock(&self.shards[(start + at) % SHARDS]);
+            let idle = shard.values().filter(|session| session.is_idle());
+            let oldest = idle.min_by_key(|session| session.last_used.load(Ordering::Relaxed));
+            if let Some(oldest) = oldest.map(|session| session.id) {
+                shard.remove(&oldest);
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The session of this id, which is thereby in use again; `None` if it is unknown, has expired or
+    /// is somebody else's.
+    pub(crate) fn get(
+        &self,
+        id: SessionId,
+        principal: Option<&Principal>,
+        idle: Duration,
+    ) -> Option<Arc<Session>> {
+        let now = self.now();
+        let mut shard = self.shard(id);
+        let session = shard.get(&id)?;
+        if session.principal.as_ref() != principal {
+            return None;
+        }
+        if expired(session, now, idle) {
+            shard.remove(&id);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        session.last_used.store(now, Ordering::Relaxed);
+        Some(Arc::clone(session))
+    }
+
+    /// Removes a session and ends what runs in it.
+    pub(crate) fn remove(&self, session: &Session) {
+        if self.shard(session.id).remove(&session.id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        session.end();
+    }
+
+    /// Removes what has been idle for too long.
+    pub(crate) fn sweep(&self, idle: Duration) {
+        let now = self.now();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let before = shard.len();
+            shard.retain(|_, session| {
+                if !session.is_idle() {
+                    session.last_used.store(now, Ordering::Relaxed);
+                }
+                forget_ended(&mut lock(&session.streams));
+                !expired(session, now, idle)
+            });
+            self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            if shard.capacity() > 64 && shard.len() * 4 < shard.capacity() {
+                shard.shrink_to_fit();
+            }
+        }
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, id: SessionId) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        lock(&self.shards[Self::shard_of(id)])
+    }
+
+    fn shard_of(id: SessionId) -> usize {
+        usize::from(id.0.to_le_bytes()[0]) % SHARDS
+    }
+
+    fn now(&self) -> u64 {
+        millis(self.epoch.elapsed())
+    }
+}
+
+fn expired(session: &Session, now: u64, idle: Duration) -> bool {
+    let unused = now.saturating_sub(session.last_used.load(Ordering::Relaxed));
+    unused > millis(idle) && session.is_idle()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notices::Outlet;
+    use crate::rpc::{Message, parse};
+    use orla_marketplace::{CapabilityMarketplace, Limits};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn make(principal: Option<&str>) -> impl FnOnce(SessionId) -> Session {
+        let principal = principal.map(|name| Principal(name.into()));
+        let newest = CapabilityMarketplace::new(Limits::default()).snapshot();
+        move |id| Session::new(id, Revision::V2025_11_25, principal, newest, &CancellationToken::new())
+    }
+
+    fn id(text: &str) -> Id {
+        let body = format!(r#"{{"jsonrpc":"2.0","method":"ping","id":{text}}}"#);
+        let Ok(Message::Request(request)) = parse(body.as_bytes()) else { panic!("a request") };
+        request.id
+    }
+
+    #[test]
+    fn a_session_is_found_by_its_id_and_by_its_owner_alone() {
+        let sessions = Sessions::new();
+        let session = sessions.add(9, make(Some("a"))).unwrap();
+        let text = session.id.to_string();
+        assert_eq!((text.len(), SessionId::parse(&text)), (32, Some(session.id)));
+        let who = |name: &str| Principal(name.into());
+        assert!(sessions.get(session.id, Some(&who("a")), HOUR).is_some());
+        assert!(sessions.get(session.id, Some(&who("b")), HOUR).is_none());
+        assert!(sessions.get(session.id, None, HOUR).is_none());
+        sessions.remove(&session);
+        assert!(sessions.get(session.id, Some(&who("a")), HOUR).is_none() && sessions.count() == 0);
+        for odd in ["", "0", "G0000000000000000000000000000000", &"0".repeat(33), &"F".repeat(32)] {
+            assert_eq!(SessionId::parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn an_idle_session_expires_and_one_in_use_does_not() {
+        let sessions = Sessions::new();
+        let idle = sessions.add(9, make(None)).unwrap();
+        let calling = sessions.add(9, make(None)).unwrap();
+        let open = sessions.add(9, make(None)).unwrap();
+        let _call = calling.calls.begin(&id("1")).unwrap();
+        let _open = open.open();
+        while sessions.now() < 2 {
+            std::hint::spin_loop();
+        }
+        assert!(sessions.get(idle.id, None, Duration::ZERO).is_none());
+        sessions.sweep(Duration::ZERO);
+        assert_eq!(sessions.count(), 2);
+        assert!(sessions.get(calling.id, None, Duration::ZERO).is_some());
+        assert!(sessions.get(open.id, None, Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn beyond_the_bound_an_idle_session_goes_and_one_in_use_stays() {
+        let sessions = Sessions::new();
+        let max = 64;
+        let kept: Vec<_> = (0..max).map(|_| sessions.add(max, make(None)).unwrap()).collect();
+        let calls: Vec<_> = kept.iter().map(|session| session.calls.begin(&id("1")).unwrap()).collect();
+        assert!(sessions.add(max, make(None)).is_err());
+        drop(calls);
+        for _ in 0..200 {
+            sessions.add(max, make(None)).unwrap();
+            assert_eq!(sessions.count(), max);
+        }
+    }
+
+    #[test]
+    fn a_request_is_cancelled_by_its_id_and_the_id_is_free_afterwards() {
+        let calls = Calls::new(CancellationToken::new());
+        let first = calls.begin(&id(r#""a""#)).unwrap();
+        assert!(calls.begin(&id(r#""\u0061""#)).is_none(), "the same id, written otherwise");
+        let second = calls.begin(&id("1")).unwrap();
+        calls.cancel("2");
+        calls.cancel(&id(r#""a""#).key());
+        assert!(first.token.is_cancelled() && !second.token.is_cancelled());
+        drop(first);
+        assert!(calls.begin(&id(r#""a""#)).is_some());
+        calls.ended.cancel();
+        assert!(second.token.is_cancelled());
+    }
+
+    #[test]
+    fn ended_streams_are_kept_within_bounds() {
+        let session = make(None)(SessionId::NONE);
+        for size in [10; 100] {
+            let stream = session.new_stream();
+            session.keep(&stream);
+            stream.finish(Some(vec![b'x'; size].into()));
+        }
+        assert!(session.stream(1).is_none() && session.stream(100).is_some());
+        let large = session.new_stream();
+        large.finish(Some(vec![b'x'; 2 * MAX_ENDED_BYTES].into()));
+        session.keep(&large);
+        let live = session.new_stream();
+        live.send(bytes::Bytes::from_static(b"x"));
+        session.keep(&live);
+        assert!(session.stream(99).is_none(), "the large one leaves no room for others");
+        assert!(session.stream(101).is_some() && session.stream(102).is_some());
+    }
+
+    #[test]
+    fn one_stream_tells_of_a_change() {
+        let session = make(None)(SessionId::NONE);
+        assert!(!session.claim_telling(0));
+        assert!(session.claim_telling(2) && !session.claim_telling(2) && !session.claim_telling(1));
+    }
+}

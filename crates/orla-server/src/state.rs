@@ -1,0 +1,114 @@
+//! What every transport shares: the marketplace, the settings in force, the sessions, and how the
+//! server ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use orla_marketplace::{CapabilityMarketplace, Catalog};
+use rmcp::model::{
+    Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
+};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::guard::Guard;
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::session::Sessions;
+use crate::surfaces;
+use crate::tools::{CacheHint, Listings};
+
+/// The state of one server.
+pub(crate) struct Core {
+    pub(crate) market: Arc<CapabilityMarketplace>,
+    pub(crate) settings: ArcSwap<Settings>,
+    pub(crate) sessions: Sessions,
+    pub(crate) listings: Listings,
+    pub(crate) metrics: Metrics,
+    /// Everything that was spawned.
+    pub(crate) tracker: TaskTracker,
+    /// Cancelled when the server stops to accept; long streams end, calls go on.
+    pub(crate) draining: CancellationToken,
+    /// Cancelled when calls have had their time; everything ends.
+    pub(crate) abort: CancellationToken,
+    pub(crate) started: Instant,
+    serving: AtomicBool,
+}
+
+/// The options in force, with what is compiled from them.
+pub(crate) struct Settings {
+    pub(crate) options: ServerOptions,
+    pub(crate) guard: Guard,
+}
+
+impl Settings {
+    pub(crate) fn new(options: ServerOptions) -> Self {
+        let guard = Guard::new(&options.allowed_hosts, &options.allowed_origins, &options.auth_tokens);
+        Self { options, guard }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(market: Arc<CapabilityMarketplace>, options: ServerOptions) -> Arc<Self> {
+        let metrics = Metrics::default();
+        metrics.observe(&market);
+        Arc::new(Self {
+            market,
+            settings: ArcSwap::from_pointee(Settings::new(options)),
+            sessions: Sessions::new(),
+            listings: Listings::default(),
+            metrics,
+            tracker: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            started: Instant::now(),
+            serving: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether requests are being taken.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) && !self.draining.is_cancelled()
+    }
+
+    pub(crate) fn set_serving(&self) {
+        self.serving.store(true, Ordering::Relaxed);
+    }
+
+    /// What a sessionless client may do with a list.
+    pub(crate) fn cache_hint(&self) -> CacheHint {
+        let ttl = self.settings.load().options.list_ttl;
+        CacheHint { ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) }
+    }
+}
+
+/// Who answers.
+pub(crate) fn implementation() -> Implementation {
+    Implementation::new("orla", env!("CARGO_PKG_VERSION"))
+}
+
+/// What the server says of itself to a model.
+pub(crate) const INSTRUCTIONS: &str = "Runs local executables and other capabilities as tools. \
+    A tool's result carries its output, and in `_meta` how it ran; a failure says what to change.";
+
+/// What the server can do, going by a snapshot: resources only where something serves them.
+pub(crate) fn capabilities(catalog: &Catalog) -> ServerCapabilities {
+    let mut tools = ToolsCapability::default();
+    tools.list_changed = Some(true);
+    let mut prompts = PromptsCapability::default();
+    prompts.list_changed = Some(true);
+    let mut capabilities = ServerCapabilities::default();
+    capabilities.tools = Some(tools);
+    capabilities.prompts = Some(prompts);
+    capabilities.completions = Some(serde_json::Map::new());
+    capabilities.logging = Some(serde_json::Map::new());
+    if surfaces::serves(catalog, "resources/list") || surfaces::serves(catalog, "resources/read") {
+        let mut resources = ResourcesCapability::default();
+        resources.list_changed = Some(true);
+        resources.subscribe = surfaces::serves(catalog, "resources/subscribe").then_some(true);
+        capabilities.resources = Some(resources);
+    }
+    capabilities
+}

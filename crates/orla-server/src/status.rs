@@ -1,0 +1,114 @@
+//! `/status`: the state of the server and of everything it serves, as JSON (RFC 1 §8).
+
+use std::sync::Arc;
+
+use orla_marketplace::{CapabilityMarketplace, Entry};
+use serde::Serialize;
+
+use crate::metrics::Gauges;
+use crate::state::Core;
+
+/// One capability as `/status` and `orla list --json` show it. What is not known is left out.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StatusRow {
+    /// The MCP name.
+    pub name: Arc<str>,
+    /// The id.
+    pub id: String,
+    /// The kind of provider: `tool`, `capsule`, `mcp`, …
+    pub kind: &'static str,
+    /// Whose it is: the part of the id before the first dot, where a provider has several.
+    pub provider: String,
+    /// Where it comes from: a path or an address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What runs it, such as `python3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
+    /// The life cycle's state, where there is a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The process that serves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// How long that process has been up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
+    /// How often it was started anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<u64>,
+    /// Why it last failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+}
+
+impl StatusRow {
+    /// The row of one entry.
+    pub fn of(market: &CapabilityMarketplace, entry: &Entry) -> Self {
+        let status = market.status(entry);
+        let id = entry.manifest.id.clone();
+        Self {
+            name: Arc::clone(&entry.name),
+            kind: entry.manifest.provider.kind(),
+            provider: id.split_once('.').map_or(&*id, |(provider, _)| provider).to_owned(),
+            id,
+            source: status.source,
+            interpreter: status.interpreter,
+            state: status.state,
+            pid: status.pid,
+            uptime_ms: status.uptime_ms,
+            restarts: status.restarts,
+            last_failure: status.last_failure,
+        }
+    }
+
+    /// The rows of the newest snapshot, by name.
+    pub fn all(market: &CapabilityMarketplace) -> Vec<Self> {
+        market.snapshot().entries().iter().map(|entry| Self::of(market, entry)).collect()
+    }
+}
+
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    uptime_ms: u64,
+    generation: u64,
+    sessions: usize,
+    running: usize,
+    waiting: usize,
+    capabilities: Vec<StatusRow>,
+}
+
+/// The whole of `/status`.
+pub(crate) fn render(core: &Core) -> Vec<u8> {
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: uptime_ms(core),
+        generation: core.market.snapshot().generation(),
+        sessions: core.sessions.count(),
+        running: core.market.running(),
+        waiting: core.market.waiting(),
+        capabilities: StatusRow::all(&core.market),
+    };
+    serde_json::to_vec(&status).unwrap_or_default()
+}
+
+/// What `/metrics` reads at the moment someone asks.
+pub(crate) fn gauges(core: &Core) -> Gauges {
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let newest = core.market.snapshot();
+    Gauges {
+        running: number(core.market.running()),
+        waiting: number(core.market.waiting()),
+        sessions: number(core.sessions.count()),
+        capabilities: number(newest.entries().len()),
+        generation: newest.generation(),
+        reloads: newest.generation().saturating_sub(1),
+        uptime_ms: uptime_ms(core),
+    }
+}
+
+fn uptime_ms(core: &Core) -> u64 {
+    u64::try_from(core.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

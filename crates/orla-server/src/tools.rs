@@ -1,0 +1,383 @@
+//! `tools/list` and the result of `tools/call`, written by hand around JSON that travels as text.
+//!
+//! # How it works
+//!
+//! A [`Listing`] is the rendered list of one snapshot: one text per era, and where each tool ends in
+//! it, so that a page is a copy of a slice. It is made once for each snapshot and dies with it. The
+//! texts of results (content, structured value, `_meta`) are put together without being parsed.
+//! A differential test holds both against the SDK's own types.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::HeaderName;
+use orla_marketplace::{ANNOTATIONS, Catalog, Entry, JsonText, Outcome, Payload, RuntimeError, TITLE};
+use rmcp::model::ErrorData;
+use serde_json::value::RawValue;
+
+use crate::object::Object;
+use crate::protocol::{MCP_PARAM_PREFIX, PAGE};
+use crate::rpc::{self, Id, push_json};
+
+/// The rendered tools of one snapshot.
+pub(crate) struct Listing {
+    of: Weak<Catalog>,
+    /// For sessionless requests.
+    modern: Rendered,
+    /// For sessions, whose clients know structured results only as objects.
+    legacy: Rendered,
+    /// The arguments that have to be repeated in headers, by tool.
+    headers: HashMap<Arc<str>, Vec<ParamHeader>>,
+}
+
+/// The tools' JSON objects, separated by commas, and where each ends.
+#[derive(Default)]
+struct Rendered {
+    text: String,
+    ends: Vec<usize>,
+}
+
+/// An argument that a client repeats in a header (`x-mcp-header`, SEP-2243).
+pub(crate) struct ParamHeader {
+    pub(crate) header: HeaderName,
+    /// The path of the argument, one key after the other.
+    pub(crate) path: Vec<String>,
+}
+
+impl Listing {
+    fn render(catalog: &Arc<Catalog>) -> Self {
+        let mut listing = Self {
+            of: Arc::downgrade(catalog),
+            modern: Rendered::default(),
+            legacy: Rendered::default(),
+            headers: HashMap::new(),
+        };
+        for entry in catalog.entries() {
+            let input = object_schema(entry.input_schema());
+            let output = entry.output_schema();
+            listing.modern.push(entry, &input, output.as_ref());
+            let object = output.as_ref().filter(|schema| is_object_schema(schema.as_str()));
+            listing.legacy.push(entry, &input, object);
+            let headers = param_headers(input.as_str());
+            if !headers.is_empty() {
+                listing.headers.insert(Arc::clone(&entry.name), headers);
+            }
+        }
+        listing
+    }
+
+    /// The headers that a call of this tool has to carry.
+    pub(crate) fn headers_of(&self, tool: &str) -> &[ParamHeader] {
+        if self.headers.is_empty() {
+            return &[];
+        }
+        self.headers.get(tool).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+impl Rendered {
+    fn push(&mut self, entry: &Entry, input: &JsonText, output: Option<&JsonText>) {
+        if !self.ends.is_empty() {
+            self.text.push(',');
+        }
+        self.text.push_str(&tool(entry, input, output));
+        self.ends.push(self.text.len());
+    }
+
+    /// The text of the tools `from..to`.
+    fn slice(&self, from: usize, to: usize) -> &str {
+        if from >= to {
+            return "";
+        }
+        let start = from.checked_sub(1).map_or(0, |before| self.ends[before] + 1);
+        &self.text[start..self.ends[to - 1]]
+    }
+}
+
+fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
+    let manifest = &entry.manifest;
+    let json = |text: &str| serde_json::to_string(text).unwrap_or_default();
+    let mut tool = format!(r#"{{"name":{}"#, json(&entry.name));
+    if let Some(title) = manifest.metadata.get(TITLE) {
+        tool.push_str(&format!(r#","title":{}"#, json(title)));
+    }
+    tool.push_str(&format!(r#","description":{},"inputSchema":{input}"#, json(&manifest.description)));
+    if let Some(output) = output {
+        tool.push_str(&format!(r#","outputSchema":{output}"#));
+    }
+    let annotations = manifest.metadata.get(ANNOTATIONS).filter(|text| Object::parse(text).is_some());
+    if let Some(annotations) = annotations {
+        tool.push_str(&format!(r#","annotations":{annotations}"#));
+    }
+    tool.push('}');
+    tool
+}
+
+/// Clients insist that an input schema says `"type": "object"`; one that does not is given it.
+fn object_schema(schema: JsonText) -> JsonText {
+    let Some(object) = Object::parse(schema.as_str()) else {
+        return JsonText::parse(Bytes::from_static(br#"{"type":"object"}"#)).unwrap_or(schema);
+    };
+    if object.get("type").is_some() {
+        return schema;
+    }
+    let rest = object.without(&[]);
+    let typed = if rest.len() <= 2 {
+        r#"{"type":"object"}"#.to_owned()
+    } else {
+        format!(r#"{{"type":"object",{}"#, &rest[1..])
+    };
+    JsonText::parse(typed).unwrap_or(schema)
+}
+
+fn is_object_schema(schema: &str) -> bool {
+    Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind.get() == r#""object""#))
+        == Some(true)
+}
+
+/// The well-formed `x-mcp-header` annotations along chains of `properties`.
+fn param_headers(schema: &str) -> Vec<ParamHeader> {
+    let mut found = Vec::new();
+    if schema.contains("x-mcp-header")
+        && let Ok(schema) = serde_json::from_str(schema)
+    {
+        collect_headers(&schema, &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+fn collect_headers(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<ParamHeader>) {
+    let Some(properties) = schema.get("properties").and_then(serde_json::Value::as_object) else {
+        return;
+    };
+    for (name, property) in properties {
+        path.push(name.clone());
+        let header = property.get("x-mcp-header").and_then(serde_json::Value::as_str);
+        let header = header
+            .filter(|header| !header.is_empty())
+            .map(|header| format!("{MCP_PARAM_PREFIX}{header}"));
+        if let Some(header) = header.and_then(|header| HeaderName::try_from(header).ok()) {
+            found.push(ParamHeader { header, path: path.clone() });
+        }
+        collect_headers(property, path, found);
+        path.pop();
+    }
+}
+
+/// The value of an argument as a header repeats it: a string, a number or a boolean as text.
+pub(crate) fn argument_as_header<'a>(arguments: &'a str, path: &[String]) -> Option<Cow<'a, str>> {
+    let (last, parents) = path.split_last()?;
+    let mut at = Object::parse(arguments)?;
+    for key in parents {
+        at = Object::parse(at.get(key)?.get())?;
+    }
+    let value = at.get(last)?;
+    match value.get().bytes().next()? {
+        b'"' => rpc::text(value).ok(),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(Cow::Borrowed(value.get())),
+    }
+}
+
+/// The listings of the snapshots that are in use.
+#[derive(Default)]
+pub(crate) struct Listings(Mutex<Vec<Arc<Listing>>>);
+
+impl Listings {
+    /// The most snapshots whose listing is remembered.
+    const MAX: usize = 4;
+
+    /// The listing of a snapshot, rendered when it is first asked for.
+    pub(crate) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Listing> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) =
+            known.iter().find(|listing| std::ptr::eq(listing.of.as_ptr(), &raw const **catalog))
+        {
+            return Arc::clone(found);
+        }
+        let listing = Arc::new(Listing::render(catalog));
+        known.retain(|listing| listing.of.strong_count() > 0);
+        if known.len() >= Self::MAX {
+            known.remove(0);
+        }
+        known.push(Arc::clone(&listing));
+        listing
+    }
+}
+
+/// The answer to `tools/list`: the page after `cursor`.
+///
+/// # Errors
+/// A cursor that none of our pages gave.
+pub(crate) fn list_page(
+    id: &Id,
+    catalog: &Catalog,
+    listing: &Listing,
+    cursor: Option<&RawValue>,
+    modern: Option<CacheHint>,
+) -> Result<Bytes, ErrorData> {
+    let after = cursor.map(read_cursor).transpose()?;
+    let entries = catalog.entries();
+    let from = after.map_or(0, |name| entries.partition_point(|entry| *entry.name <= *name));
+    let to = entries.len().min(from + PAGE);
+    let next = (to < entries.len()).then(|| cursor_after(&entries[to - 1].name));
+    let rendered = if modern.is_some() { &listing.modern } else { &listing.legacy };
+    Ok(page(id, "tools", rendered.slice(from, to), next.as_deref(), modern))
+}
+
+/// What a sessionless client may do with a list it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheHint {
+    /// How long it is fresh.
+    pub(crate) ttl_ms: u64,
+}
+
+/// The answer to a list request with these items, which are JSON texts separated by commas.
+pub(crate) fn page(
+    id: &Id,
+    list: &str,
+    items: &str,
+    next_cursor: Option<&str>,
+    modern: Option<CacheHint>,
+) -> Bytes {
+    let mut out = rpc::begin_result(id, items.len() + 160);
+    out.push(b'{');
+    if modern.is_some() {
+        out.extend_from_slice(br#""resultType":"complete","#);
+    }
+    if let Some(cursor) = next_cursor {
+        out.extend_from_slice(br#""nextCursor":""#);
+        out.extend_from_slice(cursor.as_bytes());
+        out.extend_from_slice(br#"","#);
+    }
+    if let Some(hint) = modern {
+        out.extend_from_slice(format!(r#""ttlMs":{},"cacheScope":"private","#, hint.ttl_ms).as_bytes());
+    }
+    out.extend_from_slice(format!(r#""{list}":["#).as_bytes());
+    out.extend_from_slice(items.as_bytes());
+    out.extend_from_slice(b"]}");
+    out.extend_from_slice(rpc::END);
+    out.into()
+}
+
+/// A cursor: opaque to clients, and good for as long as names are, across reloads. It says the last
+/// name of a page, and the next page begins with the first name after it.
+pub(crate) fn cursor_after(name: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(format!("after:{name}"))
+}
+
+/// Reads what [`cursor_after`] wrote.
+///
+/// # Errors
+/// −32602 for anything else.
+pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
+    let read = || {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(&*rpc::text(cursor).ok()?).ok()?;
+        String::from_utf8(bytes).ok()?.strip_prefix("after:").map(str::to_owned)
+    };
+    read()
+        .ok_or_else(|| ErrorData::invalid_params("this cursor is of no list that was given here", None))
+}
+
+/// The answer to a `tools/call` that gave an outcome.
+pub(crate) fn success(id: &Id, outcome: &Outcome, modern: bool) -> Bytes {
+    let structured = match outcome.structured.as_ref().map(Payload::json).transpose() {
+        Ok(structured) => structured,
+        Err(err) => return failure(id, &err, modern),
+    };
+    let size = outcome.content.as_ref().map_or(0, length) + 2 * structured.map_or(0, length);
+    let mut out = begin_call_result(id, size + outcome.meta.as_ref().map_or(0, length), modern);
+    match (&outcome.content, structured) {
+        (Some(content), _) => out.extend_from_slice(content.bytes()),
+        (None, Some(value)) => {
+            out.push(b'[');
+            push_text_block(&mut out, |out| push_value_as_text(out, value.as_str()));
+            out.push(b']');
+        }
+        (None, None) => out.extend_from_slice(b"[]"),
+    }
+    push_rest(&mut out, structured, false, outcome.meta.as_ref(), modern);
+    out.into()
+}
+
+/// The answer to a `tools/call` that failed in a way the caller's model can mend: what was given so
+/// far, and the error's text last.
+pub(crate) fn failure(id: &Id, error: &RuntimeError, modern: bool) -> Bytes {
+    let outcome = error.outcome();
+    let content = outcome.and_then(|outcome| outcome.content.as_ref());
+    let structured =
+        outcome.and_then(|outcome| outcome.structured.as_ref()).and_then(|value| value.json().ok());
+    let meta = outcome.and_then(|outcome| outcome.meta.as_ref());
+    let mut out = begin_call_result(id, content.map_or(0, length) + 256, modern);
+    let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
+    let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
+    out.push(b'[');
+    if !blocks.trim().is_empty() {
+        out.extend_from_slice(blocks.as_bytes());
+        out.push(b',');
+    }
+    push_text_block(&mut out, |out| push_json(out, &error.to_string()));
+    out.push(b']');
+    push_rest(&mut out, structured, true, meta, modern);
+    out.into()
+}
+
+fn begin_call_result(id: &Id, size: usize, modern: bool) -> Vec<u8> {
+    let mut out = rpc::begin_result(id, size + 128);
+    out.extend_from_slice(if modern {
+        br#"{"resultType":"complete","content":"#
+    } else {
+        br#"{"content":"#
+    });
+    out
+}
+
+fn push_rest(
+    out: &mut Vec<u8>,
+    structured: Option<&JsonText>,
+    is_error: bool,
+    meta: Option<&JsonText>,
+    modern: bool,
+) {
+    // Before 2026-07-28 structured content is an object, and clients check that.
+    if let Some(value) = structured.filter(|value| modern || value.as_str().starts_with('{')) {
+        out.extend_from_slice(br#","structuredContent":"#);
+        out.extend_from_slice(value.bytes());
+    }
+    if is_error {
+        out.extend_from_slice(br#","isError":true"#);
+    }
+    if let Some(meta) = meta {
+        out.extend_from_slice(br#","_meta":"#);
+        out.extend_from_slice(meta.bytes());
+    }
+    out.push(b'}');
+    out.extend_from_slice(rpc::END);
+}
+
+fn push_text_block(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(br#"{"type":"text","text":"#);
+    text(out);
+    out.push(b'}');
+}
+
+/// A value as the text of a block: a string is its own text, anything else its JSON.
+fn push_value_as_text(out: &mut Vec<u8>, json: &str) {
+    if json.starts_with('"') {
+        out.extend_from_slice(json.as_bytes());
+    } else {
+        push_json(out, json);
+    }
+}
+
+fn length(text: &JsonText) -> usize {
+    text.bytes().len()
+}
+
+#[cfg(test)]
+#[path = "tools_tests.rs"]
+mod tests;
