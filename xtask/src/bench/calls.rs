@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::{self, Connection};
 use super::stats::{Round, Rounds, percentile};
 use super::{Effort, Figure, Programs};
-use crate::server::{Server, field};
+use crate::server::Server;
 
 /// How many clients call at once.
 const CLIENTS: [usize; 2] = [1, 8];
@@ -22,7 +22,6 @@ pub(super) fn tools(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
     let orla = Server::start(&programs.orla, &folder, &["--log-level", "error"])?;
     let echo = example(&programs.bare_echo)?;
     let call = client::call("floor", &json!({}));
-    let echoed = client::post("/", &[], &answer_like_a_tools());
     let mut figures = Vec::new();
     for clients in CLIENTS {
         let (mut direct, mut served, mut bare) =
@@ -30,7 +29,7 @@ pub(super) fn tools(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
         for _ in 0..effort.rounds {
             direct.0.push(spawn(&programs.floor, clients, effort.round)?);
             served.0.push(client::threads(&orla.address, &call, clients, effort.round)?);
-            bare.0.push(client::threads(&echo.address, &echoed, clients, effort.round / 3)?);
+            bare.0.push(client::threads(&echo.address, &call, clients, effort.round / 3)?);
         }
         for (side, rounds) in
             [("spawned directly", &direct), ("over HTTP", &served), ("bare echo", &bare)]
@@ -78,13 +77,12 @@ pub(super) fn capability(programs: &Programs, effort: Effort) -> Result<Vec<Figu
     let orla = example(&programs.embedded)?;
     let echo = example(&programs.bare_echo)?;
     let call = client::call("echo", &json!({"city": "Paris", "count": 3}));
-    let echoed = client::post("/", &[], &answer_like_a_tools());
     let mut figures = Vec::new();
     for connections in CLIENTS {
         let (mut served, mut bare) = (Rounds::default(), Rounds::default());
         for _ in 0..effort.rounds {
             served.0.push(client::polled(&orla.address, &call, connections, effort.round)?);
-            bare.0.push(client::polled(&echo.address, &echoed, connections, effort.round)?);
+            bare.0.push(client::polled(&echo.address, &call, connections, effort.round)?);
         }
         let ratio = served.rate() / bare.rate();
         figures.push(
@@ -145,23 +143,11 @@ fn inside(orla: &Server, call: &[u8]) -> Result<f64, String> {
     Ok(percentile(took, 50))
 }
 
-/// One of the server crate's examples, which says its address in its first log line.
+/// One of the server crate's examples, which says where it listens on its first line.
 fn example(binary: &Path) -> Result<Server, String> {
-    Server::listening(Command::new(binary), |line| {
-        field(line, "address").as_str().or_else(|| line.as_str()).map(str::to_owned)
-    })
-}
-
-/// What the bare handler gets and echoes: an answer of the same shape and size as a tool's.
-fn answer_like_a_tools() -> Value {
-    json!({
-        "jsonrpc": "2.0",
-        "id": 1,
-        "result": {
-            "resultType": "complete",
-            "content": [{"type": "text", "text": "{\"city\":\"Paris\",\"count\":3}"}],
-            "structuredContent": {"city": "Paris", "count": 3},
-            "isError": false,
-        },
+    let mut command = Command::new(binary);
+    command.arg("0");
+    Server::listening(command, |line| {
+        Some(line.as_str()?.strip_prefix("listening on http://")?.strip_suffix("/mcp")?.to_owned())
     })
 }
