@@ -226,10 +226,13 @@ fn init_writes_what_can_be_served_at_once_and_overwrites_nothing() {
     assert_eq!(world.read("orla.yaml"), "timeout: 9\n", "{again:?}");
     let server: Server = world.serve();
     let mut client = server.client();
-    let names = client.tool_names();
-    assert!(!names.is_empty());
-    for name in names {
-        let result = client.call(&name, json!({}));
+    let tools = client.tools();
+    assert!(!tools.is_empty());
+    for tool in tools {
+        let required = tool["inputSchema"]["required"].as_array().cloned().unwrap_or_default();
+        let arguments: serde_json::Map<_, _> =
+            required.iter().map(|key| (key.as_str().unwrap().to_owned(), json!("Ada"))).collect();
+        let result = client.call(tool["name"].as_str().unwrap(), arguments.into());
         assert!(!result.is_error(), "{}", result.json);
     }
     let prompts = client.request("prompts/list", json!({})).unwrap();

@@ -76,7 +76,10 @@ fn what_does_not_exist_is_named_with_a_suggestion() {
         assert!(err.message.contains("tools/shout"), "{err}");
         let err = client.try_call("sumarize", json!({})).unwrap_err();
         assert_eq!(err.code, -32602, "{err}");
-        assert!(err.message.contains("sumarize") && err.message.contains("summarize`"), "{err}");
+        assert!(
+            err.message.contains("sumarize") && err.message.contains("did you mean summarize?"),
+            "{err}"
+        );
         let err = client.try_call("entirely_else", json!({})).unwrap_err();
         assert_eq!(err.code, -32602, "{err}");
         assert!(err.message.contains("entirely_else") && !err.message.contains("did you mean"), "{err}");

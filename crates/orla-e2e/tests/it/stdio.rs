@@ -184,7 +184,6 @@ fn a_closed_output_is_the_end_and_children_end_with_it() {
     server.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     server.send(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t", "arguments": {}}}));
     eventually("the tool runs", || !server.read("running").trim().is_empty());
-    assert!(server.next_message().is_none(), "the output is closed");
     eventually("writing to it ends the server", || {
         let _ = server.raw(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\"}\n");
         server.tool_processes().is_empty()
