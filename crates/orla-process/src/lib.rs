@@ -8,7 +8,8 @@
 //! [`tool::ToolExecutor`] runs a call: [`arguments`] makes a command line of its JSON, [`runner`] runs
 //! the program, [`directives`] takes progress and log messages out of its standard error,
 //! [`start_failure`] explains what could not start and [`mod@result`] says what happened. [`reaper`] ends
-//! what is left when the server dies. [`watch`] notices changes of files.
+//! what is left when the server dies, and [`init`] reaps for others where the server is a container's first
+//! process. [`watch`] notices changes of files.
 //!
 //! Most modules are pure functions; processes are touched in [`child`], [`runner`] and [`reaper`],
 //! files in [`discovery`] and [`watch`].
@@ -23,12 +24,14 @@
 #![warn(missing_docs)]
 
 pub mod arguments;
+pub mod capsule;
 pub mod child;
 pub mod directives;
 pub mod discovery;
 mod excerpt;
 mod exit_watch;
 pub mod header;
+pub mod init;
 pub mod limits;
 pub mod metadata;
 pub mod naming;

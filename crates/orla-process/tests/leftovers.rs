@@ -10,33 +10,41 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use orla_marketplace::{Call, CapabilityMarketplace, Limits};
-use orla_process::{Instance, PoolLimits, ToolExecutor, load, reaper};
+use orla_process::{Instance, PoolLimits, ToolExecutor, init, load, reaper};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CALLS: usize = 20;
 
-fn main() {
+fn main() -> ExitCode {
+    if let Some(code) = init::run_if_first() {
+        return code;
+    }
     if reaper::run_if_asked() {
-        return;
+        return ExitCode::SUCCESS;
     }
     let args: Vec<String> = env::args().collect();
     match args.get(1).map(String::as_str) {
         Some("--play-server") => serve(Path::new(&args[2])),
+        Some("--play-container") => return leave_orphans(),
+        Some("--play-starved") => starve(),
         // A list is what test runners ask for first.
         Some("--list") => println!("leftovers: test"),
         _ => {
             nothing_outlives_a_call();
             nothing_outlives_a_server(true);
             nothing_outlives_a_server(false);
+            a_starved_server_recovers();
+            the_first_process_reaps_for_others();
         }
     }
+    ExitCode::SUCCESS
 }
 
 /// Runs every tool often at once, says its reaper's id, and ends when standard input does.
@@ -64,6 +72,83 @@ fn serve(directory: &Path) {
     let _ = std::io::stdin().read_line(&mut end);
 }
 
+/// Without descriptors a call fails with the system's reason, and the next one works again. Its own
+/// process, as the limit is the whole process's.
+fn a_starved_server_recovers() {
+    assert!(Command::new(env::current_exe().unwrap()).arg("--play-starved").status().unwrap().success());
+}
+
+fn starve() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("tool"), "#!/bin/sh\necho ok\n");
+    let (runtime, market) = market_of(directory.path());
+    let call = || runtime.block_on(market.call(Call::to("tool")));
+    call().unwrap();
+    let before = getrlimit(Resource::Nofile);
+    let held = fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    for spare in 0..8 {
+        let mut limit = before;
+        limit.current = Some(held + spare);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let result = call().map(drop).map_err(|err| err.to_string());
+        setrlimit(Resource::Nofile, before).unwrap();
+        // With some to spare it works, be it without one to watch the exit by.
+        let expected = Err("tool could not start: Too many open files".to_owned());
+        assert!(result == expected || (spare > 0 && result.is_ok()), "{spare}: {result:?}");
+        call().unwrap();
+    }
+}
+
+/// As a container's first process, the server has no zombie although its tools leave orphans.
+fn the_first_process_reaps_for_others() {
+    let namespace = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let may = Command::new("unshare").args(namespace).arg("true").stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        return; // Only a privileged user may have process ids of its own.
+    }
+    let status = Command::new("unshare")
+        .args(namespace)
+        .arg(env::current_exe().unwrap())
+        .arg("--play-container")
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(7));
+}
+
+/// Runs tools that leave processes behind, and gives 7 once none of them is there, not as a zombie.
+fn leave_orphans() -> ExitCode {
+    let directory = tempfile::tempdir().unwrap();
+    write(
+        &directory.path().join("tool"),
+        "#!/bin/sh\n(sleep 1000 & sleep 1000 &) ; setsid true &\necho ok\n",
+    );
+    let (runtime, market) = market_of(directory.path());
+    for _ in 0..10 {
+        runtime.block_on(market.call(Call::to("tool"))).unwrap();
+    }
+    // Left are the first process and this one; what else there is has to go.
+    eventually(|| {
+        let is_process =
+            |entry: &fs::DirEntry| entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+        let count = fs::read_dir("/proc").unwrap().flatten().filter(is_process).count();
+        (count == 2).then_some(())
+    });
+    ExitCode::from(7)
+}
+
+fn market_of(directory: &Path) -> (tokio::runtime::Runtime, CapabilityMarketplace) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let market = CapabilityMarketplace::new(Limits::default());
+    let executor =
+        ToolExecutor::new(Instance::unguarded(), PoolLimits { max_threads: 1, ..PoolLimits::default() });
+    market.register_executor(Arc::new(executor)).unwrap();
+    for registration in load(directory, orla_process::Limits::default()).unwrap().registrations {
+        market.register_capability(registration).unwrap();
+    }
+    (runtime, market)
+}
+
 /// Descriptors, threads and children are as many after a hundred calls as after the first.
 fn nothing_outlives_a_call() {
     let directory = tempfile::tempdir().unwrap();
@@ -73,14 +158,7 @@ fn nothing_outlives_a_call() {
         let first = if name == "cannot" { "#!/opt/none/python9" } else { "#!/bin/sh" };
         write(&directory.path().join(name), &format!("{first}\n{script}\n"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let market = CapabilityMarketplace::new(Limits::default());
-    let executor =
-        ToolExecutor::new(Instance::unguarded(), PoolLimits { max_threads: 1, ..PoolLimits::default() });
-    market.register_executor(Arc::new(executor)).unwrap();
-    for registration in load(directory.path(), orla_process::Limits::default()).unwrap().registrations {
-        market.register_capability(registration).unwrap();
-    }
+    let (runtime, market) = market_of(directory.path());
     let call_all = || {
         for name in ["fails", "leaves", "cannot"] {
             let _ = runtime.block_on(market.call(Call::to(name)));
