@@ -28,6 +28,10 @@ use crate::shebang::FileKind;
 #[derive(Debug)]
 pub struct Program {
     path: PathBuf,
+    /// Where it runs; in the server's directory where absent.
+    directory: Option<PathBuf>,
+    /// Added to the server's environment at every start.
+    env: Vec<(String, String)>,
     /// The file that the kernel refused to run and the shell did, if it is still that one.
     run_by_shell: Mutex<Option<FileId>>,
 }
@@ -45,7 +49,26 @@ impl Program {
     /// # Errors
     /// The current directory is gone, or the path is empty.
     pub fn new(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: std::path::absolute(path)?, run_by_shell: Mutex::new(None) })
+        Ok(Self {
+            path: std::path::absolute(path)?,
+            directory: None,
+            env: Vec::new(),
+            run_by_shell: Mutex::new(None),
+        })
+    }
+
+    /// The program with these variables in its environment.
+    #[must_use]
+    pub fn with_env(mut self, env: Vec<(String, String)>) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// The program in a directory of its own.
+    #[must_use]
+    pub fn in_directory(mut self, directory: PathBuf) -> Self {
+        self.directory = Some(directory);
+        self
     }
 
     /// Where it is.
@@ -53,8 +76,8 @@ impl Program {
         &self.path
     }
 
-    /// Starts it in a process group of its own, with pipes on all three standard streams, in the
-    /// server's directory and with the server's environment plus `env`.
+    /// Starts it in a process group of its own, with pipes on all three standard streams and with the
+    /// server's environment plus its own plus `env`.
     pub(crate) fn start(&self, args: &[OsString], env: &[(&str, OsString)]) -> io::Result<Child> {
         let mut by_shell = self.is_known_to_be_run_by_shell();
         let mut tries = 0;
@@ -68,11 +91,15 @@ impl Program {
             };
             command
                 .args(args)
+                .envs(self.env.iter().map(|(key, value)| (key, value)))
                 .envs(env.iter().map(|(key, value)| (key, value)))
                 .process_group(0)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped());
+            if let Some(directory) = &self.directory {
+                command.current_dir(directory);
+            }
             match command.spawn() {
                 Err(err) if is(&err, Errno::NOEXEC) && !by_shell && self.is_text() => {
                     *self.memory() = file_id(&self.path);

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use crate::arguments;
+use crate::capsule::packages::Package;
 use crate::child::{self, Program};
 use crate::discovery::{self, DirectoryError, Finding, Found};
 use crate::limits::{Limits, PoolLimits};
@@ -25,6 +26,7 @@ use crate::metadata::OutputForm;
 use crate::reaper::{INSTANCE, Instance};
 use crate::result::{self, Context};
 use crate::runner::{Cause, Ended, Job, Runners};
+use crate::shebang::FileKind;
 use crate::start_failure::{self, NOT_FOUND};
 
 /// The capabilities of a directory, and what there is to say about it.
@@ -91,6 +93,26 @@ fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {
     Ok(registration)
 }
 
+/// Makes a capability of a package whose every call is a process of its own (`runtime.mode: simple`):
+/// a tool with its manifest's arguments, environment and schemas.
+///
+/// # Errors
+/// The current directory is gone.
+pub fn of_package(package: &Package, limits: Limits) -> io::Result<Registration> {
+    let (path, own) = (package.entrypoint(), &package.manifest);
+    let head = child::read_head(&path).unwrap_or_default();
+    let provider = ToolProvider {
+        program: Arc::new(Program::new(&path)?.with_env(own.env.clone())),
+        interpreter: FileKind::of(&head).interpreter(),
+        args: own.args.clone(),
+        // Where the output has a schema, it is JSON.
+        form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },
+        has_output_schema: own.output_schema.is_some(),
+        limits,
+    };
+    Ok(Registration::from(package.capability(ProviderType::Custom(Arc::new(provider)))))
+}
+
 /// An executable file, and how to run it.
 #[derive(Debug)]
 pub struct ToolProvider {
@@ -102,6 +124,13 @@ pub struct ToolProvider {
     form: OutputForm,
     has_output_schema: bool,
     limits: Limits,
+}
+
+impl ToolProvider {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.program.path()
+    }
 }
 
 impl CustomProvider for ToolProvider {

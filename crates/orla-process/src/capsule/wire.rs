@@ -47,7 +47,7 @@ impl Lines {
     /// # Errors
     /// The line that has begun is too long; nothing can be read after it.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
-        let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+        let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let Some(end) = end.map(|end| self.searched + end) else {
             self.searched = self.buffer.len();
             return if self.buffer.len() > MAX_MESSAGE { Err(TooLong) } else { Ok(None) };
@@ -158,7 +158,9 @@ impl Hello {
 /// Appends a request.
 pub(crate) fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &str) {
     let start = out.len();
-    out.extend_from_slice(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":"#).as_bytes());
+    out.extend_from_slice(
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":"#).as_bytes(),
+    );
     out.extend_from_slice(params.as_bytes());
     end(out, start);
 }
@@ -173,7 +175,9 @@ pub(crate) struct CallMeta<'a> {
 /// Appends a call of `tool`; its progress token is its id.
 pub(crate) fn write_call(out: &mut Vec<u8>, id: u64, tool: &str, arguments: &str, meta: CallMeta<'_>) {
     let start = out.len();
-    out.extend_from_slice(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"#).as_bytes());
+    out.extend_from_slice(
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"#).as_bytes(),
+    );
     push_text(out, tool);
     out.extend_from_slice(br#","arguments":"#);
     out.extend_from_slice(arguments.as_bytes());
@@ -183,7 +187,11 @@ pub(crate) fn write_call(out: &mut Vec<u8>, id: u64, tool: &str, arguments: &str
             out.extend_from_slice(format!(r#""progressToken":{id}"#).as_bytes());
         }
         if let Some(traceparent) = meta.traceparent {
-            out.extend_from_slice(if meta.wants_progress { br#","traceparent":"# } else { &br#""traceparent":"#[..] });
+            out.extend_from_slice(if meta.wants_progress {
+                br#","traceparent":"#
+            } else {
+                &br#""traceparent":"#[..]
+            });
             push_text(out, traceparent);
         }
         out.push(b'}');
@@ -271,21 +279,29 @@ mod tests {
             }
             Some(Message::Stray { id }) => format!("stray {id}"),
             Some(Message::Request { id, method, params }) => format!("request {id} {method} {params:?}"),
-            Some(Message::Notification { method, params }) => format!("notification {method} {params:?}"),
+            Some(Message::Notification { method, params }) => {
+                format!("notification {method} {params:?}")
+            }
         }
     }
 
     #[test]
     fn messages_are_told_apart() {
         let cases = [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{"n":1.10,"big":1e400}}"#, r#"answer 7 {"n":1.10,"big":1e400}"#),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{"n":1.10,"big":1e400}}"#,
+                r#"answer 7 {"n":1.10,"big":1e400}"#,
+            ),
             (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, "answer 7 null"),
             (r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"no"}}"#, "error 7 -32601 no"),
             (r#"{"jsonrpc":"2.0","id":7,"error":"odd"}"#, "error 7 0 \"odd\""),
             (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, "stray \"7\""),
             (r#"{"jsonrpc":"2.0","id":-1,"result":{}}"#, "stray -1"),
             (r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#, "request \"a\" ping None"),
-            (r#"{"jsonrpc":"2.0","method":"x","params":{"a":[1]}}"#, r#"notification x Some({"a":[1]})"#),
+            (
+                r#"{"jsonrpc":"2.0","method":"x","params":{"a":[1]}}"#,
+                r#"notification x Some({"a":[1]})"#,
+            ),
             (r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, "notification x None"),
             (r#"{"jsonrpc":"2.0","id":1}"#, "noise"),
             (r#"{"jsonrpc":"2.0","result":{}}"#, "noise"),
@@ -341,7 +357,13 @@ mod tests {
         let mut out = Vec::new();
         write_call(&mut out, 1, "a \"b\"", "{\n\t\"x\": 1\r\n}", CallMeta::default());
         write_call(&mut out, 2, "t", "{}", CallMeta { wants_progress: true, traceparent: Some("00-x") });
-        write_call(&mut out, 3, "t", "{}", CallMeta { wants_progress: false, traceparent: Some("00-x") });
+        write_call(
+            &mut out,
+            3,
+            "t",
+            "{}",
+            CallMeta { wants_progress: false, traceparent: Some("00-x") },
+        );
         write_request(&mut out, 4, "tools/list", "{}");
         write_notification(&mut out, "notifications/initialized", None);
         write_cancelled(&mut out, 2);
@@ -364,7 +386,10 @@ mod tests {
     #[test]
     fn a_hello_may_say_little() {
         let hello = |text: &str| Hello::read(Some(&JsonText::parse(text.to_owned()).unwrap()));
-        assert_eq!(hello(r#"{"name":"x","version":"1","capabilities":["tools"]}"#).unwrap().name.as_deref(), Some("x"));
+        assert_eq!(
+            hello(r#"{"name":"x","version":"1","capabilities":["tools"]}"#).unwrap().name.as_deref(),
+            Some("x")
+        );
         assert_eq!(hello("{}"), Some(Hello::default()));
         assert_eq!((hello("[]"), Hello::read(None)), (hello("7"), None));
     }
