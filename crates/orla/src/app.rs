@@ -231,3 +231,88 @@ impl Findings {
 fn sentences(findings: &[impl Display]) -> Vec<String> {
     findings.iter().map(ToString::to_string).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    fn tool(dir: &Path, name: &str, text: &str) {
+        let path = dir.join("tools").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn config(dir: &Path, text: &str) -> Config {
+        let mut config = Config::of(text).unwrap_or_else(|problems| panic!("{problems:?}"));
+        config.tools_dir = dir.join("tools");
+        config.prompts_dir = dir.join("prompts");
+        config
+    }
+
+    fn names(app: &App) -> Vec<String> {
+        app.marketplace().snapshot().entries().iter().map(|entry| entry.name.to_string()).collect()
+    }
+
+    #[test]
+    fn overrides_and_patterns_decide_what_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c", "internal_x"] {
+            tool(dir.path(), name, "#!/bin/sh\n");
+        }
+        let text = "tools:\n  a: {rename: first, timeout: 0.5, description: One}\n  b: {enabled: false}\n  intrnal_x: {timeout: 1}\nallow: ['*']\ndeny: ['internal_*']\n";
+        let app = App::build(&config(dir.path(), text)).unwrap();
+        assert_eq!(names(&app), ["c", "first"]);
+        let entry = app.marketplace().get("first").unwrap();
+        assert_eq!(entry.policy.timeout, Some(std::time::Duration::from_millis(500)));
+        assert_eq!(entry.manifest.description, "One");
+        assert_eq!(
+            app.findings().warnings,
+            ["tools.intrnal_x: no tool has this name, did you mean internal_x? at orla.yaml:4:3"]
+        );
+        let none = App::build(&config(dir.path(), "allow: []\n")).unwrap();
+        assert_eq!(names(&none), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_prompt_says_which_tools_it_misses() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(dir.path(), "list_files", "#!/bin/sh\n");
+        fs::create_dir(dir.path().join("prompts")).unwrap();
+        fs::write(dir.path().join("prompts/p.md"), "---\ntools: [list_file]\n---\nx").unwrap();
+        let app = App::build(&config(dir.path(), "")).unwrap();
+        assert_eq!(app.findings().prompts, 1);
+        let warning = &app.findings().warnings[0];
+        assert!(
+            warning.contains("list_file is not served, did you mean list_files? at ")
+                && warning.ends_with("p.md:2:9"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn a_tools_directory_that_is_none_leaves_the_snapshot_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(dir.path(), "a", "#!/bin/sh\n");
+        let config = config(dir.path(), "");
+        let mut app = App::build(&config).unwrap();
+        fs::remove_dir_all(dir.path().join("tools")).unwrap();
+        fs::write(dir.path().join("tools"), "a file").unwrap();
+        let problem = app.load(&config).unwrap_err();
+        assert!(problem.contains("tools: Not a directory"), "{problem}");
+        assert_eq!(names(&app), ["a"]);
+        assert!(App::build(&config).is_err());
+    }
+
+    #[test]
+    fn packages_are_named_and_not_served() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(dir.path(), "pack/tool.yaml", "name: pack\n");
+        let app = App::build(&config(dir.path(), "")).unwrap();
+        assert_eq!(names(&app), Vec::<String>::new());
+        assert!(app.findings().warnings[0].contains("pack: a directory with a manifest is a package"));
+    }
+}

@@ -28,7 +28,7 @@ pub(crate) struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   orla                                serve ./tools on http://127.0.0.1:8080/mcp
-  orla --stdio                        serve on standard input and output, for clients that start orla
+  orla --stdio                        serve one client on standard input and output
   orla init                           write an example tool, a prompt and orla.yaml here
   orla list                           what is served
   orla call ls path=/tmp              call one tool, without a server
@@ -189,11 +189,6 @@ pub(crate) struct Call {
 }
 
 impl Settings {
-    /// Whether the log's level was asked for on this command line.
-    pub(crate) fn names_log_level(&self) -> bool {
-        self.log_level.is_some()
-    }
-
     fn into_source(self, source: &mut Source) {
         source.file = self.config.or_else(|| source.file.take());
         let flags = [

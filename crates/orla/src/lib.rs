@@ -36,6 +36,7 @@ pub fn main() -> ExitCode {
     if orla_process::reaper::run_if_asked() {
         return ExitCode::SUCCESS;
     }
+    signals::survive_hangup();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(err) => {

@@ -24,15 +24,6 @@ impl Reloader {
         Self { source, config, logging }
     }
 
-    /// The configuration in force.
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(crate) fn logging(&self) -> &Logging {
-        &self.logging
-    }
-
     /// Reads everything anew. Gives the configuration that is now in force, or nothing where the old one
     /// stays; either way it is in the log.
     pub(crate) fn reload(&mut self, app: &mut App) -> Option<&Config> {
@@ -46,9 +37,7 @@ impl Reloader {
                 return None;
             }
         };
-        for key in config.keep_address_of(&self.config) {
-            tracing::warn!(key, "a change of this key needs a restart");
-        }
+        let kept = config.keep_address_of(&self.config);
         // What listens still listens where it did: that has to fit the rest of the new configuration.
         let problems = config.contradictions();
         if !problems.is_empty() {
@@ -63,6 +52,9 @@ impl Reloader {
             return None;
         }
         self.logging.change(config.log_level, config.log_format);
+        for key in kept {
+            tracing::warn!(key, "a change of this key needs a restart");
+        }
         let new = app.marketplace().snapshot();
         let changes = Changes::between(&old, &new);
         tracing::info!(
@@ -71,7 +63,7 @@ impl Reloader {
             changed = changes.changed,
             capabilities = new.entries().len(),
             generation = new.generation(),
-            duration_ms = began.elapsed().as_secs_f64() * 1000.0,
+            duration_ms = (began.elapsed().as_micros() as f64) / 1000.0,
             "reloaded"
         );
         app.findings().log();
@@ -119,4 +111,39 @@ fn differ(old: &Entry, new: &Entry) -> bool {
 
 fn debug(value: &impl fmt::Debug) -> String {
     format!("{value:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn two_snapshots_are_compared_by_what_clients_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let tool = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        for name in ["same", "described", "edited", "gone"] {
+            tool(name, "#!/bin/sh\n# Does something.\n");
+        }
+        let config = Config { tools_dir: dir.path().to_owned(), ..Config::default() };
+        let mut app = App::build(&config).unwrap();
+        let old = app.marketplace().snapshot();
+        tool("described", "#!/bin/sh\n# Does something else.\n");
+        tool("edited", "#!/bin/sh\n# Does something.\n\necho new\n");
+        tool("new", "#!/bin/sh\n");
+        fs::remove_file(dir.path().join("gone")).unwrap();
+        app.load(&config).unwrap();
+        let new = app.marketplace().snapshot();
+        assert_eq!(Changes::between(&old, &new), Changes { added: 1, removed: 1, changed: 1 });
+        assert_eq!(Changes::between(&new, &new), Changes::default());
+        let limited = Config { max_output_bytes: 10, ..config };
+        app.load(&limited).unwrap();
+        let limited = app.marketplace().snapshot();
+        assert_eq!(Changes::between(&new, &limited).changed, new.entries().len());
+    }
 }

@@ -1,6 +1,18 @@
-//! The signals of a server (RFC 1 §7.1): HUP reloads, INT and TERM stop.
+//! Signals (RFC 1 §7.1): HUP reloads a server and ends any other command, INT and TERM end both.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::SIGHUP;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// Keeps a signal to reload from ending the process before anyone is there to take it. To be called
+/// first thing: whoever starts a server may tell it to reload at once, which then is needless, as the
+/// configuration has not been read yet.
+pub(crate) fn survive_hangup() {
+    // Without a handler the process ends on an early signal, as any program does.
+    let _ = signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)));
+}
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,9 +21,10 @@ pub(crate) enum Signal {
     Stop(Stop),
 }
 
-/// Which signal stops the server.
+/// Which signal ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
+    Hangup,
     Interrupt,
     Terminate,
 }
@@ -47,6 +60,15 @@ impl Signals {
     pub(crate) async fn stop(&mut self) -> Stop {
         stop(&mut self.interrupt, &mut self.terminate).await
     }
+
+    /// Waits for a signal that ends a command, which has nothing to reload.
+    pub(crate) async fn end(&mut self) -> Stop {
+        tokio::select! {
+            biased;
+            stop = stop(&mut self.interrupt, &mut self.terminate) => stop,
+            _ = self.hangup.recv() => Stop::Hangup,
+        }
+    }
 }
 
 async fn stop(interrupt: &mut Stream, terminate: &mut Stream) -> Stop {
@@ -59,6 +81,7 @@ async fn stop(interrupt: &mut Stream, terminate: &mut Stream) -> Stop {
 impl Stop {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Hangup => "SIGHUP",
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
         }

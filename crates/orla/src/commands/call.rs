@@ -14,6 +14,7 @@ use crate::{Failure, cli, render};
 pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     let input = input(call.json.as_deref(), &call.arguments).map_err(Failure::usage)?;
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let _log = super::log(&config);
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         match &call.url {
@@ -38,12 +39,12 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     tokio::pin!(running);
     let result = tokio::select! {
         result = &mut running => result,
-        stop = signals.stop() => {
+        stop = signals.end() => {
             cancellation.cancel();
             tokio::select! {
                 result = &mut running => result,
                 // A second signal does not wait for the tool's grace; dropping the call kills the group.
-                _ = signals.stop() => return Err(stopped(stop)),
+                _ = signals.end() => return Err(stopped(stop)),
             }
         }
     };
@@ -74,11 +75,11 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
                 render::note(&notice);
             }
         }) => reply?,
-        stop = signals.stop() => return Err(stopped(stop)),
+        stop = signals.end() => return Err(stopped(stop)),
     };
     let result = match reply {
         Reply::Result(result) => result,
-        Reply::Error { message, .. } => return Err(Failure::failed(message)),
+        Reply::Error(message) => return Err(Failure::failed(message)),
     };
     let answer = Answer::parse(&result)
         .map_err(|err| Failure::failed(format!("the answer is malformed: {err}")))?;

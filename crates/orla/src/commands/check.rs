@@ -11,6 +11,7 @@ use crate::{Failure, render};
 pub(crate) fn run(source: &Source) -> Result<(), Failure> {
     // What is wrong with the configuration is what was asked for: the check failed, it was not misused.
     let config = source.load().map_err(|problems| Failure::check(&problems))?;
+    let _log = super::log(&config);
     let app = App::build(&config)?;
     let findings = app.findings();
     findings.warnings.iter().for_each(|warning| render::warning(warning));

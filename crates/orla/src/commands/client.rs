@@ -24,10 +24,7 @@ pub(crate) struct Server {
 pub(crate) enum Reply {
     /// The JSON text of `result`.
     Result(String),
-    Error {
-        code: i64,
-        message: String,
-    },
+    Error(String),
 }
 
 impl Server {
@@ -102,7 +99,10 @@ impl Server {
             Some(token) => request.bearer_auth(token),
             None => request,
         };
-        request.send().await.map_err(|err| self.failure(&chain(&err)))
+        request.send().await.map_err(|err| {
+            let what = if err.is_connect() { "no server answers there: " } else { "" };
+            self.failure(&format!("{what}{}", chain(&err)))
+        })
     }
 
     async fn read(&self, mut response: Response) -> Result<String, Failure> {
@@ -184,10 +184,9 @@ fn message(text: &str) -> Option<(Value, Option<Reply>)> {
     let answer: Answer<'_> = serde_json::from_str(text).ok()?;
     let result = answer.result.map(|raw| Reply::Result(raw.get().to_owned()));
     let message: Value = serde_json::from_str(text).ok()?;
-    let error = message.get("error").map(|error| Reply::Error {
-        code: error["code"].as_i64().unwrap_or_default(),
-        message: error["message"].as_str().unwrap_or("unknown error").to_owned(),
-    });
+    let error = message
+        .get("error")
+        .map(|error| Reply::Error(error["message"].as_str().unwrap_or("unknown error").to_owned()));
     Some((message, result.or(error)))
 }
 
@@ -273,7 +272,7 @@ mod tests {
         );
         assert!(matches!(
             reply(r#"{"id":1,"error":{"code":-32602,"message":"unknown tool: x"}}"#),
-            Some(Reply::Error { code: -32602, message }) if message == "unknown tool: x"
+            Some(Reply::Error(message)) if message == "unknown tool: x"
         ));
         assert!(reply(r#"{"method":"notifications/progress","params":{}}"#).is_none());
         assert!(message("no json").is_none());

@@ -8,6 +8,7 @@ use crate::{Failure, render};
 
 pub(crate) fn run(json: bool, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let _log = super::log(&config);
     let app = App::build(&config)?;
     let rows = StatusRow::all(app.marketplace());
     if json {

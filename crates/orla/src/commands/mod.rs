@@ -15,7 +15,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
 use crate::cli::Cli;
+use crate::config::Config;
 use crate::config::schema::schema as config_schema;
+use crate::logging::Logging;
 use crate::render;
 
 /// `orla schema`: the JSON Schema of the configuration.
@@ -31,6 +33,12 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     clap_complete::generate(shell, &mut Cli::command(), "orla", &mut script);
     render::out(&String::from_utf8_lossy(&script));
     Ok(())
+}
+
+/// A log for a command that serves nothing: only where a level is asked for on the command line or in
+/// the environment, as standard error belongs to the tools and to what went wrong.
+fn log(config: &Config) -> Option<Logging> {
+    config.is_asked_for("log_level").then(|| Logging::start(config.log_level, config.log_format))
 }
 
 /// A runtime for a command that waits for one thing.

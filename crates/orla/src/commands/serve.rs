@@ -51,7 +51,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         tokio::select! {
             biased;
             // Standard input has ended; a socket never ends by itself.
-            ended = &mut serving => return finish(&reloader, &ended),
+            ended = &mut serving => return finish(&ended),
             signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
             () = files.changed() => {}
         }
@@ -64,22 +64,20 @@ async fn serve(source: Source) -> Result<(), Failure> {
     shutdown.cancel();
     tokio::select! {
         biased;
-        ended = &mut serving => finish(&reloader, &ended),
+        ended = &mut serving => finish(&ended),
         again = signals.stop() => {
             // What still runs is ended by the reaper as soon as this process is gone.
             tracing::warn!(signal = again.name(), "stopped at once");
-            reloader.logging().flush();
             Err(Failure::failed_silently())
         }
     }
 }
 
-fn finish(reloader: &Reloader, ended: &Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
+fn finish(ended: &Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
     match ended {
         Ok(()) => tracing::info!("stopped"),
         Err(err) => fatal!(error = %err, "the server broke down"),
     }
-    reloader.logging().flush();
     if ended.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) }
 }
 
@@ -132,7 +130,7 @@ impl Files {
             match Watcher::new(targets.clone(), QUIET) {
                 Ok(watcher) => self.watcher = Some(watcher),
                 Err(err) => {
-                    tracing::error!(error = %err, "files cannot be watched: SIGHUP still reloads")
+                    tracing::error!(error = %err, "files cannot be watched: SIGHUP still reloads");
                 }
             }
         }

@@ -63,7 +63,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Choice {
             words: || words(Transport::WORDS),
             put: |c, n| c.transport = Transport::WORDS[n].1,
-            get: |c| index(Transport::WORDS, c.transport),
+            get: |c| index(Transport::WORDS, &c.transport),
         },
         about: "How clients connect: over HTTP, or over standard input and output. A change needs a restart.",
     },
@@ -87,7 +87,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Choice {
             words: || words(LogFormat::WORDS),
             put: |c, n| c.log_format = LogFormat::WORDS[n].1,
-            get: |c| index(LogFormat::WORDS, c.log_format),
+            get: |c| index(LogFormat::WORDS, &c.log_format),
         },
         about: "Form of the log on standard error: one JSON object a line, or text for people.",
     },
@@ -96,7 +96,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Choice {
             words: || words(Severity::WORDS),
             put: |c, n| c.log_level = Severity::WORDS[n].1,
-            get: |c| index(Severity::WORDS, c.log_level),
+            get: |c| index(Severity::WORDS, &c.log_level),
         },
         about: "The least severe level that is logged.",
     },
@@ -305,8 +305,8 @@ fn words<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(word, _)| *word).collect()
 }
 
-fn index<T: PartialEq>(table: &[(&'static str, T)], value: T) -> usize {
-    table.iter().position(|(_, item)| *item == value).unwrap_or_default()
+fn index<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> usize {
+    table.iter().position(|(_, item)| item == value).unwrap_or_default()
 }
 
 /// `a, b or c`.

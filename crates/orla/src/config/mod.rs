@@ -329,6 +329,11 @@ impl Config {
         }
     }
 
+    /// Whether a key was set for this one run, by a flag or the environment.
+    pub(crate) fn is_asked_for(&self, key: &str) -> bool {
+        matches!(self.origins.get(key), Some(Origin::Flag(_) | Origin::Environment(_)))
+    }
+
     /// Whether a key is at its default.
     pub(crate) fn is_default(&self, key: &str) -> bool {
         !self.origins.contains_key(key)

@@ -31,19 +31,19 @@ fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
         }
         Kind::Text(place) => json!({"type": "string", "minLength": 1, "default": place(defaults)}),
         Kind::Port(place) => or_variable(
-            json!({"type": "integer", "minimum": 0, "maximum": 65535}),
-            json!(place(defaults)),
+            &json!({"type": "integer", "minimum": 0, "maximum": 65535}),
+            &json!(place(defaults)),
         ),
         Kind::Count { place, min, max } => or_variable(
-            json!({"type": "integer", "minimum": min, "maximum": max}),
-            json!(place(defaults)),
+            &json!({"type": "integer", "minimum": min, "maximum": max}),
+            &json!(place(defaults)),
         ),
-        Kind::Seconds { place, max } => or_variable(seconds(*max), json!(place(defaults).as_secs())),
-        Kind::Flag(place) => or_variable(json!({"type": "boolean"}), json!(place(defaults))),
+        Kind::Seconds { place, max } => or_variable(&seconds(*max), &json!(place(defaults).as_secs())),
+        Kind::Flag(place) => or_variable(&json!({"type": "boolean"}), &json!(place(defaults))),
         Kind::Choice { words, get, .. } => {
             let words = words();
             let default = json!(words[get(defaults)]);
-            or_variable(json!({"enum": words}), default)
+            or_variable(&json!({"enum": words}), &default)
         }
         Kind::Texts { .. } => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
         Kind::Tools => {
@@ -79,7 +79,7 @@ fn seconds(max: u32) -> Value {
     json!({"type": "number", "exclusiveMinimum": 0, "maximum": max})
 }
 
-fn or_variable(schema: Value, default: Value) -> Value {
+fn or_variable(schema: &Value, default: &Value) -> Value {
     json!({"anyOf": [schema, variable()], "default": default})
 }
 

@@ -144,7 +144,7 @@ pub(crate) fn pretty(at: SystemTime, level: Severity, fields: &Fields, colours: 
     for (name, value) in fields.0.iter().filter(|(name, _)| *name != "message") {
         let value = match value {
             Field::Text(text) if is_word(text) => text.clone(),
-            Field::Text(text) => format!("\"{}\"", printable(text)),
+            Field::Text(text) => format!("\"{}\"", printable(text).replace('"', "\\\"")),
             Field::Bool(value) => value.to_string(),
             Field::Signed(value) => value.to_string(),
             Field::Unsigned(value) => value.to_string(),

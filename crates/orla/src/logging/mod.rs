@@ -41,7 +41,7 @@ macro_rules! fatal {
     ($($arg:tt)+) => { tracing::error!(target: "orla::fatal", $($arg)+) };
 }
 
-/// The running log; dropped or [`flush`](Self::flush)ed at the end of the program.
+/// The running log. It is flushed when this is dropped, at the end of the program.
 pub(crate) struct Logging {
     settings: Arc<Settings>,
     writer: Writer,
@@ -86,6 +86,12 @@ impl Logging {
     /// Waits until what was logged so far is written, but not for ever.
     pub(crate) fn flush(&self) {
         self.writer.flush(Duration::from_secs(1));
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
