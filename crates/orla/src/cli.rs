@@ -115,7 +115,7 @@ Examples:
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text. `args=[…]` is appended to the tool's command
-line, and `stdin=…` is piped to it.
+line, and `stdin=…` is piped to it. With --url, ORLA_TOKEN is sent as the bearer token.
 
 Examples:
   orla call ls path=/tmp all=true

@@ -30,6 +30,8 @@ pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build(config)?;
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
+    // Asked for on the command line, the time also binds a tool that would take longer.
+    request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
     let cancellation = request.cancellation.clone();
     if render::stderr_is_terminal() {
         request.notices = NoticeSink::new(|notice| render::note(&shown(&notice)));
