@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! Code logs through `tracing`. [`Log`] is the one layer: it decides by level and target whether an
-//! event is wanted, renders it ([`format`]) and hands the line to a thread that writes ([`writer`]).
+//! event is wanted, renders it ([`mod@format`]) and hands the line to a thread that writes ([`writer`]).
 //! Level and form are atomics, so that a reload changes them.
 //!
 //! # Levels

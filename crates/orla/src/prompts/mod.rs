@@ -18,7 +18,7 @@
 //!
 //! # How it works
 //!
-//! [`load`] reads the directory, [`parse`] makes a [`Prompt`] of a text, [`Prompt::render`] fills in the
+//! [`load`] reads the directory, [`parse()`] makes a [`Prompt`] of a text, [`Prompt::render`] fills in the
 //! arguments; the last two are pure. [`Prompts`] is the [`Surface`] that serves them.
 //!
 //! # Bounds
