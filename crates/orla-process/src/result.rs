@@ -210,8 +210,12 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
     if given.is_error != Some(true) {
         return Ok(Outcome { structured, content: Some(content), meta });
     }
-    // The tool's own words are the sentence; they are in the content already.
-    let message = given.last_text.unwrap_or_else(|| format!("{} reports an error", context.name));
+    // The tool's own last words are the sentence, which whoever shows the error puts after the content:
+    // so they go out as they are, and once.
+    let (content, message) = match McpResult::split_last_text(&content) {
+        Some((before, text)) => (serialised(&before)?, text),
+        None => (content, format!("{} reports an error", context.name)),
+    };
     let outcome = Some(Box::new(Outcome { structured, content: Some(content), meta }));
     Err(RuntimeError::Failed { id: context.name.to_owned(), message, outcome })
 }
@@ -227,26 +231,35 @@ struct McpResult<'a> {
     is_error: Option<bool>,
     #[serde(rename = "_meta")]
     meta: Option<serde_json::Map<String, serde_json::Value>>,
-    #[serde(skip)]
-    last_text: Option<String>,
 }
 
 impl<'a> McpResult<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self, serde_json::Error> {
+        /// What every block has.
         #[derive(Deserialize)]
-        struct Block<'a> {
-            #[serde(borrow, rename = "type")]
-            kind: Cow<'a, str>,
-            #[serde(borrow)]
-            text: Option<Cow<'a, str>>,
+        struct Block {
+            #[serde(rename = "type")]
+            _kind: String,
         }
-        let mut result: Self = serde_json::from_slice(bytes)?;
+        let result: Self = serde_json::from_slice(bytes)?;
         if let Some(content) = result.content {
-            let blocks: Vec<Block<'_>> = serde_json::from_str(content.get())?;
-            let last = blocks.into_iter().last().filter(|block| block.kind == "text");
-            result.last_text = last.and_then(|block| block.text).map(Cow::into_owned);
+            serde_json::from_str::<Vec<Block>>(content.get())?;
         }
         Ok(result)
+    }
+
+    /// The blocks before the last one and the text of that, if it is plain text.
+    fn split_last_text(content: &JsonText) -> Option<(Vec<&RawValue>, String)> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct PlainText {
+            #[serde(rename = "type")]
+            kind: String,
+            text: String,
+        }
+        let mut blocks: Vec<&RawValue> = serde_json::from_str(content.as_str()).ok()?;
+        let last: PlainText = serde_json::from_str(blocks.pop()?.get()).ok()?;
+        (last.kind == "text").then_some((blocks, last.text))
     }
 }
 

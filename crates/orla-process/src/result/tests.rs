@@ -185,11 +185,22 @@ fn a_whole_mcp_result_goes_out_as_it_is() {
 }
 
 #[test]
-fn an_mcp_result_that_is_an_error_is_one_in_the_tools_own_words() {
-    let result = br#"{"content": [{"type": "text", "text": "no such city"}], "isError": true}"#;
-    let error = of_ended(&context(OutputForm::Mcp, false), ended(result, 0)).unwrap_err();
-    assert_eq!(error.to_string(), "no such city");
-    assert_eq!(content(error.outcome().unwrap()), json!([{"type": "text", "text": "no such city"}]));
+fn an_mcp_result_that_is_an_error_ends_in_the_tools_own_words_once() {
+    let image = r#"{"type": "image", "data": "eA==", "mimeType": "image/png"}"#;
+    let marked = r#"{"type":"text","text":"x","annotations":{}}"#;
+    let cases = [
+        (r#"{"type": "text", "text": "no such city"}"#.to_owned(), "no such city", "[]".to_owned()),
+        (format!(r#"{image}, {{"type": "text", "text": "no"}}"#), "no", format!("[{image}]")),
+        (marked.to_owned(), "ls reports an error", format!("[{marked}]")),
+        (String::new(), "ls reports an error", "[]".to_owned()),
+    ];
+    for (blocks, message, content) in cases {
+        let result = format!(r#"{{"content": [{blocks}], "isError": true}}"#);
+        let run = ended(result.as_bytes(), 0);
+        let error = of_ended(&context(OutputForm::Mcp, false), run).unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert_eq!(error.outcome().unwrap().content.as_ref().unwrap().as_str(), content);
+    }
 }
 
 #[test]
