@@ -1,0 +1,23 @@
+//! Arguments of a call become a command line that the system can take, or words that say why not.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use orla_marketplace::JsonText;
+use orla_process::arguments::{MAX_ARGUMENT, map};
+
+fuzz_target!(|text: &str| {
+    // The front end lets nothing else through: one well-formed object.
+    let Ok(json) = JsonText::parse(text.to_owned()) else { return };
+    if !json.as_str().trim_start().starts_with('{') {
+        return;
+    }
+    match map(json.as_str(), &["fixed".to_owned()]) {
+        Ok(mapped) => {
+            assert_eq!(mapped.argv[0], "fixed");
+            for argument in &mapped.argv {
+                assert!(!argument.contains('\0') && argument.len() <= MAX_ARGUMENT, "{argument:?}");
+            }
+        }
+        Err(violations) => assert!(!violations.is_empty()),
+    }
+});

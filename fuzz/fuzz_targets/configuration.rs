@@ -1,0 +1,43 @@
+//! A configuration or a prompt file is used or refused with the place of every mistake.
+//!
+//! The modules are private to the program, whose only public function is `main`: they are compiled in
+//! here from their files.
+#![no_main]
+#![expect(dead_code, reason = "the program uses what is not used here")]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/orla/src/config/mod.rs"]
+mod config;
+#[path = "../../crates/orla/src/prompts/mod.rs"]
+mod prompts;
+#[path = "../../crates/orla/src/render.rs"]
+mod render;
+#[path = "../../crates/orla/src/logging"]
+mod logging {
+    pub(crate) mod format;
+}
+
+thread_local! {
+    static DIRECTORY: tempfile::TempDir = tempfile::tempdir().expect("a temporary directory");
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    DIRECTORY.with(|directory| {
+        let file = directory.path().join("orla.yaml");
+        std::fs::write(&file, bytes).expect("a file can be written");
+        let source = config::Source { file: Some(file.clone()), flags: Vec::new() };
+        if let Err(problems) = source.load() {
+            assert!(!problems.is_empty());
+            for problem in problems {
+                let text = problem.to_string();
+                assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
+            }
+        }
+        std::fs::rename(&file, directory.path().join("prompt.md")).expect("a file can be renamed");
+        let loaded = prompts::load(directory.path(), true);
+        for prompt in &loaded.prompts {
+            let _ = prompt.render(&serde_json::Map::new());
+        }
+    });
+});
