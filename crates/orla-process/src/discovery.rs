@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! [`scan`] lists the directory, looks at each entry without opening it, and reads the first bytes of
-//! the executable files; [`describe`] and [`naming`](crate::naming) then make tools of plain data. Of
+//! the executable files. What is made of it is decided by pure functions, [`plan`] and [`describe`]. Of
 //! a thousand files, each costs one `stat`, one `open`, one `read` and one `close`; a file is never
 //! read whole, and no process is started. Fifos, sockets, devices and dangling links are never opened.
 //!
@@ -12,8 +12,7 @@
 //! No file is fatal. What cannot be used is left out with its reason, and what can be used in part is
 //! served with a finding that says where the fault is.
 
-use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,7 +23,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::header::{self, BLOCK_READ, FIRST_READ};
 use crate::metadata::{self, Metadata, Position, Remark};
-use crate::naming::{self, SIDECAR};
+use crate::naming;
+use crate::plan::{Entry, EntryKind, plan};
 use crate::shebang::FileKind;
 
 /// What a directory holds.
@@ -110,43 +110,28 @@ pub fn scan(directory: &Path) -> Result<Discovery, DirectoryError> {
         }
         Err(err) => return Err(DirectoryError { path: directory.to_owned(), reason: reason(&err) }),
     };
-    let mut files: Vec<OsString> = Vec::new();
-    let mut sidecars: HashSet<OsString> = HashSet::new();
-    for entry in entries {
-        let entry =
-            entry.map_err(|err| DirectoryError { path: directory.to_owned(), reason: reason(&err) })?;
-        let name = entry.file_name();
-        if name.as_encoded_bytes().ends_with(SIDECAR.as_bytes()) {
-            sidecars.insert(name.clone());
-        }
-        match look(&entry, &name) {
-            Look::Tool => files.push(name),
-            Look::Package => discovery.packages.push(entry.path()),
-            Look::Nothing(why) => {
-                discovery.skipped.push(Finding { path: entry.path(), at: None, message: why });
-            }
-        }
-    }
-    files.sort_unstable();
-    discovery.packages.sort_unstable();
-    let names: Vec<&OsStr> = files.iter().map(OsString::as_os_str).collect();
+    let listed: io::Result<Vec<Entry>> = entries.map(|entry| look(&entry?)).collect();
+    let listed =
+        listed.map_err(|err| DirectoryError { path: directory.to_owned(), reason: reason(&err) })?;
+    let plan = plan(listed);
+    let within = |name: &OsString| directory.join(name);
+    discovery.packages = plan.packages.iter().map(within).collect();
+    discovery.skipped = plan
+        .skipped
+        .into_iter()
+        .map(|(name, message)| Finding { path: within(&name), at: None, message })
+        .collect();
     let mut buffer = vec![0; BLOCK_READ];
-    for (index, assigned) in naming::assign(&names).into_iter().enumerate() {
-        let path = directory.join(&files[index]);
-        if let Some(first) = assigned.instead_of {
-            let message = format!(
-                "{} is named {} already; served as {}",
-                directory.join(&files[first]).display(),
-                base(&files[first]),
-                assigned.name
-            );
+    for tool in plan.tools {
+        let path = within(&tool.file);
+        if let Some((first, name)) = tool.instead_of {
+            let message =
+                format!("{} is named {name} already; served as {}", within(&first).display(), tool.name);
             discovery.warnings.push(Finding { path: path.clone(), at: None, message });
         }
-        let head = read_head(&path, &mut buffer);
-        let sidecar = sidecar_of(directory, &files[index], &sidecars);
-        discovery.add(assigned.name, path, head.unwrap_or_default(), sidecar.as_deref());
+        let head = read_head(&path, &mut buffer).unwrap_or_default();
+        discovery.add(tool.name, path, head, tool.sidecar.as_ref().map(within).as_deref());
     }
-    discovery.tools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(discovery)
 }
 
@@ -237,55 +222,48 @@ fn made_from_the_name(path: &Path, interpreter: Option<&str>) -> String {
     }
 }
 
-enum Look {
-    Tool,
-    Package,
-    Nothing(String),
-}
-
 /// What an entry is, found out without opening it.
-fn look(entry: &fs::DirEntry, name: &OsStr) -> Look {
-    let nothing = |why: &str| Look::Nothing(why.to_owned());
-    if let Some(why) = naming::never_a_tool(name) {
-        return nothing(why);
-    }
+fn look(entry: &fs::DirEntry) -> io::Result<Entry> {
+    let name = entry.file_name();
+    let other = |what: &str| EntryKind::Other(what.to_owned());
     // Where the kernel says the type with the name, this costs no call.
-    let known = entry.file_type().ok();
-    if known.is_some_and(|kind| !(kind.is_file() || kind.is_symlink() || kind.is_dir())) {
-        return Look::Nothing(type_name(known).to_owned());
+    let known = entry.file_type()?;
+    if naming::never_a_tool(&name).is_some() {
+        return Ok(Entry { name, kind: EntryKind::Plain });
     }
-    let metadata = match fs::metadata(entry.path()) {
-        Ok(metadata) => metadata,
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return nothing("dangling link"),
-        Err(err) => return Look::Nothing(reason(&err)),
+    if !(known.is_file() || known.is_symlink() || known.is_dir()) {
+        return Ok(Entry { name, kind: other(type_name(known)) });
+    }
+    let kind = match fs::metadata(entry.path()) {
+        Ok(metadata) if metadata.is_file() => {
+            let executable = metadata.permissions().mode() & 0o111 != 0;
+            if executable { EntryKind::Executable } else { EntryKind::Plain }
+        }
+        Ok(metadata) if metadata.is_dir() => {
+            let has = |manifest| entry.path().join(manifest).symlink_metadata().is_ok();
+            let is_package = has("tool.yaml") || has("orla-tool.json");
+            if is_package { EntryKind::Package } else { other("directory without a manifest") }
+        }
+        Ok(metadata) => other(type_name(metadata.file_type())),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => other("dangling link"),
+        Err(err) => EntryKind::Other(reason(&err)),
     };
-    if metadata.is_dir() {
-        let has = |manifest| entry.path().join(manifest).symlink_metadata().is_ok();
-        let is_package = has("tool.yaml") || has("orla-tool.json");
-        return if is_package { Look::Package } else { nothing("directory without a manifest") };
-    }
-    if !metadata.is_file() {
-        return Look::Nothing(type_name(Some(metadata.file_type())).to_owned());
-    }
-    if metadata.permissions().mode() & 0o111 == 0 {
-        return nothing("not executable (chmod +x makes it a tool)");
-    }
-    Look::Tool
+    Ok(Entry { name, kind })
 }
 
-fn type_name(kind: Option<fs::FileType>) -> &'static str {
+fn type_name(kind: fs::FileType) -> &'static str {
     match kind {
-        Some(kind) if kind.is_fifo() => "fifo",
-        Some(kind) if kind.is_socket() => "socket",
-        Some(kind) if kind.is_block_device() || kind.is_char_device() => "device",
+        kind if kind.is_fifo() => "fifo",
+        kind if kind.is_socket() => "socket",
+        kind if kind.is_block_device() || kind.is_char_device() => "device",
         _ => "not a regular file",
     }
 }
 
-/// Opens a regular file, and nothing that would block or act on being opened.
+/// Opens a file that was a regular one when it was looked at, without ever waiting.
 ///
 /// # Errors
-/// It cannot be opened, or is something else by now.
+/// It cannot be opened.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a fifo would wait for its writer, and the file may have become one since it was listed.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -317,22 +295,6 @@ fn read_head<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     Ok(&buffer[..have])
 }
 
-fn sidecar_of(directory: &Path, file: &OsStr, sidecars: &HashSet<OsString>) -> Option<PathBuf> {
-    if sidecars.is_empty() {
-        return None;
-    }
-    let with_end = |name: &OsStr| {
-        let mut name = name.to_owned();
-        name.push(SIDECAR);
-        name
-    };
-    let stem = Path::new(file).file_stem().unwrap_or(file);
-    [with_end(file), with_end(stem)]
-        .into_iter()
-        .find(|name| sidecars.contains(name))
-        .map(|name| directory.join(name))
-}
-
 fn read_sidecar(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = open_regular(path)?;
@@ -344,10 +306,6 @@ fn read_sidecar(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("larger than {} KiB", BLOCK_READ / 1024)));
     }
     Ok(bytes)
-}
-
-fn base(file: &OsStr) -> String {
-    naming::assign(&[file]).pop().map(|assigned| assigned.name).unwrap_or_default()
 }
 
 /// The system's reason without its number.

@@ -3,8 +3,8 @@
 //!
 //! # How it works
 //!
-//! [`tool::load`] makes capabilities of a directory's executable files: [`discovery`] looks at them,
-//! [`naming`], [`shebang`], [`header`] and [`metadata`] make sense of names and first bytes.
+//! [`tool::load`] makes capabilities of a directory's executable files: [`discovery`] looks at them;
+//! [`mod@plan`], [`naming`], [`shebang`], [`header`] and [`metadata`] make sense of names and first bytes.
 //! [`tool::ToolExecutor`] runs a call: [`arguments`] makes a command line of its JSON, [`runner`] runs
 //! the program, [`directives`] takes progress and log messages out of its standard error,
 //! [`start_failure`] explains what could not start and [`mod@result`] says what happened. [`reaper`] ends
@@ -35,6 +35,7 @@ pub mod init;
 pub mod limits;
 pub mod metadata;
 pub mod naming;
+pub mod plan;
 pub mod reaper;
 pub mod result;
 pub mod runner;

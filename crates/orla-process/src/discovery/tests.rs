@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;

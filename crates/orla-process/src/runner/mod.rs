@@ -3,9 +3,9 @@
 //! # How it works
 //!
 //! Each running program has a thread of its own for as long as it runs, taken from a pool that grows
-//! on demand and shrinks when idle ([`pool`]). The thread starts the program and then sleeps in one
+//! on demand and shrinks when idle (`pool`). The thread starts the program and then sleeps in one
 //! `poll` over the child's exit, its three pipes and a wake-up for cancellation; the deadline is that
-//! poll's timeout ([`follow`]). This costs less than an async process with a reader task per pipe, and
+//! poll's timeout (`follow`). This costs less than an async process with a reader task per pipe, and
 //! keeps every decision about one child on one thread: no signal is ever sent to an id that may
 //! already belong to someone else.
 //!
