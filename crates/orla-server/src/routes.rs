@@ -98,7 +98,8 @@ async fn route(
     };
     match path {
         "/mcp" | "/" | "/mcp/" => match parts.method {
-            Method::POST => post(core, settings, principal, parts, body, log).await,
+            // Boxed, for hyper keeps room for the largest future on every connection, idle ones too.
+            Method::POST => Box::pin(post(core, settings, principal, parts, body, log)).await,
             Method::GET => get(core, settings, principal.as_ref(), &parts.headers),
             Method::DELETE => delete(core, settings, principal.as_ref(), &parts.headers),
             _ => not_allowed("GET, POST, DELETE, OPTIONS"),
