@@ -290,6 +290,16 @@ fn not_json(err: &serde_json::Error, dropped: u64) -> String {
     }
 }
 
+/// The name by which clients know a media type that was once experimental.
+fn common_name(mime_type: &'static str) -> &'static str {
+    match mime_type {
+        "audio/x-wav" => "audio/wav",
+        "audio/x-flac" => "audio/flac",
+        "audio/x-aiff" => "audio/aiff",
+        other => other,
+    }
+}
+
 /// A block of MCP content.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -329,7 +339,9 @@ fn blocks(context: &Context<'_>, stdout: &Captured) -> RuntimeResult<JsonText> {
             let data = BASE64.encode(bytes);
             match infer::get(bytes).map(|kind| (kind.matcher_type(), kind.mime_type())) {
                 Some((infer::MatcherType::Image, mime_type)) => ContentBlock::Image { data, mime_type },
-                Some((infer::MatcherType::Audio, mime_type)) => ContentBlock::Audio { data, mime_type },
+                Some((infer::MatcherType::Audio, mime_type)) => {
+                    ContentBlock::Audio { data, mime_type: common_name(mime_type) }
+                }
                 other => ContentBlock::Resource {
                     resource: BlobResource {
                         uri: format!("orla://call/{}/stdout", context.call_id),

@@ -114,7 +114,7 @@ fn bytes_that_are_no_text_are_lossless() {
     let other: &[u8] = b"abc\xff\0";
     for (bytes, expected) in [
         (png, json!([{"type": "image", "data": BASE64.encode(png), "mimeType": "image/png"}])),
-        (wav, json!([{"type": "audio", "data": BASE64.encode(wav), "mimeType": "audio/x-wav"}])),
+        (wav, json!([{"type": "audio", "data": BASE64.encode(wav), "mimeType": "audio/wav"}])),
         (
             other,
             json!([{"type": "resource", "resource": {
