@@ -62,12 +62,8 @@ def png(rows):
 values = json.load(sys.stdin)["values"]
 image = base64.b64encode(png(draw(values))).decode()
 count = "1 bar" if len(values) == 1 else f"{len(values)} bars"
-json.dump(
-    {
-        "content": [
-            {"type": "text", "text": f"{count}, from {min(values):g} to {max(values):g}"},
-            {"type": "image", "data": image, "mimeType": "image/png"},
-        ]
-    },
-    sys.stdout,
-)
+content = [
+    {"type": "text", "text": f"{count}, from {min(values):g} to {max(values):g}"},
+    {"type": "image", "data": image, "mimeType": "image/png"},
+]
+print(json.dumps({"content": content}))

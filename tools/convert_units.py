@@ -41,4 +41,4 @@ if source_kind != target_kind:
     # A failure is an exit code and a sentence on standard error; the caller sees both.
     sys.exit(f"{arguments['from']} is a unit of {source_kind}, {arguments['to']} of {target_kind}")
 base = arguments["value"] * source_factor + source_offset
-json.dump({"value": round((base - target_offset) / target_factor, 9), "unit": arguments["to"]}, sys.stdout)
+print(json.dumps({"value": round((base - target_offset) / target_factor, 9), "unit": arguments["to"]}))

@@ -28,8 +28,8 @@ done
 echo "::log info counting down from $from" >&2
 left=$from
 while [ "$left" -gt 0 ]; do
+    echo "::progress $((from - left))/$from $left to go" >&2
     sleep "$delay"
     left=$((left - 1))
-    echo "::progress $((from - left))/$from $left to go" >&2
 done
 echo "Lift-off after $from steps."

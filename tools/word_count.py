@@ -38,13 +38,10 @@ text = arguments["text"]
 words = re.findall(r"\w+(?:['’]\w+)*", text.lower())
 # Most frequent first; words of equal frequency in alphabetical order, so that answers are stable.
 ranked = sorted(collections.Counter(words).items(), key=lambda pair: (-pair[1], pair[0]))
-json.dump(
-    {
-        "characters": len(text),
-        "words": len(words),
-        "lines": len(text.splitlines()),
-        "frequent": [{"word": word, "count": count} for word, count in ranked[: arguments.get("top", 3)]],
-    },
-    sys.stdout,
-    ensure_ascii=False,
-)
+answer = {
+    "characters": len(text),
+    "words": len(words),
+    "lines": len(text.splitlines()),
+    "frequent": [{"word": word, "count": count} for word, count in ranked[: arguments.get("top", 3)]],
+}
+print(json.dumps(answer, ensure_ascii=False))
