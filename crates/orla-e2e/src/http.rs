@@ -250,18 +250,47 @@ impl Exchange {
         Ok((answer, reusable.then_some(self.stream)))
     }
 
-    /// The data of the next event of an event stream; `None` at its end.
+    /// The data of the next event of an event stream that has some; `None` at its end.
     ///
     /// # Errors
     /// The connection's.
     pub fn next_event(&mut self) -> io::Result<Option<String>> {
         loop {
+            match self.next_event_text()? {
+                None => return Ok(None),
+                Some(text) => {
+                    let data = fields(&text, "data").join("\n");
+                    if !data.trim().is_empty() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The id of the next event that has one; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn next_event_id(&mut self) -> io::Result<Option<String>> {
+        loop {
+            match self.next_event_text()? {
+                None => return Ok(None),
+                Some(text) => {
+                    if let Some(id) = fields(&text, "id").pop() {
+                        return Ok(Some(id.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lines of the next event, comments included.
+    fn next_event_text(&mut self) -> io::Result<Option<String>> {
+        loop {
             if let Some((event, length)) = first_event(&self.body) {
                 self.body.drain(..length);
-                match event {
-                    Some(data) => return Ok(Some(data)),
-                    None => continue,
-                }
+                return Ok(Some(event));
             }
             if self.framing == Framing::Done {
                 return Ok(None);
@@ -374,22 +403,21 @@ impl Framing {
     }
 }
 
-/// The first event of a stream and how many bytes it took; no data for a comment.
-fn first_event(stream: &[u8]) -> Option<(Option<String>, usize)> {
+/// The lines of the first event of a stream, and how many bytes it took.
+fn first_event(stream: &[u8]) -> Option<(String, usize)> {
     let (end, gap) = match (find(stream, b"\n\n"), find(stream, b"\r\n\r\n")) {
         (Some(lf), Some(crlf)) if crlf < lf => (crlf, 4),
         (Some(lf), _) => (lf, 2),
         (None, Some(crlf)) => (crlf, 4),
         (None, None) => return None,
     };
-    let text = String::from_utf8_lossy(&stream[..end]).into_owned();
-    let data: Vec<_> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("data:"))
-        .map(|data| data.strip_prefix(' ').unwrap_or(data))
-        .collect();
-    let data = data.join("\n");
-    Some(((!data.trim().is_empty()).then_some(data), end + gap))
+    Some((String::from_utf8_lossy(&stream[..end]).into_owned(), end + gap))
+}
+
+/// The values of one field of an event.
+fn fields<'a>(event: &'a str, name: &str) -> Vec<&'a str> {
+    let values = event.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    values.map(|value| value.strip_prefix(' ').unwrap_or(value)).collect()
 }
 
 fn parse_head(head: &str) -> Option<(u16, Vec<(String, String)>)> {

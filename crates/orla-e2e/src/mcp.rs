@@ -251,6 +251,14 @@ impl Client {
         exchange.expect("GET opens a stream")
     }
 
+    /// Comes back for what a stream still has (`GET` with the id of the last event that was seen).
+    pub fn resume_stream(&self, address: SocketAddr, last_event: &str) -> Exchange {
+        let request = Request::new("GET", "/mcp").header("accept", "text/event-stream");
+        let request = self.headers(request.header("last-event-id", last_event));
+        let exchange = Http::new(address).write(&request).and_then(Unanswered::head);
+        exchange.expect("GET opens a stream")
+    }
+
     /// Ends the session (`DELETE`); gives the status.
     pub fn end_session(&self, address: SocketAddr) -> u16 {
         let request = self.headers(Request::new("DELETE", "/mcp"));
@@ -320,6 +328,11 @@ impl Pending {
         let exchange = self.open();
         let event = exchange.next_event().unwrap_or_else(|err| panic!("event stream: {err}"))?;
         Some(serde_json::from_str(&event).unwrap_or_else(|err| panic!("{err}: {event}")))
+    }
+
+    /// The id of the next event that has one.
+    pub fn next_event_id(&mut self) -> Option<String> {
+        self.open().next_event_id().unwrap_or_else(|err| panic!("event stream: {err}"))
     }
 
     /// The HTTP status, once the head has come.

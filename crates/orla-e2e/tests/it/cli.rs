@@ -136,6 +136,20 @@ fn call_prints_the_text_to_stdout_and_the_errors_to_stderr() {
 }
 
 #[test]
+fn what_is_not_served_is_not_called_from_the_command_line_either() {
+    let world = world()
+        .tool("secret", sh("touch ran"))
+        .tool("off", sh("touch ran"))
+        .config("deny: [secret]\ntools:\n  off: {enabled: false}\n");
+    for name in ["secret", "off"] {
+        let finished = world.run(&["call", name]);
+        assert_eq!(finished.code, Some(1), "{finished:?}");
+        assert!(finished.stderr.contains(name), "{finished:?}");
+    }
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
 fn a_call_leaves_nothing_running_and_keeps_its_timeout() {
     let world = world()
         .tool("slow", sh("sleep 100 & sleep 100"))

@@ -6,12 +6,14 @@
 mod cli;
 mod configuration;
 mod discovery;
+mod environment;
 mod http_surface;
 mod logs;
 mod prompts;
 mod protocol;
 mod protocol_hostile;
 mod reload;
+mod resume;
 mod running;
 mod running_hostile;
 mod running_limits;

@@ -333,7 +333,7 @@ fn a_server_out_of_descriptors_recovers_when_they_come_back() {
 fn a_fork_bomb_is_ended_and_other_calls_are_told_why_they_could_not_start() {
     let Some(world) = world_of_its_own_user(60) else { return };
     let mut server = world
-        .tool("bomb", sh("bomb() { bomb | bomb & sleep 100; }; bomb; wait"))
+        .tool("bomb", "#!/bin/bash\nwhile :; do (sleep 100 & sleep 100) & done\n")
         .tool("t", sh("echo ok"))
         .config("timeout: 2\n")
         .serve();

@@ -222,6 +222,22 @@ fn a_hangup_reloads_and_tells_the_client() {
 }
 
 #[test]
+fn a_client_calls_what_it_listed_until_it_lists_again() {
+    let mut server = world().tool("a", sh("echo a1")).serve_stdio().initialized();
+    server.request("tools/list", json!({})).unwrap();
+    server.remove("tools/a");
+    server.write("tools/b", sh("echo b"), 0o755);
+    server.signal(Signal::HUP);
+    assert_eq!(server.next_message().unwrap()["method"], "notifications/tools/list_changed");
+    server.write("tools/a", sh("echo a2"), 0o755);
+    assert_eq!(server.call("a", json!({})).stdout(), "a2\n");
+    let listed = server.request("tools/list", json!({})).unwrap();
+    assert_eq!(listed["tools"][0]["name"], "b");
+    let params = json!({"name": "a", "arguments": {}});
+    assert_eq!(server.request("tools/call", params).unwrap_err().code, -32602);
+}
+
+#[test]
 fn sigterm_finishes_what_runs_and_exits_0() {
     let mut server = world()
         .tool("t", sh("touch started; while [ ! -e go ]; do sleep 0.02; done; echo done"))
