@@ -19,8 +19,10 @@ use futures_util::task::AtomicWaker;
 use crate::notices::Outlet;
 use crate::rpc::one_line;
 
-/// The most messages that wait, or are kept, for one client on one stream.
+/// The most messages that wait, or are kept, for one client on one stream, and their bytes. The
+/// newest is kept however large it is.
 const MAX_EVENTS: usize = 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// One response stream.
 pub(crate) struct Stream {
@@ -125,10 +127,12 @@ impl Outlet for Stream {
 
 impl Inner {
     fn add(&mut self, message: Bytes) {
-        if self.events.len() >= MAX_EVENTS {
+        let message = one_line(message);
+        while self.events.len() >= MAX_EVENTS
+            || (self.bytes + message.len() > MAX_BYTES && self.bytes > 0)
+        {
             self.drop_first();
         }
-        let message = one_line(message);
         self.bytes += message.len();
         self.events.push_back(message);
     }
@@ -151,12 +155,12 @@ pub(crate) struct Reader {
 impl Reader {
     /// The next message with its number; `None` after the last, or when another reader took over.
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<(u64, Bytes)>> {
-        // Registered before looking, so that nothing falls between.
-        self.stream.waker.register(cx.waker());
         let mut inner = self.stream.lock();
         if inner.reader != self.turn {
+            // Not registered: the waker is the other reader's.
             return Poll::Ready(None);
         }
+        self.stream.waker.register(cx.waker());
         let number = self.next.max(inner.first);
         let at = usize::try_from(number - inner.first).unwrap_or(usize::MAX);
         let Some(message) = inner.events.get(at).cloned() else {
@@ -239,6 +243,33 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_was_replaced_does_not_take_the_wake_up_of_the_new_one() {
+        use futures_util::task::{ArcWake, waker};
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        #[derive(Default)]
+        struct Woken(AtomicUsize);
+
+        impl ArcWake for Woken {
+            fn wake_by_ref(this: &Arc<Self>) {
+                this.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let stream = Stream::kept(1);
+        let mut old = stream.read_after(0);
+        let mut new = stream.read_after(0);
+        let (olds, news) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        let poll = |reader: &mut Reader, woken: &Arc<Woken>| {
+            reader.poll_next(&Context::from_waker(&waker(Arc::clone(woken))))
+        };
+        assert!(poll(&mut new, &news).is_pending());
+        assert!(poll(&mut old, &olds).is_ready());
+        stream.send(message("a"));
+        assert_eq!((olds.0.load(Ordering::Relaxed), news.0.load(Ordering::Relaxed)), (0, 1));
+    }
+
+    #[test]
     fn what_nobody_takes_is_bounded_and_the_end_is_kept() {
         for stream in [Stream::kept(1), Stream::passing()] {
             for _ in 0..5000 {
@@ -252,6 +283,17 @@ mod tests {
             }
             assert_eq!((seen.len(), seen.last()), (MAX_EVENTS, Some(&message("end"))));
         }
+    }
+
+    #[test]
+    fn large_messages_that_nobody_takes_are_bounded_too() {
+        let stream = Stream::kept(1);
+        for _ in 0..10 {
+            stream.send(vec![b'x'; MAX_BYTES / 2].into());
+        }
+        assert_eq!(stream.bytes(), MAX_BYTES);
+        stream.finish(Some(vec![b'x'; 2 * MAX_BYTES].into()));
+        assert_eq!(stream.bytes(), 2 * MAX_BYTES);
     }
 
     #[test]

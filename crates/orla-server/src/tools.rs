@@ -316,11 +316,14 @@ pub(crate) fn failure(id: &Id, error: &RuntimeError, modern: bool) -> Bytes {
     let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
     let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
     out.push(b'[');
-    if !blocks.trim().is_empty() {
-        out.extend_from_slice(blocks.as_bytes());
-        out.push(b',');
+    out.extend_from_slice(blocks.trim().as_bytes());
+    // What a provider reported in MCP's own form goes out as it is.
+    if !matches!(error, RuntimeError::Reported { .. }) {
+        if !blocks.trim().is_empty() {
+            out.push(b',');
+        }
+        push_text_block(&mut out, |out| push_json(out, &error.to_string()));
     }
-    push_text_block(&mut out, |out| push_json(out, &error.to_string()));
     out.push(b']');
     push_rest(&mut out, structured, true, meta, modern);
     out.into()

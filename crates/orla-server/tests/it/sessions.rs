@@ -108,7 +108,8 @@ async fn a_sessions_call_goes_on_without_its_client_who_comes_back_for_the_answe
     back.session.clone_from(&client.session);
     drop(client);
     assert!(back.get(priming.id.as_deref()).await.is_stream());
-    let answer = back.event().await.unwrap();
+    let answer =
+        tokio::time::timeout(Duration::from_secs(5), back.event()).await.expect("at once").unwrap();
     assert_eq!(
         (&answer.message["id"], &answer.message["result"]["content"][0]["text"]),
         (&json!(5), &json!("slept"))
