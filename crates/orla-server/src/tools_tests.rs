@@ -94,7 +94,7 @@ fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
     assert_eq!(
         result_of(&failure(&id(), &failed(Some(Box::new(outcome))), true)),
         format!(
-            r#"{{"resultType":"complete","content":[ {{"type":"text","text":"]"}} ,{block}],"structuredContent":{{"exit_code":2}},"isError":true,"_meta":{{"orla/execution":{{}}}}}}"#
+            r#"{{"resultType":"complete","content":[{{"type":"text","text":"]"}},{block}],"structuredContent":{{"exit_code":2}},"isError":true,"_meta":{{"orla/execution":{{}}}}}}"#
         )
     );
     let empty = Outcome { content: Some(json("[ ]")), ..Outcome::default() };
