@@ -101,6 +101,17 @@ pub enum RuntimeError {
         /// What it gave all the same.
         outcome: Option<Box<Outcome>>,
     },
+    /// The provider gave a whole MCP result that says itself what went wrong (`isError`). It goes
+    /// out as it is; made by [`RuntimeError::reported`].
+    #[error("{message}")]
+    Reported {
+        /// The capability's name.
+        id: String,
+        /// The last text of the result.
+        message: String,
+        /// The result.
+        outcome: Box<Outcome>,
+    },
     /// A limit of the host was reached.
     #[error("{id} reached a limit: {what}")]
     Limit {
@@ -121,6 +132,13 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
+    /// The error for a provider's own MCP result with `isError`.
+    pub fn reported(id: impl Into<String>, outcome: Outcome) -> Self {
+        let id = id.into();
+        let message = outcome.last_text().unwrap_or_else(|| format!("{id} reported an error"));
+        Self::Reported { id, message, outcome: Box::new(outcome) }
+    }
+
     /// One stable word per variant, for logs, metrics and RTFS's `catch`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -132,7 +150,7 @@ impl RuntimeError {
             Self::Cancelled { .. } => "cancelled",
             Self::Busy { .. } => "busy",
             Self::Unavailable { .. } => "unavailable",
-            Self::Failed { .. } | Self::Generic(_) => "failed",
+            Self::Failed { .. } | Self::Reported { .. } | Self::Generic(_) => "failed",
             Self::Limit { .. } => "limit",
             Self::Panicked { .. } => "panicked",
         }
@@ -146,7 +164,7 @@ impl RuntimeError {
     /// What the capability had given before it failed.
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
-            Self::InvalidOutput { outcome, .. } => Some(outcome),
+            Self::InvalidOutput { outcome, .. } | Self::Reported { outcome, .. } => Some(outcome),
             Self::TimedOut { outcome, .. }
             | Self::Cancelled { outcome, .. }
             | Self::Failed { outcome, .. } => outcome.as_deref(),

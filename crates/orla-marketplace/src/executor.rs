@@ -2,6 +2,7 @@
 //! (RTFS capability system §2.2).
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -241,21 +242,31 @@ impl Outcome {
             return structured.value().cloned();
         }
         let Some(content) = &self.content else { return Ok(Value::Nil) };
-        let blocks: Vec<TextBlock<'_>> = serde_json::from_str(content.as_str())
-            .map_err(|err| RuntimeError::Generic(format!("content is not a list of blocks: {err}")))?;
-        match &blocks[..] {
+        match &self.blocks()?[..] {
             [TextBlock { kind, text: Some(text) }] if kind == "text" => Ok(Value::from(&**text)),
             _ => Payload::from_json(content.clone()).value().cloned(),
         }
+    }
+
+    /// The text of the last content block that is a text.
+    pub fn last_text(&self) -> Option<String> {
+        let texts = self.blocks().ok()?.into_iter().rev().filter(|block| block.kind == "text");
+        texts.filter_map(|block| block.text).map(Cow::into_owned).next()
+    }
+
+    fn blocks(&self) -> RuntimeResult<Vec<TextBlock<'_>>> {
+        let content = self.content.as_ref().map_or("[]", JsonText::as_str);
+        serde_json::from_str(content)
+            .map_err(|err| RuntimeError::Generic(format!("content is not a list of blocks: {err}")))
     }
 }
 
 #[derive(serde::Deserialize)]
 struct TextBlock<'a> {
     #[serde(rename = "type", borrow)]
-    kind: std::borrow::Cow<'a, str>,
+    kind: Cow<'a, str>,
     #[serde(borrow)]
-    text: Option<std::borrow::Cow<'a, str>>,
+    text: Option<Cow<'a, str>>,
 }
 
 /// What a surface or an executor can say of a provider without asking it.

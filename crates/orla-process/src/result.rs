@@ -210,14 +210,8 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
     if given.is_error != Some(true) {
         return Ok(Outcome { structured, content: Some(content), meta });
     }
-    // The tool's own last words are the sentence, which whoever shows the error puts after the content:
-    // so they go out as they are, and once.
-    let (content, message) = match McpResult::split_last_text(&content) {
-        Some((before, text)) => (serialised(&before)?, text),
-        None => (content, format!("{} reports an error", context.name)),
-    };
-    let outcome = Some(Box::new(Outcome { structured, content: Some(content), meta }));
-    Err(RuntimeError::Failed { id: context.name.to_owned(), message, outcome })
+    let outcome = Outcome { structured, content: Some(content), meta };
+    Err(RuntimeError::reported(context.name, outcome))
 }
 
 /// A tool result as MCP writes it, as far as it has to be understood.
@@ -246,20 +240,6 @@ impl<'a> McpResult<'a> {
             serde_json::from_str::<Vec<Block>>(content.get())?;
         }
         Ok(result)
-    }
-
-    /// The blocks before the last one and the text of that, if it is plain text.
-    fn split_last_text(content: &JsonText) -> Option<(Vec<&RawValue>, String)> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct PlainText {
-            #[serde(rename = "type")]
-            kind: String,
-            text: String,
-        }
-        let mut blocks: Vec<&RawValue> = serde_json::from_str(content.as_str()).ok()?;
-        let last: PlainText = serde_json::from_str(blocks.pop()?.get()).ok()?;
-        (last.kind == "text").then_some((blocks, last.text))
     }
 }
 
@@ -399,7 +379,7 @@ fn serialised(value: &(impl Serialize + ?Sized)) -> RuntimeResult<JsonText> {
 }
 
 /// The name that people know a signal by.
-fn signal_name(number: i32) -> Cow<'static, str> {
+pub(crate) fn signal_name(number: i32) -> Cow<'static, str> {
     use rustix::process::Signal;
     let names = [
         (Signal::HUP, "SIGHUP"),

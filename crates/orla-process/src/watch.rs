@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind};
+pub use notify::{Error, Result};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -77,11 +78,11 @@ impl Watcher {
     ///
     /// # Errors
     /// The system has no more watches or descriptors.
-    pub fn new(targets: Vec<Target>, quiet: Duration) -> notify::Result<Self> {
-        let absolute = |target: Target| -> notify::Result<Target> {
+    pub fn new(targets: Vec<Target>, quiet: Duration) -> Result<Self> {
+        let absolute = |target: Target| -> Result<Target> {
             Ok(Target { path: std::path::absolute(&target.path)?, ..target })
         };
-        let targets: Arc<[Target]> = targets.into_iter().map(absolute).collect::<Result<_, _>>()?;
+        let targets: Arc<[Target]> = targets.into_iter().map(absolute).collect::<Result<_>>()?;
         let pending = Arc::new(Pending::default());
         let (watched, noted) = (Arc::clone(&targets), Arc::clone(&pending));
         let system = notify::recommended_watcher(move |event| noted.note(&watched, event))?;
@@ -119,7 +120,7 @@ impl Watcher {
     }
 
     /// Watches what is there now, in place of what was.
-    fn arm(&mut self) -> notify::Result<()> {
+    fn arm(&mut self) -> Result<()> {
         for path in std::mem::take(&mut self.armed).into_keys() {
             // It may be gone.
             let _ = self.system.unwatch(&path);
@@ -146,7 +147,7 @@ impl Watcher {
 }
 
 impl Pending {
-    fn note(&self, targets: &[Target], event: notify::Result<Event>) {
+    fn note(&self, targets: &[Target], event: Result<Event>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Ok(event) if event.need_rescan() => state.and_more = true,

@@ -315,7 +315,7 @@ pub(crate) fn failure(id: &Id, error: &RuntimeError, modern: bool) -> Bytes {
     let mut out = begin_call_result(id, content.map_or(0, length) + 256, modern);
     let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
     let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
-    let blocks = if blocks.trim().is_empty() { "" } else { blocks };
+    let blocks = blocks.trim();
     out.push(b'[');
     out.extend_from_slice(blocks.as_bytes());
     // What a provider reported in MCP's own form goes out as it is.

@@ -36,6 +36,10 @@ pub fn main() -> ExitCode {
     if orla_process::reaper::run_if_asked() {
         return ExitCode::SUCCESS;
     }
+    // The first process of a container starts the server as its child, and reaps for it.
+    if let Some(code) = orla_process::init::run_if_first() {
+        return code;
+    }
     signals::survive_hangup();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

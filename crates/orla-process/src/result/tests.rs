@@ -185,21 +185,22 @@ fn a_whole_mcp_result_goes_out_as_it_is() {
 }
 
 #[test]
-fn an_mcp_result_that_is_an_error_ends_in_the_tools_own_words_once() {
+fn an_mcp_result_that_is_an_error_goes_out_as_it_is_and_its_last_text_is_the_message() {
     let image = r#"{"type": "image", "data": "eA==", "mimeType": "image/png"}"#;
-    let marked = r#"{"type":"text","text":"x","annotations":{}}"#;
+    let text = r#"{"type":"text","text":"no such city","annotations":{}}"#;
     let cases = [
-        (r#"{"type": "text", "text": "no such city"}"#.to_owned(), "no such city", "[]".to_owned()),
-        (format!(r#"{image}, {{"type": "text", "text": "no"}}"#), "no", format!("[{image}]")),
-        (marked.to_owned(), "ls reports an error", format!("[{marked}]")),
-        (String::new(), "ls reports an error", "[]".to_owned()),
+        (text.to_owned(), "no such city"),
+        (format!("{image}, {text}"), "no such city"),
+        (format!("{text}, {image}"), "no such city"),
+        (image.to_owned(), "ls reported an error"),
+        (String::new(), "ls reported an error"),
     ];
-    for (blocks, message, content) in cases {
+    for (blocks, message) in cases {
         let result = format!(r#"{{"content": [{blocks}], "isError": true}}"#);
         let run = ended(result.as_bytes(), 0);
         let error = of_ended(&context(OutputForm::Mcp, false), run).unwrap_err();
         assert_eq!(error.to_string(), message);
-        assert_eq!(error.outcome().unwrap().content.as_ref().unwrap().as_str(), content);
+        assert_eq!(error.outcome().unwrap().content.as_ref().unwrap().as_str(), format!("[{blocks}]"));
     }
 }
 

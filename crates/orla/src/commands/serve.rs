@@ -34,6 +34,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // Before all else: a signal to reload that comes early must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    // Watched before it is read: no change can fall in between.
+    let mut files = Files::default();
+    let followed = files.follow(&config);
     let mut app = App::build(&config)?;
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
     let shutdown = CancellationToken::new();
@@ -41,11 +44,10 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let logging = Logging::start(config.log_level, config.log_format);
     tracing::info!(address, "listening");
     app.findings().log();
+    log_unwatched(followed.err());
 
     let tasks = TaskTracker::new();
     let mut serving = tasks.spawn(serving);
-    let mut files = Files::default();
-    files.follow(&config);
     let mut reloader = Reloader::new(source, config, logging);
     let stop = loop {
         tokio::select! {
@@ -55,9 +57,17 @@ async fn serve(source: Source) -> Result<(), Failure> {
             signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
             () = files.changed() => {}
         }
-        if let Some(config) = reloader.reload(&mut app) {
+        while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
-            files.follow(config);
+            match files.follow(config) {
+                // Other files than before: what changed before they were watched is read now.
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(err) => {
+                    log_unwatched(Some(err));
+                    break;
+                }
+            }
         }
     };
     tracing::info!(signal = stop.name(), "stopping");
@@ -119,22 +129,18 @@ struct Files {
 }
 
 impl Files {
-    /// Watches what a configuration names, or nothing.
-    fn follow(&mut self, config: &Config) {
+    /// Watches what a configuration names, or nothing. Says whether these are other files than before.
+    fn follow(&mut self, config: &Config) -> orla_process::watch::Result<bool> {
         let targets = if config.watch { targets(config) } else { Vec::new() };
         if targets == self.targets {
-            return;
+            return Ok(false);
         }
+        self.targets.clone_from(&targets);
         self.watcher = None;
         if !targets.is_empty() {
-            match Watcher::new(targets.clone(), QUIET) {
-                Ok(watcher) => self.watcher = Some(watcher),
-                Err(err) => {
-                    tracing::error!(error = %err, "files cannot be watched: SIGHUP still reloads");
-                }
-            }
+            self.watcher = Some(Watcher::new(targets, QUIET)?);
         }
-        self.targets = targets;
+        Ok(self.watcher.is_some())
     }
 
     /// Waits for a change; for ever where nothing is watched.
@@ -146,6 +152,12 @@ impl Files {
             }
             None => pending().await,
         }
+    }
+}
+
+fn log_unwatched(error: Option<orla_process::watch::Error>) {
+    if let Some(error) = error {
+        tracing::error!(%error, "files cannot be watched: SIGHUP still reloads");
     }
 }
 
