@@ -335,6 +335,11 @@ impl Pending {
         self.open().next_event_id().unwrap_or_else(|err| panic!("event stream: {err}"))
     }
 
+    /// Whether the answer is a stream of events.
+    pub fn is_stream(&mut self) -> bool {
+        self.open().header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
+    }
+
     /// The HTTP status, once the head has come.
     pub fn status(&mut self) -> u16 {
         self.open().status
@@ -354,8 +359,7 @@ impl Pending {
     /// The answer; what comes before it goes to `notifications`.
     fn answer(&mut self, notifications: &mut Vec<Value>) -> Value {
         let id = self.id;
-        let exchange = self.open();
-        if exchange.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
+        if self.is_stream() {
             while let Some(message) = self.next_message() {
                 if message["id"] == id
                     && (message.get("result").is_some() || message.get("error").is_some())
@@ -366,7 +370,7 @@ impl Pending {
             }
             panic!("the stream ended without an answer, after {notifications:?}");
         }
-        let body = exchange.rest().unwrap_or_else(|err| panic!("body: {err}"));
+        let body = self.open().rest().unwrap_or_else(|err| panic!("body: {err}"));
         let text = String::from_utf8_lossy(&body);
         serde_json::from_slice(&body).unwrap_or_else(|_| json!({"error": {"message": text}}))
     }

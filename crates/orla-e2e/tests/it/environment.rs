@@ -35,7 +35,9 @@ fn a_tool_starts_with_no_signal_ignored_or_blocked() {
     let result = server.client().call("signals", json!({}));
     for line in result.stdout().lines() {
         let mask = line.split_whitespace().last().unwrap();
-        assert_eq!(u64::from_str_radix(mask, 16), Ok(0), "{}", result.stdout());
+        // The C library keeps signals 32 and 33 to itself: no program can reset what it inherits of them.
+        let mask = u64::from_str_radix(mask, 16).unwrap() & !(0b11 << 31);
+        assert_eq!(mask, 0, "{}", result.stdout());
     }
 }
 

@@ -59,6 +59,28 @@ fn liveness_readiness_and_metrics_are_there() {
     assert_eq!(post.status, 405);
 }
 
+/// Names that clients make up must not fill the server's memory.
+#[test]
+fn calls_of_what_does_not_exist_add_no_metrics() {
+    let server = world().tool("t", sh("echo")).config("log_level: error\n").serve_quietly();
+    let mut client = server.client();
+    for n in 0..200 {
+        assert_eq!(client.try_call(&format!("made_up_{n}"), json!({})).unwrap_err().code, -32602);
+    }
+    let metrics = server.http().get("/metrics").text();
+    assert!(!metrics.contains("made_up_7"), "{metrics}");
+}
+
+/// An error repeats a name only as far as someone would read it.
+#[test]
+fn a_name_of_a_megabyte_is_not_sent_back_whole() {
+    let server = world().tool("t", sh("echo")).serve();
+    let err = server.session().try_call(&"x".repeat(1_000_000), json!({})).unwrap_err();
+    assert_eq!(err.code, -32602);
+    assert!(err.message.len() < 10_000, "{} bytes", err.message.len());
+    assert!(server.log().len() < 100_000, "nor logged: {} bytes", server.log().len());
+}
+
 #[test]
 fn a_head_request_has_no_body() {
     let server = world().serve();
