@@ -77,15 +77,25 @@ fn a_file_that_explodes_is_refused_in_bounded_time_and_memory() {
         format!("{text}a{n}: &a{n} [*a{last}, *a{last}, *a{last}, *a{last}, *a{last}, *a{last}]\n")
     });
     let deep = format!("tools_dir: {}", "[".repeat(100_000));
-    let deeper = (0..5000).fold(String::new(), |text, depth| format!("{text}{}a:\n", " ".repeat(depth)));
+    let deeper: String = (0..1000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    let keys: String = (0..60_000).map(|n| format!("key{n}: 1\n")).collect();
+    let tools: String = (0..50_000).map(|n| format!("  t{n}: {{timeout: x}}\n")).collect();
+    let tools = format!("tools:\n{tools}");
     let large = format!("tools_dir: {}\n", "x".repeat(100 * 1024 * 1024));
-    for (what, text) in [("anchors", bomb), ("deep", deep), ("deeper", deeper), ("100 MB", large)] {
+    for (what, text) in [
+        ("anchors", bomb),
+        ("deep", deep),
+        ("deeper", deeper),
+        ("unknown keys", keys),
+        ("tools", tools),
+        ("100 MB", large),
+    ] {
         let world = world().config(&text);
         // 1 GiB of address space and 15 s of processor time.
         let served = world.through(&["prlimit", "--as=1073741824", "--cpu=15"]).run(&["serve"]);
         assert_eq!(served.code, Some(2), "{what}: {:.500}", served.stderr);
         assert!(served.stderr.contains("orla.yaml:"), "{what}: {:.500}", served.stderr);
-        assert!(served.stderr.len() < 10_000, "{what}: no flood of text");
+        assert!(served.stderr.len() < 100_000, "{what}: no flood of text");
     }
 }
 
