@@ -31,6 +31,7 @@ pub mod discovery;
 mod excerpt;
 mod exit_watch;
 pub mod header;
+pub mod inheritance;
 pub mod init;
 pub mod limits;
 pub mod metadata;

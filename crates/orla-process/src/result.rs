@@ -119,11 +119,16 @@ impl<'a> Execution<'a> {
             exit_code: exit_code(ended.status),
             signal: ended.status.and_then(|status| status.signal()).map(signal_name),
             stderr: Cow::Owned(String::from_utf8_lossy(&ended.stderr.bytes).into_owned()),
-            duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
+            duration_ms: whole_millis(ended.duration),
             timed_out: ended.cause == Cause::Deadline,
             truncated: (truncated.stdout + truncated.stderr > 0).then_some(truncated),
         }
     }
+}
+
+/// Milliseconds, rounded up: what ran for a second is not said to have run for less.
+fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 /// One sentence on an end that was no success.

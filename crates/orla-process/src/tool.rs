@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use orla_marketplace::{
@@ -238,6 +239,7 @@ impl CapabilityExecutor for ToolExecutor {
         inputs: &Payload,
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
+        let began = Instant::now();
         let tool: &ToolProvider = provider.settings()?;
         let refused = |violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations };
         let arguments = arguments::map(inputs.json()?.as_str(), &tool.args).map_err(refused)?;
@@ -250,7 +252,9 @@ impl CapabilityExecutor for ToolExecutor {
             has_schema: tool.has_output_schema,
         };
         match self.run(self.job(tool, arguments, ctx), ctx).await {
-            Ok(ended) => {
+            Ok(mut ended) => {
+                // The whole of it, which is what the timeout counts from.
+                ended.duration = began.elapsed();
                 // `env` reports a missing interpreter by this code, after a start that succeeded.
                 if ended.cause == Cause::Itself
                     && result::exit_code(ended.status) == NOT_FOUND

@@ -36,6 +36,7 @@ pub fn main() -> ExitCode {
     if orla_process::reaper::run_if_asked() {
         return ExitCode::SUCCESS;
     }
+    orla_process::inheritance::keep_to_ourselves();
     // The first process of a container starts the server as its child, and reaps for it.
     if let Some(code) = orla_process::init::run_if_first() {
         return code;
