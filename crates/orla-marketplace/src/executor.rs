@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::{JsonText, Payload};
 use crate::provider::ProviderType;
@@ -55,7 +56,7 @@ pub trait CapabilityExecutor: Send + Sync {
 }
 
 /// What a call carries besides its input.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct CallContext {
     /// Unique within the instance; in logs, in the tool's environment, in resource URIs.
@@ -70,6 +71,8 @@ pub struct CallContext {
     pub cancellation: CancellationToken,
     /// Takes progress and log messages while the call runs.
     pub notices: NoticeSink,
+    /// Takes questions to the caller's client, where there is one that can be asked.
+    pub client: Option<Arc<dyn Client>>,
     /// Who calls, if that is known.
     pub principal: Option<Principal>,
     /// The caller's W3C trace context.
@@ -90,6 +93,7 @@ impl CallContext {
             timeout,
             cancellation: CancellationToken::new(),
             notices: NoticeSink::default(),
+            client: None,
             principal: None,
             traceparent: None,
             depth: 0,

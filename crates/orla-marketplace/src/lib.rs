@@ -20,6 +20,7 @@
 
 mod admission;
 pub mod catalog;
+mod client;
 mod error;
 mod executor;
 pub mod id;
@@ -35,6 +36,7 @@ mod surface;
 pub mod testing;
 
 pub use catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
+pub use client::{Client, ClientError};
 pub use error::{BoxError, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{
     CallContext, CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress,
@@ -52,4 +54,4 @@ pub use provider::{
 };
 pub use record::CallRecord;
 pub use rtfs;
-pub use surface::{Surface, SurfaceError};
+pub use surface::{Surface, SurfaceError, SurfaceNotice};

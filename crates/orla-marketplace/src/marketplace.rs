@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
+use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::{CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus};
 use crate::id::instance_number;
@@ -57,7 +58,7 @@ impl Executors {
 }
 
 /// One call to be made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Call {
     /// The capability's id or MCP name.
@@ -72,6 +73,8 @@ pub struct Call {
     pub cancellation: CancellationToken,
     /// Takes progress and log messages.
     pub notices: NoticeSink,
+    /// Takes questions to the caller's client.
+    pub client: Option<Arc<dyn Client>>,
     /// Who calls.
     pub principal: Option<Principal>,
     /// The caller's W3C trace context.
@@ -90,6 +93,7 @@ impl Call {
             timeout: None,
             cancellation: CancellationToken::new(),
             notices: NoticeSink::default(),
+            client: None,
             principal: None,
             traceparent: None,
             depth: 0,
@@ -228,6 +232,7 @@ impl CapabilityMarketplace {
             timeout,
             cancellation: call.cancellation.clone(),
             notices: call.notices.clone(),
+            client: call.client.clone(),
             principal: call.principal.clone(),
             traceparent: call.traceparent.clone(),
             depth: call.depth,

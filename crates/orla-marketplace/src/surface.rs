@@ -6,6 +6,7 @@
 //! surface that serves a method, merges lists and routes the rest to the owner.
 
 use async_trait::async_trait;
+use tokio::sync::broadcast;
 
 use crate::executor::CallContext;
 use crate::payload::JsonText;
@@ -29,6 +30,26 @@ pub trait Surface: Send + Sync {
         params: &JsonText,
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError>;
+
+    /// What the surface tells unasked, from now on; none where it never does.
+    fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
+        None
+    }
+}
+
+/// What a surface tells unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SurfaceNotice {
+    /// Its list of prompts is another.
+    PromptsChanged,
+    /// Its list of resources, or of resource templates, is another.
+    ResourcesChanged,
+    /// A resource that someone has subscribed to is another.
+    ResourceUpdated {
+        /// Which one.
+        uri: String,
+    },
 }
 
 /// Why a surface gave no answer. The text is for the caller.

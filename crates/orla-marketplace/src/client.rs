@@ -1,0 +1,46 @@
+//! Requests back to the caller's client: sampling, elicitation, roots.
+//!
+//! A provider asks through the handle in its [`CallContext`](crate::CallContext) and waits for the
+//! answer; how the question reaches the client is the front end's business. On a session it is a
+//! request on the call's own stream. On the sessionless revision it is a result that asks for input,
+//! and the provider's call stays open until the client comes back with it. Questions that a provider
+//! asks at the same time may reach the client together.
+
+use async_trait::async_trait;
+
+use crate::payload::JsonText;
+
+/// The client at the other end of a call.
+#[async_trait]
+pub trait Client: Send + Sync {
+    /// What the client says it can do: the JSON object of its MCP capabilities.
+    fn capabilities(&self) -> JsonText;
+
+    /// Asks the client and waits for its answer, at most until the call's deadline.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError>;
+}
+
+/// Why a client gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The client did not declare that it answers such requests.
+    #[error("the client does not support {0}")]
+    Unsupported(String),
+    /// The client answered with an error.
+    #[error("the client refused: {message} ({code})")]
+    Refused {
+        /// The JSON-RPC code.
+        code: i64,
+        /// What the client said.
+        message: String,
+        /// What it added.
+        data: Option<JsonText>,
+    },
+    /// The client went away, or the time was up.
+    #[error("the client gave no answer")]
+    Gone,
+}
