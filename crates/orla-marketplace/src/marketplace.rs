@@ -23,6 +23,7 @@ use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::{CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus};
 use crate::id::instance_number;
+use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::payload::Payload;
 use crate::provider::ProviderType;
@@ -31,6 +32,9 @@ use crate::record::{CallRecord, Observer, Recording};
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
 /// After it the call is given up, whatever the executor does.
 const BACKSTOP: Duration = Duration::from_secs(5);
+
+/// How many characters of a name that does not exist an error repeats.
+const SHOWN: usize = 200;
 
 /// Discovers, orchestrates and runs capabilities (RTFS capability system §2.1).
 ///
@@ -132,8 +136,8 @@ impl CapabilityMarketplace {
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
         let catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
         let Some(entry) = catalog.get(&call.target) else {
-            let similar = catalog.similar(&call.target);
-            return Err(RuntimeError::Unknown { id: call.target, similar });
+            let id = cut(&call.target, SHOWN);
+            return Err(RuntimeError::Unknown { similar: catalog.similar(&id), id });
         };
         let ctx = self.context(&catalog, entry, &call);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
