@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::admission::Admission;
+use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{CapabilityManifest, Policy, Registration};
-use crate::marketplace::Executors;
 use crate::payload::JsonText;
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::surface::Surface;

@@ -23,6 +23,7 @@ pub mod catalog;
 mod client;
 mod error;
 mod executor;
+mod executors;
 pub mod id;
 pub mod json;
 mod manifest;

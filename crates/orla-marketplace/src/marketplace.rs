@@ -6,7 +6,6 @@
 //! validate the output, record. Executors do none of it.
 
 use std::any::TypeId;
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +21,11 @@ use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::{CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus};
+use crate::executors::Executors;
 use crate::id::instance_number;
 use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::payload::Payload;
-use crate::provider::ProviderType;
 use crate::record::{CallRecord, Observer, Recording};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
@@ -49,16 +48,6 @@ pub struct CapabilityMarketplace {
     on_finished: ArcSwapOption<Observer>,
     instance: u32,
     calls: AtomicU64,
-}
-
-/// The executors, found by the type of the settings that they understand.
-#[derive(Clone, Default)]
-pub(crate) struct Executors(HashMap<TypeId, Arc<dyn CapabilityExecutor>>);
-
-impl Executors {
-    pub(crate) fn find(&self, provider: &ProviderType) -> Option<&Arc<dyn CapabilityExecutor>> {
-        self.0.get(&provider.settings_type())
-    }
 }
 
 /// One call to be made.
@@ -253,12 +242,9 @@ impl CapabilityMarketplace {
     ) -> Result<(), RegistrationError> {
         let _writing = self.lock();
         let mut executors = Executors::clone(&self.executors.load());
-        match executors.0.entry(executor.provider_type_id()) {
-            std::collections::hash_map::Entry::Occupied(_) => {
-                return Err(RegistrationError::SecondExecutor);
-            }
-            std::collections::hash_map::Entry::Vacant(slot) => slot.insert(executor),
-        };
+        if !executors.add(executor) {
+            return Err(RegistrationError::SecondExecutor);
+        }
         self.executors.store(Arc::new(executors));
         Ok(())
     }
@@ -271,7 +257,7 @@ impl CapabilityMarketplace {
     ) -> Option<Arc<dyn CapabilityExecutor>> {
         let _writing = self.lock();
         let mut executors = Executors::clone(&self.executors.load());
-        let old = executors.0.insert(executor.provider_type_id(), executor);
+        let old = executors.replace(executor);
         self.executors.store(Arc::new(executors));
         old
     }
@@ -281,7 +267,7 @@ impl CapabilityMarketplace {
     pub fn unregister_executor(&self, settings: TypeId) -> Option<Arc<dyn CapabilityExecutor>> {
         let _writing = self.lock();
         let mut executors = Executors::clone(&self.executors.load());
-        let old = executors.0.remove(&settings);
+        let old = executors.remove(settings);
         self.executors.store(Arc::new(executors));
         old
     }

@@ -1,0 +1,42 @@
+//! The registered executors, one for each kind of provider (RTFS capability system §5, §10).
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use crate::executor::CapabilityExecutor;
+use crate::provider::ProviderType;
+
+/// The executors, found in one look-up by the type of the settings that they understand.
+#[derive(Clone, Default)]
+pub(crate) struct Executors(HashMap<TypeId, Arc<dyn CapabilityExecutor>>);
+
+impl Executors {
+    pub(crate) fn find(&self, provider: &ProviderType) -> Option<&Arc<dyn CapabilityExecutor>> {
+        self.0.get(&provider.settings_type())
+    }
+
+    /// Adds an executor, unless its kind has one. Says whether it did.
+    pub(crate) fn add(&mut self, executor: Arc<dyn CapabilityExecutor>) -> bool {
+        match self.0.entry(executor.provider_type_id()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(slot) => {
+                slot.insert(executor);
+                true
+            }
+        }
+    }
+
+    /// Adds an executor in the place of the one for its kind, which is given back.
+    pub(crate) fn replace(
+        &mut self,
+        executor: Arc<dyn CapabilityExecutor>,
+    ) -> Option<Arc<dyn CapabilityExecutor>> {
+        self.0.insert(executor.provider_type_id(), executor)
+    }
+
+    pub(crate) fn remove(&mut self, settings: TypeId) -> Option<Arc<dyn CapabilityExecutor>> {
+        self.0.remove(&settings)
+    }
+}
