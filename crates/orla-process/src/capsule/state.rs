@@ -228,8 +228,10 @@ pub(crate) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
             (Ending { ask, then: Then::Stop }, &[FailWaiting])
         }
 
-        (Starting { failures } | Ready { failures }, Event::Exited)
-        | (Ending { then: Then::Crash { failures }, .. }, Event::Exited) => {
+        (
+            Starting { failures } | Ready { failures } | Ending { then: Then::Crash { failures }, .. },
+            Event::Exited,
+        ) => {
             if failures + 1 < policy.max_failures.max(1) {
                 (Crashed { failures: failures + 1 }, &[FailSent])
             } else {

@@ -1,0 +1,218 @@
+//! What a capsule says about its tools and gives as their results, in the marketplace's terms. Pure
+//! functions; whatever is only passed on is neither parsed nor copied.
+
+use orla_marketplace::{JsonText, LogLevel, Notice, Outcome, Payload, Progress};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A tool as `tools/list` gives it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListedTool {
+    pub(crate) name: String,
+    pub(crate) title: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) input_schema: Option<Value>,
+    pub(crate) output_schema: Option<Value>,
+    pub(crate) annotations: Option<Value>,
+}
+
+/// One page of `tools/list`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ToolPage {
+    pub(crate) tools: Vec<ListedTool>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// The part of `initialize`'s result that matters here.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Initialized {
+    #[serde(default)]
+    pub(crate) capabilities: Offers,
+}
+
+/// What a server offers. Whatever stands there, an offer is an offer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Offers {
+    #[serde(default, deserialize_with = "is_there")]
+    pub(crate) tools: bool,
+    #[serde(default, deserialize_with = "is_there")]
+    pub(crate) resources: bool,
+    #[serde(default, deserialize_with = "is_there")]
+    pub(crate) prompts: bool,
+    #[serde(default, deserialize_with = "is_there")]
+    pub(crate) completions: bool,
+}
+
+impl Offers {
+    /// Everything that can be offered.
+    pub(crate) const ALL: Self = Self { tools: true, resources: true, prompts: true, completions: true };
+}
+
+fn is_there<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Option::<serde::de::IgnoredAny>::deserialize(deserializer).map(|offer| offer.is_some())
+}
+
+/// The result of a tool.
+#[derive(Debug)]
+pub(crate) enum ToolResult {
+    Success(Outcome),
+    /// It says itself what went wrong.
+    Failure(Outcome),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallResult<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    structured_content: Option<&'a RawValue>,
+    is_error: Option<bool>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+/// Reads the result of `tools/call`. One that is not in MCP's form is a plain value.
+///
+/// # Errors
+/// What is wrong with a result in MCP's form.
+pub(crate) fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
+    let plain =
+        || Outcome { structured: Some(Payload::from_json(result.clone())), ..Outcome::default() };
+    let read: CallResult<'_> = match serde_json::from_str(result.as_str()) {
+        Ok(read) => read,
+        Err(_) if !result.as_str().starts_with('{') => return Ok(ToolResult::Success(plain())),
+        Err(err) => return Err(err.to_string()),
+    };
+    if read.content.is_none() && read.structured_content.is_none() && read.is_error.is_none() {
+        return Ok(ToolResult::Success(plain()));
+    }
+    let part = |raw: &RawValue| JsonText::slice_of(result.bytes(), raw);
+    if let Some(content) = read.content.filter(|content| !content.get().starts_with('[')) {
+        let shown: String = content.get().chars().take(40).collect();
+        return Err(format!("content is no list of blocks: {shown}"));
+    }
+    let outcome = Outcome {
+        structured: read.structured_content.map(|structured| Payload::from_json(part(structured))),
+        content: read.content.map(part),
+        meta: read.meta.filter(|meta| meta.get().starts_with('{')).map(part),
+    };
+    Ok(match read.is_error {
+        Some(true) => ToolResult::Failure(outcome),
+        Some(false) | None => ToolResult::Success(outcome),
+    })
+}
+
+/// Reads `notifications/progress`: the token, which is a request's id, and the notice.
+pub(crate) fn progress(params: &JsonText) -> Option<(u64, Notice)> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        progress_token: u64,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    }
+    let Params { progress_token, progress, total, message } =
+        serde_json::from_str(params.as_str()).ok()?;
+    Some((progress_token, Notice::Progress(Progress { progress, total, message })))
+}
+
+/// Reads `notifications/message`.
+pub(crate) fn log(params: &JsonText) -> Option<(LogLevel, String)> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        level: String,
+        #[serde(borrow)]
+        data: Option<&'a RawValue>,
+    }
+    let Params { level, data } = serde_json::from_str(params.as_str()).ok()?;
+    let data = data.map_or("null", RawValue::get);
+    // A text is the message; anything else is its JSON.
+    let message = serde_json::from_str(data).unwrap_or_else(|_| data.to_owned());
+    Some((level.parse().ok()?, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
+    }
+
+    fn shown(text: &str) -> String {
+        let parts = |outcome: Outcome| {
+            let structured = outcome.structured.map(|value| value.json().unwrap().clone());
+            let part = |name: &str, text: Option<JsonText>| {
+                text.map(|text| format!(" {name}={text}")).unwrap_or_default()
+            };
+            part("structured", structured)
+                + &part("content", outcome.content)
+                + &part("meta", outcome.meta)
+        };
+        match tool_result(&json(text)) {
+            Ok(ToolResult::Success(outcome)) => format!("ok{}", parts(outcome)),
+            Ok(ToolResult::Failure(outcome)) => format!("failed{}", parts(outcome)),
+            Err(problem) => format!("broken: {problem}"),
+        }
+    }
+
+    #[test]
+    fn a_result_comes_out_as_it_went_in() {
+        let cases = [
+            (
+                r#"{"content":[{"type":"text","text":"a"}, {"type":"image","data":"aGk="}],"structuredContent":{"x":1.10},"_meta":{"k":"v"}}"#,
+                r#"ok structured={"x":1.10} content=[{"type":"text","text":"a"}, {"type":"image","data":"aGk="}] meta={"k":"v"}"#,
+            ),
+            (r#"{"content":[]}"#, "ok content=[]"),
+            (r#"{"content":[],"isError":false}"#, "ok content=[]"),
+            (r#"{"sum":3}"#, r#"ok structured={"sum":3}"#),
+            ("7", "ok structured=7"),
+            (r#"{"content":"text"}"#, "broken: content is no list of blocks: \"text\""),
+            (
+                r#"{"content":[{"type":"text","text":"bad"}],"isError":true}"#,
+                r#"failed content=[{"type":"text","text":"bad"}]"#,
+            ),
+            (r#"{"isError":true}"#, "failed"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn notices_are_read() {
+        let (token, notice) =
+            progress(&json(r#"{"progressToken":7,"progress":1,"total":3,"message":"m"}"#)).unwrap();
+        let expected = Progress { progress: 1.0, total: Some(3.0), message: Some("m".into()) };
+        assert_eq!((token, notice), (7, Notice::Progress(expected)));
+        assert_eq!(progress(&json(r#"{"progressToken":"x","progress":1}"#)), None);
+        assert_eq!(
+            log(&json(r#"{"level":"warning","data":"hm"}"#)),
+            Some((LogLevel::Warning, "hm".into()))
+        );
+        assert_eq!(
+            log(&json(r#"{"level":"info","data":{"a":1}}"#)),
+            Some((LogLevel::Info, r#"{"a":1}"#.into()))
+        );
+        assert_eq!(log(&json(r#"{"level":"loud","data":1}"#)), None);
+    }
+
+    #[test]
+    fn offers_and_tools_are_read() {
+        let read: Initialized = serde_json::from_str(
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":null}}"#,
+        )
+        .unwrap();
+        let offers = Offers { tools: true, prompts: true, ..Offers::default() };
+        assert_eq!(read.capabilities, offers);
+        let page: ToolPage =
+            serde_json::from_str(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}}],"x":1}"#)
+                .unwrap();
+        assert_eq!((page.tools[0].name.as_str(), page.next_cursor), ("a", None));
+    }
+}

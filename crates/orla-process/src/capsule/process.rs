@@ -1,0 +1,170 @@
+//! The process of a capsule: its pipes, its end, its group.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+
+use crate::child::Program;
+use crate::exit_watch::ExitWatch;
+use crate::reaper::{INSTANCE, Instance};
+
+/// A running process with its three pipes. Dropping it kills what is left of its group.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// None once it has been reaped.
+    child: Option<Child>,
+    group: Pid,
+    exit: Exit,
+    /// None once it was closed.
+    pub(crate) stdin: Option<pipe::Sender>,
+    /// None once it has ended.
+    pub(crate) stdout: Option<pipe::Receiver>,
+    /// None once it has ended.
+    pub(crate) stderr: Option<pipe::Receiver>,
+}
+
+#[derive(Debug)]
+enum Exit {
+    Watched(AsyncFd<Watched>),
+    /// Where there is nothing to wait for, one has to look.
+    Looked(ExitWatch),
+}
+
+#[derive(Debug)]
+struct Watched(ExitWatch, RawFd);
+
+impl AsRawFd for Watched {
+    fn as_raw_fd(&self) -> RawFd {
+        self.1
+    }
+}
+
+/// How often to look where there is nothing to wait for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+impl Process {
+    /// Starts `program`, which carries the mark of `instance`.
+    ///
+    /// # Errors
+    /// The system's reason; nothing runs then.
+    pub(crate) async fn start(
+        program: Arc<Program>,
+        args: Vec<OsString>,
+        instance: Arc<Instance>,
+    ) -> io::Result<Self> {
+        // Starting a process blocks for as long as the system needs to load it. Should nobody wait any
+        // more when it has started, it is dropped, and so killed.
+        let started = tokio::task::spawn_blocking(move || {
+            instance.watch_over_children();
+            program.start(&args, &[(INSTANCE, OsString::from(instance.mark()))]).map(Unwatched::new)
+        });
+        let mut started =
+            started.await.map_err(|_| io::Error::other("the start of the process failed"))??;
+        let child = started.0.as_mut().ok_or_else(|| io::Error::other("no process"))?;
+        let group = Pid::from_child(child);
+        let stdin =
+            child.stdin.take().map(OwnedFd::from).map(pipe::Sender::from_owned_fd).transpose()?;
+        let stdout =
+            child.stdout.take().map(OwnedFd::from).map(pipe::Receiver::from_owned_fd).transpose()?;
+        let stderr =
+            child.stderr.take().map(OwnedFd::from).map(pipe::Receiver::from_owned_fd).transpose()?;
+        let exit = Exit::new(ExitWatch::new(group))?;
+        Ok(Self { child: started.0.take(), group, exit, stdin, stdout, stderr })
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.group.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Ends when the process has exited. It stays a zombie until it is [reaped](Self::reap).
+    pub(crate) async fn exited(&self) {
+        loop {
+            match &self.exit {
+                Exit::Watched(fd) => {
+                    let Ok(mut ready) = fd.readable().await else { return };
+                    if fd.get_ref().0.has_exited() {
+                        return;
+                    }
+                    ready.clear_ready();
+                }
+                Exit::Looked(watch) => {
+                    if watch.has_exited() {
+                        return;
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            }
+        }
+    }
+
+    /// Whether it has exited.
+    pub(crate) fn has_exited(&self) -> bool {
+        match &self.exit {
+            Exit::Watched(fd) => fd.get_ref().0.has_exited(),
+            Exit::Looked(watch) => watch.has_exited(),
+        }
+    }
+
+    /// Signals its group, which exists as long as the process has not been reaped.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.child.is_some() {
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    /// Kills what is left of the group of a process that has exited, and takes its status.
+    pub(crate) fn reap(&mut self) -> Option<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.child.take()?.wait().ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(Unwatched(self.child.take()));
+    }
+}
+
+impl Exit {
+    #[expect(
+        deprecated,
+        reason = "the successor is unsafe; the descriptor belongs to what is registered, and lives as long"
+    )]
+    fn new(watch: ExitWatch) -> io::Result<Self> {
+        match watch.fd().map(|fd| fd.as_raw_fd()) {
+            Some(fd) => {
+                AsyncFd::with_interest(Watched(watch, fd), Interest::READABLE).map(Self::Watched)
+            }
+            None => Ok(Self::Looked(watch)),
+        }
+    }
+}
+
+/// A process that is killed when it is dropped.
+struct Unwatched(Option<Child>);
+
+impl Unwatched {
+    fn new(child: Child) -> Self {
+        Self(Some(child))
+    }
+}
+
+impl Drop for Unwatched {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        if matches!(child.try_wait(), Ok(None)) {
+            // It is on its way out. A thread of its own may wait for that; nothing depends on it.
+            let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What a capsule's task and its handles both see.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::conversation::Learned;
+use super::packages::Package;
+use super::state::{Policy, State};
+use crate::reaper::Instance;
+
+/// The common ground of a task and its handles.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    pub(crate) instance: Arc<Instance>,
+    /// Numbers requests; no number is given twice.
+    pub(crate) tickets: Arc<AtomicU64>,
+    /// Says that there are requests which nobody waits for any more.
+    pub(crate) cancelled: Notify,
+    cancelled_tickets: Mutex<Vec<u64>>,
+    policy: Arc<Mutex<Policy>>,
+    package: Mutex<Arc<Package>>,
+    status: Mutex<Status>,
+    pub(crate) knowledge: watch::Sender<Knowledge>,
+    /// Counts what a listing of all capsules shows differently.
+    changes: watch::Sender<u64>,
+}
+
+/// How a capsule is.
+#[derive(Clone, Debug)]
+pub(crate) struct Status {
+    pub(crate) state: State,
+    pub(crate) pid: Option<u32>,
+    /// Since when it has this process.
+    pub(crate) since: Instant,
+    pub(crate) restarts: u64,
+    pub(crate) last_failure: Option<String>,
+}
+
+/// What is known of what a capsule serves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Knowledge {
+    /// Whether a listing need not wait: it is known, or it cannot be.
+    pub(crate) settled: bool,
+    pub(crate) learned: Option<Arc<Learned>>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        package: Arc<Package>,
+        instance: Arc<Instance>,
+        policy: Arc<Mutex<Policy>>,
+        changes: watch::Sender<u64>,
+    ) -> Self {
+        let status = Status {
+            state: State::Created,
+            pid: None,
+            since: Instant::now(),
+            restarts: 0,
+            last_failure: None,
+        };
+        Self {
+            name: package.manifest.name.as_str().into(),
+            instance,
+            tickets: Arc::new(AtomicU64::new(1)),
+            cancelled: Notify::new(),
+            cancelled_tickets: Mutex::default(),
+            policy,
+            package: Mutex::new(package),
+            status: Mutex::new(status),
+            knowledge: watch::Sender::new(Knowledge::default()),
+            changes,
+        }
+    }
+
+    /// A number that no request had.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Nobody waits for this request any more.
+    pub(crate) fn cancel(&self, ticket: u64) {
+        lock(&self.cancelled_tickets).push(ticket);
+        self.cancelled.notify_one();
+    }
+
+    pub(crate) fn take_cancelled(&self) -> Vec<u64> {
+        std::mem::take(&mut *lock(&self.cancelled_tickets))
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        *lock(&self.policy)
+    }
+
+    pub(crate) fn package(&self) -> Arc<Package> {
+        Arc::clone(&lock(&self.package))
+    }
+
+    /// The package is another now; a listing shows that.
+    pub(crate) fn set_package(&self, package: Arc<Package>) {
+        *lock(&self.package) = package;
+        self.list_changed();
+    }
+
+    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+        lock(&self.status)
+    }
+
+    /// What it serves is known.
+    pub(crate) fn learned(&self, learned: Learned) {
+        let is_new = self.knowledge.borrow().learned.as_deref() != Some(&learned);
+        self.knowledge.send_modify(|knowledge| {
+            knowledge.settled = true;
+            if is_new {
+                knowledge.learned = Some(Arc::new(learned));
+            }
+        });
+        if is_new {
+            self.list_changed();
+        }
+    }
+
+    /// No listing need wait for it.
+    pub(crate) fn settled(&self) {
+        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
+    }
+
+    /// A listing of all capsules shows something else now.
+    pub(crate) fn list_changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// The name of the tool where it has only one: what it says, else its own.
+    pub(crate) fn only_tool(&self) -> String {
+        let knowledge = self.knowledge.borrow();
+        match knowledge.learned.as_ref().and_then(|learned| learned.tools.as_deref()) {
+            Some([only]) => only.name.clone(),
+            _ => self.name.to_string(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

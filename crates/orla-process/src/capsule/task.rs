@@ -1,0 +1,765 @@
+//! The task that owns a capsule's process (RFC 2 §7, §8).
+//!
+//! # How it works
+//!
+//! One task per capsule owns the process, its pipes and its timer. It waits for the next thing that
+//! happens, tells [`state::step`](super::state::step) or the [`Conversation`], and does what they say;
+//! it decides nothing by itself. Reading never waits for writing: both are tried without blocking, so a
+//! capsule that stops reading still has its answers read, and a large message blocks nobody else.
+//!
+//! Handles talk to the task through a bounded queue of requests, a small one of controls, and a list of
+//! requests that nobody waits for any more; that list is never full, as a request is in it once.
+//!
+//! # Deliberately absent
+//!
+//! Nothing here knows what a tool means, and nothing is sent twice: a call that was sent to a process
+//! that ended is answered with an error.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::future::pending;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use orla_marketplace::seconds;
+use rustix::process::Signal;
+use tokio::io;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::conversation::{Conversation, Fault, Heard, Request};
+use super::packages::{self, Package};
+use super::process::Process;
+use super::shared::Shared;
+use super::state::{Effect, Event, ReloadLoop, State, Then, step};
+use super::wire::{self, Lines, MAX_MESSAGE};
+use crate::child::Program;
+use crate::result::signal_name;
+use crate::start_failure;
+use crate::watch::{Change, Target, Watcher};
+
+/// The most requests that wait for a process.
+const MAX_WAITING: usize = 1024;
+/// With more than this to be written, no further request is taken.
+const MAX_UNWRITTEN: usize = 1024 * 1024;
+/// How long calls wait for `initialize` to be answered: not noticeable where it never is.
+const OPENING: Duration = Duration::from_millis(250);
+/// How long a process that has closed its output may take to exit by itself.
+const AFTER_OUTPUT: Duration = Duration::from_millis(200);
+/// How often a pipe is read in a row before others have their turn.
+const READS: usize = 8;
+/// The most of a line of standard error that is logged at once.
+const MAX_LOG_LINE: usize = 8 * 1024;
+
+/// What handles tell the task besides requests.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// Someone wants to know what it serves.
+    Want,
+    /// The configuration was loaded anew; the package may be another.
+    Loaded(Arc<Package>),
+}
+
+/// The task's ends of what its handles hold.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) controls: mpsc::Receiver<Control>,
+    /// Cancelled when the capsule is not needed any more.
+    pub(crate) stop: CancellationToken,
+}
+
+/// The next change of watched files. It lasts from one wake of the task to the next, or the time without
+/// changes that it waits for would begin anew each time.
+type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
+
+/// A capsule as its task sees it.
+pub(crate) struct Task {
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    package: Arc<Package>,
+    state: State,
+    process: Option<Process>,
+    talk: Conversation,
+    lines: Lines,
+    /// The beginning of a line of standard error.
+    stderr: BytesMut,
+    last_words: String,
+    waiting: VecDeque<Request>,
+    /// Why the process is about to end, or has ended.
+    failure: Option<String>,
+    /// When [`Event::Timer`] comes.
+    timer: Option<Instant>,
+    /// Until when calls wait for the opening of MCP.
+    opening: Option<Instant>,
+    /// When a process that has closed its output is ended.
+    output_closed: Option<Instant>,
+    /// When a reload that was held back is done.
+    held: Option<Instant>,
+    reloads: ReloadLoop,
+    watching: Option<Watching>,
+    watch_failed: bool,
+    /// Whether some process of this capsule has spoken MCP, so that it is worth waiting for.
+    speaks_mcp: Option<bool>,
+    born: Instant,
+    starts: u64,
+}
+
+/// What the task was woken by.
+enum Woken {
+    Stop,
+    Request(Request),
+    Control(Control),
+    Cancelled,
+    Readable,
+    Writable,
+    Stderr,
+    Exited,
+    Changed(Change),
+    Timer,
+}
+
+impl Task {
+    pub(crate) fn new(shared: Arc<Shared>, package: Arc<Package>, inbox: Inbox) -> Self {
+        let talk = Conversation::new(Arc::clone(&shared.name), Arc::new(AtomicU64::new(1)));
+        Self {
+            shared,
+            inbox,
+            package,
+            state: State::Created,
+            process: None,
+            talk,
+            lines: Lines::default(),
+            stderr: BytesMut::new(),
+            last_words: String::new(),
+            waiting: VecDeque::new(),
+            failure: None,
+            timer: None,
+            opening: None,
+            output_closed: None,
+            held: None,
+            reloads: ReloadLoop::default(),
+            watching: None,
+            watch_failed: false,
+            speaks_mcp: None,
+            born: Instant::now(),
+            starts: 0,
+        }
+    }
+
+    /// Serves until the capsule is not needed any more and its process is gone.
+    pub(crate) async fn run(mut self) {
+        let mut stopping = false;
+        while !stopping || self.state.has_process() {
+            let woken = self.next(stopping).await;
+            match woken {
+                Woken::Stop => {
+                    stopping = true;
+                    self.happened(Event::Stop, "it is not needed any more").await;
+                }
+                Woken::Request(request) => self.requested(request).await,
+                Woken::Control(control) => self.control(control).await,
+                Woken::Cancelled => self.cancelled().await,
+                Woken::Readable => self.read().await,
+                Woken::Writable => {}
+                Woken::Stderr => self.read_stderr(),
+                Woken::Exited => self.exited().await,
+                Woken::Changed(change) => self.changed(&change).await,
+                Woken::Timer => self.timer().await,
+            }
+            self.send_waiting();
+            self.write();
+        }
+        self.waiting.drain(..).for_each(|request| refuse(request, "it was stopped"));
+        self.inbox.requests.close();
+        while let Ok(request) = self.inbox.requests.try_recv() {
+            refuse(request, "it was stopped");
+        }
+    }
+
+    /// The next thing that happens. Nothing is lost when a branch is dropped for another.
+    async fn next(&mut self, stopping: bool) -> Woken {
+        let Self { inbox, process, talk, watching, waiting, shared, .. } = self;
+        let process = process.as_ref();
+        let takes = waiting.len() < MAX_WAITING && talk.unwritten().len() < MAX_UNWRITTEN;
+        let writes = !talk.unwritten().is_empty();
+        let timer =
+            [self.timer, self.opening, self.output_closed, self.held].into_iter().flatten().min();
+        tokio::select! {
+            () = inbox.stop.cancelled(), if !stopping => Woken::Stop,
+            Some(request) = inbox.requests.recv(), if takes => Woken::Request(request),
+            Some(control) = inbox.controls.recv() => Woken::Control(control),
+            () = shared.cancelled.notified() => Woken::Cancelled,
+            () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
+            () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
+            () = readable(process.and_then(|process| process.stderr.as_ref())) => Woken::Stderr,
+            () = exited(process) => Woken::Exited,
+            (watcher, change) = changed(watching.as_mut()), if !stopping => {
+                *watching = Some(next_change(watcher));
+                Woken::Changed(change)
+            }
+            () = until(timer) => Woken::Timer,
+        }
+    }
+
+    /// Takes an event, does what follows, and says so.
+    async fn happened(&mut self, event: Event, cause: &str) {
+        let mut next = Some((event, cause.to_owned()));
+        while let Some((event, cause)) = next.take() {
+            let policy = self.shared.policy();
+            let (state, effects) = step(self.state, event, &policy);
+            let before = std::mem::replace(&mut self.state, state);
+            if state != before {
+                self.timer = state
+                    .timeout(self.package.manifest.startup_timeout, &policy, random())
+                    .map(|timeout| Instant::now() + timeout);
+                self.log(before, &cause);
+            }
+            for effect in effects {
+                if let Some(reason) = self.act(*effect, &cause).await {
+                    next = Some((Event::Exited, reason));
+                }
+            }
+            if state == State::Draining && self.talk.in_flight() == 0 {
+                next = Some((Event::Drained, "no call is in flight".to_owned()));
+            }
+            if state != before || !effects.is_empty() {
+                self.publish();
+            }
+        }
+    }
+
+    /// Does one effect. A process that could not be started has ended, for the reason that is given.
+    async fn act(&mut self, effect: Effect, cause: &str) -> Option<String> {
+        match (effect, &mut self.process) {
+            (Effect::Spawn, _) => return self.spawn().await,
+            (Effect::CloseInput, Some(process)) => process.stdin = None,
+            (Effect::Terminate, Some(process)) => {
+                process.signal(Signal::TERM);
+                // A stopped process would sleep through it.
+                process.signal(Signal::CONT);
+            }
+            (Effect::Kill, Some(process)) => process.signal(Signal::KILL),
+            (Effect::FailSent, _) => {
+                let reason = self.failure.clone().unwrap_or_else(|| cause.to_owned());
+                self.talk.fail(&format!("it ended during the call: {reason}"));
+            }
+            (Effect::FailWaiting, _) => {
+                let reason = self.stopped_because();
+                self.waiting.drain(..).for_each(|request| refuse(request, &reason));
+            }
+            // What waits is sent once MCP is open.
+            (Effect::Send | Effect::CloseInput | Effect::Terminate | Effect::Kill, _) => {}
+        }
+        None
+    }
+
+    async fn spawn(&mut self) -> Option<String> {
+        self.failure = None;
+        self.opening = None;
+        self.output_closed = None;
+        self.lines = Lines::default();
+        self.stderr = BytesMut::new();
+        self.last_words = String::new();
+        self.talk = Conversation::new(Arc::clone(&self.shared.name), Arc::clone(&self.shared.tickets));
+        self.starts += 1;
+        self.watch();
+        let path = self.package.entrypoint();
+        let program = Program::new(&path).map(|program| {
+            program
+                .with_env(self.package.manifest.env.clone())
+                .in_directory(self.package.directory.clone())
+        });
+        let started = match program {
+            Ok(program) => {
+                let args = self.package.manifest.args.iter().map(OsString::from).collect();
+                Process::start(Arc::new(program), args, Arc::clone(&self.shared.instance)).await
+            }
+            Err(err) => Err(err),
+        };
+        match started {
+            Ok(process) => {
+                self.process = Some(process);
+                None
+            }
+            Err(err) => {
+                let reason =
+                    format!("it could not start: {}", start_failure::explain(&path, &err).reason);
+                self.failure = Some(reason.clone());
+                Some(reason)
+            }
+        }
+    }
+
+    async fn requested(&mut self, request: Request) {
+        // Whoever calls after a load calls what was loaded.
+        while let Ok(control) = self.inbox.controls.try_recv() {
+            self.control(control).await;
+        }
+        self.reloads.called();
+        self.want().await;
+        self.wait(request);
+        // What came together is written together.
+        for _ in 0..64 {
+            let Ok(request) = self.inbox.requests.try_recv() else { break };
+            self.wait(request);
+        }
+    }
+
+    fn wait(&mut self, request: Request) {
+        if matches!(self.state, State::Stopped | State::Ending { then: Then::Stop, .. }) {
+            refuse(request, &self.stopped_because());
+        } else if self.waiting.len() >= MAX_WAITING {
+            let busy = Fault::Busy { sent: self.talk.in_flight(), waiting: self.waiting.len() };
+            let _ = request.reply.send(Err(busy));
+        } else {
+            self.waiting.push_back(request);
+        }
+    }
+
+    async fn want(&mut self) {
+        if self.state == State::Created {
+            self.happened(Event::Wanted, "it is needed").await;
+        }
+    }
+
+    async fn control(&mut self, control: Control) {
+        match control {
+            Control::Want => {
+                self.want().await;
+                if self.state == State::Stopped {
+                    self.publish();
+                }
+            }
+            Control::Loaded(package) if *package != *self.package => {
+                self.replace(package);
+                self.happened(Event::Changed, "its manifest has changed").await;
+            }
+            Control::Loaded(_) => {
+                self.happened(Event::Revived, "the configuration was loaded anew").await;
+            }
+        }
+    }
+
+    /// Takes another package of the same name, for the next process.
+    pub(crate) fn replace(&mut self, package: Arc<Package>) {
+        self.shared.set_package(Arc::clone(&package));
+        self.package = package;
+        let was_watching = self.watching.take().is_some();
+        self.watch_failed = false;
+        if was_watching {
+            self.watch();
+        }
+    }
+
+    async fn cancelled(&mut self) {
+        let cancelled = self.shared.take_cancelled();
+        let mut sent = false;
+        for ticket in cancelled {
+            if self.talk.cancel(ticket) {
+                sent = true;
+            } else {
+                self.waiting.retain(|request| request.ticket != ticket);
+            }
+        }
+        if sent {
+            self.drained().await;
+        }
+    }
+
+    async fn drained(&mut self) {
+        if self.state == State::Draining && self.talk.in_flight() == 0 {
+            self.happened(Event::Drained, "the calls in flight are over").await;
+        }
+    }
+
+    /// Sends what waits, if it may be sent.
+    fn send_waiting(&mut self) {
+        if !matches!(self.state, State::Ready { .. }) || self.waiting.is_empty() || !self.is_open() {
+            return;
+        }
+        let only = self.shared.only_tool();
+        while self.talk.unwritten().len() < MAX_UNWRITTEN {
+            let Some(request) = self.waiting.pop_front() else { break };
+            if !request.reply.is_closed() {
+                self.talk.send(request, &only);
+            }
+        }
+    }
+
+    /// Whether calls need not wait for the opening of MCP any more.
+    fn is_open(&self) -> bool {
+        self.talk.is_open() || self.opening.is_none()
+    }
+
+    /// Writes what the pipe takes.
+    fn write(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let Some(stdin) = &process.stdin else { return };
+        while !self.talk.unwritten().is_empty() {
+            match stdin.try_write(self.talk.unwritten()) {
+                Ok(count) => self.talk.wrote(count),
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody reads any more. The process ends, or calls end at their deadlines.
+                Err(_) => {
+                    process.stdin = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads what is there, a bounded part at a time.
+    async fn read(&mut self) {
+        for _ in 0..READS {
+            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
+                return;
+            };
+            match stdout.try_read_buf(self.lines.room()) {
+                Ok(0) => return self.output_ended().await,
+                Ok(_) => self.take_lines().await,
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.output_ended().await,
+            }
+        }
+    }
+
+    async fn take_lines(&mut self) {
+        loop {
+            match self.lines.next() {
+                Ok(Some(line)) => {
+                    let heard = self.talk.hear(&line);
+                    self.heard(heard).await;
+                }
+                Ok(None) => break,
+                Err(wire::TooLong) => {
+                    if let Some(process) = &mut self.process {
+                        process.stdout = None;
+                    }
+                    self.lines = Lines::default();
+                    let reason = format!("it wrote a message of more than {} MiB", MAX_MESSAGE >> 20);
+                    self.failure.get_or_insert(reason.clone());
+                    return self.happened(Event::Broken, &reason).await;
+                }
+            }
+        }
+        self.drained().await;
+    }
+
+    async fn heard(&mut self, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Hello(_) => {
+                let patience = match self.speaks_mcp {
+                    Some(true) => self.package.manifest.startup_timeout,
+                    Some(false) => Duration::ZERO,
+                    None => OPENING,
+                };
+                self.opening = Some(Instant::now() + patience);
+                self.happened(Event::Hello, "it said hello").await;
+            }
+            Heard::Learned(learned) => {
+                self.opening = None;
+                self.speaks_mcp = Some(learned.tools.is_some());
+                self.shared.learned(learned);
+            }
+            Heard::ListChanged => self.shared.list_changed(),
+        }
+        if !self.talk.is_initializing() && self.opening.is_some() && self.speaks_mcp != Some(true) {
+            // It has answered `initialize`: its list of tools is worth waiting for.
+            self.speaks_mcp = Some(true);
+            self.opening = Some(Instant::now() + self.package.manifest.startup_timeout);
+        }
+    }
+
+    async fn output_ended(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stdout = None;
+            if process.has_exited() {
+                return self.exited().await;
+            }
+        }
+        if let Some(rest) = self.lines.rest() {
+            let heard = self.talk.hear(&rest);
+            self.heard(heard).await;
+        }
+        self.output_closed = Some(Instant::now() + AFTER_OUTPUT);
+    }
+
+    fn read_stderr(&mut self) {
+        for _ in 0..READS {
+            let Some(process) = &mut self.process else { return };
+            let Some(stderr) = &process.stderr else { return };
+            self.stderr.reserve(4096);
+            match stderr.try_read_buf(&mut self.stderr) {
+                Ok(count) if count > 0 => {
+                    while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
+                        let line = self.stderr.split_to(end + 1);
+                        self.log_line(&line);
+                    }
+                    if self.stderr.len() > MAX_LOG_LINE {
+                        let line = self.stderr.split();
+                        self.log_line(&line);
+                    }
+                    if self.stderr.is_empty() {
+                        self.stderr = BytesMut::new();
+                    }
+                }
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => {
+                    process.stderr = None;
+                    let rest = std::mem::take(&mut self.stderr);
+                    self.log_line(&rest);
+                }
+            }
+        }
+    }
+
+    fn log_line(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line.trim_ascii_end());
+        if !line.is_empty() {
+            tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr");
+            self.last_words = wire::quoted(line.as_bytes());
+        }
+    }
+
+    async fn exited(&mut self) {
+        // What it wrote before it ended counts. A grandchild may hold the pipes and go on writing.
+        for _ in 0..1024 {
+            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
+                break;
+            };
+            match stdout.try_read_buf(self.lines.room()) {
+                Ok(count) if count > 0 => self.take_lines().await,
+                _ => break,
+            }
+        }
+        if let Some(rest) = self.lines.rest() {
+            let heard = self.talk.hear(&rest);
+            self.heard(heard).await;
+        }
+        self.read_stderr();
+        let Some(mut process) = self.process.take() else { return };
+        let status = process.reap();
+        drop(process);
+        let mut reason = ended(status);
+        if matches!(self.state, State::Starting { .. }) {
+            reason.push_str(" before it said orla.hello");
+        }
+        if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
+            reason.push_str(&format!("; its last words were: {}", self.last_words));
+        }
+        self.opening = None;
+        self.output_closed = None;
+        let reason = self.failure.get_or_insert(reason).clone();
+        self.happened(Event::Exited, &reason).await;
+    }
+
+    async fn timer(&mut self) {
+        let now = Instant::now();
+        let is_due = |timer: &mut Option<Instant>| timer.take_if(|at| *at <= now).is_some();
+        if is_due(&mut self.opening) && !self.talk.is_open() {
+            // It says nothing to `initialize`. Should it answer later, its tools will be known then.
+            self.speaks_mcp.get_or_insert(false);
+            self.shared.settled();
+        }
+        if is_due(&mut self.output_closed) {
+            let reason = "it closed its standard output".to_owned();
+            self.failure.get_or_insert(reason.clone());
+            self.happened(Event::Broken, &reason).await;
+        }
+        if is_due(&mut self.held) {
+            self.happened(Event::Changed, "its files have changed").await;
+        }
+        if is_due(&mut self.timer) {
+            let cause = match self.state {
+                State::Starting { .. } => {
+                    let startup = self.package.manifest.startup_timeout;
+                    let reason = format!("it did not say orla.hello within {}", seconds(startup));
+                    self.failure.get_or_insert(reason).clone()
+                }
+                State::Draining => {
+                    let reason = "it was reloaded, and its calls in flight were not over in time";
+                    self.failure.get_or_insert(reason.to_owned()).clone()
+                }
+                State::Crashed { .. } => "its backoff is over".to_owned(),
+                _ => "its time is over".to_owned(),
+            };
+            self.happened(Event::Timer, &cause).await;
+        }
+    }
+
+    /// Watches what the manifest names.
+    fn watch(&mut self) {
+        let Some(hot_load) = self.package.manifest.hot_load.as_ref().filter(|_| self.watching.is_none())
+        else {
+            return;
+        };
+        if self.watch_failed {
+            return;
+        }
+        let target = |path: &std::path::PathBuf| {
+            let path: std::path::PathBuf = self.package.directory.join(path).components().collect();
+            Target { recursive: path.is_dir(), path }
+        };
+        match Watcher::new(hot_load.watch.iter().map(target).collect(), hot_load.debounce) {
+            Ok(watcher) => self.watching = Some(next_change(watcher)),
+            Err(err) => {
+                self.watch_failed = true;
+                tracing::warn!(capsule = &*self.shared.name, error = %err, "its files cannot be watched");
+            }
+        }
+    }
+
+    async fn changed(&mut self, change: &Change) {
+        let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+        match packages::load(&self.package.directory) {
+            Ok((package, _)) if package.manifest.name != self.package.manifest.name => {
+                tracing::warn!(
+                    capsule = &*self.shared.name,
+                    "its new name takes effect when the configuration is loaded anew"
+                );
+            }
+            Ok((package, _)) if package != *self.package => self.replace(Arc::new(package)),
+            Ok(_) => {}
+            Err(findings) => {
+                for finding in findings {
+                    tracing::warn!(
+                        capsule = &*self.shared.name,
+                        "the manifest in force stays: {finding}"
+                    );
+                }
+            }
+        }
+        let now = self.born.elapsed();
+        if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
+            tracing::warn!(
+                capsule = &*self.shared.name,
+                file = shown,
+                wait_ms = wait.as_millis() as u64,
+                "it is reloaded again and again without a call in between; does it write below what it watches?"
+            );
+            self.held.get_or_insert(Instant::now() + wait);
+        } else if self.held.is_none() {
+            self.happened(Event::Changed, &format!("{shown} has changed")).await;
+        }
+    }
+
+    fn stopped_because(&self) -> String {
+        match &self.failure {
+            Some(failure) if self.state == State::Stopped => format!(
+                "it was stopped after {} failures in a row, the last of which was: {failure}",
+                self.shared.policy().max_failures.max(1)
+            ),
+            _ => "it was stopped".to_owned(),
+        }
+    }
+
+    fn log(&self, before: State, cause: &str) {
+        if before.name() == self.state.name() {
+            return;
+        }
+        let (capsule, from, to) = (&*self.shared.name, before.name(), self.state.name());
+        let pid = self.process.as_ref().map(Process::id);
+        match self.state {
+            State::Crashed { .. } => tracing::warn!(capsule, from, to, cause, pid, "capsule"),
+            State::Stopped if self.failure.is_some() && !self.inbox.stop.is_cancelled() => {
+                tracing::error!(capsule, from, to, cause, pid, "capsule");
+            }
+            _ => tracing::info!(capsule, from, to, cause, pid, "capsule"),
+        }
+    }
+
+    /// Lets everyone see how it is.
+    fn publish(&self) {
+        let mut status = self.shared.status();
+        status.state = self.state;
+        let pid = self.process.as_ref().map(Process::id);
+        if status.pid != pid {
+            status.pid = pid;
+            status.since = Instant::now();
+        }
+        status.restarts = self.starts.saturating_sub(1);
+        let has_failed = matches!(self.state, State::Crashed { .. } | State::Stopped);
+        if has_failed && self.failure.is_some() {
+            status.last_failure.clone_from(&self.failure);
+        }
+        drop(status);
+        if has_failed {
+            self.shared.settled();
+        }
+    }
+}
+
+fn refuse(request: Request, reason: &str) {
+    let _ = request.reply.send(Err(Fault::Gone(reason.to_owned())));
+}
+
+fn ended(status: Option<ExitStatus>) -> String {
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("it exited with code {code}"),
+            (None, Some(signal)) => format!("it was killed by {}", signal_name(signal)),
+            (None, None) => "it ended".to_owned(),
+        },
+        None => "it ended".to_owned(),
+    }
+}
+
+/// A number from 0 to 1.
+fn random() -> f64 {
+    let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
+    f64::from(bits) / f64::from(u32::MAX)
+}
+
+async fn readable(pipe: Option<&pipe::Receiver>) {
+    match pipe {
+        Some(pipe) => drop(pipe.readable().await),
+        None => pending().await,
+    }
+}
+
+async fn writable(pipe: Option<&pipe::Sender>) {
+    match pipe {
+        Some(pipe) => drop(pipe.writable().await),
+        None => pending().await,
+    }
+}
+
+async fn exited(process: Option<&Process>) {
+    match process {
+        Some(process) => process.exited().await,
+        None => pending().await,
+    }
+}
+
+async fn changed(watching: Option<&mut Watching>) -> (Watcher, Change) {
+    match watching {
+        Some(watching) => watching.await,
+        None => pending().await,
+    }
+}
+
+fn next_change(mut watcher: Watcher) -> Watching {
+    Box::pin(async move {
+        let change = watcher.changed().await;
+        (watcher, change)
+    })
+}
+
+async fn until(timer: Option<Instant>) {
+    match timer {
+        Some(timer) => sleep_until(timer).await,
+        None => pending().await,
+    }
+}
