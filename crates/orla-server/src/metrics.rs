@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use http::{HeaderMap, header};
 use orla_marketplace::CapabilityMarketplace;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -14,6 +15,18 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+/// The name under which the text goes out: what is written is valid as both, and old scrapers know
+/// only the older one.
+pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
+    const OPENMETRICS: &str = "application/openmetrics-text";
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.into_iter().any(|accept| accept.contains(OPENMETRICS)) {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        "text/plain; version=0.0.4; charset=utf-8"
+    }
+}
 
 /// What is counted where it happens; the rest is read when someone asks.
 pub(crate) struct Metrics {

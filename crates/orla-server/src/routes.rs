@@ -22,6 +22,7 @@ use crate::dispatch::{self, Answer, Caller, Job};
 use crate::era::{self, Era};
 use crate::exchange::{self, Exchange, events, json};
 use crate::guard::Denied;
+use crate::metrics;
 use crate::notices::Outlet;
 use crate::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::rpc::{self, Id, Message, Notification};
@@ -105,12 +106,14 @@ async fn route(
             _ => not_allowed("GET, POST, DELETE, OPTIONS"),
         },
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core))),
-        "/metrics" => only_get(parts, || {
-            let mut response = text(StatusCode::OK, core.metrics.render(&status::gauges(core)));
-            let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(openmetrics));
-            response
-        }),
+        "/metrics" => {
+            let format = metrics::content_type(&parts.headers);
+            only_get(parts, || {
+                let mut response = text(StatusCode::OK, core.metrics.render(&status::gauges(core)));
+                response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format));
+                response
+            })
+        }
         _ => text(StatusCode::NOT_FOUND, "not found: MCP is at /mcp\n"),
     }
 }

@@ -29,8 +29,12 @@ use serde_json::value::RawValue;
 /// −32700 for what is not JSON, −32600 for JSON that is no JSON-RPC message, with the id where one
 /// could be read.
 pub(crate) fn parse(body: &[u8]) -> Result<Message<'_>, Malformed> {
+    // Serde would read an array as the members of an envelope in their order.
+    if first_byte(body) == Some(b'[') {
+        return Err(not_a_message(body, None));
+    }
     let envelope: Envelope<'_> =
-        serde_json::from_slice(body).map_err(|err| not_a_message(body, &err))?;
+        serde_json::from_slice(body).map_err(|err| not_a_message(body, Some(&err)))?;
     let id = match envelope.id.map(Id::read) {
         None => None,
         Some(Ok(id)) => Some(id),
@@ -382,25 +386,25 @@ fn invalid_request(what: &'static str) -> ErrorData {
 
 /// A shape that is wrong is noticed before the end of the text was seen; the text is then scanned
 /// once more, for a syntax error outweighs it.
-fn not_a_message(body: &[u8], err: &serde_json::Error) -> Malformed {
-    let syntax = match err.classify() {
-        Category::Data => serde_json::from_slice::<IgnoredAny>(body).err(),
-        Category::Syntax | Category::Eof | Category::Io => {
-            return parse_error(err);
-        }
-    };
-    match syntax {
-        Some(err) => parse_error(&err),
-        None => {
-            let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-            let error = match first {
-                Some(b'[') => invalid_request("batches are not supported: send one message at a time"),
-                Some(b'{') => ErrorData::invalid_request(format!("not a JSON-RPC message: {err}"), None),
-                _ => invalid_request("not a JSON-RPC message: it must be an object"),
-            };
-            Malformed { id: None, error }
-        }
+fn not_a_message(body: &[u8], err: Option<&serde_json::Error>) -> Malformed {
+    if let Some(err) = err.filter(|err| err.classify() != Category::Data) {
+        return parse_error(err);
     }
+    if let Err(err) = serde_json::from_slice::<IgnoredAny>(body) {
+        return parse_error(&err);
+    }
+    let error = match (first_byte(body), err) {
+        (Some(b'['), _) => invalid_request("batches are not supported: send one message at a time"),
+        (Some(b'{'), Some(err)) => {
+            ErrorData::invalid_request(format!("not a JSON-RPC message: {err}"), None)
+        }
+        _ => invalid_request("not a JSON-RPC message: it must be an object"),
+    };
+    Malformed { id: None, error }
+}
+
+fn first_byte(body: &[u8]) -> Option<u8> {
+    body.iter().copied().find(|byte| !byte.is_ascii_whitespace())
 }
 
 fn parse_error(err: &serde_json::Error) -> Malformed {
@@ -420,13 +424,14 @@ mod tests {
 
     #[test]
     fn what_is_no_message_gets_the_error_that_says_why() {
-        let cases: [(&str, i32, Option<&str>); 18] = [
+        let cases: [(&str, i32, Option<&str>); 19] = [
             ("", -32700, None),
             ("nonsense", -32700, None),
             ("{", -32700, None),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}}"#, -32700, None),
             (r#"[{"jsonrpc":"2.0""#, -32700, None),
             ("[]", -32600, None),
+            (r#"["2.0",7,"ping"]"#, -32600, None),
             (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, -32600, None),
             ("1", -32600, None),
             (r#""ping""#, -32600, None),
