@@ -1,21 +1,22 @@
 //! The release binary as a running server.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How many log lines may wait to be read; a server that logs more is not held up, its newest
-/// lines are dropped.
-const LOG_LINES: usize = 100_000;
+/// How long a server may take to listen.
+const START: Duration = Duration::from_secs(20);
 
-/// A serving `orla`, ended when dropped.
+/// A serving `orla`, ended when dropped. Its log goes to a file, as it would under a supervisor.
 pub(crate) struct Server {
     child: Child,
-    log: Receiver<Value>,
+    log: BufReader<File>,
+    /// The beginning of a line whose end has not been written yet.
+    unfinished: String,
     /// `127.0.0.1:PORT`.
     pub(crate) address: String,
 }
@@ -38,66 +39,75 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
 }
 
 impl Server {
-    /// Starts a server in `folder` on a port of the system's choice and waits until it listens.
-    pub(crate) fn start(binary: &Path, folder: &Path, arguments: &[&str]) -> Result<Self, String> {
+    /// Starts a server in `folder` on a port of the system's choice and waits until it listens. Its
+    /// log goes to `server.log` in `logs`.
+    pub(crate) fn start(binary: &Path, folder: &Path, logs: &Path) -> Result<Self, String> {
         let mut command = Command::new(binary);
-        command.args(["--port", "0", "--log-format", "json"]).args(arguments).current_dir(folder);
-        Self::listening(command, |line| {
-            (line["message"] == "listening" || line["fields"]["message"] == "listening")
-                .then(|| field(line, "address").as_str().map(str::to_owned))
+        command.args(["--port", "0", "--log-format", "json"]).current_dir(folder);
+        Self::listening(command, &logs.join("server.log"), |line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            (line["message"] == "listening")
+                .then(|| line["address"].as_str().map(str::to_owned))
                 .flatten()
         })
     }
 
-    /// Starts any server that tells its address on standard error as JSON lines.
+    /// Starts any server that tells its address on standard error.
     pub(crate) fn listening(
         mut command: Command,
-        address_of: impl Fn(&Value) -> Option<String>,
+        log: &Path,
+        address_of: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let mut child = command
+        let problem = |err: std::io::Error| format!("{}: {err}", log.display());
+        let stderr = File::create(log).map_err(problem)?;
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .map_err(|err| format!("{name}: {err}"))?;
-        let stderr = child.stderr.take().ok_or("no standard error")?;
-        let (sender, log) = sync_channel(LOG_LINES);
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                // Full: the line is dropped, the server must not wait for whoever reads its log.
-                let _ = sender.try_send(value);
-            }
-        });
-        let mut server = Self { child, log, address: String::new() };
-        let line = server
-            .wait_for_line(Duration::from_secs(20), |line| address_of(line).is_some())
+        let log = BufReader::new(File::open(log).map_err(problem)?);
+        let mut server = Self { child, log, unfinished: String::new(), address: String::new() };
+        server.address = server
+            .wait_for(START, address_of)
             .map_err(|problem| format!("{name} did not start: {problem}"))?;
-        server.address = address_of(&line).unwrap_or_default();
         Ok(server)
     }
 
-    /// Takes log lines until one fits.
-    pub(crate) fn wait_for_line(
-        &self,
+    /// Reads the log on until a line gives what is looked for.
+    pub(crate) fn wait_for<T>(
+        &mut self,
         limit: Duration,
-        fits: impl Fn(&Value) -> bool,
-    ) -> Result<Value, String> {
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, String> {
         let end = Instant::now() + limit;
-        let mut last = Value::Null;
+        let mut last = String::new();
         loop {
-            match self.log.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(line) if fits(&line) => return Ok(line),
-                Ok(line) => last = line,
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("timed out; last log line: {last}"));
+            while let Some(line) = self.next_line()? {
+                if let Some(found) = find(&line) {
+                    return Ok(found);
                 }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!("it ended; last log line: {last}"));
-                }
+                last = line;
             }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("it ended ({status}); last log line: {last}"));
+            }
+            if Instant::now() > end {
+                return Err(format!("timed out; last log line: {last}"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// The next whole line of the log, if it has been written.
+    pub(crate) fn next_line(&mut self) -> Result<Option<String>, String> {
+        self.log.read_line(&mut self.unfinished).map_err(|err| format!("log: {err}"))?;
+        if !self.unfinished.ends_with('\n') {
+            return Ok(None);
+        }
+        let line = std::mem::take(&mut self.unfinished);
+        Ok(Some(line.trim_end().to_owned()))
     }
 
     /// The process id.
@@ -143,11 +153,6 @@ pub(crate) fn resident(pid: u32) -> Result<u64, String> {
         })
         .map(|kilobytes| kilobytes * 1024)
         .ok_or_else(|| format!("{path}: no VmRSS"))
-}
-
-/// A field of a log line, whether the fields lie at the top or below `fields`.
-pub(crate) fn field<'a>(line: &'a Value, name: &str) -> &'a Value {
-    line.get(name).unwrap_or_else(|| &line["fields"][name])
 }
 
 fn signal(child: &Child, signal: rustix::process::Signal) -> Result<(), String> {

@@ -19,8 +19,8 @@ pub(super) fn tools(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
     let folder = programs.folder.join("calls");
     super::life::fresh(&folder.join("tools"))?;
     std::fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
-    let orla = Server::start(&programs.orla, &folder, &["--log-level", "error"])?;
-    let echo = example(&programs.bare_echo)?;
+    let mut orla = Server::start(&programs.orla, &folder, &folder)?;
+    let echo = example(&programs.bare_echo, &programs.folder)?;
     let call = client::call("floor", &json!({}));
     let mut figures = Vec::new();
     for clients in CLIENTS {
@@ -47,7 +47,7 @@ pub(super) fn tools(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
                 )
                 .goal("≤ 1.15", ratio <= 1.15),
             );
-            let inside = inside(&orla, &call)?;
+            let inside = inside(&mut orla, &call)?;
             let ratio = inside / direct.micros(50);
             figures.push(
                 Figure::new(
@@ -74,8 +74,8 @@ pub(super) fn tools(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
 
 /// A capability that needs no process, against a bare handler that echoes the same JSON.
 pub(super) fn capability(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
-    let orla = example(&programs.embedded)?;
-    let echo = example(&programs.bare_echo)?;
+    let orla = example(&programs.embedded, &programs.folder)?;
+    let echo = example(&programs.bare_echo, &programs.folder)?;
     let call = client::call("echo", &json!({"city": "Paris", "count": 3}));
     let mut figures = Vec::new();
     for connections in CLIENTS {
@@ -130,24 +130,28 @@ fn spawn(program: &Path, clients: usize, time: Duration) -> Result<Round, String
     Ok(Round { latencies, elapsed: started.elapsed() })
 }
 
-/// The median of what the server itself says that a call took, in microseconds.
-fn inside(orla: &Server, call: &[u8]) -> Result<f64, String> {
+/// The median of what the server's log says that a call took, in microseconds.
+fn inside(orla: &mut Server, call: &[u8]) -> Result<f64, String> {
+    while orla.next_line()?.is_some() {}
     let mut connection = Connection::open(&orla.address)?;
     let mut took = Vec::new();
     for _ in 0..500 {
-        let answer = connection.exchange(call)?;
-        let message: Value = serde_json::from_slice(answer.body).map_err(|err| err.to_string())?;
-        let milliseconds = message["result"]["_meta"]["orla/execution"]["duration_ms"].as_f64();
-        took.push(milliseconds.ok_or("the result has no duration")? * 1000.0);
+        connection.exchange(call)?;
+        let milliseconds = orla.wait_for(Duration::from_secs(5), |line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            (line["message"] == "call finished").then(|| line["duration_ms"].as_f64()).flatten()
+        })?;
+        took.push(milliseconds * 1000.0);
     }
     Ok(percentile(took, 50))
 }
 
 /// One of the server crate's examples, which says where it listens on its first line.
-fn example(binary: &Path) -> Result<Server, String> {
+fn example(binary: &Path, folder: &Path) -> Result<Server, String> {
     let mut command = Command::new(binary);
     command.arg("0");
-    Server::listening(command, |line| {
-        Some(line.as_str()?.strip_prefix("listening on http://")?.strip_suffix("/mcp")?.to_owned())
+    let log = folder.join(binary.file_name().unwrap_or_default()).with_extension("log");
+    Server::listening(command, &log, |line| {
+        Some(line.strip_prefix("listening on http://")?.strip_suffix("/mcp")?.to_owned())
     })
 }

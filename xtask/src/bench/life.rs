@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::client::{self, Connection, header};
 use super::stats::median;
 use super::{Effort, Figure, Programs};
-use crate::server::{Server, field, resident};
+use crate::server::{Server, resident};
 
 /// From starting the program to its first answer, with few and with many tools.
 pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
@@ -43,7 +43,7 @@ fn first_answer(binary: &Path, folder: &Path) -> Result<Duration, String> {
     let request = client::sessionless("tools/list", json!({}));
     let address = format!("127.0.0.1:{port}");
     let mut command = Command::new(binary);
-    command.args(["--port", &port.to_string(), "--log-level", "error"]).current_dir(folder);
+    command.args(["--port", &port.to_string()]).current_dir(folder);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = Instant::now();
     let mut child = command.spawn().map_err(|err| err.to_string())?;
@@ -70,11 +70,12 @@ pub(super) fn reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
     let folder = programs.folder.join("reload");
     scripts(&folder.join("tools"), 999)?;
     fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
-    let orla = Server::start(&programs.orla, &folder, &[])?;
+    let mut orla = Server::start(&programs.orla, &folder, &folder)?;
+    let address = orla.address.clone();
     let request = client::call("floor", &json!({}));
     let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
     let load = || -> Result<Vec<()>, String> {
-        let mut connection = Connection::open(&orla.address)?;
+        let mut connection = Connection::open(&address)?;
         let mut calls = Vec::new();
         while !over.load(Ordering::Relaxed) {
             match connection.exchange(&request) {
@@ -84,24 +85,22 @@ pub(super) fn reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
                 }
                 Err(_) => {
                     failed.fetch_add(1, Ordering::Relaxed);
-                    connection = Connection::open(&orla.address)?;
+                    connection = Connection::open(&address)?;
                 }
             }
             calls.push(());
         }
         Ok(calls)
     };
-    let reloads = || -> Result<Vec<f64>, String> {
+    let mut reloads = || -> Result<Vec<f64>, String> {
         let mut took = Vec::new();
         for _ in 0..effort.reloads {
             std::thread::sleep(Duration::from_millis(50));
             orla.hang_up()?;
-            let line = orla.wait_for_line(Duration::from_secs(10), |line| {
-                line["message"] == "reloaded" || line["fields"]["message"] == "reloaded"
-            })?;
-            took.push(
-                field(&line, "duration_ms").as_f64().ok_or_else(|| format!("no duration: {line}"))?,
-            );
+            took.push(orla.wait_for(Duration::from_secs(10), |line| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                (line["message"] == "reloaded").then(|| line["duration_ms"].as_f64()).flatten()
+            })?);
         }
         Ok(took)
     };
@@ -134,7 +133,7 @@ pub(super) fn reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
 /// Resident memory: idle, after load, and for each idle session.
 pub(super) fn memory(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
     let folder = programs.folder.join("calls");
-    let orla = Server::start(&programs.orla, &folder, &["--log-level", "error"])?;
+    let orla = Server::start(&programs.orla, &folder, &folder)?;
     // One answer, so that whatever is built at the first request is there.
     Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
     let idle = orla.resident()?;
@@ -188,7 +187,7 @@ pub(super) fn flood(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>,
     let folder = programs.folder.join("flood");
     fresh(&folder.join("tools"))?;
     script(&folder.join("tools/flood.sh"), "# Writes 1 GB.\nexec head -c 1000000000 /dev/zero\n")?;
-    let orla = Server::start(&programs.orla, &folder, &["--log-level", "error"])?;
+    let orla = Server::start(&programs.orla, &folder, &folder)?;
     Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
     let (pid, before) = (orla.pid(), orla.resident()?);
     let over = AtomicBool::new(false);

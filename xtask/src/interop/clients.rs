@@ -80,7 +80,7 @@ pub(crate) fn run(
         .map_err(|err| err.to_string())
         .and_then(|text| serde_json::from_str(&text).map_err(|err| err.to_string()))
         .map_err(|err| format!("{}: {err}", calls.display()))?;
-    let server = Server::start(binary, &crate::root(), &[])?;
+    let server = Server::start(binary, &crate::root(), &foreign.folder)?;
     let url = format!("http://{}/mcp", server.address);
     let stdio = [binary.to_string_lossy().into_owned(), "--stdio".to_owned()];
     for (transport, target) in [("http", &[url][..]), ("stdio", &stdio[..])] {

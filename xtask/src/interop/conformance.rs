@@ -45,7 +45,7 @@ pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     for part in ["tools", "prompts"] {
         copy_folder(&fixtures.join(part), &folder.join(part))?;
     }
-    let server = Server::start(binary, &folder, &[])?;
+    let server = Server::start(binary, &folder, &folder)?;
     let pid = folder.join("server.pid");
     std::fs::write(&pid, server.pid().to_string()).map_err(|err| format!("{}: {err}", pid.display()))?;
     // The suite insists on the name.
