@@ -111,16 +111,12 @@ impl Shared {
 
     /// What it serves is known.
     pub(crate) fn learned(&self, learned: Learned) {
-        let is_new = self.knowledge.borrow().learned.as_deref() != Some(&learned);
-        self.knowledge.send_modify(|knowledge| {
-            knowledge.settled = true;
-            if is_new {
-                knowledge.learned = Some(Arc::new(learned));
-            }
-        });
-        if is_new {
+        if self.knowledge.borrow().learned.as_deref() != Some(&learned) {
+            self.knowledge.send_modify(|knowledge| knowledge.learned = Some(Arc::new(learned)));
+            // Before those go on who wait for it: they look whether anything has changed.
             self.list_changed();
         }
+        self.settled();
     }
 
     /// No listing need wait for it.

@@ -53,6 +53,8 @@ const MAX_UNWRITTEN: usize = 1024 * 1024;
 const OPENING: Duration = Duration::from_millis(250);
 /// How long a process that has closed its output may take to exit by itself.
 const AFTER_OUTPUT: Duration = Duration::from_millis(200);
+/// How many requests are taken in a row before others have their turn.
+const TOGETHER: usize = 64;
 /// How often a pipe is read in a row before others have their turn.
 const READS: usize = 8;
 /// The most of a line of standard error that is logged at once.
@@ -221,6 +223,8 @@ impl Task {
                     .timeout(self.package.manifest.startup_timeout, &policy, random())
                     .map(|timeout| Instant::now() + timeout);
                 self.log(before, &cause);
+                // Before anyone hears of the effects: whoever is told that it crashed sees it so.
+                self.publish();
             }
             for effect in effects {
                 if let Some(reason) = self.act(*effect, &cause).await {
@@ -230,7 +234,7 @@ impl Task {
             if state == State::Draining && self.talk.in_flight() == 0 {
                 next = Some((Event::Drained, "no call is in flight".to_owned()));
             }
-            if state != before || !effects.is_empty() {
+            if !effects.is_empty() {
                 self.publish();
             }
         }
@@ -298,17 +302,19 @@ impl Task {
         }
     }
 
+    /// Takes a request, and those that came with it, so that they are written together.
     async fn requested(&mut self, request: Request) {
-        // Whoever calls after a load calls what was loaded.
-        while let Ok(control) = self.inbox.controls.try_recv() {
-            self.control(control).await;
-        }
         self.reloads.called();
-        self.want().await;
-        self.wait(request);
-        // What came together is written together.
-        for _ in 0..64 {
-            let Ok(request) = self.inbox.requests.try_recv() else { break };
+        let mut next = Some(request);
+        for _ in 0..TOGETHER {
+            let Some(request) = next.take().or_else(|| self.inbox.requests.try_recv().ok()) else {
+                break;
+            };
+            // Whoever calls after a load calls what was loaded.
+            while let Ok(control) = self.inbox.controls.try_recv() {
+                self.control(control).await;
+            }
+            self.want().await;
             self.wait(request);
         }
     }
