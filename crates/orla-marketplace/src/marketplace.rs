@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -46,9 +47,13 @@ pub struct CapabilityMarketplace {
     writing: std::sync::Mutex<()>,
     changes: watch::Sender<u64>,
     on_finished: ArcSwapOption<Observer>,
+    on_listing: ArcSwapOption<Preparation>,
     instance: u32,
     calls: AtomicU64,
 }
+
+/// Finds out what is served, before it is listed.
+struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
 /// One call to be made.
 #[derive(Clone)]
@@ -111,6 +116,7 @@ impl CapabilityMarketplace {
             writing: std::sync::Mutex::default(),
             changes: watch::Sender::new(0),
             on_finished: ArcSwapOption::empty(),
+            on_listing: ArcSwapOption::empty(),
             instance: instance_number(),
             calls: AtomicU64::new(0),
         }
@@ -123,7 +129,12 @@ impl CapabilityMarketplace {
     /// # Errors
     /// See [`RuntimeError`]; one variant for each step that can fail.
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
-        let catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
+        let mut catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
+        if call.catalog.is_none() && catalog.get(&call.target).is_none() {
+            // Some provider may serve it that has not been asked yet.
+            self.prepare_listing().await;
+            catalog = self.snapshot();
+        }
         let Some(entry) = catalog.get(&call.target) else {
             let id = cut(&call.target, SHOWN);
             return Err(RuntimeError::Unknown { similar: catalog.similar(&id), id });
@@ -373,6 +384,20 @@ impl CapabilityMarketplace {
     /// Lets `observe` see every finished call: metrics and audit read the same record as the log.
     pub fn on_finished(&self, observe: impl Fn(&CallRecord) + Send + Sync + 'static) {
         self.on_finished.store(Some(Arc::new(Observer(Box::new(observe)))));
+    }
+
+    /// Lets `prepare` find out, before anything is listed, what is served: by providers that say so only
+    /// when they are asked. It puts the snapshot that follows from it in force by itself.
+    pub fn on_listing(&self, prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) {
+        self.on_listing.store(Some(Arc::new(Preparation(Box::new(prepare)))));
+    }
+
+    /// To be awaited before the newest snapshot is listed; at once where there is nothing to find out.
+    pub async fn prepare_listing(&self) {
+        let preparation = self.on_listing.load_full();
+        if let Some(preparation) = preparation {
+            (preparation.0)().await;
+        }
     }
 
     fn successor(&self) -> Result<CatalogBuilder, RegistrationError> {

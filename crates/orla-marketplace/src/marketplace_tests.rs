@@ -159,3 +159,26 @@ fn clients_are_shown_an_object_schema_whatever_the_author_left_out() {
         "c has an input schema that is none: type: expected `object`, as arguments are named"
     );
 }
+
+#[tokio::test]
+async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
+    let market = Arc::new(marketplace(Limits::default(), []));
+    let before = market.snapshot();
+    let asked = Arc::downgrade(&market);
+    market.on_listing(move || {
+        let asked = asked.clone();
+        async move {
+            let market = asked.upgrade().unwrap();
+            if market.get("late").is_none() {
+                market.register_capability(Canned::Echoes.manifest("late")).unwrap();
+            }
+        }
+        .boxed()
+    });
+    assert!(market.call(Call::to("late")).await.is_ok());
+    // Whoever names a snapshot gets what is in it.
+    let call = Call { catalog: Some(before), ..Call::to("late") };
+    assert_eq!(market.call(call).await.unwrap_err().kind(), "unknown-capability");
+    market.prepare_listing().await;
+    assert_eq!(market.list().len(), 1);
+}

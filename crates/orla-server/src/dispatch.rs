@@ -157,7 +157,7 @@ impl Job {
                 let call = caller.call(tool, arguments, wanted, meta.traceparent);
                 call_tool(core, &id, call, caller).await
             }
-            (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller),
+            (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller).await,
             (Task::List { cursor }, method) => {
                 let catalog = caller.surfaces(core, cursor.is_none());
                 let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
@@ -258,12 +258,15 @@ fn discover(core: &Core, id: &Id) -> Bytes {
     serialized(id, &result)
 }
 
-fn list_tools(
+async fn list_tools(
     core: &Core,
     id: &Id,
     cursor: Option<&JsonText>,
     caller: &Caller,
 ) -> Result<Bytes, ErrorData> {
+    if cursor.is_none() {
+        core.market.prepare_listing().await;
+    }
     let catalog = match (&caller.session, cursor) {
         (Some(session), Some(_)) => session.tools(),
         (Some(session), None) => {
