@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
@@ -39,7 +39,6 @@ pub struct Entry {
     pub policy: Policy,
     pub(crate) input: Option<Validator>,
     pub(crate) output: Option<Validator>,
-    rendered: OnceLock<JsonText>,
 }
 
 /// The bounds that hold for all calls together.
@@ -165,11 +164,6 @@ impl Entry {
     pub fn output_schema(&self) -> Option<JsonText> {
         let declared = self.manifest.output_schema.as_ref().map(schema_text);
         declared.or_else(|| self.manifest.provider.custom()?.advertised_output())
-    }
-
-    /// The front end's own rendering of this entry, made once for each snapshot.
-    pub fn rendered(&self, render: impl FnOnce(&Self) -> JsonText) -> &JsonText {
-        self.rendered.get_or_init(|| render(self))
     }
 }
 
@@ -308,7 +302,6 @@ impl CatalogBuilder {
                         policy: checked.registration.policy,
                         input: checked.input,
                         output: checked.output,
-                        rendered: OnceLock::new(),
                     })
                 })
             })

@@ -10,6 +10,12 @@ use async_trait::async_trait;
 
 use crate::payload::JsonText;
 
+/// The member of a request's `_meta` by which a provider names its question (text, unique within the
+/// call). It is taken out before the client sees the request. On the sessionless revision the name is
+/// the key of `inputRequests`, so that clients can answer before they are asked; without one the front
+/// end makes a key.
+pub const INPUT_KEY: &str = "orla/key";
+
 /// The client at the other end of a call.
 #[async_trait]
 pub trait Client: Send + Sync {

@@ -37,7 +37,7 @@ mod surface;
 pub mod testing;
 
 pub use catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{
     CallContext, CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress,
