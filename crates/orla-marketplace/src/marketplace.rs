@@ -177,6 +177,10 @@ impl CapabilityMarketplace {
             }
         };
         recording.admitted();
+        // A place that came free at the very end is no use: nothing is started that must end at once.
+        if Instant::now() >= ctx.deadline {
+            return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
+        }
 
         let executors = self.executors.load();
         let executor = Arc::clone(executors.find(&entry.manifest.provider).ok_or_else(|| {
