@@ -1,9 +1,9 @@
 //! The only place that prints. Standard output belongs to the protocol or to a command's answer;
 //! everything else goes to standard error.
 
-#![expect(clippy::print_stderr, reason = "the command line's own voice, before and beside the log")]
-
 use std::io::{IsTerminal, Write};
+
+use crate::logging::format::printable;
 
 /// Writes a command's answer to standard output. A reader that went away is no error, as for any
 /// program in a pipeline.
@@ -19,22 +19,23 @@ pub(crate) fn line(text: &str) {
 
 /// `error: …`, on one line.
 pub(crate) fn error(text: &str) {
-    eprintln!("{}: {}", paint("1;31", "error"), crate::logging::format::printable(text));
+    err(&format!("{}: {}\n", paint("1;31", "error"), printable(text)));
 }
 
 /// `warning: …`, on one line.
 pub(crate) fn warning(text: &str) {
-    eprintln!("{}: {}", paint("1;33", "warning"), crate::logging::format::printable(text));
+    err(&format!("{}: {}\n", paint("1;33", "warning"), printable(text)));
 }
 
 /// A remark for the person at the terminal, such as the progress of a call.
 pub(crate) fn note(text: &str) {
-    eprintln!("{}", paint("2", &crate::logging::format::printable(text)));
+    err(&format!("{}\n", paint("2", &printable(text))));
 }
 
-/// Text to standard error as it is, such as that of a tool.
+/// Text to standard error as it is, such as that of a tool. Where nobody reads it, the exit code still
+/// says how it went.
 pub(crate) fn err(text: &str) {
-    eprint!("{text}");
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Columns of the terminal that standard output goes to; endless where it goes elsewhere.
@@ -60,9 +61,12 @@ fn paint(code: &str, text: &str) -> String {
     if stderr_has_colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Columns as wide as their widest cell, two spaces apart; the last one is cut to the width.
+/// Columns as wide as their widest cell, two spaces apart; the last one is cut to the width. Of each
+/// cell the first line is shown, without control characters.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let columns = head.len();
+    let shown = |cell: &String| printable(cell.lines().next().unwrap_or_default());
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
     let cell_width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([head[column].len()]).max().unwrap_or_default()
@@ -72,7 +76,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>], width: usize) -> String
     let room = width.saturating_sub(before_last).max(20);
     let mut text = String::new();
     let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    for row in std::iter::once(&head).chain(rows) {
+    for row in std::iter::once(&head).chain(&rows) {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             if column + 1 == columns {
@@ -107,10 +111,14 @@ mod tests {
         let rows = vec![
             vec!["ls".to_owned(), "sh".to_owned(), "Lists a directory".to_owned()],
             vec!["summarize".to_owned(), String::new(), "é".repeat(40)],
+            vec!["x".to_owned(), "\x1b[31m".to_owned(), "one\ntwo".to_owned()],
         ];
         let expected = format!(
-            "NAME       RUNS  DESCRIPTION\nls         sh    Lists a directory\nsummarize        {}…\n",
-            "é".repeat(22)
+            "NAME       RUNS        DESCRIPTION\n\
+             ls         sh          Lists a directory\n\
+             summarize              {}…\n\
+             x          \\u{{1b}}[31m  one\n",
+            "é".repeat(19)
         );
         assert_eq!(table(&["NAME", "RUNS", "DESCRIPTION"], &rows, 40), expected);
     }

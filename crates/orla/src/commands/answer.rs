@@ -84,8 +84,7 @@ impl Answer {
             error: None,
         };
         if result.is_error {
-            // The last block is the sentence.
-            let last = answer.blocks.pop().and_then(|block| block.text);
+            let last = answer.take_last_text();
             answer.error = Some(last.unwrap_or_else(|| "the call failed".to_owned()));
         }
         Ok(answer)
@@ -105,9 +104,18 @@ impl Answer {
         if let Some(meta) = &outcome.meta {
             answer.stderr = serde_json::from_str::<Meta>(meta.as_str())?.execution.stderr;
         }
+        if let Some(RuntimeError::Reported { .. }) = error {
+            answer.take_last_text();
+        }
         let structured = outcome.structured.as_ref().map(Payload::json);
         answer.structured = structured.and_then(Result::ok).map(|json| json.as_str().to_owned());
         Ok(answer)
+    }
+
+    /// Takes the sentence that says why the call failed out of its content.
+    fn take_last_text(&mut self) -> Option<String> {
+        let at = self.blocks.iter().rposition(|block| block.text.is_some())?;
+        self.blocks.remove(at).text
     }
 
     /// Whether the call failed.
@@ -171,7 +179,9 @@ pub(crate) fn raw(result: &RuntimeResult<Outcome>) -> String {
         (None, Some(value)) if error.is_none() => blocks.push(text_block(value)),
         _ => {}
     }
-    blocks.extend(error.map(|err| text_block(&err.to_string())));
+    // A tool that reports an error itself has said why.
+    let unsaid = error.filter(|err| !matches!(err, RuntimeError::Reported { .. }));
+    blocks.extend(unsaid.map(|err| text_block(&err.to_string())));
     let mut members = vec![format!(r#""content":[{}]"#, blocks.join(","))];
     members.extend(structured.map(|value| format!(r#""structuredContent":{value}"#)));
     members.extend(error.map(|_| r#""isError":true"#.to_owned()));
@@ -280,5 +290,17 @@ mod tests {
         );
         assert_eq!(here.unwrap(), Answer::parse(&there).unwrap());
         assert_eq!(raw(&failed), there);
+    }
+
+    #[test]
+    fn an_error_that_the_tool_reports_is_said_once() {
+        let content = r#"[{"type":"text","text":"so far"},{"type":"text","text":"no"}]"#;
+        let outcome = Outcome { content: JsonText::parse(content).ok(), ..Outcome::default() };
+        let reported = Err(RuntimeError::reported("t", outcome));
+        let there = format!(r#"{{"content":{content},"isError":true}}"#);
+        assert_eq!(raw(&reported), there);
+        let here = Answer::of(&reported).unwrap();
+        assert_eq!(here, Answer::parse(&there).unwrap());
+        assert_eq!((here.output(true), here.error.as_deref()), (b"so far".to_vec(), Some("no")));
     }
 }

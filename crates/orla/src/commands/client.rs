@@ -10,6 +10,8 @@ use crate::Failure;
 use crate::config::Config;
 
 const REVISION: &str = "2026-07-28";
+/// How long a document may take. A call takes as long as the server lets it.
+const DOCUMENT: Duration = Duration::from_secs(30);
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
@@ -85,7 +87,7 @@ impl Server {
     pub(crate) async fn get(&self, path: &str) -> Result<String, Failure> {
         let mut url = self.base.clone();
         url.set_path(path);
-        let response = self.send(self.client.get(url)).await?;
+        let response = self.send(self.client.get(url).timeout(DOCUMENT)).await?;
         let status = response.status();
         let body = self.read(response).await?;
         if !status.is_success() {

@@ -30,14 +30,9 @@ pub(crate) fn run(json: bool, source: &Source) -> Result<(), Failure> {
         .zip(catalog.entries())
         .map(|(row, entry)| {
             let runs = row.interpreter.clone().unwrap_or_else(|| "binary".to_owned());
-            let description = crate::logging::format::printable(first_line(&entry.manifest.description));
-            vec![row.name.to_string(), row.kind.to_owned(), runs, description]
+            vec![row.name.to_string(), row.kind.to_owned(), runs, entry.manifest.description.clone()]
         })
         .collect();
     render::out(&render::table(&["NAME", "KIND", "RUNS", "DESCRIPTION"], &cells, render::width()));
     Ok(())
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

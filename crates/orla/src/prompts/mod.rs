@@ -44,6 +44,8 @@ use parse::{Part, parse};
 const MAX_FILE: u64 = 256 * 1024;
 const MAX_PROMPTS: usize = 1000;
 const MAX_RENDERED: usize = 4 * 1024 * 1024;
+/// Characters of a name that does not exist that an error repeats.
+const SHOWN: usize = 200;
 /// MCP's own bound for one answer of completion.
 const MAX_COMPLETIONS: usize = 100;
 
@@ -133,9 +135,11 @@ fn name_of(path: &Path) -> String {
 }
 
 fn unused(name: String, taken: &mut HashSet<String>) -> String {
-    let numbered = (2_u32..).map(|number| format!("{}_{number}", crate::render::cut(&name, 56)));
+    // Names are ASCII, and have at most 64 characters.
+    let short = &name[..name.len().min(56)];
+    let numbered = (2_u32..).map(|number| format!("{short}_{number}"));
     let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
-    let name = free.unwrap_or(name);
+    let name = free.unwrap_or_default();
     taken.insert(name.clone());
     name
 }
@@ -251,7 +255,7 @@ impl Prompts {
         self.prompts.iter().find(|prompt| prompt.name == name).ok_or_else(|| {
             let near = nearest(name, self.prompts.iter().map(|prompt| prompt.name.as_str()));
             let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            SurfaceError::NotFound(format!("unknown prompt: {name}{hint}"))
+            SurfaceError::NotFound(format!("unknown prompt: {}{hint}", crate::render::cut(name, SHOWN)))
         })
     }
 
@@ -375,6 +379,23 @@ mod tests {
         assert_eq!(names, ["a_b", "a_b_2", "b"]);
         assert_eq!(loaded.problems.len(), 1);
         assert!(loaded.problems[0].to_string().ends_with("bad.md:2:12"), "{}", loaded.problems[0]);
+    }
+
+    #[test]
+    fn prompts_of_one_name_are_told_apart_however_long_it_is() {
+        let (one, two) = (format!("a b{}.md", "x".repeat(60)), format!("a_b{}.md", "x".repeat(60)));
+        let loaded = prompts(&[(&one, "A"), (&two, "B")]);
+        let names: Vec<_> = loaded.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+        let x = "x".repeat(53);
+        assert_eq!(names, [format!("a_b{x}_2"), format!("a_b{x}xxxxxxx")]);
+    }
+
+    #[test]
+    fn a_name_of_a_megabyte_is_not_compared_and_not_sent_back_whole() {
+        let prompts = surface("Hello");
+        let unknown = prompts.get(&json!({"name": "p".repeat(1 << 20)})).unwrap_err();
+        let SurfaceError::NotFound(text) = unknown else { panic!("{unknown:?}") };
+        assert_eq!(text, format!("unknown prompt: {}…", "p".repeat(199)));
     }
 
     #[test]

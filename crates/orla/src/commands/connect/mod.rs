@@ -9,6 +9,7 @@ mod yaml;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -139,8 +140,7 @@ fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Res
     let failed = |what: &str, err: &std::io::Error| {
         Failure::failed(format!("{} cannot be {what}: {}", path.display(), reason(err)))
     };
-    // A link is followed: what it points to is what gets replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = followed(path);
     let old = match fs::metadata(&target) {
         Ok(metadata) if metadata.len() > MAX_FILE => {
             return Err(Failure::failed(format!("{} is larger than {MAX_FILE} bytes", path.display())));
@@ -169,6 +169,19 @@ fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Res
     Ok(())
 }
 
+/// What a path leads to, through links to what does not exist yet too: a link is not replaced, but what
+/// it points to.
+fn followed(path: &Path) -> PathBuf {
+    /// More than the kernel follows.
+    const LINKS: usize = 40;
+    let mut target = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(next) = fs::read_link(&target) else { break };
+        target = target.parent().unwrap_or(Path::new("")).join(next);
+    }
+    target
+}
+
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -182,6 +195,8 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let written = (|| {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary)?;
         if let Ok(metadata) = fs::metadata(path) {
+            // Only root can, and root should: the file is its user's.
+            let _ = fchown(&file, Some(metadata.uid()), Some(metadata.gid()));
             file.set_permissions(metadata.permissions())?;
         }
         file.write_all(text.as_bytes())?;
@@ -245,6 +260,15 @@ mod tests {
         assert_eq!(fs::read_to_string(with_suffix(&path, ".orla-backup")).unwrap(), first);
         assert!(fs::read_to_string(&path).unwrap().contains("/bin/other"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // A link is followed, to a file that is not there yet too.
+        let link = dir.path().join("link.json");
+        for to in ["deep/settings.json", "deep/new.json"] {
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            write_entry(client, &link, "orla", &launch("/bin/linked")).unwrap();
+            assert_eq!(fs::read_link(&link).unwrap(), Path::new(to));
+            assert!(fs::read_to_string(dir.path().join(to)).unwrap().contains("/bin/linked"));
+            fs::remove_file(&link).unwrap();
+        }
         fs::write(&path, "{ not json").unwrap();
         assert!(write_entry(client, &path, "orla", &launch("/bin/orla")).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "{ not json");
