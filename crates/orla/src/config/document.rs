@@ -154,7 +154,7 @@ impl Scalar {
 }
 
 struct Builder<'a> {
-    text: &'a str,
+    lines: Vec<&'a str>,
     open: Vec<Open>,
     anchors: HashMap<usize, (Node, usize)>,
     weight: usize,
@@ -166,6 +166,8 @@ struct Builder<'a> {
 struct Open {
     node: Node,
     key: Option<Key>,
+    /// The keys of a mapping, with their lines.
+    keys: HashMap<String, usize>,
     block: bool,
     anchor: usize,
     /// Weight of the tree before it began.
@@ -174,7 +176,14 @@ struct Open {
 
 impl<'a> Builder<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, open: Vec::new(), anchors: HashMap::new(), weight: 0, documents: 0, root: None }
+        Self {
+            lines: text.lines().collect(),
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            weight: 0,
+            documents: 0,
+            root: None,
+        }
     }
 
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
@@ -232,7 +241,8 @@ impl<'a> Builder<'a> {
         let before = self.weight;
         self.weigh(NODE_WEIGHT, at)?;
         let block = style == StructureStyle::Block;
-        self.open.push(Open { node: Node { at, kind }, key: None, block, anchor, before });
+        let (node, keys) = (Node { at, kind }, HashMap::new());
+        self.open.push(Open { node, key: None, keys, block, anchor, before });
         Ok(())
     }
 
@@ -252,16 +262,15 @@ impl<'a> Builder<'a> {
         match (&mut open.node.kind, open.key.take()) {
             (Kind::List(items), _) => items.push(node),
             (Kind::Map(pairs), Some(key)) => pairs.push((key, node)),
-            (Kind::Map(pairs), None) => {
+            (Kind::Map(_), None) => {
                 let Kind::Scalar(scalar) = node.kind else {
                     return Err(error(node.at, "a key must be text"));
                 };
-                if open.block && indented_by_tab(self.text, node.at) {
+                if open.block && is_indented_by_tab(&self.lines, node.at) {
                     return Err(error(node.at, TAB));
                 }
-                if let Some((first, _)) = pairs.iter().find(|(key, _)| key.text == scalar.text) {
-                    let problem =
-                        format!("{}: given twice, first on line {}", scalar.text, first.at.line);
+                if let Some(first) = open.keys.insert(scalar.text.clone(), node.at.line) {
+                    let problem = format!("{}: given twice, first on line {first}", scalar.text);
                     return Err(SyntaxError { at: node.at, problem });
                 }
                 open.key = Some(Key { at: node.at, text: scalar.text });
@@ -310,8 +319,8 @@ fn tab_near(text: &str, at: Position) -> Option<SyntaxError> {
     })
 }
 
-fn indented_by_tab(text: &str, at: Position) -> bool {
-    let line = text.lines().nth(at.line - 1).unwrap_or_default();
+fn is_indented_by_tab(lines: &[&str], at: Position) -> bool {
+    let line = lines.get(at.line - 1).copied().unwrap_or_default();
     line.chars().take(at.column - 1).any(|c| c == '\t')
 }
 
