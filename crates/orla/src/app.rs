@@ -3,16 +3,21 @@
 //! [`App`] is everything that a configuration describes, without a transport: the marketplace with its
 //! executors, and the snapshot of what is served. It binds no socket and starts no tool, so that `list`,
 //! `check` and `call` are made of it as well as the server.
+//!
+//! What a capsule serves is known only when it runs. What the newest snapshot was made of is therefore
+//! kept ([`Served`]), and the snapshot is made anew when a capsule turns out to serve something else.
 
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::sync::{Arc, Weak};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use orla_marketplace::id::Pattern;
+use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError,
 };
-use orla_process::{Instance, Loaded, PoolLimits, ToolExecutor};
+use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
+use orla_process::{Instance, Loaded, PoolLimits, ToolExecutor, tool};
 
 use crate::Failure;
 use crate::config::keys::nearest;
@@ -23,6 +28,8 @@ use crate::prompts::{self, Prompt, Prompts};
 pub(crate) struct App {
     marketplace: Arc<CapabilityMarketplace>,
     instance: Arc<Instance>,
+    capsules: Arc<Capsules>,
+    served: Arc<Served>,
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
@@ -48,8 +55,23 @@ impl App {
     /// The tools directory is there and cannot be used.
     pub(crate) fn build(config: &Config) -> Result<Self, Failure> {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
-        let (instance, findings) = (Instance::guarded(), Findings::default());
-        let mut app = Self { marketplace, instance, concurrency: None, findings };
+        let instance = Instance::guarded();
+        let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
+        let served = Arc::new(Served {
+            marketplace: Arc::downgrade(&marketplace),
+            capsules: Arc::clone(&capsules),
+            newest: Mutex::default(),
+        });
+        let listed = Arc::clone(&served);
+        marketplace.on_listing(move || {
+            let served = Arc::clone(&listed);
+            Box::pin(async move {
+                served.capsules.learn().await;
+                served.refresh();
+            })
+        });
+        let findings = Findings::default();
+        let mut app = Self { marketplace, instance, capsules, served, concurrency: None, findings };
         app.load(config).map_err(Failure::failed)?;
         Ok(app)
     }
@@ -72,58 +94,64 @@ impl App {
             max_output_bytes: config.max_output_bytes,
             ..orla_process::Limits::default()
         };
-        let found = orla_process::load(&config.tools_dir, process)
+        let mut found = orla_process::load(&config.tools_dir, process)
             .map_err(|err| format!("tools directory {err}"))?;
         self.provide_executors(config);
         let mut findings = Findings::of(&found);
         let prompts = prompts::load(&config.prompts_dir, !config.is_default("prompts_dir"));
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
-        let catalog = self.catalog(config, found, prompts.prompts.clone(), &mut findings);
-        want(&prompts.prompts, &catalog, &mut findings);
-        self.marketplace.replace(catalog);
+        self.load_packages(config, process, &mut found, &mut findings);
+        let sources =
+            Sources { config: config.clone(), tools: found.registrations, prompts: prompts.prompts };
+        self.served.publish(sources, &mut findings);
         self.findings = findings;
         Ok(())
     }
 
-    fn catalog(
+    /// Finds the packages: simple ones are tools like others, capsules have their own supervisor.
+    fn load_packages(
         &self,
         config: &Config,
-        found: Loaded,
-        prompts: Vec<Prompt>,
+        process: orla_process::Limits,
+        found: &mut Loaded,
         findings: &mut Findings,
-    ) -> Catalog {
-        let mut builder = self.marketplace.builder(limits(config));
-        let names: HashSet<String> =
-            found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();
-        for mut tool in found.registrations {
-            let change = config.tools.get(&tool.manifest.id);
-            if change.is_some_and(|change| change.enabled == Some(false)) {
-                continue;
-            }
-            if let Some(change) = change {
-                apply(&mut tool, change);
-            }
-            register(&mut builder, tool, findings);
-        }
-        for (name, change) in &config.tools {
-            if !names.contains(name) {
-                let near = nearest(name, names.iter().map(String::as_str));
-                let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-                let text = format!("tools.{name}: no tool has this name{hint}");
-                findings.warnings.push(placed(config, change, text));
+    ) {
+        let packages = packages::find(&config.tools_dir, installed().as_deref());
+        findings.warnings.extend(sentences(&packages.warnings));
+        findings.problems.extend(sentences(&packages.problems));
+        let renamed = packages::give_way(&mut found.registrations, &packages.packages);
+        findings.warnings.extend(sentences(&renamed));
+        let is_capsule = |package: &packages::Package| package.manifest.mode == capsule::Mode::Capsule;
+        let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
+        for package in &simple {
+            match tool::of_package(package, process) {
+                Ok(registration) => found.registrations.push(registration),
+                Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }
         }
-        if let Some(allow) = &config.allow {
-            builder.allow(allow.iter().map(Pattern::new).collect());
+        self.capsules.load(capsules, policy(config));
+    }
+
+    /// Starts the capsules that are to run before anyone needs them.
+    pub(crate) fn start_eager(&self, config: &Config) {
+        self.capsules.start_eager(config.capsules.eager);
+    }
+
+    /// Puts in force what capsules turn out to serve, for as long as the server runs.
+    pub(crate) fn follow_capsules(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut changes, served) = (self.capsules.changes(), Arc::clone(&self.served));
+        async move {
+            while changes.changed().await.is_ok() {
+                served.refresh();
+            }
         }
-        builder.deny(config.deny.iter().map(Pattern::new).collect());
-        let described = Arc::downgrade(&self.marketplace);
-        match Prompts::new(prompts, Box::new(move |tool| description(&described, tool))) {
-            Ok(prompts) => builder.surface(Arc::new(prompts)),
-            Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
-        }
-        builder.build()
+    }
+
+    /// Ends every process that stays between calls.
+    pub(crate) fn end_capsules(&self) -> impl Future<Output = ()> + Send + use<> {
+        let capsules = Arc::clone(&self.capsules);
+        async move { capsules.shutdown().await }
     }
 
     /// Makes the executors, once and again when their bounds change. Calls that run keep the old ones.
@@ -134,7 +162,129 @@ impl App {
         let pool = PoolLimits { max_threads: config.max_concurrency, ..PoolLimits::default() };
         let tools = ToolExecutor::new(Arc::clone(&self.instance), pool);
         self.marketplace.replace_executor(Arc::new(tools));
+        self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
         self.concurrency = Some(config.max_concurrency);
+    }
+}
+
+/// What is served, and what it was made of.
+struct Served {
+    marketplace: Weak<CapabilityMarketplace>,
+    capsules: Arc<Capsules>,
+    /// With the number of the capsules' change that it includes. Locked while a snapshot is made, so that
+    /// no older one takes the place of a newer.
+    newest: Mutex<Option<(Sources, u64)>>,
+}
+
+/// What a snapshot is made of besides the capsules.
+struct Sources {
+    config: Config,
+    tools: Vec<Registration>,
+    prompts: Vec<Prompt>,
+}
+
+impl Served {
+    /// Puts the snapshot of new sources in force.
+    fn publish(&self, sources: Sources, findings: &mut Findings) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(marketplace) = self.marketplace.upgrade() else { return };
+        let change = *self.capsules.changes().borrow();
+        let catalog = sources.catalog(&marketplace, &self.capsules, findings);
+        want(&sources.prompts, &catalog, &self.capsules, findings);
+        marketplace.replace(catalog);
+        *newest = Some((sources, change));
+    }
+
+    /// Puts the snapshot of the same sources in force if a capsule serves something else than it did.
+    fn refresh(&self) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(marketplace), Some((sources, included))) = (self.marketplace.upgrade(), &mut *newest)
+        else {
+            return;
+        };
+        let change = *self.capsules.changes().borrow();
+        if change == *included {
+            return;
+        }
+        let mut findings = Findings::default();
+        marketplace.replace(sources.catalog(&marketplace, &self.capsules, &mut findings));
+        *included = change;
+        // What else there is to say was said when the sources were loaded.
+        for problem in findings.problems {
+            tracing::warn!("{problem}");
+        }
+    }
+}
+
+impl Sources {
+    fn catalog(
+        &self,
+        marketplace: &Arc<CapabilityMarketplace>,
+        capsules: &Capsules,
+        findings: &mut Findings,
+    ) -> Catalog {
+        let config = &self.config;
+        let mut builder = marketplace.builder(limits(config));
+        let registrations = || self.tools.iter().cloned().chain(capsules.registrations());
+        let names: HashSet<String> =
+            registrations().flat_map(|tool| [mcp_name(&tool.manifest.id), tool.manifest.id]).collect();
+        for mut tool in registrations() {
+            let id = &tool.manifest.id;
+            let change = config.tools.get(id).or_else(|| config.tools.get(&mcp_name(id)));
+            if change.is_some_and(|change| change.enabled == Some(false)) {
+                continue;
+            }
+            if let Some(change) = change {
+                apply(&mut tool, change);
+            }
+            register(&mut builder, tool, findings);
+        }
+        for (name, change) in &config.tools {
+            if !names.contains(name) && !may_come(capsules, name) {
+                let near = nearest(name, names.iter().map(String::as_str));
+                let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+                let text = format!("tools.{name}: no tool has this name{hint}");
+                findings.warnings.push(placed(config, change, text));
+            }
+        }
+        if let Some(allow) = &config.allow {
+            builder.allow(allow.iter().map(Pattern::new).collect());
+        }
+        builder.deny(config.deny.iter().map(Pattern::new).collect());
+        let described = Arc::downgrade(marketplace);
+        match Prompts::new(self.prompts.clone(), Box::new(move |tool| description(&described, tool))) {
+            Ok(prompts) => builder.surface(Arc::new(prompts)),
+            Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
+        }
+        for surface in capsules.surfaces() {
+            builder.surface(surface);
+        }
+        builder.build()
+    }
+}
+
+/// Whether a capsule may turn out to serve a tool of this name.
+fn may_come(capsules: &Capsules, name: &str) -> bool {
+    capsules.current().iter().any(|capsule| {
+        let rest = name.strip_prefix(capsule.name());
+        rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
+    })
+}
+
+/// Where packages are installed.
+fn installed() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(PathBuf::from(home).join(".orla/tools"))
+}
+
+fn policy(config: &Config) -> capsule::Policy {
+    let own = &config.capsules;
+    capsule::Policy {
+        max_failures: u32::try_from(own.max_failures).unwrap_or(u32::MAX),
+        backoff_min: own.backoff_min,
+        backoff_max: own.backoff_max,
+        drain: own.drain,
+        ..capsule::Policy::default()
     }
 }
 
@@ -172,10 +322,10 @@ fn placed(config: &Config, change: &ToolOverride, text: String) -> String {
 }
 
 /// Every tool that a prompt wants should be there.
-fn want(prompts: &[Prompt], catalog: &Catalog, findings: &mut Findings) {
+fn want(prompts: &[Prompt], catalog: &Catalog, capsules: &Capsules, findings: &mut Findings) {
     for prompt in prompts {
         for (tool, at) in &prompt.tools {
-            if catalog.get(tool).is_none() {
+            if catalog.get(tool).is_none() && !may_come(capsules, tool) {
                 let near = catalog.similar(tool).into_iter().next();
                 let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
                 let text = format!("tools: {tool} is not served{hint}");
@@ -199,15 +349,8 @@ fn limits(config: &Config) -> Limits {
 
 impl Findings {
     fn of(found: &Loaded) -> Self {
-        let mut warnings = sentences(&found.warnings);
-        for package in &found.packages {
-            warnings.push(format!(
-                "{}: a directory with a manifest is a package, and this version serves none",
-                package.display()
-            ));
-        }
         Self {
-            warnings,
+            warnings: sentences(&found.warnings),
             problems: sentences(&found.problems),
             skipped: sentences(&found.skipped),
             prompts: 0,
@@ -308,11 +451,26 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_and_not_served() {
+    fn packages_are_served_and_a_broken_one_costs_itself() {
         let dir = tempfile::tempdir().unwrap();
-        tool(dir.path(), "pack/tool.yaml", "name: pack\n");
-        let app = App::build(&config(dir.path(), "")).unwrap();
-        assert_eq!(names(&app), Vec::<String>::new());
-        assert!(app.findings().warnings[0].contains("pack: a directory with a manifest is a package"));
+        let manifest = |name: &str, mode: &str| {
+            format!("name: {name}\nversion: 1.0.0\nentrypoint: run.sh\nruntime: {{mode: {mode}}}\n")
+        };
+        tool(dir.path(), "simple/tool.yaml", &manifest("simple", "simple"));
+        tool(dir.path(), "simple/run.sh", "#!/bin/sh\n");
+        tool(dir.path(), "cap/2.0.0/tool.yaml", &manifest("cap", "capsule"));
+        tool(dir.path(), "cap/2.0.0/run.sh", "#!/bin/sh\n");
+        tool(dir.path(), "cap.sh", "#!/bin/sh\n");
+        tool(dir.path(), "broken/tool.yaml", "name: broken\n");
+        let app = App::build(&config(dir.path(), "tools: {cap__x: {timeout: 1}}\n")).unwrap();
+        assert_eq!(names(&app), ["cap", "cap_sh", "simple"]);
+        let kinds: Vec<&str> =
+            app.marketplace().list().iter().map(|entry| entry.manifest.provider.kind()).collect();
+        assert_eq!(kinds, ["capsule", "tool", "tool"]);
+        let findings = app.findings();
+        assert_eq!(findings.problems.len(), 2);
+        assert!(findings.problems[0].ends_with("broken/tool.yaml:1:1: version: missing, and required"));
+        assert_eq!(findings.warnings.len(), 1);
+        assert!(findings.warnings[0].contains("is a package named cap; served as cap_sh"));
     }
 }

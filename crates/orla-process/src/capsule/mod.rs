@@ -30,6 +30,7 @@ mod task;
 mod wire;
 
 pub use executor::{CapsuleExecutor, CapsuleProvider};
+pub use manifest::Mode;
 pub use packages::{Package, Packages};
 pub use state::Policy;
 pub use surface::CapsuleSurface;

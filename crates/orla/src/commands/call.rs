@@ -50,6 +50,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
             }
         }
     };
+    app.end_capsules().await;
     if let Err(err @ RuntimeError::Unknown { .. }) = &result {
         return Err(Failure::failed(err.to_string()));
     }

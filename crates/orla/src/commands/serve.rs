@@ -47,7 +47,14 @@ async fn serve(source: Source) -> Result<(), Failure> {
     log_unwatched(followed.err());
 
     let tasks = TaskTracker::new();
-    let mut serving = tasks.spawn(serving);
+    // Capsules end after the calls that need them.
+    let capsules_end = app.end_capsules();
+    let mut serving = tasks.spawn(async move {
+        serving.await;
+        capsules_end.await;
+    });
+    tasks.spawn(app.follow_capsules());
+    app.start_eager(&config);
     let mut reloader = Reloader::new(source, config, logging);
     let stop = loop {
         tokio::select! {
@@ -59,6 +66,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
         while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
+            app.start_eager(config);
             match files.follow(config) {
                 // Other files than before: what changed before they were watched is read now.
                 Ok(true) => {}

@@ -42,6 +42,14 @@ pub(crate) enum Kind {
         put: fn(&mut Config, Vec<String>),
         check: fn(&str) -> Result<(), String>,
     },
+    /// Milliseconds, whole.
+    Milliseconds {
+        place: Place<Duration>,
+        min: u64,
+        max: u64,
+    },
+    /// A mapping with these keys.
+    Section(&'static [Key]),
     /// The mapping `tools`: it has keys of its own, [`TOOL_KEYS`].
     Tools,
 }
@@ -157,11 +165,47 @@ pub(crate) const KEYS: &[Key] = &[
         about: "Name patterns of what is neither listed nor can be called, whatever `allow` says.",
     },
     Key {
+        name: "capsules",
+        kind: Kind::Section(CAPSULE_KEYS),
+        about: "How capsules are supervised: packages whose process stays between calls.",
+    },
+    Key {
         name: "watch",
         kind: Kind::Flag(|c| &mut c.watch),
         about: "Reload when the tools, the prompts or this file change.",
     },
 ];
+
+/// The keys of `capsules`.
+const CAPSULE_KEYS: &[Key] = &[
+    Key {
+        name: "max_failures",
+        kind: Kind::Count { place: |c| &mut c.capsules.max_failures, min: 1, max: 1_000_000 },
+        about: "Failures in a row after which a capsule is not restarted until it or the configuration changes.",
+    },
+    Key {
+        name: "backoff_min_ms",
+        kind: Kind::Milliseconds { place: |c| &mut c.capsules.backoff_min, min: 1, max: DAY_MS },
+        about: "The longest wait before the restart that follows the first failure; it doubles with each.",
+    },
+    Key {
+        name: "backoff_max_ms",
+        kind: Kind::Milliseconds { place: |c| &mut c.capsules.backoff_max, min: 1, max: DAY_MS },
+        about: "What the wait before a restart grows to.",
+    },
+    Key {
+        name: "drain_ms",
+        kind: Kind::Milliseconds { place: |c| &mut c.capsules.drain, min: 0, max: DAY_MS },
+        about: "How long calls in flight may go on when a capsule's files have changed.",
+    },
+    Key {
+        name: "eager",
+        kind: Kind::Flag(|c| &mut c.capsules.eager),
+        about: "Start every capsule with the server, and not at its first use.",
+    },
+];
+
+const DAY_MS: u64 = 86_400_000;
 
 /// The keys of one entry of `tools`.
 pub(crate) const TOOL_KEYS: [&str; 4] = ["timeout", "enabled", "description", "rename"];
@@ -169,16 +213,21 @@ pub(crate) const TOOL_KEYS: [&str; 4] = ["timeout", "enabled", "description", "r
 pub(crate) const MAX_TOOL_TIMEOUT: u32 = 86_400;
 
 /// Keys of the configuration's contract whose features this version has not got.
-pub(crate) const LATER: [&str; 3] = ["mcpServers", "capabilities", "capsules"];
+pub(crate) const LATER: [&str; 2] = ["mcpServers", "capabilities"];
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
 impl Key {
-    /// The environment variable that sets it. `tools` has none: a variable cannot hold a mapping.
+    /// Whether its value must not be repeated in a message, which may end up in a log.
+    pub(crate) fn is_secret(&self) -> bool {
+        self.name == "auth_tokens"
+    }
+
+    /// The environment variable that sets it. A variable cannot hold a mapping.
     pub(crate) fn variable(&self) -> Option<String> {
-        let has_one = !matches!(self.kind, Kind::Tools);
+        let has_one = !matches!(self.kind, Kind::Tools | Kind::Section(_));
         has_one.then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
     }
 }
@@ -239,7 +288,11 @@ impl Kind {
                 let index = words().iter().position(|word| *word == text);
                 put(config, index.ok_or_else(|| self.expected())?);
             }
-            Self::Texts { .. } | Self::Tools => return Err(self.expected()),
+            Self::Milliseconds { place, min, max } => {
+                let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
+                *place(config) = Duration::from_millis(*count.as_ref().ok_or_else(|| self.expected())?);
+            }
+            Self::Texts { .. } | Self::Section(_) | Self::Tools => return Err(self.expected()),
         }
         Ok(())
     }
@@ -252,6 +305,13 @@ impl Kind {
             Self::Port(_) => "a port from 0 to 65535 (0 is any free one)".to_owned(),
             Self::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
             Self::Seconds { max, .. } => expected_seconds(*max),
+            Self::Milliseconds { min, max, .. } => {
+                format!("a whole number of milliseconds from {min} to {max}")
+            }
+            Self::Section(keys) => {
+                let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+                format!("a mapping with {}", list_of(&names))
+            }
             Self::Flag(_) => "true or false".to_owned(),
             Self::Choice { words, .. } => list_of(&words()),
             Self::Texts { .. } => "a list of texts".to_owned(),
@@ -318,8 +378,15 @@ pub(crate) fn list_of(words: &[&str]) -> String {
     }
 }
 
+/// The longest word that a misspelt one is compared with, in bytes: the comparison takes the product of
+/// the lengths.
+const COMPARED: usize = 200;
+
 /// The known word that is nearest to a misspelt one, if any is near.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > COMPARED {
+        return None;
+    }
     let plain = |text: &str| text.to_lowercase().replace(['-', ' ', '_'], "");
     let word = plain(word);
     known

@@ -61,11 +61,34 @@ pub(crate) struct Config {
     /// Name patterns of what is not served, whatever `allow` says.
     pub(crate) deny: Vec<String>,
     pub(crate) watch: bool,
+    pub(crate) capsules: CapsuleConfig,
     pub(crate) tools: BTreeMap<String, ToolOverride>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<PathBuf>,
     /// Where the keys that are not at their defaults were set.
     pub(crate) origins: BTreeMap<&'static str, Origin>,
+}
+
+/// How capsules are supervised: the keys of `capsules`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CapsuleConfig {
+    pub(crate) max_failures: usize,
+    pub(crate) backoff_min: Duration,
+    pub(crate) backoff_max: Duration,
+    pub(crate) drain: Duration,
+    pub(crate) eager: bool,
+}
+
+impl Default for CapsuleConfig {
+    fn default() -> Self {
+        Self {
+            max_failures: 5,
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+            eager: false,
+        }
+    }
 }
 
 /// What `tools.NAME` changes of one tool.
@@ -156,6 +179,7 @@ impl Default for Config {
             allow: None,
             deny: Vec::new(),
             watch: false,
+            capsules: CapsuleConfig::default(),
             tools: BTreeMap::new(),
             file: None,
             origins: BTreeMap::new(),
@@ -317,6 +341,14 @@ impl Config {
                     self.host
                 ),
             ));
+        }
+        if self.capsules.backoff_min > self.capsules.backoff_max {
+            problems.push(
+                self.problem(
+                    "capsules",
+                    "capsules: backoff_min_ms is more than backoff_max_ms".to_owned(),
+                ),
+            );
         }
         problems
     }

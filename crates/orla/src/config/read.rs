@@ -1,12 +1,16 @@
-//! Reads the keys off the tree of a file. Nothing is read twice and nothing stops the reading: every
-//! problem is collected, with its place.
+//! Reads the keys off the tree of a file. Nothing is read twice and nothing stops the reading: problems
+//! are collected with their places, up to a bound, and counted beyond it.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::document::{self, Kind as Shape, Node, Position, Scalar};
 use super::expand::expand;
 use super::keys::{self, KEYS, Key, Kind, LATER, TOOL_KEYS, nearest};
 use super::{Config, Origin, Problem, ToolOverride};
+
+/// The most problems of one file that are told apart.
+const REPORTED: usize = 20;
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -18,11 +22,15 @@ pub(super) fn file(
     lookup: Lookup<'_>,
     problems: &mut Vec<Problem>,
 ) {
-    let mut reader = Reader { path, lookup, problems };
+    let mut reader = Reader { path, lookup, problems, unreported: 0 };
     match document::parse(text) {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(config, &root),
-        Err(err) => reader.problem(err.at, err.problem),
+        Err(err) => reader.problem(err.at, || err.problem),
+    }
+    if reader.unreported > 0 {
+        let text = format!("and {} more problems in {}", reader.unreported, path.display());
+        reader.problems.push(Problem::new(text));
     }
     config.file = Some(path.to_owned());
 }
@@ -31,6 +39,8 @@ struct Reader<'a> {
     path: &'a Path,
     lookup: Lookup<'a>,
     problems: &'a mut Vec<Problem>,
+    /// How many problems are beyond the bound.
+    unreported: usize,
 }
 
 /// A scalar with its variables filled in.
@@ -43,7 +53,7 @@ struct Word {
 impl Reader<'_> {
     fn root(&mut self, config: &mut Config, root: &Node) {
         let Shape::Map(pairs) = &root.kind else {
-            let problem = format!("expected a mapping of keys to values, got {}", root.describe());
+            let problem = || format!("expected a mapping of keys to values, got {}", root.describe());
             return self.problem(root.at, problem);
         };
         for (name, node) in pairs {
@@ -55,7 +65,7 @@ impl Reader<'_> {
                 Ok(()) => {
                     config.origins.insert(key.name, Origin::File(node.at));
                 }
-                Err((at, problem)) => self.problem(at, format!("{}{problem}", key.name)),
+                Err((at, problem)) => self.problem(at, || format!("{}{problem}", key.name)),
             }
         }
     }
@@ -76,6 +86,12 @@ impl Reader<'_> {
             (Kind::Texts { put, check }, Shape::List(items)) => {
                 let mut texts = Vec::new();
                 for (index, item) in items.iter().enumerate() {
+                    let is_text =
+                        matches!(&item.kind, Shape::Scalar(scalar) if scalar.as_text().is_some());
+                    if key.is_secret() && !is_text {
+                        let problem = format!("[{index}]: expected text (in quotes, a number is text)");
+                        return Err((item.at, problem));
+                    }
                     let text =
                         self.text(item).map_err(|problem| (item.at, format!("[{index}]{problem}")))?;
                     check(&text).map_err(|problem| (item.at, format!("[{index}]: {problem}")))?;
@@ -84,7 +100,21 @@ impl Reader<'_> {
                 put(config, texts);
                 Ok(())
             }
-            (Kind::Tools | Kind::Texts { .. }, _) => {
+            (Kind::Section(keys), Shape::Map(pairs)) => {
+                for (name, node) in pairs {
+                    let Some(inner) = keys.iter().find(|inner| inner.name == name.text) else {
+                        let prefix = format!("{}.", key.name);
+                        self.unknown(name.at, &name.text, &prefix, keys.iter().map(|inner| inner.name));
+                        continue;
+                    };
+                    if let Err((at, problem)) = self.key(config, inner, node) {
+                        self.problem(at, || format!("{}.{}{problem}", key.name, inner.name));
+                    }
+                }
+                Ok(())
+            }
+            (kind, _) if key.is_secret() => Err((node.at, format!(": expected {}", kind.expected()))),
+            (Kind::Tools | Kind::Section(_) | Kind::Texts { .. }, _) => {
                 Err((node.at, unexpected(&key.kind.expected(), node)))
             }
             (kind, _) => {
@@ -108,8 +138,8 @@ impl Reader<'_> {
 
     fn tool(&mut self, entry: &mut ToolOverride, name: &str, node: &Node) {
         let Shape::Map(pairs) = &node.kind else {
-            let expected = format!("a mapping with {}", keys::list_of(&TOOL_KEYS));
-            return self.problem(node.at, format!("tools.{name}{}", unexpected(&expected, node)));
+            let expected = || format!("a mapping with {}", keys::list_of(&TOOL_KEYS));
+            return self.problem(node.at, || format!("tools.{name}{}", unexpected(&expected(), node)));
         };
         for (key, node) in pairs {
             let read = match key.text.as_str() {
@@ -143,23 +173,21 @@ impl Reader<'_> {
                 }
             };
             if let Err(problem) = read {
-                self.problem(node.at, format!("tools.{name}.{}{problem}", key.text));
+                self.problem(node.at, || format!("tools.{name}.{}{problem}", key.text));
             }
         }
     }
 
     /// Two tools cannot be given one name.
     fn renames(&mut self, config: &Config) {
-        let mut seen: Vec<(&str, &str)> = Vec::new();
+        let mut seen: HashMap<&str, &str> = HashMap::new();
         for (name, entry) in &config.tools {
             let (Some(rename), Some(at)) = (&entry.rename, entry.at) else { continue };
-            if let Some((_, other)) = seen.iter().find(|(taken, _)| taken == rename) {
-                self.problem(
-                    at,
-                    format!("tools.{name}.rename: tools.{other} is already called {rename}"),
-                );
+            if let Some(other) = seen.insert(rename, name) {
+                self.problem(at, || {
+                    format!("tools.{name}.rename: tools.{other} is already called {rename}")
+                });
             }
-            seen.push((rename, name));
         }
     }
 
@@ -200,16 +228,23 @@ impl Reader<'_> {
         prefix: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) {
-        let problem = match nearest(key, known) {
-            Some(same) if same == key => "not supported by this version".to_owned(),
-            Some(near) => format!("unknown key, did you mean {near}?"),
-            None => "unknown key (`orla schema` prints all of them)".to_owned(),
-        };
-        self.problem(at, format!("{prefix}{key}: {problem}"));
+        self.problem(at, || {
+            let problem = match nearest(key, known) {
+                Some(same) if same == key => "not supported by this version".to_owned(),
+                Some(near) => format!("unknown key, did you mean {near}?"),
+                None => "unknown key (`orla schema` prints all of them)".to_owned(),
+            };
+            format!("{prefix}{key}: {problem}")
+        });
     }
 
-    fn problem(&mut self, at: Position, text: String) {
-        self.problems.push(Problem::at(self.path, at, text));
+    /// Notes a problem; its text is made only where it is reported.
+    fn problem(&mut self, at: Position, text: impl FnOnce() -> String) {
+        if self.problems.len() < REPORTED {
+            self.problems.push(Problem::at(self.path, at, text()));
+        } else {
+            self.unreported += 1;
+        }
     }
 }
 

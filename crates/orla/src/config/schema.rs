@@ -3,17 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use super::keys::{KEYS, Kind, MAX_TOOL_TIMEOUT, TOOL_KEYS};
+use super::keys::{KEYS, Key, Kind, MAX_TOOL_TIMEOUT, TOOL_KEYS};
 
 /// The schema, as `orla schema` prints it and the repository publishes it.
 pub(crate) fn schema() -> Value {
-    let mut defaults = Config::default();
-    let mut properties = Map::new();
-    for key in KEYS {
-        let mut property = of_kind(&key.kind, &mut defaults);
-        property.insert("description".to_owned(), key.about.into());
-        properties.insert(key.name.to_owned(), property.into());
-    }
+    let properties = of_keys(KEYS, &mut Config::default());
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "orla.yaml",
@@ -22,6 +16,16 @@ pub(crate) fn schema() -> Value {
         "properties": properties,
         "additionalProperties": false,
     })
+}
+
+fn of_keys(keys: &[Key], defaults: &mut Config) -> Map<String, Value> {
+    let mut properties = Map::new();
+    for key in keys {
+        let mut property = of_kind(&key.kind, defaults);
+        property.insert("description".to_owned(), key.about.into());
+        properties.insert(key.name.to_owned(), property.into());
+    }
+    properties
 }
 
 fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
@@ -46,6 +50,13 @@ fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
             or_variable(&json!({"enum": words}), &default)
         }
         Kind::Texts { .. } => json!({"type": "array", "items": {"type": "string", "minLength": 1}}),
+        Kind::Milliseconds { place, min, max } => or_variable(
+            &json!({"type": "integer", "minimum": min, "maximum": max}),
+            &json!(u64::try_from(place(defaults).as_millis()).unwrap_or(*max)),
+        ),
+        Kind::Section(keys) => {
+            json!({"type": "object", "properties": of_keys(keys, defaults), "additionalProperties": false})
+        }
         Kind::Tools => {
             let properties: Map<String, Value> =
                 TOOL_KEYS.iter().map(|key| ((*key).to_owned(), of_tool_key(key))).collect();

@@ -63,6 +63,22 @@ fn every_mistake_is_named_with_its_place() {
             "tools_dir: ${NOPE_X}\n",
             "tools_dir: the environment variable NOPE_X is not set (write ${NOPE_X:-default} to give a default) at orla.yaml:1:12",
         ),
+        (
+            "capsules: {max_failure: 3}\n",
+            "capsules.max_failure: unknown key, did you mean max_failures? at orla.yaml:1:12",
+        ),
+        (
+            "capsules: {drain_ms: -1}\n",
+            "capsules.drain_ms: expected a whole number of milliseconds from 0 to 86400000, got -1 at orla.yaml:1:22",
+        ),
+        (
+            "capsules: {backoff_min_ms: 2, backoff_max_ms: 1}\n",
+            "capsules: backoff_min_ms is more than backoff_max_ms at orla.yaml:1:11",
+        ),
+        (
+            "capsules: 3\n",
+            "capsules: expected a mapping with max_failures, backoff_min_ms, backoff_max_ms, drain_ms or eager, got 3 at orla.yaml:1:11",
+        ),
         ("watch: yes\n", "watch: expected true or false, got text \"yes\" at orla.yaml:1:8"),
         ("deny: ls\n", "deny: expected a list of texts, got text \"ls\" at orla.yaml:1:7"),
         ("deny: [ls, 7]\n", "deny[1]: expected text, got 7 (in quotes, it is text) at orla.yaml:1:12"),
@@ -70,6 +86,12 @@ fn every_mistake_is_named_with_its_place() {
             "auth_tokens: ['a b']\n",
             "auth_tokens[0]: expected a token of visible ASCII characters at orla.yaml:1:15",
         ),
+        // A token is not repeated, whatever it was taken for.
+        (
+            "auth_tokens: [1234]\n",
+            "auth_tokens[0]: expected text (in quotes, a number is text) at orla.yaml:1:15",
+        ),
+        ("auth_tokens: s3cret\n", "auth_tokens: expected a list of texts at orla.yaml:1:14"),
         (
             "host: 0.0.0.0\n",
             "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7",
@@ -247,4 +269,22 @@ fn the_address_stays_while_the_server_runs() {
     assert_eq!(new.contradictions().len(), 1, "an open address still needs its tokens");
     let mut same = running.clone();
     assert!(same.keep_address_of(&running).is_empty() && same.contradictions().is_empty());
+}
+
+#[test]
+fn a_file_full_of_mistakes_is_read_in_time_and_reported_in_brief() {
+    let keys: String = (0..20_000).map(|n| format!("tool_dir{n}: x\n")).collect();
+    let tools: String = (0..20_000).map(|n| format!("  t{n}: {{rename: t}}\n")).collect();
+    for text in [keys, format!("tools:\n{tools}")] {
+        let began = std::time::Instant::now();
+        let found = problems(&text);
+        // Hundreds of times what it takes; what grows with the square takes longer still.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert_eq!(found.len(), 21);
+        assert!(
+            found[20].starts_with("and 199") && found[20].ends_with(" more problems in orla.yaml"),
+            "{}",
+            found[20]
+        );
+    }
 }
