@@ -4,8 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use orla_marketplace::schema::{Validator, json_schema_of, schema_from_declaration};
 
-fuzz_target!(|input: (&str, &str)| {
-    let (schema, data) = input;
+// The schema, a line of its own, and what is checked against it.
+fuzz_target!(|text: &str| {
+    let Some((schema, data)) = text.split_once('\n') else { return };
     let Ok(declared) = serde_json::from_str::<serde_json::Value>(schema) else { return };
     let Ok(ty) = schema_from_declaration(&declared) else { return };
     let shown = json_schema_of(&ty);

@@ -1,0 +1,5 @@
+#!/usr/bin/lua
+-- First paragraph.
+-- Goes on.
+
+-- second
