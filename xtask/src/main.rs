@@ -24,7 +24,8 @@ usage: cargo xtask COMMAND
 
   interop [WHAT…]    run foreign clients and the conformance suite against the release binary;
                      WHAT is any of: conformance, python, typescript, inspector (default: all)
-  bench [--quick]    measure the release binary; prints a table, writes target/bench/report.json
+  bench [--quick] [--no-build]
+                     measure the release binary; prints a table, writes target/bench/report.json
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 

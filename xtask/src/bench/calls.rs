@@ -132,11 +132,14 @@ fn spawn(program: &Path, clients: usize, time: Duration) -> Result<Round, String
 
 /// The median of what the server's log says that a call took, in microseconds.
 fn inside(orla: &mut Server, call: &[u8]) -> Result<f64, String> {
+    const CALLS: usize = 1000;
     while orla.next_line()?.is_some() {}
     let mut connection = Connection::open(&orla.address)?;
-    let mut took = Vec::new();
-    for _ in 0..500 {
+    for _ in 0..CALLS {
         connection.exchange(call)?;
+    }
+    let mut took = Vec::new();
+    for _ in 0..CALLS {
         let milliseconds = orla.wait_for(Duration::from_secs(5), |line| {
             let line: Value = serde_json::from_str(line).ok()?;
             (line["message"] == "call finished").then(|| line["duration_ms"].as_f64()).flatten()

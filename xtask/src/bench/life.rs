@@ -140,9 +140,14 @@ pub(super) fn memory(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
     client::threads(&orla.address, &client::call("floor", &json!({})), 8, effort.round * 2)?;
     let loaded = orla.resident()?;
 
+    drop(orla);
+
+    let orla = Server::start(&programs.orla, &folder, &folder)?;
+    let open = |count: usize| client::side_by_side(8, || open_sessions(&orla.address, count / 8));
+    // What the first sessions build for all is no part of one.
+    open(80)?;
     let before = orla.resident()?;
-    let sessions = effort.sessions / 8 * 8;
-    client::side_by_side(8, || open_sessions(&orla.address, sessions / 8))?;
+    let sessions = open(effort.sessions)?.len();
     let each = orla.resident()?.saturating_sub(before) / sessions as u64;
     Ok(vec![
         Figure::new("resident memory, idle", megabytes(idle), json!({"bytes": idle}))

@@ -90,12 +90,19 @@ struct Programs {
 ///
 /// A goal that is missed is shown and is no failure: a bench reports, it does not judge.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let effort = match arguments {
-        [] => FULL,
-        [flag] if flag == "--quick" => QUICK,
-        _ => return Err("usage: cargo xtask bench [--quick]".to_owned()),
-    };
-    let programs = build()?;
+    let (mut effort, mut is_built) = (FULL, false);
+    for argument in arguments {
+        match argument.as_str() {
+            "--quick" => effort = QUICK,
+            "--no-build" => is_built = true,
+            _ => return Err("usage: cargo xtask bench [--quick] [--no-build]".to_owned()),
+        }
+    }
+    if !is_built {
+        server::build()?;
+        server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
+    }
+    let programs = programs()?;
     let mut figures = Vec::new();
     for (name, part) in [
         ("tool calls", calls::tools as fn(&Programs, Effort) -> Result<Vec<Figure>, String>),
@@ -116,9 +123,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     Ok(true)
 }
 
-fn build() -> Result<Programs, String> {
-    let orla = server::build()?;
-    server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
+fn programs() -> Result<Programs, String> {
+    let orla = crate::target("release")?.join("orla");
     let examples = crate::target("release/examples")?;
     let folder = crate::target("bench")?;
     let floor = folder.join("floor");
