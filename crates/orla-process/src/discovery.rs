@@ -57,7 +57,7 @@ pub struct Found {
     pub metadata: Metadata,
 }
 
-/// Something about one file: `tools/add.py:3:10: timeout: expected seconds above 0, got "soon"`.
+/// Something about one file: `tools/add.py:3:10: timeout: expected seconds above 0 and at most 86400, got "soon"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file or directory.

@@ -138,6 +138,9 @@ const KEYS: [&str; 9] = [
     "permissions",
 ];
 
+/// The most seconds that one call may be given.
+const MAX_TIMEOUT: u32 = 86_400;
+
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
 struct Reader {
@@ -220,9 +223,10 @@ fn output(value: &Value) -> Result<OutputForm, String> {
 fn seconds(value: &Value) -> Result<Duration, String> {
     value
         .as_f64()
-        .filter(|seconds| *seconds > 0.0)
+        .filter(|seconds| *seconds <= f64::from(MAX_TIMEOUT))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| expected("seconds above 0", value))
+        .filter(|timeout| !timeout.is_zero())
+        .ok_or_else(|| expected(&format!("seconds above 0 and at most {MAX_TIMEOUT}"), value))
 }
 
 fn annotations(value: &Value) -> Result<Value, String> {
@@ -305,8 +309,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         let cases = [
-            ("timeout: soon\n", "1:10: timeout: expected seconds above 0, got \"soon\""),
-            ("timeout: -1\n", "1:10: timeout: expected seconds above 0, got -1"),
+            (
+                "timeout: soon\n",
+                "1:10: timeout: expected seconds above 0 and at most 86400, got \"soon\"",
+            ),
+            ("timeout: -1\n", "1:10: timeout: expected seconds above 0 and at most 86400, got -1"),
+            ("timeout: 1e-12\n", "1:10: timeout: expected seconds above 0 and at most 86400, got 1e-12"),
+            ("timeout: 1e19\n", "1:10: timeout: expected seconds above 0 and at most 86400, got 1e+19"),
             ("output: xml\n", "1:9: output: expected text, json or mcp, got \"xml\""),
             ("args: -n\n", "1:7: args: expected a list of texts, got \"-n\""),
             ("title: {}\n", "1:8: title: expected text, got {}"),

@@ -4,7 +4,7 @@
 //! name, so it is made of `a-z A-Z 0-9 _ -` and has 1 to 64 characters. Pure functions: the same
 //! directory gives the same names on every start.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -26,11 +26,12 @@ pub struct Assigned {
 /// given to another.
 pub fn assign(files: &[&OsStr]) -> Vec<Assigned> {
     let bases: Vec<String> = files.iter().map(|file| base_name(file)).collect();
-    let mut owners = std::collections::HashMap::with_capacity(files.len());
+    let mut owners = HashMap::with_capacity(files.len());
     for (index, base) in bases.iter().enumerate() {
         owners.entry(base.clone()).or_insert(index);
     }
     let mut taken: HashSet<String> = owners.keys().cloned().collect();
+    let mut numbers = HashMap::new();
     let mut assigned = Vec::with_capacity(files.len());
     for (index, base) in bases.into_iter().enumerate() {
         let owner = owners.get(&base).copied().unwrap_or(index);
@@ -38,7 +39,7 @@ pub fn assign(files: &[&OsStr]) -> Vec<Assigned> {
             assigned.push(Assigned { name: base, instead_of: None });
             continue;
         }
-        let name = alternative(&base, files[index], &taken);
+        let name = alternative(&base, files[index], &taken, numbers.entry(owner).or_insert(2));
         taken.insert(name.clone());
         assigned.push(Assigned { name, instead_of: Some(owner) });
     }
@@ -67,14 +68,20 @@ fn base_name(file: &OsStr) -> String {
     safe(Path::new(file).file_stem().unwrap_or(file))
 }
 
-fn alternative(base: &str, file: &OsStr, taken: &HashSet<String>) -> String {
+/// `number` is the lowest that may be free for this base: what is taken stays taken.
+fn alternative(base: &str, file: &OsStr, taken: &HashSet<String>, number: &mut u64) -> String {
     let extension = Path::new(file).extension().map(safe).filter(|extension| !extension.is_empty());
     let by_extension = extension.map(|extension| with_suffix(base, &format!("_{extension}")));
-    by_extension
-        .into_iter()
-        .chain((2_u64..).map(|number| with_suffix(base, &format!("_{number}"))))
-        .find(|name| !taken.contains(name))
-        .unwrap_or_default()
+    if let Some(name) = by_extension.filter(|name| !taken.contains(name)) {
+        return name;
+    }
+    loop {
+        let name = with_suffix(base, &format!("_{number}"));
+        *number += 1;
+        if !taken.contains(&name) {
+            return name;
+        }
+    }
 }
 
 /// `base` and `suffix` in at most [`MAX_NAME`] characters; both are ASCII.
@@ -166,6 +173,17 @@ mod tests {
         for file in ["a.sh", "bak", "tmp", "a.yaml"] {
             assert_eq!(never_a_tool(OsStr::new(file)), None, "{file}");
         }
+    }
+
+    #[test]
+    fn thousands_of_files_with_one_name_are_numbered_in_time() {
+        let files: Vec<String> =
+            (0..20_000_u32).map(|n| char::from_u32(0x4e00 + n).unwrap().to_string()).collect();
+        let files: Vec<&OsStr> = files.iter().map(OsStr::new).collect();
+        let began = std::time::Instant::now();
+        assert_eq!(assign(&files)[19_999].name, "__20000");
+        // A search from the start each time takes minutes.
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use orla_marketplace::NoticeSink;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Job;
 use super::capture::{Captured, Reader};
@@ -55,54 +55,72 @@ pub(super) fn run(
     strays: &mut dyn FnMut(Child),
 ) -> io::Result<Ended> {
     let started = Instant::now();
-    let never = |cause| Ended {
-        cause,
-        status: None,
-        stdout: Captured::default(),
-        stderr: Captured::default(),
-        duration: started.elapsed(),
-    };
     if control.is_cancelled() {
-        return Ok(never(Cause::Cancelled));
+        return Ok(Ended::never(Cause::Cancelled));
     }
     if started >= job.deadline {
-        return Ok(never(Cause::Deadline));
+        return Ok(Ended::never(Cause::Deadline));
     }
     let mut child = job.program.start(&job.args, &job.env)?;
-    let group = Pid::from_child(&child);
-    let followed = match Streams::of(&mut child, job.stdin, &job.limits, job.notices) {
-        Ok(streams) => {
-            let mut following = Following {
-                streams,
-                group,
-                watch: ExitWatch::new(group),
-                phase: Phase::Running { until: job.deadline },
-                cause: Cause::Itself,
-                exited: false,
-                limits: job.limits,
-            };
-            following.until_it_ends(control, wake, buffer);
-            Ok(following)
+    let streams = Streams::of(&mut child, job.stdin, &job.limits, job.notices);
+    let leader = Leader::new(child, strays);
+    let mut following = Following {
+        streams: streams?,
+        group: leader.group,
+        watch: ExitWatch::new(leader.group),
+        phase: Phase::Running { until: job.deadline },
+        cause: Cause::Itself,
+        exited: false,
+        limits: job.limits,
+    };
+    following.until_it_ends(control, wake, buffer);
+    kill(leader.group);
+    let Following { streams, watch, cause, exited, .. } = following;
+    let (stdout, stderr) = streams.finish(buffer);
+    let status = if exited || watch.has_exited() { leader.reap() } else { None };
+    Ok(Ended { cause, status, stdout, stderr, duration: started.elapsed() })
+}
+
+impl Ended {
+    /// Of a program that was not started before it was too late.
+    pub(crate) fn never(cause: Cause) -> Self {
+        Self {
+            cause,
+            status: None,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            duration: Duration::ZERO,
         }
-        Err(err) => Err(err),
-    };
-    // The leader is not reaped yet, so the id is still the group's.
-    signal(group, Signal::KILL);
-    let following = match followed {
-        Ok(following) => following,
-        Err(err) => {
-            strays(child);
-            return Err(err);
+    }
+}
+
+/// A started program. However the thread leaves it, by an error or a panic too, its group is killed; and
+/// unless it has been reaped, it goes to the strays.
+struct Leader<'a> {
+    child: Option<Child>,
+    group: Pid,
+    strays: &'a mut dyn FnMut(Child),
+}
+
+impl<'a> Leader<'a> {
+    fn new(child: Child, strays: &'a mut dyn FnMut(Child)) -> Self {
+        let group = Pid::from_child(&child);
+        Self { child: Some(child), group, strays }
+    }
+
+    /// Takes the status of a program that has exited.
+    fn reap(mut self) -> Option<ExitStatus> {
+        self.child.take().and_then(|mut child| child.wait().ok())
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            kill(self.group);
+            (self.strays)(child);
         }
-    };
-    let (stdout, stderr) = following.streams.finish(buffer);
-    let status = if following.exited || following.watch.has_exited() {
-        child.wait().ok()
-    } else {
-        strays(child);
-        None
-    };
-    Ok(Ended { cause: following.cause, status, stdout, stderr, duration: started.elapsed() })
+    }
 }
 
 struct Following {
@@ -214,13 +232,20 @@ impl Following {
 
     fn kill(&mut self) {
         self.phase = Phase::Killed { until: Instant::now() + self.limits.kill_wait };
-        signal(self.group, Signal::KILL);
+        kill(self.group);
     }
 }
 
 /// Signals a group. That there is none any more is fine.
 fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
+}
+
+/// Kills a group, and its leader wherever that has moved to. The leader must not have been reaped: until
+/// then the id is theirs.
+fn kill(group: Pid) {
+    signal(group, Signal::KILL);
+    let _ = kill_process(group, Signal::KILL);
 }
 
 /// The parent's ends of a child's three pipes.

@@ -65,6 +65,7 @@ impl Runners {
         let (done, ended) = oneshot::channel();
         let control = Arc::new(Control::default());
         let task = Task { job, control: Arc::clone(&control), done };
+        let mut running = Running { ended, control, is_queued: false };
         let mut state = self.lock();
         if state.idle > state.waiting.len() {
             state.waiting.push_back(task);
@@ -74,12 +75,18 @@ impl Runners {
             state.threads += 1;
             drop(state);
             self.start_thread(task).inspect_err(|_| self.lock().threads -= 1)?;
-        } else if state.waiting.len() < self.limits.max_waiting {
-            state.waiting.push_back(task);
         } else {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, "too many programs are waiting"));
+            if state.waiting.len() >= self.limits.max_waiting {
+                // What was withdrawn meanwhile needs no place.
+                state.waiting.retain(|task| !task.control.is_cancelled());
+            }
+            if state.waiting.len() >= self.limits.max_waiting {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "too many programs are waiting"));
+            }
+            state.waiting.push_back(task);
+            running.is_queued = true;
         }
-        Ok(Running { ended, control })
+        Ok(running)
     }
 
     fn start_thread(self: &Arc<Self>, task: Task) -> io::Result<()> {
@@ -96,13 +103,13 @@ impl Runners {
         let mut buffer = vec![0; BUFFER];
         let mut next = Some(first);
         while let Some(Task { job, control, done }) = next {
-            control.attach(Some(Arc::clone(wake)));
+            control.enter(Stage::Running(Arc::clone(wake)));
             let mut strays = |child| self.lock().strays.push(child);
             // A panic is an error of this call alone: the sender is dropped without an answer.
             let ended =
                 catch_unwind(AssertUnwindSafe(|| run(job, &control, wake, &mut buffer, &mut strays)));
             // From here on nobody can wake this thread for the call that is over.
-            control.attach(None);
+            control.enter(Stage::Over);
             if control.is_cancelled() {
                 wake.clear();
             }
@@ -154,12 +161,24 @@ impl Runners {
 pub struct Running {
     ended: oneshot::Receiver<io::Result<Ended>>,
     control: Arc<Control>,
+    is_queued: bool,
 }
 
 impl Running {
     /// Asks the program's group to end. What it wrote is still to be had by awaiting.
     pub fn cancel(&self) {
         self.control.cancel();
+    }
+
+    /// Whether every thread was taken when it came, so that its deadline may pass before it starts.
+    pub fn is_queued(&self) -> bool {
+        self.is_queued
+    }
+
+    /// Takes the program back, if it has not been started yet; it never is then, and there is nothing to
+    /// wait for.
+    pub fn withdraw(&self) -> bool {
+        self.control.withdraw()
     }
 }
 
@@ -183,8 +202,17 @@ impl Drop for Running {
 #[derive(Debug, Default)]
 pub(super) struct Control {
     cancelled: AtomicBool,
-    /// The thread that runs the call.
-    wake: Mutex<Option<Arc<Wake>>>,
+    stage: Mutex<Stage>,
+}
+
+/// How far a call is.
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Waiting,
+    /// On the thread that this wakes.
+    Running(Arc<Wake>),
+    Over,
 }
 
 impl Control {
@@ -194,13 +222,27 @@ impl Control {
 
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
-        if let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Stage::Running(wake) = &*self.stage() {
             wake.wake();
         }
     }
 
-    fn attach(&self, wake: Option<Arc<Wake>>) {
-        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake;
+    /// Cancels what has not begun. What begins later finds itself cancelled.
+    fn withdraw(&self) -> bool {
+        let stage = self.stage();
+        let is_waiting = matches!(*stage, Stage::Waiting);
+        if is_waiting {
+            self.cancelled.store(true, Ordering::SeqCst);
+        }
+        is_waiting
+    }
+
+    fn enter(&self, stage: Stage) {
+        *self.stage() = stage;
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

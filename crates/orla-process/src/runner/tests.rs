@@ -249,6 +249,62 @@ fn a_call_that_is_cancelled_before_its_turn_never_starts() {
 }
 
 #[test]
+fn a_call_that_is_withdrawn_before_its_turn_makes_room_for_another() {
+    let runners = Runners::new(PoolLimits { max_threads: 1, max_waiting: 1, ..PoolLimits::default() });
+    let call = |body: &str| {
+        let mut script = Script::sh(body);
+        script.runners = Arc::clone(&runners);
+        let running = runners.run(script.job);
+        (running, script.directory)
+    };
+    let (first, directory) = call("echo > $DIR/ready; exec sleep 1000");
+    let first = first.unwrap();
+    Script::wrote(&directory, "ready");
+    assert!(!first.is_queued() && !first.withdraw());
+    let (second, second_directory) = call("echo > $DIR/ran");
+    let second = second.unwrap();
+    assert!(second.is_queued());
+    assert!(call("exit 0").0.is_err());
+    assert!(second.withdraw());
+    let (third, _directory) = call("echo third");
+    first.cancel();
+    assert_eq!(text(&wait(third.unwrap()).unwrap().stdout), "third\n");
+    assert!(!second_directory.path().join("ran").exists());
+}
+
+#[test]
+fn a_notice_that_panics_costs_its_call_alone_and_leaves_no_process() {
+    let mut script = Script::sh("echo $$ > $DIR/pid; echo ::progress 1/2 >&2; exec sleep 1000");
+    script.job.notices = NoticeSink::new(|_| panic!("on purpose"));
+    let (running, directory, runners) = script.start();
+    assert!(wait(running).is_err());
+    let pid = Script::wrote(&directory, "pid");
+    eventually(|| is_gone(&pid));
+    let mut next = Script::sh("echo next");
+    next.runners = Arc::clone(&runners);
+    assert_eq!(text(&next.run().stdout), "next\n");
+    eventually(|| {
+        let mut next = Script::sh("exit 0");
+        next.runners = Arc::clone(&runners);
+        next.run();
+        (runners.strays() == 0).then_some(())
+    });
+}
+
+#[test]
+fn a_leader_that_has_left_its_group_is_killed_all_the_same() {
+    let script = Script::of(
+        "#!/usr/bin/env perl\nsetpgrp(0, getpgrp(getppid())); open(F, '>', \"$ENV{DIR}/pid\"); print F \"$$\\n\"; close F; sleep 1000;\n",
+    )
+    .timeout(PATIENCE, Duration::from_millis(50));
+    let (running, directory, _runners) = script.start();
+    let pid = Script::wrote(&directory, "pid");
+    running.cancel();
+    assert_eq!(wait(running).unwrap().status.and_then(|status| status.signal()), Some(9));
+    eventually(|| is_gone(&pid));
+}
+
+#[test]
 fn calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() {
     let runners = Runners::new(PoolLimits { max_threads: 2, max_waiting: 2, ..PoolLimits::default() });
     let (mut running, mut refused) = (Vec::new(), 0);
