@@ -44,6 +44,9 @@ pub struct Context<'a> {
 /// How much of standard error is in the sentence about an exit code, in bytes.
 const STDERR_SHOWN: usize = 2000;
 
+/// How much is shown of what is not JSON, in bytes.
+const JSON_SHOWN: usize = 40;
+
 /// The outcome of a program that ran.
 ///
 /// # Errors
@@ -158,8 +161,8 @@ fn success(
         let structured = Some(Payload::from_json(streams(execution, &stdout)?));
         return Ok(Outcome { structured, content, meta });
     }
-    let dropped = stdout.dropped;
-    match JsonText::parse(stdout.bytes) {
+    let (dropped, bytes) = (stdout.dropped, Bytes::from(stdout.bytes));
+    match JsonText::parse(bytes.clone()) {
         Ok(json) if context.has_schema || json.as_str().starts_with('{') => {
             Ok(Outcome { structured: Some(Payload::from_json(json)), content, meta })
         }
@@ -170,7 +173,7 @@ fn success(
         }
         Err(err) => {
             let outcome = Outcome { structured: None, content, meta };
-            Err(unreadable(context, "one JSON value", not_json(&err, dropped), outcome))
+            Err(unreadable(context, "one JSON value", not_json(&bytes, &err, dropped), outcome))
         }
     }
 }
@@ -202,7 +205,8 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
         Err(err) => {
             let captured = Captured { bytes: body.to_vec(), dropped };
             let outcome = failed(context, execution, &captured)?;
-            return Err(unreadable(context, "one MCP tool result", not_json(&err, dropped), outcome));
+            let got = not_json(&body, &err, dropped);
+            return Err(unreadable(context, "one MCP tool result", got, outcome));
         }
     };
     let content = match given.content {
@@ -262,7 +266,8 @@ fn unreadable(context: &Context<'_>, expected: &str, got: String, outcome: Outco
     RuntimeError::Failed { id, message, outcome: Some(Box::new(outcome)) }
 }
 
-fn not_json(err: &serde_json::Error, dropped: u64) -> String {
+/// What a tool wrote instead of JSON, in words.
+fn not_json(bytes: &[u8], err: &serde_json::Error, dropped: u64) -> String {
     let text = err.to_string();
     if dropped > 0 {
         return format!("more than is kept of it ({dropped} bytes were dropped)");
@@ -271,7 +276,12 @@ fn not_json(err: &serde_json::Error, dropped: u64) -> String {
         Some(place) => format!("a value followed by something else{place}"),
         None if text.starts_with("EOF while parsing a value at line 1 column 0") => "nothing".to_owned(),
         None if err.is_data() => text,
-        None => format!("text that is not JSON ({text})"),
+        None => {
+            // Its beginning says more to people than what a parser expected there.
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * JSON_SHOWN)]);
+            let shown = excerpt::beginning(text.trim(), JSON_SHOWN);
+            format!("text that is not JSON at line {} column {}: {shown}", err.line(), err.column())
+        }
     }
 }
 

@@ -142,10 +142,10 @@ fn declared_output_is_parsed_and_keeps_its_numbers() {
 #[test]
 fn output_that_is_not_what_was_declared_is_an_error_that_keeps_it() {
     let cases: &[(&[u8], &str)] = &[
-        (b"oops", "text that is not JSON (expected value at line 1 column 1)"),
+        (b"oops", "text that is not JSON at line 1 column 1: oops"),
         (b"", "nothing"),
         (b"{} {}", "a value followed by something else at line 1 column 4"),
-        (b"{\"a\":", "text that is not JSON (EOF while parsing a value at line 1 column 5)"),
+        (b"{\"a\":", "text that is not JSON at line 1 column 5: {\"a\":"),
     ];
     for (stdout, got) in cases {
         let error = of_ended(&context(OutputForm::Text, true), ended(stdout, 0)).unwrap_err();
