@@ -199,7 +199,8 @@ impl ToolExecutor {
             ("ORLA_CALL_ID", OsString::from(&*ctx.call_id)),
             (INSTANCE, OsString::from(self.instance.mark())),
         ];
-        if let Some(traceparent) = &ctx.traceparent {
+        // It is the caller's text, and not every text can be in an environment.
+        if let Some(traceparent) = ctx.traceparent.as_ref().filter(|text| is_plain(text)) {
             env.push(("TRACEPARENT", OsString::from(&**traceparent)));
         }
         Job {
@@ -216,15 +217,26 @@ impl ToolExecutor {
     async fn run(&self, job: Job, ctx: &CallContext) -> io::Result<Ended> {
         self.instance.watch_over_children();
         let mut running = self.runners.run(job)?;
-        tokio::select! {
+        let cause = tokio::select! {
             biased;
-            ended = &mut running => ended,
-            () = ctx.cancellation.cancelled() => {
-                running.cancel();
-                running.await
-            }
+            ended = &mut running => return ended,
+            () = ctx.cancellation.cancelled() => Cause::Cancelled,
+            // Once it is started, its thread minds the time.
+            () = tokio::time::sleep_until(ctx.deadline), if running.is_queued() => Cause::Deadline,
+        };
+        if running.withdraw() {
+            return Ok(Ended::never(cause));
         }
+        if cause == Cause::Cancelled {
+            running.cancel();
+        }
+        running.await
     }
+}
+
+/// Whether a text has the form of a trace context: short, and without what no variable can hold.
+fn is_plain(traceparent: &str) -> bool {
+    traceparent.len() <= 256 && traceparent.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[async_trait]

@@ -189,7 +189,10 @@ fn a_tool_with_broken_metadata_is_served_and_reported() {
     assert!(found.tools[2].metadata.input_schema.is_none());
     let problems = directory.shown(&found.problems);
     assert_eq!(problems.len(), 4, "{problems:?}");
-    assert_eq!(problems[0], "a.sh:3:12: timeout: expected seconds above 0 and at most 86400, got \"soon\"");
+    assert_eq!(
+        problems[0],
+        "a.sh:3:12: timeout: expected seconds above 0 and at most 86400, got \"soon\""
+    );
     assert_eq!(problems[1], "b.sh:4:1: the metadata block has no end: expected `# ///`");
     assert!(problems[2].starts_with("c.sh:3:17: input_schema: "), "{}", problems[2]);
     assert!(problems[3].starts_with("d.orla.yaml:"), "{}", problems[3]);

@@ -98,6 +98,45 @@ async fn arguments_and_standard_input_reach_the_tool() {
 }
 
 #[tokio::test]
+async fn a_trace_context_that_no_variable_can_hold_does_not_keep_the_tool_from_running() {
+    let tools = Tools::of(&[("env.sh", "#!/bin/sh\necho \"[$TRACEPARENT]\"\n")]);
+    for traceparent in ["00-a\0b", "a b", &"x".repeat(200_000)] {
+        let mut call = call("env", &json!({}));
+        call.traceparent = Some(traceparent.into());
+        let outcome = tools.market.call(call).await.unwrap();
+        assert_eq!(structured(&outcome)["stdout"], "[]\n");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_finds_no_thread_ends_at_its_deadline_all_the_same() {
+    let tools = Tools::of(&[("hang.sh", "#!/bin/sh\necho > $1; exec sleep 1000\n")]);
+    let limits = PoolLimits { max_threads: 1, ..PoolLimits::default() };
+    tools.market.replace_executor(Arc::new(ToolExecutor::new(Instance::unguarded(), limits)));
+    let ready = tools.directory.path().join("ready");
+    let arguments = json!({ "args": [ready.to_str().unwrap()] });
+    let first = tools.market.call(call("hang", &arguments));
+    let second = async {
+        while !ready.exists() {
+            tokio::task::yield_now().await;
+        }
+        let mut call = call("hang", &json!({}));
+        call.timeout = Some(Duration::from_millis(50));
+        let began = Instant::now();
+        let error = tools.market.call(call).await.unwrap_err();
+        assert_eq!(error.to_string(), "hang timed out after 0.05 s");
+        // Well before the marketplace gives up a call that does not end.
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        assert_eq!(execution(error.outcome().unwrap())["timed_out"], true);
+    };
+    tokio::select! {
+        biased;
+        () = second => {}
+        ended = first => panic!("{ended:?}"),
+    }
+}
+
+#[tokio::test]
 async fn the_environment_names_the_call() {
     let tools = Tools::of(&[(
         "env.sh",
