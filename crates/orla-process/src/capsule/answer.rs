@@ -44,11 +44,14 @@ pub(crate) struct Offers {
     pub(crate) prompts: bool,
     #[serde(default, deserialize_with = "is_there")]
     pub(crate) completions: bool,
+    #[serde(default, deserialize_with = "is_there")]
+    pub(crate) logging: bool,
 }
 
 impl Offers {
     /// Everything that can be offered.
-    pub(crate) const ALL: Self = Self { tools: true, resources: true, prompts: true, completions: true };
+    pub(crate) const ALL: Self =
+        Self { tools: true, resources: true, prompts: true, completions: true, logging: true };
 }
 
 fn is_there<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
@@ -119,6 +122,30 @@ pub(crate) fn progress(params: &JsonText) -> Option<(u64, Notice)> {
     let Params { progress_token, progress, total, message } =
         serde_json::from_str(params.as_str()).ok()?;
     Some((progress_token, Notice::Progress(Progress { progress, total, message })))
+}
+
+/// Reads `notifications/resources/updated`.
+pub(crate) fn uri(params: &JsonText) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        uri: String,
+    }
+    serde_json::from_str(params.as_str()).ok().map(|Params { uri }| uri)
+}
+
+/// The id of the call that a capsule's own request belongs to, where it says so.
+pub(crate) fn call_of(params: &JsonText) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "orla/call")]
+        call: u64,
+    }
+    serde_json::from_str(params.as_str()).ok().map(|Params { meta }| meta.call)
 }
 
 /// Reads `notifications/message`.

@@ -12,11 +12,12 @@
 //! to. So an answer that comes late, or from a process that is gone, meets no other request.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use orla_marketplace::{JsonText, Notice, NoticeSink};
+use orla_marketplace::{Client, ClientError, JsonText, Notice, NoticeSink, Payload, SurfaceNotice};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -28,6 +29,11 @@ const REVISION: &str = "2025-11-25";
 /// The most pages, and tools, of one capsule.
 const MAX_PAGES: usize = 100;
 const MAX_TOOLS: usize = 10_000;
+/// What a capsule may ask a client.
+const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+const INTERNAL_ERROR: i64 = -32603;
 /// Written bytes are cut off the front of the buffer beyond this.
 const COMPACT: usize = 256 * 1024;
 
@@ -36,8 +42,7 @@ const COMPACT: usize = 256 * 1024;
 pub(crate) struct Request {
     pub(crate) ticket: u64,
     pub(crate) ask: Ask,
-    /// Takes what is said while the answer is made.
-    pub(crate) notices: NoticeSink,
+    pub(crate) caller: Caller,
     pub(crate) traceparent: Option<Arc<str>>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
@@ -48,6 +53,24 @@ pub(crate) enum Ask {
     Call { tool: Option<Arc<str>>, arguments: JsonText },
     /// Anything else.
     Method { method: Box<str>, params: JsonText },
+}
+
+/// Who asked, as far as that one can be spoken to while the answer is made.
+#[derive(Clone, Default)]
+pub(crate) struct Caller {
+    pub(crate) notices: NoticeSink,
+    pub(crate) client: Option<Arc<dyn Client>>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Caller({:?}, {})",
+            self.notices,
+            if self.client.is_some() { "a client" } else { "no client" }
+        )
+    }
 }
 
 pub(crate) type Reply = Result<JsonText, Fault>;
@@ -79,8 +102,31 @@ pub(crate) enum Heard {
     Hello(Option<Hello>),
     /// What it serves, when that is first known and when it has changed.
     Learned(Learned),
-    /// A list other than that of the tools has changed.
-    ListChanged,
+    /// Something besides tools has changed.
+    Told(SurfaceNotice),
+    /// It asks the client of a call.
+    Question(Question),
+}
+
+/// A request of the capsule to the client of one of its calls.
+pub(crate) struct Question {
+    /// The capsule's id for it, as JSON.
+    pub(crate) id: JsonText,
+    pub(crate) method: String,
+    pub(crate) params: JsonText,
+    pub(crate) client: Arc<dyn Client>,
+}
+
+impl PartialEq for Question {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, &self.method, &self.params) == (&other.id, &other.method, &other.params)
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Question({} {})", self.id, self.method)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +140,14 @@ enum Opening {
 
 #[derive(Debug)]
 enum Pending {
-    Call { notices: NoticeSink, reply: oneshot::Sender<Reply> },
+    Call {
+        caller: Caller,
+        reply: oneshot::Sender<Reply>,
+    },
     Initialize,
     ListTools,
+    /// The answer makes no difference.
+    Told,
 }
 
 /// One conversation with one process.
@@ -174,12 +225,14 @@ impl Conversation {
 
     /// Sends a request. `only` is the name of the tool where the request names none.
     pub(crate) fn send(&mut self, request: Request, only: &str) {
-        let Request { ticket, ask, notices, traceparent, reply } = request;
+        let Request { ticket, ask, caller, traceparent, reply } = request;
         match ask {
             Ask::Call { tool, arguments } => {
+                let capabilities = caller.client.as_ref().map(|client| client.capabilities());
                 let meta = CallMeta {
-                    wants_progress: notices.is_wanted(),
+                    wants_progress: caller.notices.is_wanted(),
                     traceparent: traceparent.as_deref(),
+                    capabilities: capabilities.as_ref().map(JsonText::as_str),
                 };
                 let tool = tool.as_deref().unwrap_or(only);
                 wire::write_call(&mut self.out, ticket, tool, arguments.as_str(), meta);
@@ -188,7 +241,7 @@ impl Conversation {
                 wire::write_request(&mut self.out, ticket, &method, params.as_str());
             }
         }
-        self.pending.insert(ticket, Pending::Call { notices, reply });
+        self.pending.insert(ticket, Pending::Call { caller, reply });
         self.in_flight += 1;
     }
 
@@ -229,7 +282,7 @@ impl Conversation {
             Some(Message::Notification { method, params }) => {
                 self.notification(&method, params.as_ref())
             }
-            Some(Message::Request { id, method, .. }) => self.request(&id, &method),
+            Some(Message::Request { id, method, params }) => self.request(id, method, params),
             None if line.trim_ascii().is_empty() => Heard::Nothing,
             None => self.noise(line, "is no JSON-RPC message"),
         }
@@ -252,7 +305,11 @@ impl Conversation {
         self.opening = Opening::Initializing;
         let params = json!({
             "protocolVersion": REVISION,
-            "capabilities": {},
+            "capabilities": {
+                "sampling": {},
+                "elicitation": {"form": {}, "url": {}},
+                "roots": {"listChanged": false},
+            },
             "clientInfo": {"name": "orla", "version": env!("CARGO_PKG_VERSION")},
         });
         self.ask("initialize", &params, Pending::Initialize);
@@ -275,6 +332,7 @@ impl Conversation {
             }
             Some(Pending::Initialize) => self.initialized(result),
             Some(Pending::ListTools) => self.listed(result),
+            Some(Pending::Told) => Heard::Nothing,
             None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
                 tracing::debug!(capsule = &*self.name, id, "an answer that nobody waits for is dropped");
                 Heard::Nothing
@@ -291,6 +349,10 @@ impl Conversation {
         };
         self.offers = read.capabilities;
         wire::write_notification(&mut self.out, "notifications/initialized", None);
+        if self.offers.logging {
+            // Each caller hears from the level on that it wants; here all of them are needed.
+            self.ask("logging/setLevel", &json!({"level": "debug"}), Pending::Told);
+        }
         if self.offers.tools {
             self.opening = Opening::Listing;
             self.list(None);
@@ -341,9 +403,9 @@ impl Conversation {
         match (method, params) {
             ("notifications/progress", Some(params)) => {
                 if let Some((ticket, notice)) = answer::progress(params)
-                    && let Some(Pending::Call { notices, .. }) = self.pending.get(&ticket)
+                    && let Some(Pending::Call { caller, .. }) = self.pending.get(&ticket)
                 {
-                    notices.send(notice);
+                    caller.notices.send(notice);
                 }
             }
             ("notifications/message", Some(params)) => self.log(params),
@@ -352,8 +414,16 @@ impl Conversation {
                     self.list(None);
                 }
             }
-            ("notifications/prompts/list_changed" | "notifications/resources/list_changed", _) => {
-                return Heard::ListChanged;
+            ("notifications/prompts/list_changed", _) => {
+                return Heard::Told(SurfaceNotice::PromptsChanged);
+            }
+            ("notifications/resources/list_changed", _) => {
+                return Heard::Told(SurfaceNotice::ResourcesChanged);
+            }
+            ("notifications/resources/updated", Some(params)) => {
+                if let Some(uri) = answer::uri(params) {
+                    return Heard::Told(SurfaceNotice::ResourceUpdated { uri });
+                }
             }
             _ => tracing::debug!(capsule = &*self.name, method, "a notification is not relayed"),
         }
@@ -365,26 +435,74 @@ impl Conversation {
     fn log(&mut self, params: &JsonText) {
         let Some((level, message)) = answer::log(params) else { return };
         tracing::debug!(capsule = &*self.name, level = level.as_str(), message, "log message");
-        if self.in_flight != 1 {
-            return;
-        }
-        let only = self.pending.values().find_map(|pending| match pending {
-            Pending::Call { notices, .. } => Some(notices),
-            _ => None,
-        });
-        if let Some(notices) = only {
-            notices.send(Notice::Log { level, message });
+        if let Some(caller) = self.only_caller() {
+            caller.notices.send(Notice::Log { level, message });
         }
     }
 
-    fn request(&mut self, id: &JsonText, method: &str) -> Heard {
-        if method == "ping" {
-            wire::write_answer(&mut self.out, id, Ok("{}"));
-        } else {
-            let message = format!("{method}: not offered to capsules");
-            wire::write_answer(&mut self.out, id, Err(&RpcError { code: -32601, message }));
+    /// The caller of the only request in flight.
+    fn only_caller(&self) -> Option<&Caller> {
+        if self.in_flight != 1 {
+            return None;
         }
-        Heard::Nothing
+        self.pending.values().find_map(|pending| match pending {
+            Pending::Call { caller, .. } => Some(caller),
+            _ => None,
+        })
+    }
+
+    /// A request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
+    /// the id of the call's request), else of the only call in flight: MCP has no word for this, and a
+    /// question must not reach another's client.
+    fn request(&mut self, id: JsonText, method: String, params: Option<JsonText>) -> Heard {
+        if method == "ping" {
+            wire::write_answer(&mut self.out, &id, Ok("{}"));
+            return Heard::Nothing;
+        }
+        if !QUESTIONS.contains(&method.as_str()) {
+            self.refuse(&id, METHOD_NOT_FOUND, format!("{method}: not offered to capsules"));
+            return Heard::Nothing;
+        }
+        let named = params.as_ref().and_then(answer::call_of).and_then(|ticket| {
+            match self.pending.get(&ticket) {
+                Some(Pending::Call { caller, .. }) => Some(caller),
+                _ => None,
+            }
+        });
+        let Some(caller) = named.or_else(|| self.only_caller()) else {
+            let several =
+                "name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight";
+            self.refuse(&id, INVALID_PARAMS, format!("{method}: {several}"));
+            return Heard::Nothing;
+        };
+        let Some(client) = caller.client.clone() else {
+            self.refuse(
+                &id,
+                METHOD_NOT_FOUND,
+                format!("{method}: this caller's client cannot be asked"),
+            );
+            return Heard::Nothing;
+        };
+        let params =
+            params.unwrap_or_else(|| Payload::empty().json().cloned().unwrap_or_else(|_| id.clone()));
+        Heard::Question(Question { id, method, params, client })
+    }
+
+    fn refuse(&mut self, id: &JsonText, code: i64, message: String) {
+        wire::write_answer(&mut self.out, id, Err(&RpcError { code, message, data: None }));
+    }
+
+    /// Answers a question of the capsule.
+    pub(crate) fn answer_question(&mut self, id: &JsonText, answer: Result<JsonText, ClientError>) {
+        let error = match answer {
+            Ok(result) => return wire::write_answer(&mut self.out, id, Ok(result.as_str())),
+            Err(ClientError::Refused { code, message, data }) => RpcError { code, message, data },
+            Err(err @ ClientError::Unsupported(_)) => {
+                RpcError { code: METHOD_NOT_FOUND, message: err.to_string(), data: None }
+            }
+            Err(err) => RpcError { code: INTERNAL_ERROR, message: err.to_string(), data: None },
+        };
+        wire::write_answer(&mut self.out, id, Err(&error));
     }
 
     fn noise(&mut self, line: &[u8], why: &str) -> Heard {
@@ -415,187 +533,5 @@ impl Conversation {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-
-    fn talk() -> Conversation {
-        Conversation::new("cap".into(), Arc::new(AtomicU64::new(1)))
-    }
-
-    fn hear(talk: &mut Conversation, line: &str) -> Heard {
-        talk.hear(&Bytes::copy_from_slice(line.as_bytes()))
-    }
-
-    fn written(talk: &mut Conversation) -> Vec<String> {
-        let text = String::from_utf8(talk.unwritten().to_vec()).unwrap();
-        talk.wrote(text.len());
-        text.lines().map(str::to_owned).collect()
-    }
-
-    fn request(talk: &Conversation, notices: NoticeSink) -> (u64, Request, oneshot::Receiver<Reply>) {
-        let ticket = talk.tickets.fetch_add(1, Ordering::Relaxed);
-        let (reply, answer) = oneshot::channel();
-        let ask = Ask::Call { tool: None, arguments: JsonText::parse("{}").unwrap() };
-        (ticket, Request { ticket, ask, notices, traceparent: None, reply }, answer)
-    }
-
-    const HELLO: &str =
-        r#"{"jsonrpc":"2.0","method":"orla.hello","params":{"name":"cap","version":"1.0.0"}}"#;
-
-    fn answer(id: u64, result: &str) -> String {
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
-    }
-
-    #[test]
-    fn mcp_is_opened_after_the_hello() {
-        let mut talk = talk();
-        assert!(matches!(hear(&mut talk, HELLO), Heard::Hello(Some(_))));
-        assert!(written(&mut talk)[0].starts_with(
-            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25""#
-        ));
-        assert_eq!(
-            hear(&mut talk, &answer(1, r#"{"capabilities":{"tools":{},"prompts":{}}}"#)),
-            Heard::Nothing
-        );
-        assert_eq!(
-            written(&mut talk),
-            [
-                r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-                r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}"#
-            ]
-        );
-        assert!(!talk.is_open());
-        assert_eq!(
-            hear(&mut talk, &answer(2, r#"{"tools":[{"name":"a"}],"nextCursor":"n"}"#)),
-            Heard::Nothing
-        );
-        assert_eq!(
-            written(&mut talk),
-            [r#"{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{"cursor":"n"}}"#]
-        );
-        let Heard::Learned(learned) = hear(&mut talk, &answer(3, r#"{"tools":[{"name":"b"}]}"#)) else {
-            panic!()
-        };
-        let names: Vec<String> = learned.tools.unwrap().into_iter().map(|tool| tool.name).collect();
-        assert_eq!(
-            (names, learned.offers.prompts, learned.offers.resources),
-            (vec!["a".into(), "b".into()], true, false)
-        );
-        assert!(talk.is_open());
-        assert_eq!(
-            hear(&mut talk, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
-            Heard::Nothing
-        );
-        assert_eq!(
-            written(&mut talk),
-            [r#"{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{}}"#]
-        );
-        assert!(matches!(hear(&mut talk, &answer(4, r#"{"tools":[]}"#)), Heard::Learned(_)));
-    }
-
-    #[test]
-    fn one_that_refuses_mcp_is_a_tool_itself() {
-        let mut talk = talk();
-        hear(&mut talk, HELLO);
-        let heard =
-            hear(&mut talk, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#);
-        assert_eq!(heard, Heard::Learned(Learned::default()));
-    }
-
-    #[test]
-    fn nothing_counts_before_the_hello_and_a_second_one_does_not() {
-        let mut talk = talk();
-        assert_eq!(hear(&mut talk, &answer(1, "{}")), Heard::Nothing);
-        assert_eq!(hear(&mut talk, "starting up"), Heard::Nothing);
-        assert!(matches!(
-            hear(&mut talk, r#"{"jsonrpc":"2.0","method":"orla.hello"}"#),
-            Heard::Hello(None)
-        ));
-        assert_eq!(hear(&mut talk, HELLO), Heard::Nothing);
-        assert_eq!(written(&mut talk).len(), 1);
-    }
-
-    #[test]
-    fn answers_find_their_requests_and_no_others() {
-        let mut talk = talk();
-        hear(&mut talk, HELLO);
-        let (one, request_one, mut answer_one) = request(&talk, NoticeSink::default());
-        let (two, request_two, mut answer_two) = request(&talk, NoticeSink::default());
-        talk.send(request_one, "cap");
-        talk.send(request_two, "cap");
-        assert_eq!(talk.in_flight(), 2);
-        for line in [answer(two, "2"), answer(two, "22"), answer(99, "0"), answer(0, "0"), "{}".into()] {
-            assert_eq!(hear(&mut talk, &line), Heard::Nothing);
-        }
-        assert_eq!(answer_two.try_recv().unwrap().unwrap().as_str(), "2");
-        written(&mut talk);
-        assert!(talk.cancel(one) && !talk.cancel(one) && !talk.cancel(1));
-        assert!(written(&mut talk)[0].contains(r#""method":"notifications/cancelled""#));
-        hear(&mut talk, &answer(one, "late"));
-        hear(&mut talk, &answer(one, "1"));
-        assert!(answer_one.try_recv().is_err());
-        assert_eq!(talk.in_flight(), 0);
-    }
-
-    #[test]
-    fn whoever_waits_is_told_when_no_answer_can_come() {
-        let mut talk = talk();
-        hear(&mut talk, HELLO);
-        let (_, sent, mut answer) = request(&talk, NoticeSink::default());
-        talk.send(sent, "cap");
-        talk.fail("it exited with code 7");
-        assert_eq!(answer.try_recv().unwrap().unwrap_err(), Fault::Gone("it exited with code 7".into()));
-        assert_eq!(talk.in_flight(), 0);
-    }
-
-    #[test]
-    fn notices_go_to_the_call_they_belong_to() {
-        let mut talk = talk();
-        hear(&mut talk, HELLO);
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let sink = |who: &'static str| {
-            let heard = Arc::clone(&heard);
-            NoticeSink::new(move |notice| heard.lock().unwrap().push((who, notice)))
-        };
-        let log =
-            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
-        let (one, first, _answer) = request(&talk, sink("one"));
-        talk.send(first, "cap");
-        hear(&mut talk, log);
-        let (_, second, _other) = request(&talk, sink("two"));
-        talk.send(second, "cap");
-        hear(&mut talk, log);
-        hear(
-            &mut talk,
-            &format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{one},"progress":1}}}}"#
-            ),
-        );
-        let heard = heard.lock().unwrap();
-        assert_eq!(heard.len(), 2, "{heard:?}");
-        assert!(
-            matches!(&heard[0], ("one", Notice::Log { .. }))
-                && matches!(&heard[1], ("one", Notice::Progress(_)))
-        );
-        drop(heard);
-        let sent = String::from_utf8(talk.unwritten().to_vec()).unwrap();
-        assert!(sent.contains(&format!(r#""_meta":{{"progressToken":{one}}}"#)), "{sent}");
-    }
-
-    #[test]
-    fn a_capsules_own_requests_are_answered() {
-        let mut talk = talk();
-        hear(&mut talk, HELLO);
-        written(&mut talk);
-        hear(&mut talk, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
-        hear(&mut talk, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
-        assert_eq!(
-            written(&mut talk),
-            [
-                r#"{"jsonrpc":"2.0","id":"p","result":{}}"#,
-                r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"message":"roots/list: not offered to capsules"}}"#
-            ]
-        );
-    }
-}
+#[path = "conversation_tests.rs"]
+mod tests;

@@ -40,7 +40,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use orla_marketplace::{CallContext, JsonText, NoticeSink, ProviderStatus, Registration};
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, Registration};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -48,7 +48,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::reaper::Instance;
 use answer::Offers;
-use conversation::{Ask, Fault, Request};
+use conversation::{Ask, Caller, Fault, Request};
 use shared::Shared;
 use state::State;
 use task::{Control, Inbox, Task};
@@ -259,7 +259,7 @@ impl Capsule {
         let request = Request {
             ticket,
             ask,
-            notices: if ctx.notices.is_wanted() { ctx.notices.clone() } else { NoticeSink::default() },
+            caller: Caller { notices: ctx.notices.clone(), client: ctx.client.clone() },
             traceparent: ctx.traceparent.clone(),
             reply,
         };

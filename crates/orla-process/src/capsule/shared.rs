@@ -3,13 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use orla_marketplace::SurfaceNotice;
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
 use super::conversation::Learned;
 use super::packages::Package;
 use super::state::{Policy, State};
 use crate::reaper::Instance;
+
+/// Notices that one who listens may be late for.
+const TOLD: usize = 64;
 
 /// The common ground of a task and its handles.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct Shared {
     package: Mutex<Arc<Package>>,
     status: Mutex<Status>,
     pub(crate) knowledge: watch::Sender<Knowledge>,
+    /// Tells what has changed besides tools.
+    pub(crate) told: broadcast::Sender<SurfaceNotice>,
     /// Counts what a listing of all capsules shows differently.
     changes: watch::Sender<u64>,
 }
@@ -72,6 +78,7 @@ impl Shared {
             package: Mutex::new(package),
             status: Mutex::new(status),
             knowledge: watch::Sender::new(Knowledge::default()),
+            told: broadcast::Sender::new(TOLD),
             changes,
         }
     }

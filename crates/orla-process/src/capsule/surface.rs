@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, Surface, SurfaceError};
+use orla_marketplace::{CallContext, JsonText, Surface, SurfaceError, SurfaceNotice};
 use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
 
 use super::answer::Offers;
 use super::conversation::{Ask, Fault};
@@ -84,6 +85,10 @@ impl Surface for CapsuleSurface {
         }
     }
 
+    fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
+        Some(self.capsule.shared.told.subscribe())
+    }
+
     async fn request(
         &self,
         method: &str,
@@ -144,7 +149,7 @@ const NOT_FOUND: [i64; 2] = [-32002, -32602];
 
 fn failure(method: &str, ending: Ending, ctx: &CallContext) -> SurfaceError {
     match ending {
-        Ending::Fault(Fault::Refused(RpcError { code, message })) => match method {
+        Ending::Fault(Fault::Refused(RpcError { code, message, .. })) => match method {
             "resources/read" | "completion/complete" if NOT_FOUND.contains(&code) => {
                 SurfaceError::NotFound(message)
             }

@@ -26,7 +26,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use orla_marketplace::seconds;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use orla_marketplace::{ClientError, JsonText, seconds};
 use rustix::process::Signal;
 use tokio::io;
 use tokio::net::unix::pipe;
@@ -34,7 +36,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::conversation::{Conversation, Fault, Heard, Request};
+use super::conversation::{Conversation, Fault, Heard, Question, Request};
 use super::packages::{self, Package};
 use super::process::Process;
 use super::shared::Shared;
@@ -55,6 +57,8 @@ const OPENING: Duration = Duration::from_millis(250);
 const AFTER_OUTPUT: Duration = Duration::from_millis(200);
 /// How many requests are taken in a row before others have their turn.
 const TOGETHER: usize = 64;
+/// Questions to clients that one process may have open.
+const MAX_QUESTIONS: usize = 64;
 /// How often a pipe is read in a row before others have their turn.
 const READS: usize = 8;
 /// The most of a line of standard error that is logged at once.
@@ -82,6 +86,9 @@ pub(crate) struct Inbox {
 /// changes that it waits for would begin anew each time.
 type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
 
+/// The answer of a client to a question of the process, with the question's id.
+type Answering = Pin<Box<dyn Future<Output = (JsonText, Result<JsonText, ClientError>)> + Send>>;
+
 /// A capsule as its task sees it.
 pub(crate) struct Task {
     shared: Arc<Shared>,
@@ -95,6 +102,8 @@ pub(crate) struct Task {
     stderr: BytesMut,
     last_words: String,
     waiting: VecDeque<Request>,
+    /// Questions of the process that clients have not answered.
+    questions: FuturesUnordered<Answering>,
     /// Why the process is about to end, or has ended.
     failure: Option<String>,
     /// When [`Event::Timer`] comes.
@@ -123,6 +132,7 @@ enum Woken {
     Readable,
     Writable,
     Stderr,
+    Answered(JsonText, Result<JsonText, ClientError>),
     Exited,
     Changed(Change),
     Timer,
@@ -142,6 +152,7 @@ impl Task {
             stderr: BytesMut::new(),
             last_words: String::new(),
             waiting: VecDeque::new(),
+            questions: FuturesUnordered::new(),
             failure: None,
             timer: None,
             opening: None,
@@ -172,6 +183,7 @@ impl Task {
                 Woken::Readable => self.read().await,
                 Woken::Writable => {}
                 Woken::Stderr => self.read_stderr(),
+                Woken::Answered(id, answer) => self.talk.answer_question(&id, answer),
                 Woken::Exited => self.exited().await,
                 Woken::Changed(change) => self.changed(&change).await,
                 Woken::Timer => self.timer().await,
@@ -188,7 +200,7 @@ impl Task {
 
     /// The next thing that happens. Nothing is lost when a branch is dropped for another.
     async fn next(&mut self, stopping: bool) -> Woken {
-        let Self { inbox, process, talk, watching, waiting, shared, .. } = self;
+        let Self { inbox, process, talk, watching, waiting, questions, shared, .. } = self;
         let process = process.as_ref();
         let takes = waiting.len() < MAX_WAITING && talk.unwritten().len() < MAX_UNWRITTEN;
         let writes = !talk.unwritten().is_empty();
@@ -202,6 +214,7 @@ impl Task {
             () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
             () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
             () = readable(process.and_then(|process| process.stderr.as_ref())) => Woken::Stderr,
+            Some((id, answer)) = questions.next(), if !questions.is_empty() => Woken::Answered(id, answer),
             () = exited(process) => Woken::Exited,
             (watcher, change) = changed(watching.as_mut()), if !stopping => {
                 *watching = Some(next_change(watcher));
@@ -272,6 +285,7 @@ impl Task {
         self.lines = Lines::default();
         self.stderr = BytesMut::new();
         self.last_words = String::new();
+        self.questions = FuturesUnordered::new();
         self.talk = Conversation::new(Arc::clone(&self.shared.name), Arc::clone(&self.shared.tickets));
         self.starts += 1;
         self.watch();
@@ -478,13 +492,27 @@ impl Task {
                 self.speaks_mcp = Some(learned.tools.is_some());
                 self.shared.learned(learned);
             }
-            Heard::ListChanged => self.shared.list_changed(),
+            // Fails where nobody listens.
+            Heard::Told(notice) => drop(self.shared.told.send(notice)),
+            Heard::Question(question) => self.asked(question),
         }
         if !self.talk.is_initializing() && self.opening.is_some() && self.speaks_mcp != Some(true) {
             // It has answered `initialize`: its list of tools is worth waiting for.
             self.speaks_mcp = Some(true);
             self.opening = Some(Instant::now() + self.package.manifest.startup_timeout);
         }
+    }
+
+    /// Asks a client on behalf of the process; the answer is awaited beside everything else.
+    fn asked(&mut self, question: Question) {
+        let Question { id, method, params, client } = question;
+        if self.questions.len() >= MAX_QUESTIONS {
+            return self.talk.answer_question(&id, Err(ClientError::Gone));
+        }
+        self.questions.push(Box::pin(async move {
+            let answer = client.request(&method, params).await;
+            (id, answer)
+        }));
     }
 
     async fn output_ended(&mut self) {

@@ -88,6 +88,8 @@ pub(crate) struct RpcError {
     pub(crate) code: i64,
     #[serde(default)]
     pub(crate) message: String,
+    #[serde(skip)]
+    pub(crate) data: Option<JsonText>,
 }
 
 #[derive(Deserialize)]
@@ -127,8 +129,11 @@ pub(crate) fn read(line: &Bytes) -> Option<Message> {
         });
     }
     let result = match (envelope.result, envelope.error) {
-        (_, Some(error)) => Err(serde_json::from_str(error.get())
-            .unwrap_or_else(|_| RpcError { code: 0, message: error.get().to_owned() })),
+        (_, Some(error)) => Err(serde_json::from_str(error.get()).unwrap_or_else(|_| RpcError {
+            code: 0,
+            message: error.get().to_owned(),
+            data: None,
+        })),
         (Some(result), None) => Ok(JsonText::slice_of(line, result)),
         (None, None) => return None,
     };
@@ -170,6 +175,8 @@ pub(crate) fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &s
 pub(crate) struct CallMeta<'a> {
     pub(crate) wants_progress: bool,
     pub(crate) traceparent: Option<&'a str>,
+    /// What the caller's client can be asked, as JSON.
+    pub(crate) capabilities: Option<&'a str>,
 }
 
 /// Appends a call of `tool`; its progress token is its id.
@@ -181,19 +188,25 @@ pub(crate) fn write_call(out: &mut Vec<u8>, id: u64, tool: &str, arguments: &str
     push_text(out, tool);
     out.extend_from_slice(br#","arguments":"#);
     out.extend_from_slice(arguments.as_bytes());
-    if meta.wants_progress || meta.traceparent.is_some() {
-        out.extend_from_slice(br#","_meta":{"#);
-        if meta.wants_progress {
-            out.extend_from_slice(format!(r#""progressToken":{id}"#).as_bytes());
-        }
-        if let Some(traceparent) = meta.traceparent {
-            out.extend_from_slice(if meta.wants_progress {
-                br#","traceparent":"#
-            } else {
-                &br#""traceparent":"#[..]
-            });
-            push_text(out, traceparent);
-        }
+    let mut separator: &[u8] = br#","_meta":{"#;
+    let mut member = |out: &mut Vec<u8>, name: &str| {
+        out.extend_from_slice(std::mem::replace(&mut separator, b","));
+        push_text(out, name);
+        out.push(b':');
+    };
+    if meta.wants_progress {
+        member(out, "progressToken");
+        out.extend_from_slice(id.to_string().as_bytes());
+    }
+    if let Some(traceparent) = meta.traceparent {
+        member(out, "traceparent");
+        push_text(out, traceparent);
+    }
+    if let Some(capabilities) = meta.capabilities {
+        member(out, "io.modelcontextprotocol/clientCapabilities");
+        out.extend_from_slice(capabilities.as_bytes());
+    }
+    if separator == b"," {
         out.push(b'}');
     }
     out.push(b'}');
@@ -230,6 +243,10 @@ pub(crate) fn write_answer(out: &mut Vec<u8>, id: &JsonText, result: Result<&str
         Err(error) => {
             out.extend_from_slice(format!(r#","error":{{"code":{},"message":"#, error.code).as_bytes());
             push_text(out, &error.message);
+            if let Some(data) = &error.data {
+                out.extend_from_slice(br#","data":"#);
+                out.extend_from_slice(data.bytes());
+            }
             out.push(b'}');
         }
     }
@@ -356,23 +373,29 @@ mod tests {
     fn what_is_written_is_one_line() {
         let mut out = Vec::new();
         write_call(&mut out, 1, "a \"b\"", "{\n\t\"x\": 1\r\n}", CallMeta::default());
-        write_call(&mut out, 2, "t", "{}", CallMeta { wants_progress: true, traceparent: Some("00-x") });
+        write_call(
+            &mut out,
+            2,
+            "t",
+            "{}",
+            CallMeta { wants_progress: true, traceparent: Some("00-x"), capabilities: Some("{}") },
+        );
         write_call(
             &mut out,
             3,
             "t",
             "{}",
-            CallMeta { wants_progress: false, traceparent: Some("00-x") },
+            CallMeta { traceparent: Some("00-x"), ..CallMeta::default() },
         );
         write_request(&mut out, 4, "tools/list", "{}");
         write_notification(&mut out, "notifications/initialized", None);
         write_cancelled(&mut out, 2);
         write_answer(&mut out, &JsonText::parse("\"q\"").unwrap(), Ok("{}"));
-        let error = RpcError { code: -32601, message: "no".to_owned() };
+        let error = RpcError { code: -32601, message: "no".to_owned(), data: None };
         write_answer(&mut out, &JsonText::parse("9").unwrap(), Err(&error));
         let expected = [
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"a \\\"b\\\"\",\"arguments\":{ \t\"x\": 1  }}}",
-            r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","arguments":{},"_meta":{"progressToken":2,"traceparent":"00-x"}}}"#,
+            r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","arguments":{},"_meta":{"progressToken":2,"traceparent":"00-x","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
             r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t","arguments":{},"_meta":{"traceparent":"00-x"}}}"#,
             r#"{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
