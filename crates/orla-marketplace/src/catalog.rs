@@ -122,10 +122,13 @@ impl Catalog {
 
     /// Up to three names near to one that does not exist, the nearest first.
     pub fn similar(&self, name: &str) -> Vec<String> {
+        // Case and the kind of dash are what people mistake most.
+        let folded = |name: &str| name.to_lowercase().replace('-', "_");
+        let wanted = folded(name);
         let mut near: Vec<(f64, &Arc<str>)> = self
             .entries
             .iter()
-            .map(|entry| (strsim::jaro_winkler(name, &entry.name), &entry.name))
+            .map(|entry| (strsim::jaro_winkler(&wanted, &folded(&entry.name)), &entry.name))
             .filter(|(score, _)| *score > 0.75)
             .collect();
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -153,11 +156,12 @@ impl Catalog {
 impl Entry {
     /// The JSON Schema of the input that clients are shown: the declared one as it was written,
     /// else what the provider advertises, else any object. MCP asks that it says `type: object`,
-    /// so where the declared one leaves that out it is added.
+    /// so where that is left out it is added.
     pub fn input_schema(&self) -> JsonText {
-        let declared = self.manifest.input_schema.as_ref().map(object_schema_text);
+        let declared = self.manifest.input_schema.as_ref().map(schema_text);
         let advertised = || self.manifest.provider.custom()?.advertised_input();
-        declared.or_else(advertised).unwrap_or_else(|| text(&json!({"type": "object"})))
+        let schema = declared.or_else(advertised).map(of_an_object);
+        schema.unwrap_or_else(|| text(&json!({"type": "object"})))
     }
 
     /// The JSON Schema of the output that clients are shown, if there is one.
@@ -167,14 +171,16 @@ impl Entry {
     }
 }
 
-fn object_schema_text(schema: &rtfs::TypeExpr) -> JsonText {
-    match json_schema_of(schema) {
-        Json::Object(mut schema) if schema.get("type").is_none_or(|declared| declared != "object") => {
-            schema.shift_remove("type");
-            schema.shift_insert(0, "type".to_owned(), json!("object"));
-            text(&Json::Object(schema))
+/// The schema as one of an object; whatever it says besides stays.
+fn of_an_object(schema: JsonText) -> JsonText {
+    match serde_json::from_str(schema.as_str()) {
+        Ok(Json::Object(of)) if of.get("type").is_some_and(|kind| kind == "object") => schema,
+        Ok(Json::Object(mut of)) => {
+            of.shift_remove("type");
+            of.shift_insert(0, "type".to_owned(), json!("object"));
+            text(&Json::Object(of))
         }
-        _ => schema_text(schema),
+        _ => text(&json!({"type": "object"})),
     }
 }
 

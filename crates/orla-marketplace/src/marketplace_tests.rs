@@ -43,8 +43,12 @@ async fn a_panic_is_the_error_of_that_call_alone() {
 #[tokio::test]
 async fn an_unknown_name_is_answered_with_the_nearest() {
     let market = marketplace(Limits::default(), [("summarize", Canned::Echoes)]);
-    let error = market.call(Call::to("sumarise")).await.unwrap_err();
-    assert_eq!(error.to_string(), "unknown tool: sumarise; did you mean summarize?");
+    for wrong in ["sumarise", "SUMMARIZE", "Summarize"] {
+        let error = market.call(Call::to(wrong)).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("unknown tool: {wrong}; did you mean summarize?"));
+    }
+    let far = market.call(Call::to("zzz")).await.unwrap_err();
+    assert_eq!(far.to_string(), "unknown tool: zzz");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@
 //! the guard has passed, and nothing is parsed into a tree.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -25,6 +25,7 @@ use crate::guard::Denied;
 use crate::metrics;
 use crate::notices::Outlet;
 use crate::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
+use crate::questions::askable;
 use crate::rpc::{self, Id, Message, Notification};
 use crate::session::{Session, SessionId};
 use crate::state::{Core, Settings};
@@ -47,20 +48,47 @@ pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Respon
         allow_origin(response.headers_mut(), origin);
     }
     core.metrics.requests.inc();
-    tracing::debug!(
-        method = %parts.method,
-        path = parts.uri.path(),
-        rpc = log.method.as_deref(),
-        status = response.status().as_u16(),
-        duration_ms = began.elapsed().as_secs_f64() * 1000.0,
-        "request answered"
-    );
+    log.write(&parts, response.status(), began.elapsed());
     response
 }
 
+/// What the log says of a request besides what HTTP says.
 #[derive(Default)]
 struct Log {
     method: Option<Box<str>>,
+}
+
+impl Log {
+    /// Writes the request's line (RFC 1 §8.2: request timings). A call has a line of its own already, and
+    /// whoever watches the server asks all the time: these are for those who look for a fault.
+    fn write(&self, parts: &Parts, status: StatusCode, took: Duration) {
+        /// How much of a text that anyone may send is repeated.
+        const SHOWN: usize = 100;
+        macro_rules! answered {
+            ($level:expr) => {
+                tracing::event!(
+                    $level,
+                    method = %parts.method,
+                    path = shown(parts.uri.path(), SHOWN),
+                    rpc = self.method.as_deref().map(|method| shown(method, SHOWN)),
+                    status = status.as_u16(),
+                    duration_ms = took.as_micros() as f64 / 1000.0,
+                    "request answered"
+                )
+            };
+        }
+        let watched = matches!(parts.uri.path(), "/healthz" | "/readyz" | "/metrics" | "/status");
+        if watched || self.method.as_deref() == Some("tools/call") {
+            answered!(tracing::Level::DEBUG);
+        } else {
+            answered!(tracing::Level::INFO);
+        }
+    }
+}
+
+/// The beginning of a text.
+fn shown(text: &str, limit: usize) -> &str {
+    text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
 
 async fn route(
@@ -146,14 +174,17 @@ async fn post(
     };
     match rpc::parse(&body) {
         Err(malformed) => refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &malformed.error),
-        Ok(Message::Response) => match era::is_sessionless_message(headers, None) {
+        Ok(Message::Response(answer)) => match era::is_sessionless_message(headers, None) {
             Err(refused) => refuse(refused.status, None, &refused.error),
             Ok(true) => {
                 let what = "nothing was asked of the client, so there is nothing to answer";
                 refuse(StatusCode::BAD_REQUEST, None, &ErrorData::invalid_request(what, None))
             }
             Ok(false) => match session_of(core, settings, principal.as_ref(), headers, None) {
-                Ok(_) => accepted(),
+                Ok(session) => {
+                    session.questions.answer(&answer, &body);
+                    accepted()
+                }
                 Err(response) => *response,
             },
         },
@@ -170,7 +201,7 @@ async fn post(
             };
             match era {
                 Era::Initialize { requested } => {
-                    initialize(core, settings, principal, headers, &request.id, &requested)
+                    initialize(core, settings, principal, headers, &request, &requested)
                 }
                 Era::Sessionless => {
                     let job = Job::of(request, meta, &body);
@@ -270,9 +301,10 @@ fn initialize(
     settings: &Settings,
     principal: Option<Principal>,
     headers: &HeaderMap,
-    id: &Id,
+    request: &rpc::Request<'_>,
     requested: &str,
 ) -> Response<Body> {
+    let id = &request.id;
     let known = headers.get(SESSION_ID).and_then(|value| value.to_str().ok()).and_then(SessionId::parse);
     let idle = settings.options.session_idle;
     if known.is_some_and(|known| core.sessions.get(known, principal.as_ref(), idle).is_some()) {
@@ -281,8 +313,9 @@ fn initialize(
     }
     let revision = Revision::negotiate(requested);
     let newest = core.market.snapshot();
+    let capabilities = askable(request.params.capabilities);
     let session = core.sessions.add(settings.options.max_sessions, |id| {
-        Session::new(id, revision, principal, newest, &core.abort)
+        Session::new(id, revision, principal, capabilities, newest, &core.abort)
     });
     let session = match session {
         Ok(session) => session,

@@ -43,6 +43,8 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
     tracing::info!(address, "listening");
+    // Whoever is connected finds the line in the log.
+    logging.flush();
     app.findings().log();
     log_unwatched(followed.err());
 
