@@ -7,23 +7,28 @@
 //! job and gives the finished message. Notifications on the way go to the caller's outlet.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
-use orla_marketplace::{Call, Catalog, JsonText, LogLevel, Payload, Principal, RuntimeError};
+use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
 use rmcp::model::{
     DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig,
     SubscriptionsListenRequestParams,
 };
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::SessionClient;
 use crate::era::{self, Refused};
-use crate::notices::{self, Outlet, Wanted, list_changed};
+use crate::notices::{Audience, Outlet, Wanted, list_changed};
 use crate::object::Object;
+use crate::parked::{self, Asked};
 use crate::protocol::{META_SUBSCRIPTION_ID, Revision};
+use crate::rounds::Rounds;
 use crate::rpc::{self, Id, Meta, Params, push_json};
 use crate::session::Session;
 use crate::state::{Core, INSTRUCTIONS, capabilities, implementation};
@@ -36,13 +41,29 @@ pub(crate) struct Job {
     pub(crate) method: Box<str>,
     task: Task,
     meta: Meta,
+    /// What concerns the rounds of a sessionless request.
+    pub(crate) asked: Asked,
 }
 
 enum Task {
-    CallTool { tool: String, arguments: Payload },
-    ListTools { cursor: Option<JsonText> },
-    List { cursor: Option<JsonText> },
-    Other { params: JsonText },
+    CallTool {
+        tool: String,
+        arguments: Payload,
+    },
+    ListTools {
+        cursor: Option<JsonText>,
+    },
+    List {
+        cursor: Option<JsonText>,
+    },
+    /// A prompt or a resource of a surface.
+    Get {
+        name: String,
+        params: JsonText,
+    },
+    Other {
+        params: JsonText,
+    },
     Refused(ErrorData),
 }
 
@@ -84,10 +105,26 @@ impl Answer {
     }
 }
 
-/// Answers one request. A panic on the way is an error of this request alone.
+/// Answers one request.
 pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
+    if caller.is_modern() && job.may_ask() {
+        return parked::answer(core, job, caller).await;
+    }
+    let asks = Asks::Session(caller.session_client(&core, &job));
+    finished(&core, job, &caller, asks).await
+}
+
+/// Answers a sessionless request whose provider may ask its client; what it asks is for the rounds.
+pub(crate) async fn in_rounds(core: Arc<Core>, job: Job, caller: Caller, rounds: Arc<Rounds>) -> Answer {
+    finished(&core, job, &caller, Asks::Rounds(rounds)).await
+}
+
+/// Runs a request to its answer. A panic on the way is an error of this request alone.
+async fn finished(core: &Core, job: Job, caller: &Caller, asks: Asks) -> Answer {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
-    match AssertUnwindSafe(job.run(&core, &caller)).catch_unwind().await {
+    let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
+    asks.end();
+    match ran {
         Ok(Ok(message)) => Answer::ok(message),
         Ok(Err(error)) => Answer::error(Some(&id), &error, revision),
         Err(panic) => {
@@ -99,6 +136,49 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer 
     }
 }
 
+/// The way from a request's provider to the client.
+enum Asks {
+    /// On the stream of the request, where the session's client can be asked anything.
+    Session(Option<Arc<SessionClient>>),
+    Rounds(Arc<Rounds>),
+}
+
+impl Asks {
+    fn client(&self) -> Option<Arc<dyn Client>> {
+        match self {
+            Self::Session(client) => client.clone().map(|client| client as Arc<dyn Client>),
+            Self::Rounds(rounds) => Some(Arc::clone(rounds) as Arc<dyn Client>),
+        }
+    }
+
+    fn end(&self) {
+        match self {
+            Self::Session(client) => {
+                if let Some(client) = client {
+                    client.end();
+                }
+            }
+            Self::Rounds(rounds) => rounds.end(),
+        }
+    }
+
+    /// The error of a sessionless request whose provider failed once it had asked for what the client
+    /// did not declare. One that managed without did not need it.
+    fn missing(&self) -> Option<ErrorData> {
+        match self {
+            Self::Session(_) => None,
+            Self::Rounds(rounds) => rounds.missing(),
+        }
+    }
+}
+
+/// How long a request may take.
+pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
+    let entry = if method == "tools/call" { catalog.get(name) } else { None };
+    let own = entry.and_then(|entry| entry.policy.timeout);
+    own.unwrap_or(catalog.limits().timeout)
+}
+
 impl Job {
     /// Takes what the request needs out of its body.
     pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
@@ -107,15 +187,48 @@ impl Job {
             "tools/call" => call_task(&params, body),
             "tools/list" => Task::ListTools { cursor: cursor(&params, body) },
             list if surfaces::is_list(list) => Task::List { cursor: cursor(&params, body) },
+            "prompts/get" | "resources/read" => Task::Get {
+                name: params
+                    .name
+                    .or(params.uri)
+                    .and_then(|name| rpc::text(name).ok())
+                    .unwrap_or_default()
+                    .into_owned(),
+                params: rpc::whole_params(body),
+            },
             _ => Task::Other { params: rpc::whole_params(body) },
         };
-        Self { id, method: method.into(), task, meta }
+        let shared = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
+        let asked = match task {
+            Task::CallTool { .. } | Task::Get { .. } if meta.has_capabilities => Asked {
+                capabilities: shared(params.declared()),
+                responses: shared(params.input_responses),
+                state: shared(params.request_state),
+            },
+            _ => Asked::default(),
+        };
+        Self { id, method: method.into(), task, meta, asked }
+    }
+
+    /// What the request is about: a tool's or a prompt's name, a resource's address.
+    pub(crate) fn subject(&self) -> &str {
+        match &self.task {
+            Task::CallTool { tool, .. } => tool,
+            Task::Get { name, .. } => name,
+            _ => "",
+        }
+    }
+
+    /// Whether the request may be answered with questions to the client
+    /// (MCP 2026-07-28, multi round-trip requests).
+    fn may_ask(&self) -> bool {
+        matches!(self.task, Task::CallTool { .. } | Task::Get { .. })
     }
 
     /// Which notifications the client wants while this request runs.
     pub(crate) fn wanted(&self, session: Option<&Session>) -> Wanted {
         match self.task {
-            Task::CallTool { .. } | Task::Other { .. } => Wanted {
+            Task::CallTool { .. } | Task::Get { .. } | Task::Other { .. } => Wanted {
                 progress_token: self.meta.progress_token.clone(),
                 log_level: session.map(Session::log_level).or(self.meta.log_level),
             },
@@ -146,21 +259,21 @@ impl Job {
         Ok(())
     }
 
-    async fn run(self, core: &Core, caller: &Caller) -> Result<Bytes, ErrorData> {
-        let Self { id, method, task, meta } = self;
+    async fn run(self, core: &Core, caller: &Caller, asks: &Asks) -> Result<Bytes, ErrorData> {
+        let Self { id, method, task, meta, .. } = self;
         let wanted = Wanted {
             progress_token: meta.progress_token,
             log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
         };
         match (task, &*method) {
             (Task::CallTool { tool, arguments }, _) => {
-                let call = caller.call(tool, arguments, wanted, meta.traceparent);
-                call_tool(core, &id, call, caller).await
+                let call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
+                call_tool(core, &id, call, caller, asks).await
             }
             (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller).await,
             (Task::List { cursor }, method) => {
                 let catalog = caller.surfaces(core, cursor.is_none());
-                let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
+                let call = caller.about(wanted, meta.traceparent, asks);
                 caller.ask(core, &catalog, call).list(&id, method, cursor.as_ref()).await
             }
             (Task::Refused(error), _) => Err(error),
@@ -174,21 +287,14 @@ impl Job {
                 set_level(&id, &params, caller)
             }
             (Task::Other { params }, "completion/complete") => {
-                let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
+                let call = caller.about(wanted, meta.traceparent, asks);
                 complete(core, &id, &params, call, caller).await
             }
-            (Task::Other { .. }, "resources/subscribe" | "resources/unsubscribe")
-                if caller.is_modern() =>
-            {
-                Err(method_not_found(&method))
-            }
-            (
-                Task::Other { params },
-                "prompts/get" | "resources/read" | "resources/subscribe" | "resources/unsubscribe",
-            ) => {
+            (Task::Get { params, .. }, method) => {
                 let catalog = caller.surfaces(core, false);
-                let call = caller.call(String::new(), Payload::empty(), wanted, meta.traceparent);
-                caller.ask(core, &catalog, call).request(&id, &method, &params).await
+                let call = caller.about(wanted, meta.traceparent, asks);
+                let answer = caller.ask(core, &catalog, call).request(&id, method, &params).await;
+                answer.map_err(|error| asks.missing().unwrap_or(error))
             }
             (Task::Other { .. }, _) => Err(method_not_found(&method)),
         }
@@ -210,15 +316,45 @@ impl Caller {
         input: Payload,
         wanted: Wanted,
         traceparent: Option<Arc<str>>,
+        asks: &Asks,
     ) -> Call {
         let mut call = Call::to(target).with(input);
         call.cancellation = self.cancellation.clone();
         call.principal.clone_from(&self.principal);
         call.traceparent = traceparent;
-        if let Some(outlet) = self.outlet.as_ref().filter(|_| wanted.anything()) {
-            call.notices = notices::sink(wanted, call.target.as_str().into(), Arc::clone(outlet));
+        call.client = asks.client();
+        let audience = match asks {
+            Asks::Rounds(rounds) => rounds.audience.clone(),
+            Asks::Session(_) => {
+                let outlet = self.outlet.as_ref().filter(|_| wanted.anything());
+                outlet.map(|outlet| Audience::new(wanted, Arc::clone(outlet)))
+            }
+        };
+        if let Some(audience) = audience {
+            call.notices = audience.sink(call.target.as_str().into());
         }
         call
+    }
+
+    /// What a request to surfaces carries.
+    fn about(&self, wanted: Wanted, traceparent: Option<Arc<str>>, asks: &Asks) -> Call {
+        self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
+    }
+
+    /// The session's client as this request sees it, where it can be asked anything.
+    fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
+        let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
+        let capabilities = session.capabilities.clone().filter(|_| job.may_ask())?;
+        let limit = limit(&session.tools(), &job.method, job.subject());
+        Some(Arc::new(SessionClient {
+            session: Arc::clone(session),
+            capabilities,
+            outlet: Arc::clone(outlet),
+            numbers: Arc::clone(&core.question_numbers),
+            cancellation: self.cancellation.clone(),
+            deadline: Instant::now() + limit,
+            open: Mutex::new(Some(Vec::new())),
+        }))
     }
 
     /// The snapshot for everything but tools: what the session listed last, else the newest. Listing
@@ -282,7 +418,13 @@ async fn list_tools(
     tools::list_page(id, &catalog, &listing, cursor, caller.cache_hint(core))
 }
 
-async fn call_tool(core: &Core, id: &Id, mut call: Call, caller: &Caller) -> Result<Bytes, ErrorData> {
+async fn call_tool(
+    core: &Core,
+    id: &Id,
+    mut call: Call,
+    caller: &Caller,
+    asks: &Asks,
+) -> Result<Bytes, ErrorData> {
     // A session calls what it last listed, and nothing else.
     call.catalog = caller.session.as_ref().map(|session| session.tools());
     match core.market.call(call).await {
@@ -290,7 +432,10 @@ async fn call_tool(core: &Core, id: &Id, mut call: Call, caller: &Caller) -> Res
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
-        Err(error) => Ok(tools::failure(id, &error, caller.is_modern())),
+        Err(error) => match asks.missing().filter(|_| error.kind() == "failed") {
+            Some(missing) => Err(missing),
+            None => Ok(tools::failure(id, &error, caller.is_modern())),
+        },
     }
 }
 

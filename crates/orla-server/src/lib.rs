@@ -30,6 +30,7 @@
 //! task. JSON-RPC batches, which one old revision had.
 
 mod body;
+mod client;
 mod dispatch;
 mod era;
 mod exchange;
@@ -40,7 +41,10 @@ mod metrics;
 mod notices;
 mod object;
 mod options;
+mod parked;
 mod protocol;
+mod questions;
+mod rounds;
 mod routes;
 mod rpc;
 mod session;

@@ -1,12 +1,13 @@
 //! What a call says while it runs, as MCP notifications.
 //!
-//! Rendering is pure; [`sink`] ties it to the request's own stream. A notice is dropped where the
+//! Rendering is pure; an [`Audience`] ties it to the request's own stream. A notice is dropped where the
 //! client did not ask for it: progress without a token, a log message below the wanted level,
 //! progress that does not grow (the specification demands that it does).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use orla_marketplace::{LogLevel, Notice, NoticeSink, Progress};
 
 use crate::rpc::{Id, push_json};
@@ -15,6 +16,12 @@ use crate::rpc::{Id, push_json};
 pub(crate) trait Outlet: Send + Sync {
     /// Sends a message, or drops it when the client is too slow for what is a mere notification.
     fn send(&self, message: Bytes);
+
+    /// Sends a message that must not be dropped, waiting for room.
+    fn deliver(&self, message: Bytes) -> BoxFuture<'_, ()> {
+        self.send(message);
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// What a client wants to hear of a call.
@@ -33,24 +40,60 @@ impl Wanted {
     }
 }
 
-/// A sink that renders what the client wants and hands it to the outlet, in order. `logger` names
-/// the capability.
-pub(crate) fn sink(wanted: Wanted, logger: Arc<str>, outlet: Arc<dyn Outlet>) -> NoticeSink {
-    let last = Mutex::new(f64::NEG_INFINITY);
-    NoticeSink::new(move |notice| match (notice, &wanted) {
-        (Notice::Progress(progress), Wanted { progress_token: Some(token), .. }) => {
-            // Held while sending, so that what grows also arrives in that order.
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            if progress.progress.is_finite() && progress.progress > *last {
+/// Who hears a call's notices: its request, and when that was answered before the call was over, the
+/// request that takes the call up again.
+pub(crate) struct Audience {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    /// Nobody hears while no request is open.
+    hears: Option<(Wanted, Arc<dyn Outlet>)>,
+    /// The newest progress.
+    last: f64,
+}
+
+impl Audience {
+    /// The audience of a request.
+    pub(crate) fn new(wanted: Wanted, outlet: Arc<dyn Outlet>) -> Arc<Self> {
+        let inner = Inner { hears: Some((wanted, outlet)), last: f64::NEG_INFINITY };
+        Arc::new(Self { inner: Mutex::new(inner) })
+    }
+
+    /// Puts another in its place.
+    pub(crate) fn replace(&self, hears: Option<(Wanted, Arc<dyn Outlet>)>) {
+        self.lock().hears = hears;
+    }
+
+    /// A sink that renders what is wanted and hands it to the outlet, in order. `logger` names the
+    /// capability.
+    pub(crate) fn sink(self: Arc<Self>, logger: Arc<str>) -> NoticeSink {
+        NoticeSink::new(move |notice| self.hear(notice, &logger))
+    }
+
+    fn hear(&self, notice: Notice, logger: &str) {
+        // Held while sending, so that what grows also arrives in that order.
+        let mut inner = self.lock();
+        let Inner { hears: Some((wanted, outlet)), last } = &mut *inner else { return };
+        match (notice, wanted) {
+            (Notice::Progress(progress), Wanted { progress_token: Some(token), .. })
+                if progress.progress.is_finite() && progress.progress > *last =>
+            {
                 *last = progress.progress;
                 outlet.send(progress_message(token, &progress));
             }
+            (Notice::Log { level, message }, Wanted { log_level: Some(least), .. })
+                if level >= *least =>
+            {
+                outlet.send(log_message(level, logger, &message));
+            }
+            _ => {}
         }
-        (Notice::Log { level, message }, Wanted { log_level: Some(least), .. }) if level >= *least => {
-            outlet.send(log_message(level, &logger, &message));
-        }
-        _ => {}
-    })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn progress_message(token: &str, progress: &Progress) -> Bytes {
@@ -128,7 +171,8 @@ mod tests {
 
     fn heard(wanted: Wanted, notices: impl IntoIterator<Item = Notice>) -> Vec<String> {
         let kept = Arc::new(Kept::default());
-        let sink = sink(wanted, "ls".into(), Arc::clone(&kept) as Arc<dyn Outlet>);
+        let audience = Audience::new(wanted, Arc::clone(&kept) as Arc<dyn Outlet>);
+        let sink = audience.sink("ls".into());
         for notice in notices {
             sink.send(notice);
         }

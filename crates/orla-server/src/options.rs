@@ -28,6 +28,9 @@ pub struct ServerOptions {
     pub session_idle: Duration,
     /// The most sessions at once; beyond it a long idle one makes room: 100,000.
     pub max_sessions: usize,
+    /// The most sessionless requests that wait for answers of their clients at once; beyond it they
+    /// fail: 1,024.
+    pub max_parked: usize,
     /// The longest line on a pipe, in bytes: 16 MiB.
     pub max_line_bytes: usize,
     /// The most requests that run at once for one client on a pipe: 4,096.
@@ -51,6 +54,7 @@ impl Default for ServerOptions {
             max_connections: 20_000,
             session_idle: Duration::from_secs(30 * 60),
             max_sessions: 100_000,
+            max_parked: 1024,
             max_line_bytes: 16 * 1024 * 1024,
             max_piped_requests: 4096,
             list_ttl: Duration::from_secs(5),

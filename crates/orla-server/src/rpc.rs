@@ -46,7 +46,11 @@ pub(crate) fn parse(body: &[u8]) -> Result<Message<'_>, Malformed> {
     }
     let Some(method) = envelope.method else {
         if envelope.result.is_some() || envelope.error.is_some() {
-            return Ok(Message::Response);
+            return Ok(Message::Response(Response {
+                id,
+                result: envelope.result,
+                error: envelope.error,
+            }));
         }
         return Err(invalid(id, r#"not a JSON-RPC message: "method" is missing"#));
     };
@@ -73,8 +77,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Message<'_>, Malformed> {
 pub(crate) enum Message<'a> {
     Request(Request<'a>),
     Notification(Notification<'a>),
-    /// An answer to something the server asked. It asks nothing, so every answer is a stray.
-    Response,
+    Response(Response<'a>),
 }
 
 /// A request, borrowing from the body.
@@ -90,6 +93,14 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Notification<'a> {
     pub(crate) method: Cow<'a, str>,
     pub(crate) params: Params<'a>,
+}
+
+/// An answer to something that was asked of the client, borrowing from the body.
+#[derive(Debug)]
+pub(crate) struct Response<'a> {
+    pub(crate) id: Option<Id>,
+    pub(crate) result: Option<&'a RawValue>,
+    pub(crate) error: Option<&'a RawValue>,
 }
 
 /// A body that is no message, and what to answer.
@@ -150,6 +161,13 @@ pub(crate) struct Params<'a> {
     pub(crate) task_id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present", rename = "protocolVersion")]
     pub(crate) protocol_version: Option<&'a RawValue>,
+    /// What the client declares in `initialize`.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) capabilities: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "inputResponses")]
+    pub(crate) input_responses: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present", rename = "requestState")]
+    pub(crate) request_state: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present", rename = "requestId")]
     request_id: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "_meta")]
@@ -160,6 +178,12 @@ impl Params<'_> {
     /// The request that a cancellation names, comparable with [`Id::key`].
     pub(crate) fn cancelled_request(&self) -> Option<Box<str>> {
         self.request_id.map(|raw| key_of(raw.get()))
+    }
+
+    /// What the client of a sessionless request declares in its `_meta`.
+    pub(crate) fn declared(&self) -> Option<&RawValue> {
+        let Some(ObjectOr::Object(fields)) = &self.meta else { return None };
+        fields.capabilities.filter(|raw| raw.get().starts_with('{'))
     }
 
     /// What `_meta` says of the request.
@@ -256,10 +280,17 @@ pub(crate) fn kind_of(json: &str) -> &'static str {
 
 /// The start of an answer, up to where the result's text goes; [`END`] follows it.
 pub(crate) fn begin_result(id: &Id, capacity: usize) -> Vec<u8> {
+    let mut message = begin(id, capacity);
+    message.extend_from_slice(br#""result":"#);
+    message
+}
+
+/// The start of every answer to this request.
+fn begin(id: &Id, capacity: usize) -> Vec<u8> {
     let mut message = Vec::with_capacity(capacity + id.0.len() + 40);
     message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     message.extend_from_slice(id.0.as_bytes());
-    message.extend_from_slice(br#","result":"#);
+    message.push(b',');
     message
 }
 
@@ -282,6 +313,33 @@ pub(crate) fn error(id: Option<&Id>, error: &ErrorData) -> Bytes {
     message.extend_from_slice(br#","error":"#);
     push_json(&mut message, error);
     message.extend_from_slice(END);
+    message.into()
+}
+
+/// An answer to one request as the answer to another.
+pub(crate) fn readdressed(answer: Bytes, from: &Id, to: &Id) -> Bytes {
+    if from == to {
+        return answer;
+    }
+    let head = begin(from, 0);
+    let Some(rest) = answer.strip_prefix(&head[..]) else { return answer };
+    let mut message = begin(to, rest.len());
+    message.extend_from_slice(rest);
+    message.into()
+}
+
+/// A request to the client, or with no number a notification.
+pub(crate) fn to_client(number: Option<u64>, method: &str, params: &str) -> Bytes {
+    let mut message = Vec::with_capacity(params.len() + method.len() + 64);
+    message.extend_from_slice(br#"{"jsonrpc":"2.0","#);
+    if let Some(number) = number {
+        message.extend_from_slice(format!(r#""id":{number},"#).as_bytes());
+    }
+    message.extend_from_slice(br#""method":"#);
+    push_json(&mut message, method);
+    message.extend_from_slice(br#","params":"#);
+    message.extend_from_slice(params.as_bytes());
+    message.push(b'}');
     message.into()
 }
 
@@ -491,6 +549,39 @@ mod tests {
             rmcp::model::JsonRpcError::new(Some(rmcp::model::RequestId::Number(7)), data.clone());
         assert_eq!(error(Some(&id), &data), serde_json::to_vec(&theirs).unwrap());
         assert_eq!(result(&id, b"{}"), r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+    }
+
+    #[test]
+    fn an_answer_can_be_given_to_another_request() {
+        let (old, new) = (Id("7".into()), Id(r#""b""#.into()));
+        let moved = readdressed(result(&old, b"{}"), &old, &new);
+        assert_eq!(moved, r#"{"jsonrpc":"2.0","id":"b","result":{}}"#);
+        let refused = ErrorData::invalid_params("no", None);
+        assert_eq!(readdressed(error(Some(&old), &refused), &old, &new), error(Some(&new), &refused));
+        assert_eq!(readdressed(result(&old, b"{}"), &old, &old), result(&old, b"{}"));
+    }
+
+    #[test]
+    fn an_answer_of_the_client_is_cut_out() {
+        let cases = [
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{"n": 1.10}}"#,
+                Some("7"),
+                Some(r#"{"n": 1.10}"#),
+                false,
+            ),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1}}"#, Some("7"), None, true),
+            (r#"{"jsonrpc":"2.0","error":{}}"#, None, None, true),
+        ];
+        for (body, id, result, refused) in cases {
+            let Message::Response(answer) = parse(body.as_bytes()).unwrap() else { panic!("{body}") };
+            assert_eq!(answer.id.as_ref().map(Id::as_str), id);
+            assert_eq!((answer.result.map(RawValue::get), answer.error.is_some()), (result, refused));
+        }
+        assert_eq!(
+            to_client(Some(7), "roots/list", "{}"),
+            r#"{"jsonrpc":"2.0","id":7,"method":"roots/list","params":{}}"#
+        );
     }
 
     #[test]

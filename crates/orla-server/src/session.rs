@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use orla_marketplace::{Catalog, LogLevel, Principal};
+use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
 use tokio_util::sync::CancellationToken;
 
+use crate::client::Questions;
 use crate::protocol::Revision;
 use crate::rpc::Id;
 use crate::stream::Stream;
@@ -34,6 +35,10 @@ pub(crate) struct Session {
     pub(crate) principal: Option<Principal>,
     /// The requests that run in it.
     pub(crate) calls: Arc<Calls>,
+    /// What its client declared, if it can be asked anything.
+    pub(crate) capabilities: Option<JsonText>,
+    /// What its client is being asked.
+    pub(crate) questions: Questions,
     snapshots: Mutex<Snapshots>,
     log_level: AtomicU8,
     /// The newest generation that the client was told of.
@@ -58,6 +63,7 @@ impl Session {
         id: SessionId,
         revision: Revision,
         principal: Option<Principal>,
+        capabilities: Option<JsonText>,
         newest: Arc<Catalog>,
         parent: &CancellationToken,
     ) -> Self {
@@ -65,6 +71,8 @@ impl Session {
             id,
             revision,
             principal,
+            capabilities,
+            questions: Questions::default(),
             calls: Calls::new(parent.child_token()),
             log_level: AtomicU8::new(LogLevel::Info as u8),
             told: AtomicU64::new(newest.generation()),
@@ -408,7 +416,9 @@ mod tests {
     fn make(principal: Option<&str>) -> impl FnOnce(SessionId) -> Session {
         let principal = principal.map(|name| Principal(name.into()));
         let newest = CapabilityMarketplace::new(Limits::default()).snapshot();
-        move |id| Session::new(id, Revision::V2025_11_25, principal, newest, &CancellationToken::new())
+        move |id| {
+            Session::new(id, Revision::V2025_11_25, principal, None, newest, &CancellationToken::new())
+        }
     }
 
     fn id(text: &str) -> Id {

@@ -2,7 +2,7 @@
 //! server ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::guard::Guard;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
+use crate::parked::ParkedRequests;
 use crate::session::Sessions;
 use crate::surfaces;
 use crate::tools::{CacheHint, Listings};
@@ -27,6 +28,9 @@ pub(crate) struct Core {
     pub(crate) sessions: Sessions,
     pub(crate) listings: Listings,
     pub(crate) metrics: Metrics,
+    /// Numbers the questions to clients of sessions.
+    pub(crate) question_numbers: Arc<AtomicU64>,
+    pub(crate) parked: ParkedRequests,
     /// Everything that was spawned.
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the server stops to accept; long streams end, calls go on.
@@ -60,6 +64,8 @@ impl Core {
             sessions: Sessions::new(),
             listings: Listings::default(),
             metrics,
+            question_numbers: Arc::default(),
+            parked: ParkedRequests::default(),
             tracker: TaskTracker::new(),
             draining: CancellationToken::new(),
             abort: CancellationToken::new(),

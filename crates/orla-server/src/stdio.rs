@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use rmcp::model::ErrorData;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
 use tokio::sync::{Semaphore, mpsc};
@@ -29,6 +30,7 @@ use crate::era::{self, Era};
 use crate::lines::{Line, Lines};
 use crate::notices::{Outlet, list_changed};
 use crate::protocol::Revision;
+use crate::questions::askable;
 use crate::rpc::{self, Id, Message, one_line};
 use crate::session::{Calls, Session, SessionId};
 use crate::state::Core;
@@ -50,7 +52,7 @@ where
     let options = core.settings.load().options.clone();
     let ended = core.abort.child_token();
     let (out, queue) = mpsc::channel(QUEUE);
-    let writing = core.tracker.spawn(write(queue, writer, ended.clone()));
+    let writing = TaskTracker::new().spawn(write(queue, writer, ended.clone()));
     let mut pipe = Pipe {
         core: Arc::clone(&core),
         calls: Calls::new(ended.clone()),
@@ -91,6 +93,12 @@ where
         ended.cancel();
         let _ = tokio::time::timeout(GRACE, tasks.wait()).await;
     }
+    // What waited for answers of the client ends with its input.
+    core.tracker.close();
+    if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
+        core.abort.cancel();
+        let _ = tokio::time::timeout(GRACE, core.tracker.wait()).await;
+    }
     drop(out);
     let abort = writing.abort_handle();
     if tokio::time::timeout(GRACE, writing).await.is_err() {
@@ -117,7 +125,11 @@ impl Pipe {
         }
         match rpc::parse(line) {
             Err(malformed) => self.refuse(malformed.id.as_ref(), &malformed.error),
-            Ok(Message::Response) => {}
+            Ok(Message::Response(answer)) => {
+                if let Some(session) = &self.session {
+                    session.questions.answer(&answer, line);
+                }
+            }
             Ok(Message::Notification(notification)) => {
                 if &*notification.method == "notifications/cancelled"
                     && let Some(key) = notification.params.cancelled_request()
@@ -133,7 +145,7 @@ impl Pipe {
         let meta = request.params.meta();
         let (session, revision) = match era::of_piped_request(&request.method, &request.params, &meta) {
             Err(refused) => return self.refuse(Some(&request.id), &refused.error),
-            Ok(Era::Initialize { requested }) => return self.initialize(&request.id, &requested),
+            Ok(Era::Initialize { requested }) => return self.initialize(&request, &requested),
             Ok(Era::Sessionless) => (None, Revision::V2026_07_28),
             Ok(Era::Session) => match &self.session {
                 Some(session) => (Some(Arc::clone(session)), session.revision),
@@ -176,14 +188,17 @@ impl Pipe {
         });
     }
 
-    fn initialize(&mut self, id: &Id, requested: &str) {
+    fn initialize(&mut self, request: &rpc::Request<'_>, requested: &str) {
+        let id = &request.id;
         if self.session.is_some() {
             return self.refuse(Some(id), &ErrorData::invalid_request("initialized already", None));
         }
         let revision = Revision::negotiate(requested);
         let newest = self.core.market.snapshot();
         let ended = &self.calls.ended;
-        let session = Arc::new(Session::new(SessionId::NONE, revision, None, newest, ended));
+        let capabilities = askable(request.params.capabilities);
+        let session = Session::new(SessionId::NONE, revision, None, capabilities, newest, ended);
+        let session = Arc::new(session);
         self.send(dispatch::initialize(&self.core, id, revision));
         let telling = tell(Arc::clone(&self.core), Arc::clone(&session), self.out.clone());
         self.core.tracker.spawn(telling);
@@ -224,6 +239,13 @@ impl Outlet for PipeOutlet {
         if !self.answered.load(Ordering::Relaxed) {
             let _ = self.out.try_send(one_line(message));
         }
+    }
+
+    fn deliver(&self, message: Bytes) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            // Fails when the output is closed: nobody is there to read.
+            let _ = self.out.send(one_line(message)).await;
+        })
     }
 }
 

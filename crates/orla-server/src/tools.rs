@@ -57,7 +57,7 @@ impl Listing {
             headers: HashMap::new(),
         };
         for entry in catalog.entries() {
-            let input = object_schema(entry.input_schema());
+            let input = entry.input_schema();
             let output = entry.output_schema();
             listing.modern.push(entry, &input, output.as_ref());
             let object = output.as_ref().filter(|schema| is_object_schema(schema.as_str()));
@@ -115,23 +115,6 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     }
     tool.push('}');
     tool
-}
-
-/// Clients insist that an input schema says `"type": "object"`; one that does not is given it.
-fn object_schema(schema: JsonText) -> JsonText {
-    let Some(object) = Object::parse(schema.as_str()) else {
-        return JsonText::parse(Bytes::from_static(br#"{"type":"object"}"#)).unwrap_or(schema);
-    };
-    if object.get("type").is_some() {
-        return schema;
-    }
-    let rest = object.without(&[]);
-    let typed = if rest.len() <= 2 {
-        r#"{"type":"object"}"#.to_owned()
-    } else {
-        format!(r#"{{"type":"object",{}"#, &rest[1..])
-    };
-    JsonText::parse(typed).unwrap_or(schema)
 }
 
 fn is_object_schema(schema: &str) -> bool {

@@ -200,16 +200,7 @@ fn one_listing_is_made_for_each_snapshot() {
 }
 
 #[test]
-fn every_input_schema_says_that_it_is_an_object() {
-    let cases = [
-        (r#"{"type":"object"}"#, r#"{"type":"object"}"#),
-        ("{}", r#"{"type":"object"}"#),
-        ("true", r#"{"type":"object"}"#),
-        (r#"{"anyOf":[{"n": 1.10}]}"#, r#"{"type":"object","anyOf":[{"n": 1.10}]}"#),
-    ];
-    for (schema, shown) in cases {
-        assert_eq!(object_schema(json(schema)).as_str(), shown);
-    }
+fn a_schema_says_whether_it_is_of_an_object() {
     assert!(is_object_schema(r#"{"type":"object"}"#));
     assert!(!is_object_schema(r#"{"type":"array"}"#) && !is_object_schema("true"));
 }
