@@ -37,8 +37,8 @@ pub struct Entry {
     pub name: Arc<str>,
     /// How its calls are treated.
     pub policy: Policy,
-    pub(crate) input: Option<Validator>,
-    pub(crate) output: Option<Validator>,
+    pub(crate) input: Option<Arc<Validator>>,
+    pub(crate) output: Option<Arc<Validator>>,
 }
 
 /// The bounds that hold for all calls together.
@@ -118,6 +118,10 @@ impl Catalog {
     pub fn get(&self, id_or_name: &str) -> Option<&Arc<Entry>> {
         let at = self.by_id.get(id_or_name).or_else(|| self.by_name.get(id_or_name))?;
         self.entries.get(*at)
+    }
+
+    fn with_id(&self, id: &str) -> Option<&Arc<Entry>> {
+        self.by_id.get(id).and_then(|at| self.entries.get(*at))
     }
 
     /// Up to three names near to one that does not exist, the nearest first.
@@ -203,6 +207,32 @@ fn text(value: &Json) -> JsonText {
     JsonText::from(serde_json::value::to_raw_value(value).unwrap_or_default())
 }
 
+/// A schema and its validator, as an earlier snapshot has them.
+type Known<'a> = (&'a Option<rtfs::TypeExpr>, &'a Option<Arc<Validator>>);
+
+/// The validator of a schema: the known one if the schema is the same, as compiling takes long.
+fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Validator>, SchemaError> {
+    match known {
+        Some((Some(same), Some(validator))) if same == schema => Ok(Arc::clone(validator)),
+        _ => Validator::compile(schema).map(Arc::new),
+    }
+}
+
+/// The validator of an input, which has to be an object.
+fn input_validator(
+    schema: &rtfs::TypeExpr,
+    known: Option<Known<'_>>,
+) -> Result<Arc<Validator>, SchemaError> {
+    let validator = validator(schema, known)?;
+    let is_known = known
+        .is_some_and(|(_, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &validator)));
+    if is_known || admits_object(schema) {
+        return Ok(validator);
+    }
+    let problem = "expected `object`, as arguments are named".to_owned();
+    Err(SchemaError { path: "type".to_owned(), problem })
+}
+
 /// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
 ///
 /// [`CapabilityMarketplace::builder`]: crate::CapabilityMarketplace::builder
@@ -213,28 +243,29 @@ pub struct CatalogBuilder {
     limits: Limits,
     allow: Option<Vec<Pattern>>,
     deny: Vec<Pattern>,
-    previous: Option<Arc<Admission>>,
+    /// What the new one takes over as far as it is the same: validators, and who waits for a place.
+    previous: Option<Arc<Catalog>>,
 }
 
 struct Checked {
     registration: Registration,
-    input: Option<Validator>,
-    output: Option<Validator>,
+    input: Option<Arc<Validator>>,
+    output: Option<Arc<Validator>>,
 }
 
 impl CatalogBuilder {
-    pub(crate) fn new(executors: Arc<Executors>, limits: Limits, previous: Option<&Catalog>) -> Self {
-        let unchanged = previous.filter(|catalog| {
-            let old = &catalog.limits;
-            (old.max_concurrency, old.max_queue) == (limits.max_concurrency, limits.max_queue)
-        });
+    pub(crate) fn new(
+        executors: Arc<Executors>,
+        limits: Limits,
+        previous: Option<Arc<Catalog>>,
+    ) -> Self {
         Self {
             executors,
             capabilities: BTreeMap::new(),
             surfaces: Vec::new(),
             allow: None,
             deny: Vec::new(),
-            previous: unchanged.map(|catalog| Arc::clone(&catalog.admission)),
+            previous,
             limits,
         }
     }
@@ -259,14 +290,13 @@ impl CatalogBuilder {
                 kind: manifest.provider.kind(),
             });
         }
-        let input = manifest.input_schema.as_ref().map(Validator::compile).transpose();
-        let output = manifest.output_schema.as_ref().map(Validator::compile).transpose();
+        let before = self.previous.as_ref().and_then(|catalog| catalog.with_id(id));
+        let known = before.map(|entry| (&entry.manifest.input_schema, &entry.input));
+        let input = manifest.input_schema.as_ref().map(|schema| input_validator(schema, known));
+        let input = input.transpose();
         let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
-        if manifest.input_schema.as_ref().is_some_and(|schema| !admits_object(schema)) {
-            let problem = "expected `object`, as arguments are named".to_owned();
-            let source = SchemaError { path: "type".to_owned(), problem };
-            return Err(RegistrationError::InputSchema { id: id.clone(), source });
-        }
+        let known = before.map(|entry| (&entry.manifest.output_schema, &entry.output));
+        let output = manifest.output_schema.as_ref().map(|schema| validator(schema, known)).transpose();
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
         self.capabilities.insert(id.clone(), Checked { registration, input, output });
@@ -292,6 +322,10 @@ impl CatalogBuilder {
     /// The snapshot. Its names depend on nothing but the ids in it.
     pub fn build(self) -> Catalog {
         let Self { capabilities, surfaces, limits, allow, deny, previous, .. } = self;
+        let unchanged = previous.filter(|catalog| {
+            let old = &catalog.limits;
+            (old.max_concurrency, old.max_queue) == (limits.max_concurrency, limits.max_queue)
+        });
         let names = mcp_names(capabilities.keys().map(String::as_str));
         let names: HashMap<String, String> =
             names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
@@ -322,8 +356,10 @@ impl CatalogBuilder {
             by_name: keyed(|entry| Arc::clone(&entry.name)),
             entries,
             surfaces,
-            admission: previous
-                .unwrap_or_else(|| Arc::new(Admission::new(limits.max_concurrency, limits.max_queue))),
+            admission: unchanged.map_or_else(
+                || Arc::new(Admission::new(limits.max_concurrency, limits.max_queue)),
+                |catalog| Arc::clone(&catalog.admission),
+            ),
             limits,
         }
     }

@@ -353,7 +353,7 @@ impl CapabilityMarketplace {
 
     /// A builder for the next snapshot, empty, which knows the registered executors.
     pub fn builder(&self, limits: Limits) -> CatalogBuilder {
-        CatalogBuilder::new(self.executors.load_full(), limits, Some(&self.snapshot()))
+        CatalogBuilder::new(self.executors.load_full(), limits, Some(self.snapshot()))
     }
 
     /// Makes `catalog` the newest snapshot, in one step, and tells whoever watches

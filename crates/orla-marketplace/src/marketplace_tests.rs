@@ -73,6 +73,26 @@ async fn a_declared_schema_is_enforced_before_anything_runs() {
     assert!(error.to_string().contains("input.a"), "{error}");
 }
 
+#[test]
+fn a_schema_that_stays_is_not_compiled_again_and_one_that_changes_is() {
+    let market = marketplace(Limits::default(), []);
+    let publish = |key: &str| {
+        let mut manifest = Canned::Echoes.manifest("a");
+        let schema = serde_json::json!({"type": "object", "required": [key]});
+        manifest.input_schema = Some(crate::schema::schema_from_declaration(&schema).unwrap());
+        manifest.output_schema.clone_from(&manifest.input_schema);
+        let mut builder = market.builder(Limits::default());
+        builder.capability(manifest).unwrap();
+        market.replace(builder.build());
+        let entry = market.get("a").unwrap();
+        (entry.input.clone().unwrap(), entry.output.clone().unwrap())
+    };
+    let (first, same, other) = (publish("x"), publish("x"), publish("y"));
+    assert!(Arc::ptr_eq(&first.0, &same.0) && Arc::ptr_eq(&first.1, &same.1));
+    assert!(!Arc::ptr_eq(&first.0, &other.0) && !Arc::ptr_eq(&first.1, &other.1));
+    assert!(other.0.check("{\"x\": 1}", "input").is_err());
+}
+
 #[tokio::test]
 async fn a_call_keeps_the_snapshot_it_names() {
     let market = marketplace(Limits::default(), [("old", Canned::Echoes)]);
