@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::new::{Kind, Language};
 use crate::config::Source;
 
 /// Serves the executables of a directory to every MCP client.
@@ -30,6 +31,7 @@ Examples:
   orla                                serve ./tools on http://127.0.0.1:8080/mcp
   orla --stdio                        serve one client on standard input and output
   orla init                           write an example tool, a prompt and orla.yaml here
+  orla new tool greet --lang python   write the skeleton of a tool
   orla list                           what is served
   orla call ls path=/tmp              call one tool, without a server
   orla connect claude-code --write    tell a client about this server
@@ -74,6 +76,20 @@ pub(crate) enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
+    /// Write the skeleton of a tool or of a capsule
+    #[command(after_help = NEW)]
+    New {
+        /// What to begin
+        kind: Kind,
+        /// Its name
+        name: String,
+        /// What to write it in
+        #[arg(long = "lang", value_name = "LANGUAGE")]
+        language: Language,
+        /// Where to write; made if it does not exist [default: the tools directory]
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
     /// Print, or write, the entry of this server in a client's configuration
     #[command(after_help = CONNECT)]
     Connect {
@@ -112,6 +128,13 @@ Examples:
   orla serve --port 0                 any free port; the log's first line says which
   orla serve --tools-dir bin --watch  reload when a file in bin changes
   kill -HUP $(pgrep orla)             reload now";
+
+const NEW: &str = "\
+Nothing that exists is overwritten. No skeleton needs an SDK.
+
+Examples:
+  orla new tool greet --lang bash        one file in ./tools: a process for each call
+  orla new capsule notes --lang python   a directory: one process for all calls";
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text. `args=[…]` is appended to the tool's command

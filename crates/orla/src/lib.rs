@@ -64,6 +64,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Some(Command::Schema) => commands::schema(),
         Some(Command::Init { dir }) => commands::init::run(&dir),
+        Some(Command::New { kind, name, language, dir }) => {
+            commands::new::run(kind, &name, language, dir, &Cli::serve_source(before, None))
+        }
         Some(Command::Connect { client, write, name, settings }) => {
             commands::connect::run(&client, write, &name, &Cli::source(before, settings))
         }

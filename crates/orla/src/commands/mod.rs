@@ -7,6 +7,7 @@ mod client;
 pub(crate) mod connect;
 pub(crate) mod init;
 pub(crate) mod list;
+pub(crate) mod new;
 pub(crate) mod serve;
 pub(crate) mod status;
 
