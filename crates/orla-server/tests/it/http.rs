@@ -295,12 +295,12 @@ async fn discovery_says_what_the_server_is() {
     let (_, answer) = client.ask("tools/list", json!({})).await;
     let names: Vec<_> =
         answer["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
-    assert_eq!(names, ["echo", "fail", "noise", "panic", "sleep"]);
+    assert_eq!(names, ["ask", "echo", "fail", "noise", "panic", "sleep"]);
     assert!(answer["result"]["ttlMs"].is_u64());
     let (_, body) = client.request("GET /status", &[]).await;
     let status: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(
-        status["capabilities"][0],
+        status["capabilities"][1],
         json!({"name": "echo", "id": "echo", "kind": "fixture", "provider": "echo"})
     );
     client.call("echo", json!({})).await;

@@ -4,6 +4,7 @@
 
 mod http;
 mod lifecycle;
+mod questions;
 mod sessions;
 mod stdio;
 mod support;

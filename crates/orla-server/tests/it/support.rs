@@ -34,6 +34,10 @@ pub(crate) enum Does {
     Fail,
     /// Three steps of progress and a log message at each level, `ms` apart.
     Noise,
+    /// Asks the client: what is in one list of `rounds` at once, one list after the other; reports a
+    /// step of progress before each. Answers with what it got, `then` later; fails on an error if it is
+    /// `strict`; gives up after `ms`.
+    Ask(Arc<Seen>),
 }
 
 /// How often things happened.
@@ -42,6 +46,7 @@ pub(crate) struct Seen {
     pub(crate) began: AtomicUsize,
     pub(crate) finished: AtomicUsize,
     pub(crate) cancelled: AtomicUsize,
+    pub(crate) answered: AtomicUsize,
 }
 
 impl Seen {
@@ -118,8 +123,72 @@ impl CapabilityExecutor for Fixtures {
                 }
                 Ok(Outcome::from_value(RtfsValue::from("done")))
             }
+            Does::Ask(seen) => {
+                seen.began.fetch_add(1, Ordering::SeqCst);
+                let _ended = Ended(Arc::clone(seen));
+                let then = Duration::from_millis(arguments["then"].as_u64().unwrap_or(0));
+                let asking = async {
+                    let got = ask(&arguments, ctx).await;
+                    seen.answered.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(then).await;
+                    got
+                };
+                let got = tokio::select! {
+                    got = asking => got,
+                    () = ctx.cancellation.cancelled() => {
+                        seen.cancelled.fetch_add(1, Ordering::SeqCst);
+                        return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None });
+                    }
+                    () = tokio::time::sleep_until(ctx.deadline) => {
+                        let (id, limit) = (ctx.name.to_string(), ctx.timeout);
+                        return Err(RuntimeError::TimedOut { id, limit, outcome: None });
+                    }
+                    () = tokio::time::sleep(pause), if !pause.is_zero() => {
+                        return Ok(Outcome::from_value(RtfsValue::from("waited long enough")));
+                    }
+                };
+                let failed = got.iter().find_map(|answer| answer["error"].as_str());
+                if let Some(why) = failed.filter(|_| arguments["strict"] == true) {
+                    let message = format!("{}: {why}", ctx.name);
+                    return Err(RuntimeError::Failed {
+                        id: ctx.name.to_string(),
+                        message,
+                        outcome: None,
+                    });
+                }
+                let got = JsonText::of(&json!({ "got": got })).unwrap();
+                Ok(Outcome { structured: Some(Payload::from_json(got)), ..Outcome::default() })
+            }
         }
     }
+}
+
+/// Counts an end, whatever the end is.
+struct Ended(Arc<Seen>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.finished.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn ask(arguments: &Value, ctx: &CallContext) -> Vec<Value> {
+    let Some(client) = &ctx.client else { return vec![json!({"error": "there is no client"})] };
+    let mut got = Vec::new();
+    for (step, round) in arguments["rounds"].as_array().into_iter().flatten().enumerate() {
+        let step = u32::try_from(step).unwrap() + 1;
+        let progress = Progress { progress: step.into(), total: None, message: None };
+        ctx.notices.send(Notice::Progress(progress));
+        let questions = round.as_array().unwrap().iter().map(|question| async {
+            let params = JsonText::of(&question["params"]).unwrap();
+            match client.request(question["method"].as_str().unwrap(), params).await {
+                Ok(answer) => serde_json::from_str(answer.as_str()).unwrap(),
+                Err(err) => json!({"error": err.to_string()}),
+            }
+        });
+        got.extend(futures_util::future::join_all(questions).await);
+    }
+    got
 }
 
 /// A surface with one prompt, which panics when asked for another.
@@ -139,11 +208,12 @@ impl Surface for Prompts {
         &self,
         method: &str,
         params: &JsonText,
-        _ctx: &CallContext,
+        ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError> {
         let params: Value = serde_json::from_str(params.as_str()).unwrap_or_default();
         let result = match (method, params["name"].as_str()) {
             ("prompts/list", _) => json!({"prompts": [{"name": "greet"}]}),
+            (_, Some("ask")) => json!({"messages": ask(&params["arguments"], ctx).await}),
             (_, Some("greet")) => json!({"messages": []}),
             (_, Some("panic")) => panic!("as it was asked to"),
             _ => return Err(SurfaceError::NotFound("no such prompt".into())),
@@ -174,19 +244,24 @@ pub(crate) fn market(seen: &Arc<Seen>) -> Arc<CapabilityMarketplace> {
     let market = CapabilityMarketplace::new(Limits::default());
     market.register_executor(Arc::new(Fixtures)).unwrap();
     let market = Arc::new(market);
-    load(&market, seen, &["echo", "fail", "noise", "panic", "sleep"]);
+    load(&market, seen, &["ask", "echo", "fail", "noise", "panic", "sleep"]);
     market
 }
 
 /// Puts a snapshot in force that has these capabilities.
 pub(crate) fn load(market: &CapabilityMarketplace, seen: &Arc<Seen>, names: &[&str]) {
-    let mut builder = market.builder(Limits::default());
+    load_with(market, seen, names, Limits::default());
+}
+
+fn load_with(market: &CapabilityMarketplace, seen: &Arc<Seen>, names: &[&str], limits: Limits) {
+    let mut builder = market.builder(limits);
     for name in names {
         let does = match *name {
             "sleep" => Does::Sleep(Arc::clone(seen)),
             "panic" => Does::Panic,
             "fail" => Does::Fail,
             "noise" => Does::Noise,
+            "ask" => Does::Ask(Arc::clone(seen)),
             _ => Does::Echo,
         };
         let provider = ProviderType::Custom(Arc::new(does));
@@ -217,10 +292,23 @@ impl World {
         load(&self.market, &self.seen, names);
     }
 
+    pub(crate) fn reload_with_timeout(&self, names: &[&str], timeout: Duration) {
+        let mut limits = Limits::default();
+        limits.timeout = timeout;
+        load_with(&self.market, &self.seen, names, limits);
+    }
+
     pub(crate) async fn connect(&self) -> Connection {
         let stream = TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Connection { stream, buffer: Vec::new(), session: None }
+        Connection { stream, buffer: Vec::new(), session: None, bearer: None }
+    }
+
+    /// A connection with a session whose client can be asked everything.
+    pub(crate) async fn answering_session(&self) -> Connection {
+        let mut connection = self.connect().await;
+        connection.initialize_as("2025-11-25", everything()).await;
+        connection
     }
 
     /// A connection with a session of its own.
@@ -231,11 +319,17 @@ impl World {
     }
 }
 
+/// The capabilities of a client that answers every question.
+pub(crate) fn everything() -> Value {
+    json!({"sampling": {}, "elicitation": {}, "roots": {"listChanged": true}})
+}
+
 /// One connection of a client.
 pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
     pub(crate) session: Option<String>,
+    pub(crate) bearer: Option<&'static str>,
 }
 
 /// A response whose body is read as it comes.
@@ -257,7 +351,11 @@ impl Head {
 
 impl Connection {
     pub(crate) async fn initialize(&mut self, version: &str) -> Value {
-        let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        self.initialize_as(version, json!({})).await
+    }
+
+    pub(crate) async fn initialize_as(&mut self, version: &str, capabilities: Value) -> Value {
+        let params = json!({"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}});
         let (head, body) = self.post("initialize", params, &[]).await;
         self.session = head.header("mcp-session-id").map(str::to_owned);
         body
@@ -327,6 +425,9 @@ impl Connection {
         );
         if let Some(session) = &self.session {
             head.push_str(&format!("mcp-session-id: {session}\r\n"));
+        }
+        if let Some(token) = self.bearer {
+            head.push_str(&format!("authorization: Bearer {token}\r\n"));
         }
         for (name, value) in more {
             head.push_str(&format!("{name}: {value}\r\n"));
