@@ -12,16 +12,16 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use rustix::io::Errno;
 
+use crate::file_version::FileVersion;
 use crate::shebang::FileKind;
 
 /// A program on disk, by its absolute path.
@@ -33,11 +33,8 @@ pub struct Program {
     /// Added to the server's environment at every start.
     env: Vec<(String, String)>,
     /// The file that the kernel refused to run and the shell did, if it is still that one.
-    run_by_shell: Mutex<Option<FileId>>,
+    run_by_shell: Mutex<Option<FileVersion>>,
 }
-
-/// What tells one version of a file from the next: device, inode, size, time of change.
-type FileId = (u64, u64, u64, i64, i64);
 
 /// A file that is being written cannot be run; this often, and after this long, it is tried again.
 const BUSY_RETRIES: u32 = 3;
@@ -102,7 +99,7 @@ impl Program {
             }
             match command.spawn() {
                 Err(err) if is(&err, Errno::NOEXEC) && !by_shell && self.is_text() => {
-                    *self.memory() = file_id(&self.path);
+                    *self.memory() = FileVersion::of(&self.path);
                     by_shell = true;
                 }
                 Err(err) if is(&err, Errno::TXTBSY) && tries < BUSY_RETRIES => {
@@ -116,7 +113,7 @@ impl Program {
 
     fn is_known_to_be_run_by_shell(&self) -> bool {
         let mut memory = self.memory();
-        if memory.is_some() && *memory != file_id(&self.path) {
+        if memory.is_some() && *memory != FileVersion::of(&self.path) {
             *memory = None;
         }
         memory.is_some()
@@ -126,7 +123,7 @@ impl Program {
         read_head(&self.path).is_ok_and(|head| FileKind::of(&head) != FileKind::Binary)
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Option<FileId>> {
+    fn memory(&self) -> std::sync::MutexGuard<'_, Option<FileVersion>> {
         self.run_by_shell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -141,9 +138,4 @@ pub(crate) fn read_head(path: &Path) -> io::Result<Vec<u8>> {
 
 pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
-}
-
-fn file_id(path: &Path) -> Option<FileId> {
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino(), metadata.size(), metadata.ctime(), metadata.ctime_nsec()))
 }

@@ -2,25 +2,32 @@
 //!
 //! # How it works
 //!
-//! [`scan`] lists the directory, looks at each entry without opening it, and reads the first bytes of
-//! the executable files. What is made of it is decided by pure functions, [`plan`] and [`describe`]. Of
-//! a thousand files, each costs one `stat`, one `open`, one `read` and one `close`; a file is never
-//! read whole, and no process is started. Fifos, sockets, devices and dangling links are never opened.
+//! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
+//! bytes of the executable files. What is made of it is decided by pure functions, [`plan`] and
+//! [`describe`]. A file is never read whole, and no process is started. Fifos, sockets, devices and
+//! dangling links are never opened.
+//!
+//! The scanner remembers what a file said of itself, and reads it again only when the file has changed:
+//! of a thousand files that are as they were, each costs two `stat`s.
 //!
 //! # What is deliberately absent
 //!
 //! No file is fatal. What cannot be used is left out with its reason, and what can be used in part is
 //! served with a finding that says where the fault is.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::file_version::FileVersion;
 use crate::header::{self, BLOCK_READ, FIRST_READ};
 use crate::metadata::{self, Metadata, Position, Remark};
 use crate::naming;
@@ -90,70 +97,128 @@ pub struct DirectoryError {
     pub reason: String,
 }
 
-/// Finds the tools in `directory`. A directory that does not exist has none, and one warning.
-///
-/// # Errors
-/// The directory is a file, or cannot be read.
-pub fn scan(directory: &Path) -> Result<Discovery, DirectoryError> {
-    let mut discovery = Discovery::default();
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(err) if err.kind() == io::ErrorKind::NotFound => {
-            discovery.warnings.push(Finding {
-                path: directory.to_owned(),
-                at: None,
-                message: "no such directory, so there are no tools; create it and put an executable \
-                          file in it to add one (mkdir, chmod +x)"
-                    .to_owned(),
-            });
-            return Ok(discovery);
-        }
-        Err(err) => return Err(DirectoryError { path: directory.to_owned(), reason: reason(&err) }),
-    };
-    let listed: io::Result<Vec<Entry>> = entries.map(|entry| look(&entry?)).collect();
-    let listed =
-        listed.map_err(|err| DirectoryError { path: directory.to_owned(), reason: reason(&err) })?;
-    let plan = plan(listed);
-    let within = |name: &OsString| directory.join(name);
-    discovery.packages = plan.packages.iter().map(within).collect();
-    discovery.skipped = plan
-        .skipped
-        .into_iter()
-        .map(|(name, message)| Finding { path: within(&name), at: None, message })
-        .collect();
-    let mut buffer = vec![0; BLOCK_READ];
-    for tool in plan.tools {
-        let path = within(&tool.file);
-        if let Some((first, name)) = tool.instead_of {
-            let message =
-                format!("{} is named {name} already; served as {}", within(&first).display(), tool.name);
-            discovery.warnings.push(Finding { path: path.clone(), at: None, message });
-        }
-        let head = read_head(&path, &mut buffer).unwrap_or_default();
-        discovery.add(tool.name, path, head, tool.sidecar.as_ref().map(within).as_deref());
+/// Finds tools, and remembers what it has read.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    /// What the files of the newest scan said, in the versions in which they said it.
+    known: HashMap<PathBuf, (Versions, Arc<Described>)>,
+}
+
+/// The versions of a tool and of the file beside it.
+#[derive(Debug, PartialEq, Eq)]
+struct Versions {
+    file: FileVersion,
+    sidecar: Option<FileVersion>,
+}
+
+impl Versions {
+    /// None where a file cannot be looked at, or may change without getting another version.
+    fn settled(path: &Path, sidecar: Option<&Path>, now: SystemTime) -> Option<Self> {
+        let of = |path| FileVersion::of(path).filter(|version| version.is_settled(now));
+        let sidecar = match sidecar {
+            Some(sidecar) => Some(of(sidecar)?),
+            None => None,
+        };
+        Some(Self { file: of(path)?, sidecar })
     }
-    Ok(discovery)
+}
+
+impl Scanner {
+    /// Finds the tools in `directory`. A directory that does not exist has none, and one warning.
+    ///
+    /// # Errors
+    /// The directory is a file, or cannot be read.
+    pub fn scan(&mut self, directory: &Path) -> Result<Discovery, DirectoryError> {
+        self.scan_at(directory, SystemTime::now())
+    }
+
+    fn scan_at(&mut self, directory: &Path, now: SystemTime) -> Result<Discovery, DirectoryError> {
+        let mut discovery = Discovery::default();
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                discovery.warnings.push(Finding {
+                    path: directory.to_owned(),
+                    at: None,
+                    message: "no such directory, so there are no tools; create it and put an \
+                              executable file in it to add one (mkdir, chmod +x)"
+                        .to_owned(),
+                });
+                return Ok(discovery);
+            }
+            Err(err) => return Err(DirectoryError { path: directory.to_owned(), reason: reason(&err) }),
+        };
+        let listed: io::Result<Vec<Entry>> = entries.map(|entry| Ok(look(&entry?))).collect();
+        let listed =
+            listed.map_err(|err| DirectoryError { path: directory.to_owned(), reason: reason(&err) })?;
+        let plan = plan(listed);
+        let within = |name: &OsString| directory.join(name);
+        discovery.packages = plan.packages.iter().map(within).collect();
+        discovery.skipped = plan
+            .skipped
+            .into_iter()
+            .map(|(name, message)| Finding { path: within(&name), at: None, message })
+            .collect();
+        let known = std::mem::take(&mut self.known);
+        let mut buffer = vec![0; BLOCK_READ];
+        for tool in plan.tools {
+            let path = within(&tool.file);
+            if let Some((first, name)) = tool.instead_of {
+                let first = within(&first);
+                let message =
+                    format!("{} is named {name} already; served as {}", first.display(), tool.name);
+                discovery.warnings.push(Finding { path: path.clone(), at: None, message });
+            }
+            let sidecar = tool.sidecar.as_ref().map(within);
+            // Before it is read: what changes in between shows at the next scan.
+            let versions = Versions::settled(&path, sidecar.as_deref(), now);
+            let before = known.get(&path).filter(|(read, _)| Some(read) == versions.as_ref());
+            let described = match before {
+                Some((_, described)) => Ok(Arc::clone(described)),
+                None => read(&path, sidecar.as_deref(), &mut buffer).map(Arc::new),
+            };
+            let described = match (described, versions) {
+                (Ok(described), Some(versions)) => {
+                    self.known.insert(path.clone(), (versions, Arc::clone(&described)));
+                    described
+                }
+                (Ok(described), None) => described,
+                (Err(err), _) => {
+                    let message =
+                        format!("cannot be read, so it cannot describe itself: {}", reason(&err));
+                    discovery.warnings.push(Finding { path: path.clone(), at: None, message });
+                    Arc::default()
+                }
+            };
+            discovery.add(tool.name, path, &described, sidecar.as_deref());
+        }
+        Ok(discovery)
+    }
+}
+
+/// What a tool and the file beside it say.
+fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<Described> {
+    Ok(describe(read_head(path, buffer)?, sidecar.map(read_sidecar)))
 }
 
 impl Discovery {
-    fn add(&mut self, name: String, path: PathBuf, head: &[u8], sidecar: Option<&Path>) {
-        let described = describe(head, sidecar.map(read_sidecar));
-        for (file, remark) in described.remarks {
-            let path = if file == Source::Sidecar { sidecar.unwrap_or(&path) } else { &path };
+    fn add(&mut self, name: String, path: PathBuf, described: &Described, sidecar: Option<&Path>) {
+        for (file, remark) in &described.remarks {
+            let path = if *file == Source::Sidecar { sidecar.unwrap_or(&path) } else { &path };
             let finding =
-                Finding { path: path.to_owned(), at: Some(remark.at), message: remark.message };
+                Finding { path: path.to_owned(), at: Some(remark.at), message: remark.message.clone() };
             let list = if remark.is_problem { &mut self.problems } else { &mut self.warnings };
             list.push(finding);
         }
-        let interpreter = described.kind.interpreter();
-        let description = described.metadata.description.clone().or(described.paragraph);
+        let (interpreter, metadata) = (described.kind.interpreter(), described.metadata.clone());
+        let description = metadata.description.as_ref().or(described.paragraph.as_ref()).cloned();
         let description =
             description.unwrap_or_else(|| made_from_the_name(&path, interpreter.as_deref()));
-        self.tools.push(Found { name, path, interpreter, description, metadata: described.metadata });
+        self.tools.push(Found { name, path, interpreter, description, metadata });
     }
 }
 
-/// What a tool's first bytes and the file beside it say.
+/// What a tool's first bytes and the file beside it say. By default it is a binary that says nothing.
 #[derive(Debug)]
 pub struct Described {
     /// What the file is.
@@ -164,6 +229,17 @@ pub struct Described {
     pub metadata: Metadata,
     /// What there is to say about them, and about which file.
     pub remarks: Vec<(Source, Remark)>,
+}
+
+impl Default for Described {
+    fn default() -> Self {
+        Self {
+            kind: FileKind::Binary,
+            paragraph: None,
+            metadata: Metadata::default(),
+            remarks: Vec::new(),
+        }
+    }
 }
 
 /// Where metadata was read.
@@ -179,12 +255,7 @@ pub enum Source {
 pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described {
     let kind = FileKind::of(head);
     let header = if kind == FileKind::Binary { header::Header::default() } else { header::read(head) };
-    let mut described = Described {
-        kind,
-        paragraph: header.paragraph,
-        metadata: Metadata::default(),
-        remarks: Vec::new(),
-    };
+    let mut described = Described { kind, paragraph: header.paragraph, ..Described::default() };
     let start = Position { line: 1, column: 1 };
     let mut from = |source, (metadata, remarks): (Metadata, Vec<Remark>)| {
         described.metadata = metadata;
@@ -223,32 +294,40 @@ fn made_from_the_name(path: &Path, interpreter: Option<&str>) -> String {
 }
 
 /// What an entry is, found out without opening it.
-fn look(entry: &fs::DirEntry) -> io::Result<Entry> {
+fn look(entry: &fs::DirEntry) -> Entry {
     let name = entry.file_name();
+    let kind = if naming::never_a_tool(&name).is_some() {
+        EntryKind::Plain
+    } else {
+        // Where the kernel says the type with the name, this costs no call.
+        match entry.file_type() {
+            Ok(known) if known.is_file() || known.is_symlink() || known.is_dir() => {
+                kind_of(&entry.path())
+            }
+            Ok(known) => EntryKind::Other(type_name(known).to_owned()),
+            // It may be gone already: one entry does not cost the others.
+            Err(err) => EntryKind::Other(reason(&err)),
+        }
+    };
+    Entry { name, kind }
+}
+
+fn kind_of(path: &Path) -> EntryKind {
     let other = |what: &str| EntryKind::Other(what.to_owned());
-    // Where the kernel says the type with the name, this costs no call.
-    let known = entry.file_type()?;
-    if naming::never_a_tool(&name).is_some() {
-        return Ok(Entry { name, kind: EntryKind::Plain });
-    }
-    if !(known.is_file() || known.is_symlink() || known.is_dir()) {
-        return Ok(Entry { name, kind: other(type_name(known)) });
-    }
-    let kind = match fs::metadata(entry.path()) {
+    match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {
             let executable = metadata.permissions().mode() & 0o111 != 0;
             if executable { EntryKind::Executable } else { EntryKind::Plain }
         }
         Ok(metadata) if metadata.is_dir() => {
-            let has = |manifest| entry.path().join(manifest).symlink_metadata().is_ok();
+            let has = |manifest| path.join(manifest).symlink_metadata().is_ok();
             let is_package = has("tool.yaml") || has("orla-tool.json");
             if is_package { EntryKind::Package } else { other("directory without a manifest") }
         }
         Ok(metadata) => other(type_name(metadata.file_type())),
         Err(err) if err.kind() == io::ErrorKind::NotFound => other("dangling link"),
         Err(err) => EntryKind::Other(reason(&err)),
-    };
-    Ok(Entry { name, kind })
+    }
 }
 
 fn type_name(kind: fs::FileType) -> &'static str {

@@ -3,7 +3,7 @@
 //!
 //! # How it works
 //!
-//! [`tool::load`] makes capabilities of a directory's executable files: [`discovery`] looks at them;
+//! [`tool::Loader`] makes capabilities of a directory's executable files: [`discovery`] looks at them;
 //! [`mod@plan`], [`naming`], [`shebang`], [`header`] and [`metadata`] make sense of names and first bytes.
 //! [`tool::ToolExecutor`] runs a call: [`arguments`] makes a command line of its JSON, [`runner`] runs
 //! the program, [`directives`] takes progress and log messages out of its standard error,
@@ -30,6 +30,7 @@ pub mod directives;
 pub mod discovery;
 mod excerpt;
 mod exit_watch;
+mod file_version;
 pub mod header;
 pub mod inheritance;
 pub mod init;
@@ -48,4 +49,4 @@ pub mod watch;
 pub use discovery::{DirectoryError, Finding};
 pub use limits::{Limits, PoolLimits};
 pub use reaper::Instance;
-pub use tool::{Loaded, ToolExecutor, ToolProvider, load};
+pub use tool::{Loaded, Loader, ToolExecutor, ToolProvider};

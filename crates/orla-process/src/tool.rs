@@ -1,6 +1,6 @@
 //! The simple tool: an executable file as a capability (RFC 1).
 //!
-//! [`load`] makes capabilities of a directory; [`ToolExecutor`] runs their calls, one process each.
+//! [`Loader`] makes capabilities of a directory; [`ToolExecutor`] runs their calls, one process each.
 //! Both stand on the marketplace's public seam: a third party could have written them.
 
 use std::any::{Any, TypeId};
@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::arguments;
 use crate::capsule::packages::Package;
 use crate::child::{self, Program};
-use crate::discovery::{self, DirectoryError, Finding, Found};
+use crate::discovery::{self, DirectoryError, Finding, Found, Scanner};
 use crate::limits::{Limits, PoolLimits};
 use crate::metadata::OutputForm;
 use crate::reaper::{INSTANCE, Instance};
@@ -45,27 +45,35 @@ pub struct Loaded {
     pub skipped: Vec<Finding>,
 }
 
-/// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded by
-/// `limits`. Blocks while it reads the directory; starts no process.
-///
-/// # Errors
-/// The directory is there and cannot be used.
-pub fn load(directory: &Path, limits: Limits) -> Result<Loaded, DirectoryError> {
-    let found = discovery::scan(directory)?;
-    let mut registrations = Vec::with_capacity(found.tools.len());
-    for tool in found.tools {
-        let path = tool.path.clone();
-        let registration = registration(tool, limits)
-            .map_err(|err| DirectoryError { path, reason: discovery::reason(&err) })?;
-        registrations.push(registration);
+/// Makes capabilities of directories, and remembers what it has read of them.
+#[derive(Debug, Default)]
+pub struct Loader {
+    scanner: Scanner,
+}
+
+impl Loader {
+    /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
+    /// by `limits`. Blocks while it reads the directory; starts no process.
+    ///
+    /// # Errors
+    /// The directory is there and cannot be used.
+    pub fn load(&mut self, directory: &Path, limits: Limits) -> Result<Loaded, DirectoryError> {
+        let found = self.scanner.scan(directory)?;
+        let mut registrations = Vec::with_capacity(found.tools.len());
+        for tool in found.tools {
+            let path = tool.path.clone();
+            let registration = registration(tool, limits)
+                .map_err(|err| DirectoryError { path, reason: discovery::reason(&err) })?;
+            registrations.push(registration);
+        }
+        Ok(Loaded {
+            registrations,
+            packages: found.packages,
+            warnings: found.warnings,
+            problems: found.problems,
+            skipped: found.skipped,
+        })
     }
-    Ok(Loaded {
-        registrations,
-        packages: found.packages,
-        warnings: found.warnings,
-        problems: found.problems,
-        skipped: found.skipped,
-    })
 }
 
 fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {

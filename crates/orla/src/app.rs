@@ -17,7 +17,7 @@ use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError,
 };
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
-use orla_process::{Instance, Loaded, PoolLimits, ToolExecutor, tool};
+use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 
 use crate::Failure;
 use crate::config::keys::nearest;
@@ -30,6 +30,7 @@ pub(crate) struct App {
     instance: Arc<Instance>,
     capsules: Arc<Capsules>,
     served: Arc<Served>,
+    tools: Loader,
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
@@ -70,8 +71,9 @@ impl App {
                 served.refresh();
             })
         });
-        let findings = Findings::default();
-        let mut app = Self { marketplace, instance, capsules, served, concurrency: None, findings };
+        let (tools, findings) = (Loader::default(), Findings::default());
+        let concurrency = None;
+        let mut app = Self { marketplace, instance, capsules, served, tools, concurrency, findings };
         app.load(config).map_err(Failure::failed)?;
         Ok(app)
     }
@@ -94,7 +96,9 @@ impl App {
             max_output_bytes: config.max_output_bytes,
             ..orla_process::Limits::default()
         };
-        let mut found = orla_process::load(&config.tools_dir, process)
+        let mut found = self
+            .tools
+            .load(&config.tools_dir, process)
             .map_err(|err| format!("tools directory {err}"))?;
         self.provide_executors(config);
         let mut findings = Findings::of(&found);

@@ -25,7 +25,7 @@ impl Directory {
     }
 
     fn scan(&self) -> Discovery {
-        scan(self.0.path()).unwrap()
+        Scanner::default().scan(self.0.path()).unwrap()
     }
 
     fn shown(&self, findings: &[Finding]) -> Vec<String> {
@@ -133,7 +133,7 @@ fn a_collision_is_one_warning_that_names_both_files() {
 
 #[test]
 fn a_missing_directory_has_no_tools_and_one_warning() {
-    let found = scan(Path::new("/nowhere/tools")).unwrap();
+    let found = Scanner::default().scan(Path::new("/nowhere/tools")).unwrap();
     assert!(found.tools.is_empty());
     assert!(found.warnings[0].to_string().starts_with("/nowhere/tools: no such directory"));
     assert_eq!(found.warnings.len(), 1);
@@ -142,7 +142,7 @@ fn a_missing_directory_has_no_tools_and_one_warning() {
 #[test]
 fn a_directory_that_is_a_file_is_an_error_with_its_path() {
     let directory = Directory::new().with("file", "");
-    let error = scan(&directory.0.path().join("file")).unwrap_err().to_string();
+    let error = Scanner::default().scan(&directory.0.path().join("file")).unwrap_err().to_string();
     assert!(error.ends_with("/file: Not a directory"), "{error}");
 }
 
@@ -237,4 +237,53 @@ fn five_thousand_files_are_found_fast() {
     assert_eq!(found.tools.len(), 5_000);
     // Some 60 ms unoptimised; the bound only catches a change of order.
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_file_is_read_again_when_it_or_its_sidecar_has_changed() {
+    let directory = Directory::new()
+        .with("same.sh", "#!/bin/sh\n# Stays.\n")
+        .with("edited.sh", "#!/bin/sh\n# Before.\n")
+        .with("described", "\x7fELF\0")
+        .file(OsStr::new("described.orla.yaml"), "description: Before.\n", 0o644)
+        .with("gone.sh", "");
+    let mut scanner = Scanner::default();
+    // Long after the files were written, so that they have settled.
+    let later = SystemTime::now() + Duration::from_secs(60);
+    let mut scan = || {
+        let found = scanner.scan_at(directory.0.path(), later).unwrap();
+        let said = |tool: &Found| (tool.name.clone(), tool.description.clone());
+        let known = |(path, (_, described)): (&PathBuf, &(Versions, Arc<Described>))| {
+            (path.file_name().unwrap().to_str().unwrap().to_owned(), Arc::as_ptr(described) as usize)
+        };
+        let said: HashMap<_, _> = found.tools.iter().map(said).collect();
+        (said, scanner.known.iter().map(known).collect::<HashMap<_, _>>())
+    };
+    let (said, first) = scan();
+    assert_eq!((said["edited"].as_str(), said["described"].as_str()), ("Before.", "Before."));
+    assert_eq!((scan().1, first.len()), (first.clone(), 4));
+    fs::write(directory.0.path().join("edited.sh"), "#!/bin/sh\n# After.\n").unwrap();
+    fs::write(directory.0.path().join("described.orla.yaml"), "description: After.\n").unwrap();
+    fs::remove_file(directory.0.path().join("gone.sh")).unwrap();
+    let (said, second) = scan();
+    assert_eq!((said["edited"].as_str(), said["described"].as_str()), ("After.", "After."));
+    assert_eq!((second["same.sh"], second.len()), (first["same.sh"], 3));
+    assert!(second["edited.sh"] != first["edited.sh"] && second["described"] != first["described"]);
+}
+
+#[test]
+fn what_may_change_unnoticed_is_not_remembered() {
+    let directory = Directory::new().with("new.sh", "#!/bin/sh\n");
+    let mut scanner = Scanner::default();
+    scanner.scan(directory.0.path()).unwrap();
+    assert!(scanner.known.is_empty());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_tool_that_says_nothing() {
+    let described = Described::default();
+    let mut discovery = Discovery::default();
+    discovery.add("t".into(), "tools/t.sh".into(), &described, None);
+    assert_eq!(discovery.tools[0].description, "Runs the program t.sh.");
+    assert_eq!(discovery.tools[0].interpreter, None);
 }
