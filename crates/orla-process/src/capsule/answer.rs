@@ -3,8 +3,8 @@
 
 use orla_marketplace::{JsonText, LogLevel, Notice, Outcome, Payload, Progress};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 /// A tool as `tools/list` gives it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,36 +26,45 @@ pub(crate) struct ToolPage {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// The part of `initialize`'s result that matters here.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct Initialized {
-    #[serde(default)]
-    pub(crate) capabilities: Offers,
-}
-
-/// What a server offers. Whatever stands there, an offer is an offer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// What a server offers, going by its answer to `initialize`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offers {
-    #[serde(default, deserialize_with = "is_there")]
     pub(crate) tools: bool,
-    #[serde(default, deserialize_with = "is_there")]
     pub(crate) resources: bool,
-    #[serde(default, deserialize_with = "is_there")]
+    /// Of changes of resources.
+    pub(crate) subscriptions: bool,
     pub(crate) prompts: bool,
-    #[serde(default, deserialize_with = "is_there")]
     pub(crate) completions: bool,
-    #[serde(default, deserialize_with = "is_there")]
     pub(crate) logging: bool,
 }
 
 impl Offers {
     /// Everything that can be offered.
-    pub(crate) const ALL: Self =
-        Self { tools: true, resources: true, prompts: true, completions: true, logging: true };
-}
+    pub(crate) const ALL: Self = Self {
+        tools: true,
+        resources: true,
+        subscriptions: true,
+        prompts: true,
+        completions: true,
+        logging: true,
+    };
 
-fn is_there<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Option::<serde::de::IgnoredAny>::deserialize(deserializer).map(|offer| offer.is_some())
+    /// Reads the result of `initialize`. Whatever stands at an offer's place, it is an offer.
+    pub(crate) fn read(result: &JsonText) -> Option<Self> {
+        let result: Map<String, Value> = serde_json::from_str(result.as_str()).ok()?;
+        let capabilities = result.get("capabilities");
+        let get =
+            |offer: &str| capabilities.and_then(|all| all.get(offer)).filter(|offer| !offer.is_null());
+        let subscribe = get("resources").and_then(|resources| resources.get("subscribe"));
+        Some(Self {
+            tools: get("tools").is_some(),
+            resources: get("resources").is_some(),
+            subscriptions: subscribe == Some(&Value::Bool(true)),
+            prompts: get("prompts").is_some(),
+            completions: get("completions").is_some(),
+            logging: get("logging").is_some(),
+        })
+    }
 }
 
 /// The result of a tool.
@@ -231,12 +240,15 @@ mod tests {
 
     #[test]
     fn offers_and_tools_are_read() {
-        let read: Initialized = serde_json::from_str(
-            r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":null}}"#,
-        )
-        .unwrap();
+        let read = |text: &str| Offers::read(&json(text));
         let offers = Offers { tools: true, prompts: true, ..Offers::default() };
-        assert_eq!(read.capabilities, offers);
+        assert_eq!(
+            read(r#"{"capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":null}}"#),
+            Some(offers)
+        );
+        let offers = Offers { resources: true, subscriptions: true, ..Offers::default() };
+        assert_eq!(read(r#"{"capabilities":{"resources":{"subscribe":true}}}"#), Some(offers));
+        assert_eq!((read("{}"), read("[]")), (Some(Offers::default()), None));
         let page: ToolPage =
             serde_json::from_str(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}}],"x":1}"#)
                 .unwrap();

@@ -21,7 +21,7 @@ use orla_marketplace::{Client, ClientError, JsonText, Notice, NoticeSink, Payloa
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::answer::{self, Initialized, ListedTool, Offers, ToolPage};
+use super::answer::{self, ListedTool, Offers, ToolPage};
 use super::wire::{self, CallMeta, Hello, Message, RpcError};
 
 /// The revision that capsules are asked for.
@@ -342,12 +342,10 @@ impl Conversation {
     }
 
     fn initialized(&mut self, result: Result<JsonText, RpcError>) -> Heard {
-        let read =
-            result.ok().and_then(|result| serde_json::from_str::<Initialized>(result.as_str()).ok());
-        let Some(read) = read else {
+        let Some(offers) = result.ok().as_ref().and_then(Offers::read) else {
             return self.opened(None);
         };
-        self.offers = read.capabilities;
+        self.offers = offers;
         wire::write_notification(&mut self.out, "notifications/initialized", None);
         if self.offers.logging {
             // Each caller hears from the level on that it wants; here all of them are needed.
@@ -361,6 +359,11 @@ impl Conversation {
             // It speaks MCP and has no tools.
             self.opened(Some(Vec::new()))
         }
+    }
+
+    /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
+    pub(crate) fn subscribe(&mut self, uri: &str) {
+        self.ask("resources/subscribe", &json!({ "uri": uri }), Pending::Told);
     }
 
     fn list(&mut self, cursor: Option<&str>) {

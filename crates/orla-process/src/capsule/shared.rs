@@ -1,5 +1,6 @@
 //! What a capsule's task and its handles both see.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,9 @@ use crate::reaper::Instance;
 /// Notices that one who listens may be late for.
 const TOLD: usize = 64;
 
+/// The most resources of one capsule whose changes are told.
+const MAX_SUBSCRIPTIONS: usize = 10_000;
+
 /// The common ground of a task and its handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -25,6 +29,8 @@ pub(crate) struct Shared {
     /// Says that there are requests which nobody waits for any more.
     pub(crate) cancelled: Notify,
     cancelled_tickets: Mutex<Vec<u64>>,
+    /// How many callers want to hear of each resource's changes.
+    subscriptions: Mutex<BTreeMap<String, usize>>,
     policy: Arc<Mutex<Policy>>,
     package: Mutex<Arc<Package>>,
     status: Mutex<Status>,
@@ -74,6 +80,7 @@ impl Shared {
             tickets: Arc::new(AtomicU64::new(1)),
             cancelled: Notify::new(),
             cancelled_tickets: Mutex::default(),
+            subscriptions: Mutex::default(),
             policy,
             package: Mutex::new(package),
             status: Mutex::new(status),
@@ -96,6 +103,33 @@ impl Shared {
 
     pub(crate) fn take_cancelled(&self) -> Vec<u64> {
         std::mem::take(&mut *lock(&self.cancelled_tickets))
+    }
+
+    /// One more caller wants to hear of a resource's changes. Whether there is room for that.
+    pub(crate) fn subscribe(&self, uri: &str) -> bool {
+        let mut subscriptions = lock(&self.subscriptions);
+        if subscriptions.len() >= MAX_SUBSCRIPTIONS && !subscriptions.contains_key(uri) {
+            return false;
+        }
+        *subscriptions.entry(uri.to_owned()).or_default() += 1;
+        true
+    }
+
+    /// One caller less wants to hear of a resource's changes. Whether that was the last.
+    pub(crate) fn unsubscribe(&self, uri: &str) -> bool {
+        let mut subscriptions = lock(&self.subscriptions);
+        let Some(count) = subscriptions.get_mut(uri) else { return true };
+        *count = count.saturating_sub(1);
+        let is_last = *count == 0;
+        if is_last {
+            subscriptions.remove(uri);
+        }
+        is_last
+    }
+
+    /// The resources whose changes someone wants to hear of.
+    pub(crate) fn subscriptions(&self) -> Vec<String> {
+        lock(&self.subscriptions).keys().cloned().collect()
     }
 
     pub(crate) fn policy(&self) -> Policy {

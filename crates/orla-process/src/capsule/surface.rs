@@ -56,6 +56,7 @@ fn includes(offers: &Offers, method: &str) -> bool {
     match method {
         "prompts/list" | "prompts/get" => offers.prompts,
         "resources/list" | "resources/templates/list" | "resources/read" => offers.resources,
+        "resources/subscribe" | "resources/unsubscribe" => offers.subscriptions,
         "completion/complete" => offers.completions,
         _ => false,
     }
@@ -120,17 +121,34 @@ impl Surface for CapsuleSurface {
                             reference.insert("name".to_owned(), name.into());
                         }
                     }
+                    "resources/unsubscribe" => {
+                        let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
+                        if !self.capsule.shared.unsubscribe(uri) {
+                            // Others still want to hear of it.
+                            return text(&json!({}));
+                        }
+                    }
                     _ => {}
                 }
+                let uri = params.get("uri").and_then(Value::as_str).map(str::to_owned);
                 let mut result = self.pass(method, params, ctx).await?;
+                if method == "resources/subscribe"
+                    && !self.capsule.shared.subscribe(&uri.unwrap_or_default())
+                {
+                    return Err(SurfaceError::Failed("too many resources are subscribed to".to_owned()));
+                }
                 if items == Some("prompts") {
                     self.put_prefix(&mut result);
                 }
                 result
             }
         };
-        JsonText::of(&result).map_err(|err| SurfaceError::Failed(err.to_string()))
+        text(&result)
     }
+}
+
+fn text(value: &Value) -> Result<JsonText, SurfaceError> {
+    JsonText::of(value).map_err(|err| SurfaceError::Failed(err.to_string()))
 }
 
 impl CapsuleSurface {
@@ -150,7 +168,12 @@ const NOT_FOUND: [i64; 2] = [-32002, -32602];
 fn failure(method: &str, ending: Ending, ctx: &CallContext) -> SurfaceError {
     match ending {
         Ending::Fault(Fault::Refused(RpcError { code, message, .. })) => match method {
-            "resources/read" | "completion/complete" if NOT_FOUND.contains(&code) => {
+            "resources/read"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "completion/complete"
+                if NOT_FOUND.contains(&code) =>
+            {
                 SurfaceError::NotFound(message)
             }
             _ if code == -32602 => SurfaceError::Invalid(message),

@@ -15,54 +15,44 @@
 //! Nothing here knows what a tool means, and nothing is sent twice: a call that was sent to a process
 //! that ended is answered with an error.
 
+mod files;
+mod pipes;
+mod report;
+
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::future::pending;
-use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use orla_marketplace::{ClientError, JsonText, seconds};
 use rustix::process::Signal;
-use tokio::io;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::conversation::{Conversation, Fault, Heard, Question, Request};
-use super::packages::{self, Package};
+use super::conversation::{Conversation, Fault, Request};
+use super::packages::Package;
 use super::process::Process;
 use super::shared::Shared;
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
-use super::wire::{self, Lines, MAX_MESSAGE};
+use super::wire::Lines;
 use crate::child::Program;
-use crate::result::signal_name;
 use crate::start_failure;
-use crate::watch::{Change, Target, Watcher};
+use crate::watch::{Change, Watcher};
+use files::{Watching, next_change};
 
 /// The most requests that wait for a process.
 const MAX_WAITING: usize = 1024;
 /// With more than this to be written, no further request is taken.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
-/// How long calls wait for `initialize` to be answered: not noticeable where it never is.
-const OPENING: Duration = Duration::from_millis(250);
-/// How long a process that has closed its output may take to exit by itself.
-const AFTER_OUTPUT: Duration = Duration::from_millis(200);
 /// How many requests are taken in a row before others have their turn.
 const TOGETHER: usize = 64;
-/// Questions to clients that one process may have open.
-const MAX_QUESTIONS: usize = 64;
-/// How often a pipe is read in a row before others have their turn.
-const READS: usize = 8;
-/// The most of a line of standard error that is logged at once.
-const MAX_LOG_LINE: usize = 8 * 1024;
 
 /// What handles tell the task besides requests.
 #[derive(Debug)]
@@ -81,10 +71,6 @@ pub(crate) struct Inbox {
     /// Cancelled when the capsule is not needed any more.
     pub(crate) stop: CancellationToken,
 }
-
-/// The next change of watched files. It lasts from one wake of the task to the next, or the time without
-/// changes that it waits for would begin anew each time.
-type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
 
 /// The answer of a client to a question of the process, with the question's id.
 type Answering = Pin<Box<dyn Future<Output = (JsonText, Result<JsonText, ClientError>)> + Send>>;
@@ -368,17 +354,6 @@ impl Task {
         }
     }
 
-    /// Takes another package of the same name, for the next process.
-    pub(crate) fn replace(&mut self, package: Arc<Package>) {
-        self.shared.set_package(Arc::clone(&package));
-        self.package = package;
-        let was_watching = self.watching.take().is_some();
-        self.watch_failed = false;
-        if was_watching {
-            self.watch();
-        }
-    }
-
     async fn cancelled(&mut self) {
         let cancelled = self.shared.take_cancelled();
         let mut sent = false;
@@ -419,186 +394,6 @@ impl Task {
         self.talk.is_open() || self.opening.is_none()
     }
 
-    /// Writes what the pipe takes.
-    fn write(&mut self) {
-        let Some(process) = &mut self.process else { return };
-        let Some(stdin) = &process.stdin else { return };
-        while !self.talk.unwritten().is_empty() {
-            match stdin.try_write(self.talk.unwritten()) {
-                Ok(count) => self.talk.wrote(count),
-                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody reads any more. The process ends, or calls end at their deadlines.
-                Err(_) => {
-                    process.stdin = None;
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Reads what is there, a bounded part at a time.
-    async fn read(&mut self) {
-        for _ in 0..READS {
-            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
-                return;
-            };
-            match stdout.try_read_buf(self.lines.room()) {
-                Ok(0) => return self.output_ended().await,
-                Ok(_) => self.take_lines().await,
-                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.output_ended().await,
-            }
-        }
-    }
-
-    async fn take_lines(&mut self) {
-        loop {
-            match self.lines.next() {
-                Ok(Some(line)) => {
-                    let heard = self.talk.hear(&line);
-                    self.heard(heard).await;
-                }
-                Ok(None) => break,
-                Err(wire::TooLong) => {
-                    if let Some(process) = &mut self.process {
-                        process.stdout = None;
-                    }
-                    self.lines = Lines::default();
-                    let reason = format!("it wrote a message of more than {} MiB", MAX_MESSAGE >> 20);
-                    self.failure.get_or_insert(reason.clone());
-                    return self.happened(Event::Broken, &reason).await;
-                }
-            }
-        }
-        self.drained().await;
-    }
-
-    async fn heard(&mut self, heard: Heard) {
-        match heard {
-            Heard::Nothing => {}
-            Heard::Hello(_) => {
-                let patience = match self.speaks_mcp {
-                    Some(true) => self.package.manifest.startup_timeout,
-                    Some(false) => Duration::ZERO,
-                    None => OPENING,
-                };
-                self.opening = Some(Instant::now() + patience);
-                self.happened(Event::Hello, "it said hello").await;
-            }
-            Heard::Learned(learned) => {
-                self.opening = None;
-                self.speaks_mcp = Some(learned.tools.is_some());
-                self.shared.learned(learned);
-            }
-            // Fails where nobody listens.
-            Heard::Told(notice) => drop(self.shared.told.send(notice)),
-            Heard::Question(question) => self.asked(question),
-        }
-        if !self.talk.is_initializing() && self.opening.is_some() && self.speaks_mcp != Some(true) {
-            // It has answered `initialize`: its list of tools is worth waiting for.
-            self.speaks_mcp = Some(true);
-            self.opening = Some(Instant::now() + self.package.manifest.startup_timeout);
-        }
-    }
-
-    /// Asks a client on behalf of the process; the answer is awaited beside everything else.
-    fn asked(&mut self, question: Question) {
-        let Question { id, method, params, client } = question;
-        if self.questions.len() >= MAX_QUESTIONS {
-            return self.talk.answer_question(&id, Err(ClientError::Gone));
-        }
-        self.questions.push(Box::pin(async move {
-            let answer = client.request(&method, params).await;
-            (id, answer)
-        }));
-    }
-
-    async fn output_ended(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.stdout = None;
-            if process.has_exited() {
-                return self.exited().await;
-            }
-        }
-        if let Some(rest) = self.lines.rest() {
-            let heard = self.talk.hear(&rest);
-            self.heard(heard).await;
-        }
-        self.output_closed = Some(Instant::now() + AFTER_OUTPUT);
-    }
-
-    fn read_stderr(&mut self) {
-        for _ in 0..READS {
-            let Some(process) = &mut self.process else { return };
-            let Some(stderr) = &process.stderr else { return };
-            self.stderr.reserve(4096);
-            match stderr.try_read_buf(&mut self.stderr) {
-                Ok(count) if count > 0 => {
-                    while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
-                        let line = self.stderr.split_to(end + 1);
-                        self.log_line(&line);
-                    }
-                    if self.stderr.len() > MAX_LOG_LINE {
-                        let line = self.stderr.split();
-                        self.log_line(&line);
-                    }
-                    if self.stderr.is_empty() {
-                        self.stderr = BytesMut::new();
-                    }
-                }
-                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Ok(_) | Err(_) => {
-                    process.stderr = None;
-                    let rest = std::mem::take(&mut self.stderr);
-                    self.log_line(&rest);
-                }
-            }
-        }
-    }
-
-    fn log_line(&mut self, line: &[u8]) {
-        let line = String::from_utf8_lossy(line.trim_ascii_end());
-        if !line.is_empty() {
-            tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr");
-            self.last_words = wire::quoted(line.as_bytes());
-        }
-    }
-
-    async fn exited(&mut self) {
-        // What it wrote before it ended counts. A grandchild may hold the pipes and go on writing.
-        for _ in 0..1024 {
-            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
-                break;
-            };
-            match stdout.try_read_buf(self.lines.room()) {
-                Ok(count) if count > 0 => self.take_lines().await,
-                _ => break,
-            }
-        }
-        if let Some(rest) = self.lines.rest() {
-            let heard = self.talk.hear(&rest);
-            self.heard(heard).await;
-        }
-        self.read_stderr();
-        let Some(mut process) = self.process.take() else { return };
-        let status = process.reap();
-        drop(process);
-        let mut reason = ended(status);
-        if matches!(self.state, State::Starting { .. }) {
-            reason.push_str(" before it said orla.hello");
-        }
-        if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
-            reason.push_str(&format!("; its last words were: {}", self.last_words));
-        }
-        self.opening = None;
-        self.output_closed = None;
-        let reason = self.failure.get_or_insert(reason).clone();
-        self.happened(Event::Exited, &reason).await;
-    }
-
     async fn timer(&mut self) {
         let now = Instant::now();
         let is_due = |timer: &mut Option<Instant>| timer.take_if(|at| *at <= now).is_some();
@@ -632,122 +427,10 @@ impl Task {
             self.happened(Event::Timer, &cause).await;
         }
     }
-
-    /// Watches what the manifest names.
-    fn watch(&mut self) {
-        let Some(hot_load) = self.package.manifest.hot_load.as_ref().filter(|_| self.watching.is_none())
-        else {
-            return;
-        };
-        if self.watch_failed {
-            return;
-        }
-        let target = |path: &std::path::PathBuf| {
-            let path: std::path::PathBuf = self.package.directory.join(path).components().collect();
-            Target { recursive: path.is_dir(), path }
-        };
-        match Watcher::new(hot_load.watch.iter().map(target).collect(), hot_load.debounce) {
-            Ok(watcher) => self.watching = Some(next_change(watcher)),
-            Err(err) => {
-                self.watch_failed = true;
-                tracing::warn!(capsule = &*self.shared.name, error = %err, "its files cannot be watched");
-            }
-        }
-    }
-
-    async fn changed(&mut self, change: &Change) {
-        let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-        match packages::load(&self.package.directory) {
-            Ok((package, _)) if package.manifest.name != self.package.manifest.name => {
-                tracing::warn!(
-                    capsule = &*self.shared.name,
-                    "its new name takes effect when the configuration is loaded anew"
-                );
-            }
-            Ok((package, _)) if package != *self.package => self.replace(Arc::new(package)),
-            Ok(_) => {}
-            Err(findings) => {
-                for finding in findings {
-                    tracing::warn!(
-                        capsule = &*self.shared.name,
-                        "the manifest in force stays: {finding}"
-                    );
-                }
-            }
-        }
-        let now = self.born.elapsed();
-        if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
-            tracing::warn!(
-                capsule = &*self.shared.name,
-                file = shown,
-                wait_ms = wait.as_millis() as u64,
-                "it is reloaded again and again without a call in between; does it write below what it watches?"
-            );
-            self.held.get_or_insert(Instant::now() + wait);
-        } else if self.held.is_none() {
-            self.happened(Event::Changed, &format!("{shown} has changed")).await;
-        }
-    }
-
-    fn stopped_because(&self) -> String {
-        match &self.failure {
-            Some(failure) if self.state == State::Stopped => format!(
-                "it was stopped after {} failures in a row, the last of which was: {failure}",
-                self.shared.policy().max_failures.max(1)
-            ),
-            _ => "it was stopped".to_owned(),
-        }
-    }
-
-    fn log(&self, before: State, cause: &str) {
-        if before.name() == self.state.name() {
-            return;
-        }
-        let (capsule, from, to) = (&*self.shared.name, before.name(), self.state.name());
-        let pid = self.process.as_ref().map(Process::id);
-        match self.state {
-            State::Crashed { .. } => tracing::warn!(capsule, from, to, cause, pid, "capsule"),
-            State::Stopped if self.failure.is_some() && !self.inbox.stop.is_cancelled() => {
-                tracing::error!(capsule, from, to, cause, pid, "capsule");
-            }
-            _ => tracing::info!(capsule, from, to, cause, pid, "capsule"),
-        }
-    }
-
-    /// Lets everyone see how it is.
-    fn publish(&self) {
-        let mut status = self.shared.status();
-        status.state = self.state;
-        let pid = self.process.as_ref().map(Process::id);
-        if status.pid != pid {
-            status.pid = pid;
-            status.since = Instant::now();
-        }
-        status.restarts = self.starts.saturating_sub(1);
-        let has_failed = matches!(self.state, State::Crashed { .. } | State::Stopped);
-        if has_failed && self.failure.is_some() {
-            status.last_failure.clone_from(&self.failure);
-        }
-        drop(status);
-        if has_failed {
-            self.shared.settled();
-        }
-    }
 }
 
 fn refuse(request: Request, reason: &str) {
     let _ = request.reply.send(Err(Fault::Gone(reason.to_owned())));
-}
-
-fn ended(status: Option<ExitStatus>) -> String {
-    match status {
-        Some(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("it exited with code {code}"),
-            (None, Some(signal)) => format!("it was killed by {}", signal_name(signal)),
-            (None, None) => "it ended".to_owned(),
-        },
-        None => "it ended".to_owned(),
-    }
 }
 
 /// A number from 0 to 1.
@@ -782,13 +465,6 @@ async fn changed(watching: Option<&mut Watching>) -> (Watcher, Change) {
         Some(watching) => watching.await,
         None => pending().await,
     }
-}
-
-fn next_change(mut watcher: Watcher) -> Watching {
-    Box::pin(async move {
-        let change = watcher.changed().await;
-        (watcher, change)
-    })
 }
 
 async fn until(timer: Option<Instant>) {

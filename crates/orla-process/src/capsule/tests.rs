@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use orla_marketplace::{
     Call, CapabilityMarketplace, JsonText, Notice, NoticeSink, Outcome, Payload, ProviderStatus,
-    RuntimeError, RuntimeResult,
+    RuntimeError, RuntimeResult, Surface, SurfaceError, SurfaceNotice,
 };
 use tokio::time::{Instant, sleep};
 
@@ -535,13 +535,21 @@ import sys, json
 def out(m): sys.stdout.write(json.dumps(m) + "\n"); sys.stdout.flush()
 out({"jsonrpc": "2.0", "method": "orla.hello", "params": {"name": "cap", "version": "1.0.0"}})
 TOOLS = [NAMES]
+subscribed = []
 for line in sys.stdin:
     m = json.loads(line)
     if "id" not in m: continue
     k, p = m["method"], m.get("params") or {}
-    if k == "initialize": r = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}, "prompts": {}}, "serverInfo": {"name": "cap", "version": "1"}}
+    if k == "initialize": r = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}, "prompts": {}, "resources": {"subscribe": True}}, "serverInfo": {"name": "cap", "version": "1"}}
     elif k == "tools/list": r = {"tools": [{"name": n, "description": "Does " + n, "inputSchema": {"type": "object", "properties": {"x": {"type": "integer"}}}, "annotations": {"readOnlyHint": True}} for n in TOOLS]}
     elif k == "tools/call": r = {"content": [{"type": "text", "text": p["name"]}], "structuredContent": p["arguments"], "_meta": {"k": "v"}, "isError": p["arguments"].get("x") == 13}
+    elif k == "resources/subscribe": r = {}; subscribed.append(p["uri"])
+    elif k == "resources/unsubscribe": r = {}; subscribed.remove(p["uri"])
+    elif k == "resources/read":
+        if p["uri"] != "cap://a":
+            out({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32002, "message": "no such resource"}}); continue
+        r = {"contents": [{"uri": p["uri"], "text": json.dumps(subscribed)}]}
+        for u in subscribed: out({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": u}})
     elif k == "prompts/list": r = {"prompts": [{"name": "hello"}]}
     elif k == "prompts/get": r = {"messages": [{"role": "user", "content": {"type": "text", "text": p["name"]}}]}
     else:
@@ -577,6 +585,47 @@ async fn several_tools_are_served_with_the_capsules_name_in_front() {
         (error.to_string().as_str(), content.as_str()),
         ("one", r#"[{"type": "text", "text": "one"}]"#)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_and_resources_pass_through() {
+    let world = World::new(&FULL.replace("NAMES", "'one'"), "");
+    let surface = world.capsules.surfaces().remove(0);
+    let ctx = world.market.surface_context(&Call::to("cap"));
+    let ask = async |method: &str, params: &str| {
+        let params = JsonText::parse(params.to_owned()).unwrap();
+        surface.request(method, &params, &ctx).await.map(|result| result.to_string())
+    };
+    assert!(surface.serves("resources/subscribe") && surface.serves("completion/complete"));
+    assert_eq!(ask("prompts/list", "{}").await.unwrap(), r#"{"prompts":[{"name":"cap__hello"}]}"#);
+    assert!(!surface.serves("completion/complete") && surface.serves("prompts/get"));
+    let got = ask("prompts/get", r#"{"name":"cap__hello","_meta":{"progressToken":1}}"#).await.unwrap();
+    assert!(got.contains(r#""text":"hello""#), "{got}");
+    let unknown = ask("prompts/get", r#"{"name":"other__hello"}"#).await.unwrap_err();
+    assert_eq!(unknown, SurfaceError::NotFound("unknown prompt: other__hello".into()));
+    let unknown = ask("resources/read", r#"{"uri":"cap://b"}"#).await.unwrap_err();
+    assert_eq!(unknown, SurfaceError::NotFound("no such resource".into()));
+
+    // Two callers want to hear of a resource, one of them not any more; the process is replaced.
+    let uri = r#"{"uri":"cap://a"}"#;
+    let mut notices = surface.notices().unwrap();
+    for method in ["resources/subscribe", "resources/subscribe", "resources/unsubscribe"] {
+        assert_eq!(ask(method, uri).await.unwrap(), "{}");
+    }
+    let pid = world.status().pid.unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid as i32).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    eventually("another process", || world.status().restarts == Some(1)).await;
+    eventually("it is ready", || world.status().state.as_deref() == Some("READY")).await;
+    let deadline = Instant::now() + PATIENCE;
+    while !ask("resources/read", uri).await.unwrap().contains("cap://a\\\"]") {
+        assert!(Instant::now() < deadline, "the subscription is lost");
+    }
+    let notice = tokio::time::timeout(PATIENCE, notices.recv()).await.unwrap().unwrap();
+    assert_eq!(notice, SurfaceNotice::ResourceUpdated { uri: "cap://a".into() });
 }
 
 #[tokio::test(flavor = "multi_thread")]

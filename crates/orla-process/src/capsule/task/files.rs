@@ -1,0 +1,92 @@
+//! The files of a capsule: when they change, and what its manifest says then.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::super::packages::{self, Package};
+use super::super::state::Event;
+use super::Task;
+use crate::watch::{Change, Target, Watcher};
+
+/// The next change of watched files. It lasts from one wake of the task to the next, or the time without
+/// changes that it waits for would begin anew each time.
+pub(super) type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
+
+impl Task {
+    /// Watches what the manifest names.
+    pub(super) fn watch(&mut self) {
+        let Some(hot_load) = self.package.manifest.hot_load.as_ref().filter(|_| self.watching.is_none())
+        else {
+            return;
+        };
+        if self.watch_failed {
+            return;
+        }
+        let target = |path: &PathBuf| {
+            let path: PathBuf = self.package.directory.join(path).components().collect();
+            Target { recursive: path.is_dir(), path }
+        };
+        match Watcher::new(hot_load.watch.iter().map(target).collect(), hot_load.debounce) {
+            Ok(watcher) => self.watching = Some(next_change(watcher)),
+            Err(err) => {
+                self.watch_failed = true;
+                tracing::warn!(capsule = &*self.shared.name, error = %err, "its files cannot be watched");
+            }
+        }
+    }
+
+    pub(super) async fn changed(&mut self, change: &Change) {
+        let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+        match packages::load(&self.package.directory) {
+            Ok((package, _)) if package.manifest.name != self.package.manifest.name => {
+                tracing::warn!(
+                    capsule = &*self.shared.name,
+                    "its new name takes effect when the configuration is loaded anew"
+                );
+            }
+            Ok((package, _)) if package != *self.package => self.replace(Arc::new(package)),
+            Ok(_) => {}
+            Err(findings) => {
+                for finding in findings {
+                    tracing::warn!(
+                        capsule = &*self.shared.name,
+                        "the manifest in force stays: {finding}"
+                    );
+                }
+            }
+        }
+        let now = self.born.elapsed();
+        if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
+            tracing::warn!(
+                capsule = &*self.shared.name,
+                file = shown,
+                wait_ms = wait.as_millis() as u64,
+                "it is reloaded again and again without a call in between; does it write below what it watches?"
+            );
+            self.held.get_or_insert(Instant::now() + wait);
+        } else if self.held.is_none() {
+            self.happened(Event::Changed, &format!("{shown} has changed")).await;
+        }
+    }
+
+    /// Takes another package of the same name, for the next process.
+    pub(crate) fn replace(&mut self, package: Arc<Package>) {
+        self.shared.set_package(Arc::clone(&package));
+        self.package = package;
+        let was_watching = self.watching.take().is_some();
+        self.watch_failed = false;
+        if was_watching {
+            self.watch();
+        }
+    }
+}
+
+pub(super) fn next_change(mut watcher: Watcher) -> Watching {
+    Box::pin(async move {
+        let change = watcher.changed().await;
+        (watcher, change)
+    })
+}

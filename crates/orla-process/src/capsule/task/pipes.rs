@@ -1,0 +1,223 @@
+//! What goes through the pipes of a process, and its end.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use orla_marketplace::ClientError;
+use tokio::io;
+use tokio::time::Instant;
+
+use super::super::conversation::{Heard, Question};
+use super::super::state::{Event, State};
+use super::super::wire::{self, Lines, MAX_MESSAGE};
+use super::Task;
+use crate::result::signal_name;
+
+/// How long calls wait for `initialize` to be answered: not noticeable where it never is.
+const OPENING: Duration = Duration::from_millis(250);
+/// How long a process that has closed its output may take to exit by itself.
+const AFTER_OUTPUT: Duration = Duration::from_millis(200);
+/// Questions to clients that one process may have open.
+const MAX_QUESTIONS: usize = 64;
+/// How often a pipe is read in a row before others have their turn.
+const READS: usize = 8;
+/// The most of a line of standard error that is logged at once.
+const MAX_LOG_LINE: usize = 8 * 1024;
+
+impl Task {
+    /// Writes what the pipe takes.
+    pub(super) fn write(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let Some(stdin) = &process.stdin else { return };
+        while !self.talk.unwritten().is_empty() {
+            match stdin.try_write(self.talk.unwritten()) {
+                Ok(count) => self.talk.wrote(count),
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody reads any more. The process ends, or calls end at their deadlines.
+                Err(_) => {
+                    process.stdin = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads what is there, a bounded part at a time.
+    pub(super) async fn read(&mut self) {
+        for _ in 0..READS {
+            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
+                return;
+            };
+            match stdout.try_read_buf(self.lines.room()) {
+                Ok(0) => return self.output_ended().await,
+                Ok(_) => self.take_lines().await,
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.output_ended().await,
+            }
+        }
+    }
+
+    pub(super) async fn take_lines(&mut self) {
+        loop {
+            match self.lines.next() {
+                Ok(Some(line)) => {
+                    let heard = self.talk.hear(&line);
+                    self.heard(heard).await;
+                }
+                Ok(None) => break,
+                Err(wire::TooLong) => {
+                    if let Some(process) = &mut self.process {
+                        process.stdout = None;
+                    }
+                    self.lines = Lines::default();
+                    let reason = format!("it wrote a message of more than {} MiB", MAX_MESSAGE >> 20);
+                    self.failure.get_or_insert(reason.clone());
+                    return self.happened(Event::Broken, &reason).await;
+                }
+            }
+        }
+        self.drained().await;
+    }
+
+    pub(super) async fn heard(&mut self, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Hello(_) => {
+                let patience = match self.speaks_mcp {
+                    Some(true) => self.package.manifest.startup_timeout,
+                    Some(false) => Duration::ZERO,
+                    None => OPENING,
+                };
+                self.opening = Some(Instant::now() + patience);
+                self.happened(Event::Hello, "it said hello").await;
+            }
+            Heard::Learned(learned) => {
+                if self.opening.take().is_some() {
+                    let subscriptions = self.shared.subscriptions();
+                    subscriptions.iter().for_each(|uri| self.talk.subscribe(uri));
+                }
+                self.speaks_mcp = Some(learned.tools.is_some());
+                self.shared.learned(learned);
+            }
+            // Fails where nobody listens.
+            Heard::Told(notice) => drop(self.shared.told.send(notice)),
+            Heard::Question(question) => self.asked(question),
+        }
+        if !self.talk.is_initializing() && self.opening.is_some() && self.speaks_mcp != Some(true) {
+            // It has answered `initialize`: its list of tools is worth waiting for.
+            self.speaks_mcp = Some(true);
+            self.opening = Some(Instant::now() + self.package.manifest.startup_timeout);
+        }
+    }
+
+    /// Asks a client on behalf of the process; the answer is awaited beside everything else.
+    pub(super) fn asked(&mut self, question: Question) {
+        let Question { id, method, params, client } = question;
+        if self.questions.len() >= MAX_QUESTIONS {
+            return self.talk.answer_question(&id, Err(ClientError::Gone));
+        }
+        self.questions.push(Box::pin(async move {
+            let answer = client.request(&method, params).await;
+            (id, answer)
+        }));
+    }
+
+    pub(super) async fn output_ended(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stdout = None;
+            if process.has_exited() {
+                return self.exited().await;
+            }
+        }
+        if let Some(rest) = self.lines.rest() {
+            let heard = self.talk.hear(&rest);
+            self.heard(heard).await;
+        }
+        self.output_closed = Some(Instant::now() + AFTER_OUTPUT);
+    }
+
+    pub(super) fn read_stderr(&mut self) {
+        for _ in 0..READS {
+            let Some(process) = &mut self.process else { return };
+            let Some(stderr) = &process.stderr else { return };
+            self.stderr.reserve(4096);
+            match stderr.try_read_buf(&mut self.stderr) {
+                Ok(count) if count > 0 => {
+                    while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
+                        let line = self.stderr.split_to(end + 1);
+                        self.log_line(&line);
+                    }
+                    if self.stderr.len() > MAX_LOG_LINE {
+                        let line = self.stderr.split();
+                        self.log_line(&line);
+                    }
+                    if self.stderr.is_empty() {
+                        self.stderr = BytesMut::new();
+                    }
+                }
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => {
+                    process.stderr = None;
+                    let rest = std::mem::take(&mut self.stderr);
+                    self.log_line(&rest);
+                }
+            }
+        }
+    }
+
+    pub(super) fn log_line(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line.trim_ascii_end());
+        if !line.is_empty() {
+            tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr");
+            self.last_words = wire::quoted(line.as_bytes());
+        }
+    }
+
+    pub(super) async fn exited(&mut self) {
+        // What it wrote before it ended counts. A grandchild may hold the pipes and go on writing.
+        for _ in 0..1024 {
+            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
+                break;
+            };
+            match stdout.try_read_buf(self.lines.room()) {
+                Ok(count) if count > 0 => self.take_lines().await,
+                _ => break,
+            }
+        }
+        if let Some(rest) = self.lines.rest() {
+            let heard = self.talk.hear(&rest);
+            self.heard(heard).await;
+        }
+        self.read_stderr();
+        let Some(mut process) = self.process.take() else { return };
+        let status = process.reap();
+        drop(process);
+        let mut reason = ended(status);
+        if matches!(self.state, State::Starting { .. }) {
+            reason.push_str(" before it said orla.hello");
+        }
+        if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
+            reason.push_str(&format!("; its last words were: {}", self.last_words));
+        }
+        self.opening = None;
+        self.output_closed = None;
+        let reason = self.failure.get_or_insert(reason).clone();
+        self.happened(Event::Exited, &reason).await;
+    }
+}
+
+fn ended(status: Option<ExitStatus>) -> String {
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("it exited with code {code}"),
+            (None, Some(signal)) => format!("it was killed by {}", signal_name(signal)),
+            (None, None) => "it ended".to_owned(),
+        },
+        None => "it ended".to_owned(),
+    }
+}

@@ -1,0 +1,54 @@
+//! What the task says of itself: in the log, and to whoever asks for the state.
+
+use tokio::time::Instant;
+
+use super::super::process::Process;
+use super::super::state::State;
+use super::Task;
+
+impl Task {
+    pub(super) fn stopped_because(&self) -> String {
+        match &self.failure {
+            Some(failure) if self.state == State::Stopped => format!(
+                "it was stopped after {} failures in a row, the last of which was: {failure}",
+                self.shared.policy().max_failures.max(1)
+            ),
+            _ => "it was stopped".to_owned(),
+        }
+    }
+
+    pub(super) fn log(&self, before: State, cause: &str) {
+        if before.name() == self.state.name() {
+            return;
+        }
+        let (capsule, from, to) = (&*self.shared.name, before.name(), self.state.name());
+        let pid = self.process.as_ref().map(Process::id);
+        match self.state {
+            State::Crashed { .. } => tracing::warn!(capsule, from, to, cause, pid, "capsule"),
+            State::Stopped if self.failure.is_some() && !self.inbox.stop.is_cancelled() => {
+                tracing::error!(capsule, from, to, cause, pid, "capsule");
+            }
+            _ => tracing::info!(capsule, from, to, cause, pid, "capsule"),
+        }
+    }
+
+    /// Lets everyone see how it is.
+    pub(super) fn publish(&self) {
+        let mut status = self.shared.status();
+        status.state = self.state;
+        let pid = self.process.as_ref().map(Process::id);
+        if status.pid != pid {
+            status.pid = pid;
+            status.since = Instant::now();
+        }
+        status.restarts = self.starts.saturating_sub(1);
+        let has_failed = matches!(self.state, State::Crashed { .. } | State::Stopped);
+        if has_failed && self.failure.is_some() {
+            status.last_failure.clone_from(&self.failure);
+        }
+        drop(status);
+        if has_failed {
+            self.shared.settled();
+        }
+    }
+}
