@@ -49,6 +49,17 @@ struct DurationLabels {
     capability: Arc<str>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    provider: String,
+    state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProviderLabels {
+    provider: String,
+}
+
 /// From 0.1 ms to 5 min: built-ins and long tools in one scale.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -115,6 +126,14 @@ impl Metrics {
         registry.register("catalog_generation", "The newest snapshot's number", gauge(now.generation));
         registry.register("reloads", "Snapshots put in force since the first", counter(now.reloads));
         registry.register("uptime_milliseconds", "Since the server was made", gauge(now.uptime_ms));
+        let states = Family::<StateLabels, Gauge<i64, AtomicI64>>::default();
+        let restarts = Family::<ProviderLabels, Counter>::default();
+        for Provider { name, state, restarts: count } in &now.providers {
+            states.get_or_create(&StateLabels { provider: name.clone(), state: state.clone() }).set(1);
+            restarts.get_or_create(&ProviderLabels { provider: name.clone() }).inc_by(*count);
+        }
+        registry.register("provider_state", "Which state a provider's process is in", states);
+        registry.register("provider_restarts", "Processes of a provider after its first", restarts);
         let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             out.clear();
@@ -134,4 +153,13 @@ pub(crate) struct Gauges {
     pub(crate) generation: u64,
     pub(crate) reloads: u64,
     pub(crate) uptime_ms: u64,
+    /// In the order of their names.
+    pub(crate) providers: Vec<Provider>,
+}
+
+/// A provider that has a process of its own.
+pub(crate) struct Provider {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) restarts: u64,
 }

@@ -115,7 +115,7 @@ async fn route(
         "/healthz" => return only_get(parts, || text(StatusCode::OK, "ok\n")),
         "/readyz" => {
             return only_get(parts, || match core.is_ready() {
-                true => text(StatusCode::OK, "ready\n"),
+                true => text(StatusCode::OK, status::readiness(core)),
                 false => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             });
         }

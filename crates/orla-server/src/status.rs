@@ -1,11 +1,12 @@
 //! `/status`: the state of the server and of everything it serves, as JSON (RFC 1 §8).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orla_marketplace::{CapabilityMarketplace, Entry};
 use serde::Serialize;
 
-use crate::metrics::Gauges;
+use crate::metrics::{Gauges, Provider};
 use crate::state::Core;
 
 /// One capability as `/status` and `orla list --json` show it. What is not known is left out.
@@ -106,7 +107,33 @@ pub(crate) fn gauges(core: &Core) -> Gauges {
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),
+        providers: providers(&core.market),
     }
+}
+
+/// The providers that have a process of their own, each once.
+fn providers(market: &CapabilityMarketplace) -> Vec<Provider> {
+    let mut providers: Vec<Provider> = StatusRow::all(market)
+        .into_iter()
+        .filter_map(|row| {
+            let state = row.state?;
+            Some(Provider { name: row.provider, state, restarts: row.restarts.unwrap_or_default() })
+        })
+        .collect();
+    providers.sort_by(|a, b| a.name.cmp(&b.name));
+    providers.dedup_by(|a, b| a.name == b.name);
+    providers
+}
+
+/// The text of `/readyz`: how many providers are in each state, without their names, as this is shown to
+/// whoever asks.
+pub(crate) fn readiness(core: &Core) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for provider in providers(&core.market) {
+        *counts.entry(provider.state).or_default() += 1;
+    }
+    let lines = counts.into_iter().map(|(state, count)| format!("{state} {count}\n"));
+    std::iter::once("ready\n".to_owned()).chain(lines).collect()
 }
 
 fn uptime_ms(core: &Core) -> u64 {
