@@ -20,9 +20,13 @@ use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 
 use crate::Failure;
+use crate::config::document::Position;
 use crate::config::keys::nearest;
 use crate::config::{Config, Problem, ToolOverride};
 use crate::prompts::{self, Prompt, Prompts};
+
+/// How many names in `tools` that no tool has are told apart.
+const NAMED: usize = 20;
 
 /// What a configuration describes.
 pub(crate) struct App {
@@ -229,10 +233,14 @@ impl Sources {
     ) -> Catalog {
         let config = &self.config;
         let mut builder = marketplace.builder(limits(config));
-        let registrations = || self.tools.iter().cloned().chain(capsules.registrations());
-        let names: HashSet<String> =
-            registrations().flat_map(|tool| [mcp_name(&tool.manifest.id), tool.manifest.id]).collect();
-        for mut tool in registrations() {
+        let tools: Vec<Registration> =
+            self.tools.iter().cloned().chain(capsules.registrations()).collect();
+        let names: HashSet<String> = tools
+            .iter()
+            .flat_map(|tool| [mcp_name(&tool.manifest.id), tool.manifest.id.clone()])
+            .collect();
+        let (mut taken, mut renamed) = (HashSet::new(), Vec::new());
+        for mut tool in tools {
             let id = &tool.manifest.id;
             let change = config.tools.get(id).or_else(|| config.tools.get(&mcp_name(id)));
             if change.is_some_and(|change| change.enabled == Some(false)) {
@@ -241,15 +249,41 @@ impl Sources {
             if let Some(change) = change {
                 apply(&mut tool, change);
             }
+            match change.and_then(|change| change.rename.as_ref()) {
+                Some(rename) => renamed.push((tool, rename)),
+                None => {
+                    taken.insert(tool.manifest.id.clone());
+                    register(&mut builder, tool, findings);
+                }
+            }
+        }
+        // Last, as a name that a tool has by itself is not given to another.
+        for (mut tool, rename) in renamed {
+            let id = tool.manifest.id.clone();
+            if taken.insert(rename.to.clone()) {
+                tool.manifest.id.clone_from(&rename.to);
+                tool.manifest.name.clone_from(&rename.to);
+            } else {
+                let text = format!(
+                    "tools.{id}.rename: another tool is called {}; {id} keeps its name",
+                    rename.to
+                );
+                findings.problems.push(placed(config, Some(rename.at), text));
+            }
             register(&mut builder, tool, findings);
         }
-        for (name, change) in &config.tools {
-            if !names.contains(name) && !may_come(capsules, name) {
-                let near = nearest(name, names.iter().map(String::as_str));
-                let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-                let text = format!("tools.{name}: no tool has this name{hint}");
-                findings.warnings.push(placed(config, change, text));
-            }
+        let unknown =
+            |(name, _): &(&String, &ToolOverride)| !names.contains(*name) && !may_come(capsules, name);
+        let mut unknown = config.tools.iter().filter(unknown);
+        for (name, change) in unknown.by_ref().take(NAMED) {
+            let near = nearest(name, names.iter().map(String::as_str));
+            let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+            let text = format!("tools.{name}: no tool has this name{hint}");
+            findings.warnings.push(placed(config, change.at, text));
+        }
+        let more = unknown.count();
+        if more > 0 {
+            findings.warnings.push(format!("tools: no tool has any of {more} more names"));
         }
         if let Some(allow) = &config.allow {
             builder.allow(allow.iter().map(Pattern::new).collect());
@@ -305,6 +339,7 @@ fn register(builder: &mut CatalogBuilder, mut registration: Registration, findin
     }
 }
 
+/// Takes over what is changed of a tool besides its name.
 fn apply(registration: &mut Registration, change: &ToolOverride) {
     if let Some(timeout) = change.timeout {
         registration.policy = registration.policy.clone().with_timeout(timeout);
@@ -312,14 +347,10 @@ fn apply(registration: &mut Registration, change: &ToolOverride) {
     if let Some(description) = &change.description {
         registration.manifest.description.clone_from(description);
     }
-    if let Some(rename) = &change.rename {
-        registration.manifest.id.clone_from(rename);
-        registration.manifest.name.clone_from(rename);
-    }
 }
 
-fn placed(config: &Config, change: &ToolOverride, text: String) -> String {
-    match (&config.file, change.at) {
+fn placed(config: &Config, at: Option<Position>, text: String) -> String {
+    match (&config.file, at) {
         (Some(file), Some(at)) => Problem::at(file, at, text).to_string(),
         _ => text,
     }
@@ -422,6 +453,36 @@ mod tests {
         );
         let none = App::build(&config(dir.path(), "allow: []\n")).unwrap();
         assert_eq!(names(&none), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_name_that_a_tool_has_by_itself_is_not_given_to_another() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c", "d"] {
+            tool(dir.path(), name, "#!/bin/sh\n");
+        }
+        let text = "tools:\n  a:\n    rename: b\n  c: {rename: d}\n  d: {rename: c}\n";
+        let app = App::build(&config(dir.path(), text)).unwrap();
+        assert_eq!(names(&app), ["a", "b", "c", "d"]);
+        let source =
+            |name: &str| app.marketplace().status(&app.marketplace().get(name).unwrap()).source.unwrap();
+        assert!(
+            source("a").ends_with("/a") && source("c").ends_with("/d") && source("d").ends_with("/c")
+        );
+        assert_eq!(
+            app.findings().problems,
+            ["tools.a.rename: another tool is called b; a keeps its name at orla.yaml:3:13"]
+        );
+    }
+
+    #[test]
+    fn many_names_that_no_tool_has_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools: String = (0..10_000).map(|n| format!("  t{n}: {{timeout: 1}}\n")).collect();
+        let app = App::build(&config(dir.path(), &format!("tools:\n{tools}"))).unwrap();
+        let warnings = &app.findings().warnings;
+        assert_eq!(warnings.len(), NAMED + 2);
+        assert_eq!(warnings[NAMED + 1], "tools: no tool has any of 9980 more names");
     }
 
     #[test]

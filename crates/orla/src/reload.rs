@@ -104,8 +104,11 @@ fn differ(old: &Entry, new: &Entry) -> bool {
         || a.metadata != b.metadata
         || a.permissions != b.permissions
         || old.policy != new.policy
-        || old.input_schema() != new.input_schema()
-        || old.output_schema() != new.output_schema()
+        // Where the declared ones are the same, so is what is shown, unless the provider says otherwise.
+        || a.input_schema != b.input_schema
+        || a.output_schema != b.output_schema
+        || a.input_schema.is_none() && old.input_schema() != new.input_schema()
+        || a.output_schema.is_none() && old.output_schema() != new.output_schema()
         || debug(&a.provider) != debug(&b.provider)
 }
 

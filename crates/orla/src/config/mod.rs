@@ -97,9 +97,16 @@ pub(crate) struct ToolOverride {
     pub(crate) timeout: Option<Duration>,
     pub(crate) enabled: Option<bool>,
     pub(crate) description: Option<String>,
-    pub(crate) rename: Option<String>,
+    pub(crate) rename: Option<Rename>,
     /// Of the tool's name in the file.
     pub(crate) at: Option<Position>,
+}
+
+/// The name that a tool is to have, and where that stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rename {
+    pub(crate) to: String,
+    pub(crate) at: Position,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

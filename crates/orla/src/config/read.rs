@@ -7,7 +7,7 @@ use std::path::Path;
 use super::document::{self, Kind as Shape, Node, Position, Scalar};
 use super::expand::expand;
 use super::keys::{self, KEYS, Key, Kind, LATER, TOOL_KEYS, nearest};
-use super::{Config, Origin, Problem, ToolOverride};
+use super::{Config, Origin, Problem, Rename, ToolOverride};
 
 /// The most problems of one file that are told apart.
 const REPORTED: usize = 20;
@@ -164,7 +164,7 @@ impl Reader<'_> {
                             node.describe()
                         ));
                     }
-                    entry.rename = Some(text);
+                    entry.rename = Some(Rename { to: text, at: node.at });
                     Ok(())
                 }),
                 other => {
@@ -182,10 +182,10 @@ impl Reader<'_> {
     fn renames(&mut self, config: &Config) {
         let mut seen: HashMap<&str, &str> = HashMap::new();
         for (name, entry) in &config.tools {
-            let (Some(rename), Some(at)) = (&entry.rename, entry.at) else { continue };
-            if let Some(other) = seen.insert(rename, name) {
-                self.problem(at, || {
-                    format!("tools.{name}.rename: tools.{other} is already called {rename}")
+            let Some(Rename { to, at }) = &entry.rename else { continue };
+            if let Some(other) = seen.insert(to, name) {
+                self.problem(*at, || {
+                    format!("tools.{name}.rename: tools.{other} is already called {to}")
                 });
             }
         }

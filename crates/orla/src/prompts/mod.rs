@@ -113,7 +113,7 @@ pub(crate) fn load(dir: &Path, asked_for: bool) -> Loaded {
                 continue;
             }
         };
-        let name = unused(name_of(&path), &mut taken);
+        let name = unused(&name_of(&path), &mut taken);
         let (prompt, problems) = parse(&name, &path, &text);
         loaded.problems.extend(problems);
         loaded.prompts.extend(prompt);
@@ -134,11 +134,11 @@ fn name_of(path: &Path) -> String {
     orla_marketplace::id::mcp_name(&stem.replace('.', "_"))
 }
 
-fn unused(name: String, taken: &mut HashSet<String>) -> String {
+fn unused(name: &str, taken: &mut HashSet<String>) -> String {
     // Names are ASCII, and have at most 64 characters.
     let short = &name[..name.len().min(56)];
     let numbered = (2_u32..).map(|number| format!("{short}_{number}"));
-    let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
+    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
     let name = free.unwrap_or_default();
     taken.insert(name.clone());
     name
