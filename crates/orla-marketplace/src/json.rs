@@ -37,8 +37,10 @@ fn at(position: Option<(usize, usize)>) -> String {
     position.map_or_else(String::new, |(line, column)| format!(" (line {line}, column {column})"))
 }
 
-/// Removes the white space around the tokens of valid JSON text, and thereby all line breaks.
-/// Numbers and strings stay as they are.
+/// Removes the white space around the tokens of valid JSON text, and thereby all line breaks, and
+/// writes characters as themselves where the text escapes them without need (`\u00e9`, `\/`): some
+/// writers escape whatever is not ASCII, and whoever reads the text in a shell wants the text.
+/// Numbers stay as they are, and so does a string that no text can hold (a lone surrogate).
 pub fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -46,7 +48,11 @@ pub fn compact(json: &str) -> String {
         let (outside, string) = rest.split_at(quote);
         out.extend(outside.split_ascii_whitespace());
         let end = end_of_string(string.as_bytes());
-        out.push_str(&string[..end]);
+        let literal = &string[..end];
+        match literal.contains('\\').then(|| serde_json::from_str::<String>(literal)) {
+            Some(Ok(text)) => push_string(&mut out, &text),
+            Some(Err(_)) | None => out.push_str(literal),
+        }
         rest = &string[end..];
     }
     out.extend(rest.split_ascii_whitespace());
@@ -243,8 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn compacting_touches_neither_strings_nor_numbers() {
+    fn compacting_keeps_numbers_and_unescapes_what_needs_no_escape() {
         let cases = [
+            (r#"{"caf\u00e9": "\ud83d\ude00 \/ \u0041"}"#, "{\"café\":\"😀 / A\"}"),
+            (r#""\u0022 \u005c \u000a \n \u0000""#, r#""\" \\ \n \n \u0000""#),
+            (r#""\ud800 \u00e9""#, r#""\ud800 \u00e9""#),
             (" { \"a b\" : [ 1.10 ,\n\t1e400 ] }\r\n", "{\"a b\":[1.10,1e400]}"),
             (r#"[ "x \" y \\" , "\\" , " " ]"#, r#"["x \" y \\","\\"," "]"#),
             ("7", "7"),

@@ -20,6 +20,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use orla_marketplace::Violation;
+use orla_marketplace::json::compact;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -219,25 +220,6 @@ fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
     value.get().starts_with('[').then(|| serde_json::from_str(value.get()).ok()).flatten()
 }
 
-/// The same JSON text without white space between its tokens. Does not recurse.
-pub(crate) fn compact(json: &str) -> String {
-    let mut out = String::with_capacity(json.len() + 1);
-    let (mut kept_from, mut in_string, mut escaped) = (0, false, false);
-    for (at, byte) in json.bytes().enumerate() {
-        if in_string {
-            in_string = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-        } else if byte == b'"' {
-            in_string = true;
-        } else if byte.is_ascii_whitespace() {
-            out.push_str(&json[kept_from..at]);
-            kept_from = at + 1;
-        }
-    }
-    out.push_str(&json[kept_from..]);
-    out
-}
-
 /// A value as a message shows it: cut at 60 bytes.
 fn shown(json: &str) -> String {
     excerpt::beginning(json, 60)
@@ -362,13 +344,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn compact_text_means_the_same(text in "[ -~é\n]{0,40}", number in any::<f64>()) {
-            let value = serde_json::json!({ "t": text, "n": [number, { "x": null }] });
-            let pretty = serde_json::to_string_pretty(&value).unwrap();
-            prop_assert_eq!(compact(&pretty), serde_json::to_string(&value).unwrap());
-        }
-
         #[test]
         fn any_text_arrives_as_one_argument(text in "[^\0]{0,60}") {
             let json = serde_json::json!({ "k": text.clone() }).to_string();

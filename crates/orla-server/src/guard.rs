@@ -14,6 +14,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::{StatusCode, Uri};
 use orla_marketplace::Principal;
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 /// The checks, compiled.
@@ -21,8 +22,24 @@ use subtle::ConstantTimeEq;
 pub(crate) struct Guard {
     hosts: Vec<AllowedHost>,
     origins: Vec<AllowedOrigin>,
-    tokens: Vec<Box<[u8]>>,
-    principals: Vec<Principal>,
+    tokens: Vec<Token>,
+}
+
+/// A bearer token, and who has it.
+struct Token {
+    secret: Box<[u8]>,
+    principal: Principal,
+}
+
+impl Token {
+    fn new(secret: &str) -> Self {
+        // Named by a digest: the same after every reload, whatever is listed around it, and no help to
+        // whoever reads it.
+        let digest = Sha256::digest(secret);
+        let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let principal = Principal(Arc::from(format!("token-{name}")));
+        Self { secret: secret.as_bytes().into(), principal }
+    }
 }
 
 /// Why a request is turned away.
@@ -40,10 +57,7 @@ impl Guard {
         Self {
             hosts: hosts.iter().filter_map(|entry| AllowedHost::parse(entry)).collect(),
             origins: origins.iter().filter_map(|entry| AllowedOrigin::parse(entry)).collect(),
-            tokens: tokens.iter().map(|token| token.as_bytes().into()).collect(),
-            principals: (1..=tokens.len())
-                .map(|number| Principal(Arc::from(format!("token-{number}"))))
-                .collect(),
+            tokens: tokens.iter().map(|token| Token::new(token)).collect(),
         }
     }
 
@@ -80,9 +94,9 @@ impl Guard {
         // Every token is compared, whichever fits, so that the time says nothing of the right one.
         let mut found = None;
         if let Some(given) = bearer(given.as_bytes()) {
-            for (token, principal) in self.tokens.iter().zip(&self.principals) {
-                if bool::from(token.ct_eq(given)) {
-                    found = Some(principal.clone());
+            for token in &self.tokens {
+                if bool::from(token.secret.ct_eq(given)) {
+                    found = Some(token.principal.clone());
                 }
             }
         }
@@ -377,8 +391,13 @@ mod tests {
                 .map(|principal| principal.unwrap().0.to_string())
                 .map_err(|denied| denied.status.as_u16())
         };
-        assert_eq!(who("Bearer secret"), Ok("token-1".into()));
-        assert_eq!(who("bearer  other "), Ok("token-2".into()));
+        assert_eq!(who("Bearer secret"), Ok("token-2bb80d537b1d".into()));
+        assert_eq!(who("bearer  other "), Ok("token-d9298a10d1b0".into()));
+        // Whoever is listed before or after them.
+        let tokens = ["new", "secret"].map(str::to_owned);
+        let reloaded = Guard::new(&[], &[], &tokens);
+        let same = reloaded.authenticate(&headers(&[(AUTHORIZATION, "Bearer secret")])).unwrap();
+        assert_eq!(same.unwrap().0.as_ref(), "token-2bb80d537b1d");
         for wrong in
             ["Bearer secre", "Bearer secrets", "Bearer ", "Bearer", "Basic secret", "secret", ""]
         {
