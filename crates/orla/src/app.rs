@@ -304,6 +304,9 @@ impl Sources {
 /// Whether a capsule may turn out to serve a tool of this name.
 fn may_come(capsules: &Capsules, name: &str) -> bool {
     capsules.current().iter().any(|capsule| {
+        if let Some(prefix) = &capsule.package().manifest.prefix {
+            return name.starts_with(prefix);
+        }
         let rest = name.strip_prefix(capsule.name());
         rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
     })

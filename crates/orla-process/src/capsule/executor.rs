@@ -43,7 +43,8 @@ impl CustomProvider for CapsuleProvider {
 /// The capabilities of a capsule, as far as they are known: those that it lists; before that, and where
 /// it lists none, itself.
 ///
-/// One tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`.
+/// One tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`. Where
+/// the manifest gives a prefix, it and the tool's own name are the id.
 pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
     let knowledge = capsule.shared.knowledge.borrow().clone();
     let tools = knowledge.learned.as_deref().and_then(|learned| learned.tools.as_deref());
@@ -54,7 +55,7 @@ pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
     };
     match tools {
         None => vec![package.capability(provider(None)).into()],
-        Some([only]) => {
+        Some([only]) if package.manifest.prefix.is_none() => {
             let mut manifest = package.capability(provider(Some(&only.name)));
             // What the manifest says of its one tool goes before what the tool says of itself.
             let own = &package.manifest;
@@ -65,7 +66,10 @@ pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
             .iter()
             .map(|tool| {
                 let mut manifest = package.capability(provider(Some(&tool.name)));
-                manifest.id = format!("{}.{}", package.manifest.name, tool.name);
+                manifest.id = match &package.manifest.prefix {
+                    Some(prefix) => format!("{prefix}{}", tool.name),
+                    None => format!("{}.{}", package.manifest.name, tool.name),
+                };
                 manifest.name.clone_from(&manifest.id);
                 manifest.input_schema = None;
                 manifest.output_schema = None;

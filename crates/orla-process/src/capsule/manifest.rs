@@ -5,6 +5,7 @@
 //! | `name`, `version`, `entrypoint` | the same | required |
 //! | `description`, `permissions` | the same | what it does, and what it needs |
 //! | `mcp.input_schema`, `mcp.output_schema` | the same | JSON Schema or the shorthand `field: type`; enforced |
+//! | `mcp.prefix` | the same | what a capsule's tools and prompts have before their names; `NAME__` |
 //! | `runtime.mode` | always `capsule` | `simple` (a process per call) or `capsule` (one that stays) |
 //! | `runtime.startup_timeout_ms` | `startup_timeout_ms` | until the handshake; 5000 |
 //! | `runtime.hot_load` | `hot_load` | `watch` (paths), `mode` (`restart`), `debounce_ms` (100) |
@@ -46,6 +47,8 @@ pub struct Manifest {
     pub input_schema: Option<TypeExpr>,
     /// What it gives.
     pub output_schema: Option<TypeExpr>,
+    /// What the names of its tools and prompts begin with, if it says so itself; may be empty.
+    pub prefix: Option<String>,
     /// Whether it is a process per call or one that stays.
     pub mode: Mode,
     /// How long a process may take to say hello.
@@ -104,6 +107,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// The longest name.
 const MAX_NAME: usize = 128;
+/// The longest prefix; a served name has at most 64 characters.
+const MAX_PREFIX: usize = 40;
 
 const COMMON: &[&str] =
     &["name", "version", "entrypoint", "description", "permissions", "mcp", "language"];
@@ -157,7 +162,7 @@ impl Reader {
             self.unknown(runtime, &runtime_keys, "runtime.");
         }
         let mcp = get(members, "mcp").and_then(|node| self.members(node, "mcp")).unwrap_or_default();
-        self.unknown(mcp, &["input_schema", "output_schema"], "mcp.");
+        self.unknown(mcp, &["input_schema", "output_schema", "prefix"], "mcp.");
         let in_runtime =
             |key: &str| if form == Form::Yaml { format!("runtime.{key}") } else { key.to_owned() };
 
@@ -168,6 +173,7 @@ impl Reader {
         let permissions = self.optional(members, "permissions", "permissions", texts);
         let input_schema = self.optional(mcp, "input_schema", "mcp.input_schema", schema);
         let output_schema = self.optional(mcp, "output_schema", "mcp.output_schema", schema);
+        let prefix = self.optional(mcp, "prefix", "mcp.prefix", prefix);
         let mode = match form {
             Form::Yaml => self.optional(runtime, "mode", "runtime.mode", mode).unwrap_or_default(),
             Form::Json => Mode::Capsule,
@@ -190,6 +196,7 @@ impl Reader {
             permissions: permissions.unwrap_or_default(),
             input_schema,
             output_schema,
+            prefix,
             mode,
             startup_timeout: startup.unwrap_or(STARTUP_TIMEOUT),
             hot_load,
@@ -292,6 +299,18 @@ fn text(node: &Node) -> Result<String, String> {
         }
         Kind::Scalar(Value::String(text)) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
         _ => Err(expected("text", node)),
+    }
+}
+
+fn prefix(node: &Node) -> Result<String, String> {
+    match &node.kind {
+        Kind::Scalar(Value::String(prefix))
+            if prefix.len() <= MAX_PREFIX
+                && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) =>
+        {
+            Ok(prefix.clone())
+        }
+        _ => Err(expected(&format!("at most {MAX_PREFIX} letters, digits, _ and -"), node)),
     }
 }
 
@@ -431,13 +450,14 @@ mod tests {
         assert_eq!(manifest.startup_timeout, Duration::from_secs(5));
         let whole = format!(
             "{least}description: Does.\nauthor: me\nlicense: MIT\nrepository: r\nhomepage: h\nkeywords: [a]\n\
-             dependencies: {{}}\nlanguage: sh\npermissions: [net]\nmcp:\n  input_schema:\n    path: string\n\
+             dependencies: {{}}\nlanguage: sh\npermissions: [net]\nmcp:\n  prefix: ''\n  input_schema:\n    path: string\n\
              runtime:\n  mode: capsule\n  hot_load: {{}}\n  env: {{A: b}}\n  args: [-n, 5]\n  eager: true\n"
         );
         let (manifest, remarks) = read(whole.as_bytes(), Form::Yaml);
         assert_eq!(remarks, []);
         let manifest = manifest.unwrap();
         assert_eq!((manifest.mode, manifest.eager), (Mode::Capsule, true));
+        assert_eq!(manifest.prefix.as_deref(), Some(""));
         assert!(manifest.input_schema.is_some() && manifest.output_schema.is_none());
         assert_eq!(manifest.hot_load.unwrap().watch, [PathBuf::from(".")]);
     }
@@ -471,6 +491,10 @@ mod tests {
             ("descripton: x", "4:1: warning: descripton: unknown field, did you mean description?"),
             ("runtime: {colour: x}", "4:11: warning: runtime.colour: unknown field"),
             ("mcp: {input_schema: {path: strng}}", "4:21: problem: mcp.input_schema: "),
+            (
+                "mcp: {prefix: a b}",
+                "4:15: problem: mcp.prefix: expected at most 40 letters, digits, _ and -, got \"a b\"",
+            ),
         ];
         for (line, expected) in cases {
             let got = problem(with(line));

@@ -1,8 +1,8 @@
 //! What a capsule serves besides tools: prompts, resources, completion.
 //!
 //! Requests are passed on, and their results come back as they were given. Prompts get the capsule's name
-//! in front (`CAPSULE__PROMPT`), so that two capsules may have prompts of one name; the addresses of
-//! resources stay as they are.
+//! in front (`CAPSULE__PROMPT`), or the prefix that its manifest gives, so that two capsules may have
+//! prompts of one name; the addresses of resources stay as they are.
 
 use std::sync::Arc;
 
@@ -22,13 +22,17 @@ pub struct CapsuleSurface {
     capsule: Arc<Capsule>,
     /// What stands before the names of its prompts.
     prefix: String,
+    /// The prefix is its own choice: names that begin so may be another's.
+    is_chosen: bool,
 }
 
 impl CapsuleSurface {
     /// The surface of `capsule`.
     pub fn new(capsule: Arc<Capsule>) -> Self {
-        let prefix = format!("{}__", capsule.name());
-        Self { capsule, prefix }
+        let chosen = capsule.package().manifest.prefix.clone();
+        let is_chosen = chosen.is_some();
+        let prefix = chosen.unwrap_or_else(|| format!("{}__", capsule.name()));
+        Self { capsule, prefix, is_chosen }
     }
 
     async fn pass(
@@ -131,7 +135,12 @@ impl Surface for CapsuleSurface {
                     _ => {}
                 }
                 let uri = params.get("uri").and_then(Value::as_str).map(str::to_owned);
-                let mut result = self.pass(method, params, ctx).await?;
+                let mut result = self.pass(method, params, ctx).await.map_err(|err| match err {
+                    SurfaceError::Invalid(what) if method == "prompts/get" && self.is_chosen => {
+                        SurfaceError::NotFound(what)
+                    }
+                    err => err,
+                })?;
                 if method == "resources/subscribe"
                     && !self.capsule.shared.subscribe(&uri.unwrap_or_default())
                 {

@@ -588,6 +588,27 @@ async fn several_tools_are_served_with_the_capsules_name_in_front() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_of_its_own_takes_the_place_of_the_capsules_name() {
+    for (tools, prefix, expected) in [("'one', 'two'", "x_", "x_one x_two"), ("'one'", "", "one")] {
+        let world =
+            World::new(&FULL.replace("NAMES", tools), &format!(r#""mcp": {{"prefix": "{prefix}"}}"#));
+        world.capsules.learn().await;
+        world.serve();
+        let names: Vec<String> = world.market.list().iter().map(|tool| tool.name.to_string()).collect();
+        assert_eq!(names.join(" "), expected);
+        let outcome = world.call_with(call(&names[0], "{}")).await.unwrap();
+        assert_eq!(outcome.content.unwrap().as_str(), r#"[{"type": "text", "text": "one"}]"#);
+        let surface = world.capsules.surfaces().remove(0);
+        let ctx = world.market.surface_context(&Call::to("cap"));
+        let params = JsonText::parse(format!(r#"{{"name":"{prefix}hello"}}"#)).unwrap();
+        let listed = surface.request("prompts/list", &params, &ctx).await.unwrap();
+        assert_eq!(listed.as_str(), format!(r#"{{"prompts":[{{"name":"{prefix}hello"}}]}}"#));
+        let got = surface.request("prompts/get", &params, &ctx).await.unwrap();
+        assert!(got.as_str().contains(r#""text":"hello""#), "{got}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn prompts_and_resources_pass_through() {
     let world = World::new(&FULL.replace("NAMES", "'one'"), "");
     let surface = world.capsules.surfaces().remove(0);
