@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use orla_marketplace::{Call, CapabilityMarketplace, Limits};
-use orla_process::{Instance, PoolLimits, ToolExecutor, init, load, reaper};
+use orla_process::{Instance, Loader, PoolLimits, ToolExecutor, init, reaper};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +55,9 @@ fn serve(directory: &Path) {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     let executor = ToolExecutor::new(Arc::clone(&instance), PoolLimits::default());
     market.register_executor(Arc::new(executor)).unwrap();
-    for registration in load(directory, orla_process::Limits::default()).unwrap().registrations {
+    for registration in
+        Loader::default().load(directory, orla_process::Limits::default()).unwrap().registrations
+    {
         market.register_capability(registration).unwrap();
     }
     let tasks = tokio_util::task::TaskTracker::new();
@@ -143,7 +145,9 @@ fn market_of(directory: &Path) -> (tokio::runtime::Runtime, CapabilityMarketplac
     let executor =
         ToolExecutor::new(Instance::unguarded(), PoolLimits { max_threads: 1, ..PoolLimits::default() });
     market.register_executor(Arc::new(executor)).unwrap();
-    for registration in load(directory, orla_process::Limits::default()).unwrap().registrations {
+    for registration in
+        Loader::default().load(directory, orla_process::Limits::default()).unwrap().registrations
+    {
         market.register_capability(registration).unwrap();
     }
     (runtime, market)
