@@ -112,6 +112,7 @@ impl Client {
     ///
     /// # Errors
     /// The server's error answer.
+    #[expect(clippy::needless_pass_by_value, reason = "calls read as `request(method, json!(…))`")]
     pub fn request(&mut self, method: &str, params: Value) -> Result<Value, RpcError> {
         self.exchange(method, &params).map(|(result, _)| result)
     }

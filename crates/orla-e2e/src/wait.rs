@@ -23,7 +23,7 @@ impl Sign for bool {
 
 impl<T> Sign for Option<T> {
     type Value = T;
-    fn value(self) -> Option<T> {
+    fn value(self) -> Self {
         self
     }
 }

@@ -89,7 +89,7 @@ fn a_prompt_with_a_mistake_costs_itself_alone_and_check_names_the_place() {
     let names: Vec<_> =
         listed["prompts"].as_array().unwrap().iter().map(|prompt| &prompt["name"]).collect();
     assert!(names.contains(&&json!("good")), "{names:?}");
-    assert!(server.logged("warn").iter().any(|line| line.says(&["broken.md"])), "{}", server.log());
+    server.log_says(&["\"warn\"", "broken.md"]);
 }
 
 #[test]

@@ -221,9 +221,9 @@ fn a_slow_head_and_a_slow_body_are_cut_off_and_bother_nobody() {
 }
 
 fn readable(stream: &TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
+    stream.set_nonblocking(true).expect("a socket can be asked");
     let answer = stream.peek(&mut [0]);
-    stream.set_nonblocking(false).unwrap();
+    stream.set_nonblocking(false).expect("a socket can wait");
     !matches!(answer, Err(err) if err.kind() == std::io::ErrorKind::WouldBlock)
 }
 
@@ -249,7 +249,7 @@ fn what_is_not_http_is_turned_away() {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{:.200}", answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer:.200}");
     }
     assert!(server.is_alive());
     assert_eq!(server.client().call("t", json!({})).stdout(), "ok\n");

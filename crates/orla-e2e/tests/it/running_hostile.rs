@@ -150,7 +150,7 @@ fn whatever_bytes_a_tool_writes_none_are_lost() {
     let server = world()
         .tool("cat", sh("cat \"$2\""))
         .file("invalid", b"ab\xff\xfecd\n")
-        .file("cut", "é".as_bytes()[..1].to_vec())
+        .file("cut", &"é".as_bytes()[..1])
         .file("nul", b"a\0b\n")
         .file("ansi", b"\x1b[31mred\x1b[0m\r\n\x07")
         .file("image", png)
