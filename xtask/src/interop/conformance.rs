@@ -1,9 +1,9 @@
 //! The official conformance suite, server side, for both requirement sets.
 //!
-//! The server serves `xtask/fixtures/conformance`: plain executables and prompts in a folder, copied
-//! below `target/` because two of the tools change the folder while the suite runs. What the suite
-//! asks for and executables cannot give is listed in `expected-failures.txt` with the reason, and
-//! the list is kept honest: a line whose scenario passes is a failure of its own.
+//! The server serves `xtask/fixtures/conformance`: plain executables, prompts, and a capsule for what
+//! those cannot give, copied below `target/` because two of the tools change the folder while the suite
+//! runs. What cannot pass is listed in `expected-failures.txt` with the reason, and the list is kept
+//! honest: a line whose scenario passes is a failure of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -159,7 +159,7 @@ fn parse(text: &str) -> Result<Vec<Expected>, String> {
     Ok(lines)
 }
 
-/// Copies the files of a folder, permissions included, in place of what was there.
+/// Copies a folder with all that is below it, permissions included, in place of what was there.
 fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
     let problem = |err: std::io::Error| format!("{}: {err}", from.display());
     if to.exists() {
@@ -168,7 +168,12 @@ fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
     std::fs::create_dir_all(to).map_err(problem)?;
     for entry in std::fs::read_dir(from).map_err(problem)? {
         let entry = entry.map_err(problem)?;
-        std::fs::copy(entry.path(), to.join(entry.file_name())).map_err(problem)?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to)?;
+        } else {
+            std::fs::copy(from, to).map_err(problem)?;
+        }
     }
     Ok(())
 }
