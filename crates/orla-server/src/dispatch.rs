@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::SessionClient;
 use crate::era::{self, Refused};
-use crate::notices::{Audience, Outlet, Wanted, list_changed};
+use crate::notices::{Audience, Outlet, Wanted, list_changed, resource_updated};
 use crate::object::Object;
 use crate::parked::{self, Asked};
 use crate::protocol::{META_SUBSCRIPTION_ID, Revision};
@@ -32,6 +32,7 @@ use crate::rounds::Rounds;
 use crate::rpc::{self, Id, Meta, Params, push_json};
 use crate::session::Session;
 use crate::state::{Core, INSTRUCTIONS, capabilities, implementation};
+use crate::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
 use crate::surfaces::{self, Asking, method_not_found};
 use crate::tools::{self, CacheHint, Listing};
 
@@ -120,7 +121,7 @@ pub(crate) async fn in_rounds(core: Arc<Core>, job: Job, caller: Caller, rounds:
 }
 
 /// Runs a request to its answer. A panic on the way is an error of this request alone.
-async fn finished(core: &Core, job: Job, caller: &Caller, asks: Asks) -> Answer {
+async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: Asks) -> Answer {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
     let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
     asks.end();
@@ -259,7 +260,7 @@ impl Job {
         Ok(())
     }
 
-    async fn run(self, core: &Core, caller: &Caller, asks: &Asks) -> Result<Bytes, ErrorData> {
+    async fn run(self, core: &Arc<Core>, caller: &Caller, asks: &Asks) -> Result<Bytes, ErrorData> {
         let Self { id, method, task, meta, .. } = self;
         let wanted = Wanted {
             progress_token: meta.progress_token,
@@ -281,7 +282,8 @@ impl Job {
             (Task::Other { .. }, "ping") if caller.session.is_some() => Ok(rpc::result(&id, b"{}")),
             (Task::Other { .. }, "server/discover") if caller.is_modern() => Ok(discover(core, &id)),
             (Task::Other { params }, "subscriptions/listen") if caller.is_modern() => {
-                listen(core, &id, &params, caller).await
+                let call = caller.about(wanted, meta.traceparent, asks);
+                listen(core, &id, &params, call, caller).await
             }
             (Task::Other { params }, "logging/setLevel") if caller.session.is_some() => {
                 set_level(&id, &params, caller)
@@ -295,6 +297,13 @@ impl Job {
                 let call = caller.about(wanted, meta.traceparent, asks);
                 let answer = caller.ask(core, &catalog, call).request(&id, method, &params).await;
                 answer.map_err(|error| asks.missing().unwrap_or(error))
+            }
+            (Task::Other { params }, "resources/subscribe") if caller.session.is_some() => {
+                let call = caller.about(wanted, meta.traceparent, asks);
+                subscribe(core, &id, &params, call, caller).await
+            }
+            (Task::Other { params }, "resources/unsubscribe") if caller.session.is_some() => {
+                unsubscribe(core, &id, &params, caller).await
             }
             (Task::Other { .. }, _) => Err(method_not_found(&method)),
         }
@@ -481,16 +490,85 @@ fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, Error
     Ok(rpc::result(id, b"{}"))
 }
 
+/// A session wants to hear when a resource changes.
+async fn subscribe(
+    core: &Arc<Core>,
+    id: &Id,
+    params: &JsonText,
+    call: Call,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let uri = uri_of(params)?;
+    let Some(session) = &caller.session else { return Err(method_not_found("resources/subscribe")) };
+    let full = |max| ErrorData::invalid_params(format!("more than {max} subscriptions"), None);
+    if !session.subscribed(&uri).map_err(full)? {
+        let newest = core.market.snapshot();
+        let asking = caller.ask(core, &newest, call);
+        let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await?;
+        session.subscribe(&uri, joined);
+    }
+    Ok(rpc::result(id, b"{}"))
+}
+
+async fn unsubscribe(
+    core: &Core,
+    id: &Id,
+    params: &JsonText,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let uri = uri_of(params)?;
+    if !surfaces::serves(&core.market.snapshot(), "resources/subscribe") {
+        return Err(method_not_found("resources/unsubscribe"));
+    }
+    let subscription = caller.session.as_ref().and_then(|session| session.unsubscribe(&uri));
+    if let Some(subscription) = subscription {
+        subscription.leave(core).await;
+    }
+    Ok(rpc::result(id, b"{}"))
+}
+
+fn uri_of(params: &JsonText) -> Result<String, ErrorData> {
+    let uri = Object::parse(params.as_str()).and_then(|params| params.get("uri"));
+    let uri = uri.and_then(|uri| rpc::text(uri).ok()).map(std::borrow::Cow::into_owned);
+    uri.ok_or_else(|| ErrorData::invalid_params("uri, the resource's address, must be a string", None))
+}
+
 /// Tells a sessionless client of changes until it goes away or the server stops.
-async fn listen(core: &Core, id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, ErrorData> {
+async fn listen(
+    core: &Arc<Core>,
+    id: &Id,
+    params: &JsonText,
+    call: Call,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
     let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
         .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;
     let Some(outlet) = &caller.outlet else {
         return Err(ErrorData::internal_error("this transport carries no notifications", None));
     };
     // Subscribed before the acknowledgement: no change falls between.
-    let mut changes = core.market.changes();
-    let accepted = params.notifications.supported_by(&capabilities(&core.market.snapshot()));
+    let mut lists = core.lists.subscribe();
+    let mut told = *lists.borrow_and_update();
+    let newest = core.market.snapshot();
+    let mut accepted = params.notifications.supported_by(&capabilities(&newest));
+    let subscriber: Arc<Subscriber> = Arc::default();
+    let mut subscriptions = Vec::new();
+    if let Some(wanted) = accepted.resource_subscriptions.take() {
+        if wanted.len() > MAX_SUBSCRIPTIONS {
+            let what = format!("more than {MAX_SUBSCRIPTIONS} subscriptions");
+            return Err(ErrorData::invalid_params(what, None));
+        }
+        let asking = caller.ask(core, &newest, call);
+        let mut found = Vec::new();
+        for uri in wanted {
+            // What no surface has is not among what is acknowledged.
+            if let Ok(joined) = core.subscriptions.join(core, &asking, &uri, &subscriber).await {
+                subscriptions.push(joined);
+                found.push(uri);
+            }
+        }
+        accepted.resource_subscriptions = (!found.is_empty()).then_some(found);
+    }
     let mut acknowledged = Vec::new();
     acknowledged.extend_from_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{""#,
@@ -504,21 +582,28 @@ async fn listen(core: &Core, id: &Id, params: &JsonText, caller: &Caller) -> Res
         tokio::select! {
             () = caller.cancellation.cancelled() => break,
             () = core.draining.cancelled() => break,
-            changed = changes.changed() => {
+            changed = lists.changed() => {
                 if changed.is_err() {
                     break;
                 }
-                let lists = [
-                    (accepted.tools_list_changed, "tools"),
-                    (accepted.prompts_list_changed, "prompts"),
-                    (accepted.resources_list_changed, "resources"),
-                ];
-                for (_, list) in lists.into_iter().filter(|(accepted, _)| *accepted == Some(true)) {
-                    outlet.send(list_changed(list, Some(id)));
-                }
+            }
+            () = subscriber.woken.notified() => {}
+        }
+        for list in lists.borrow_and_update().news(&mut told) {
+            let wanted = match list {
+                "tools" => accepted.tools_list_changed,
+                "prompts" => accepted.prompts_list_changed,
+                _ => accepted.resources_list_changed,
+            };
+            if wanted == Some(true) {
+                outlet.send(list_changed(list, Some(id)));
             }
         }
+        for uri in subscriber.take() {
+            outlet.send(resource_updated(&uri, Some(id)));
+        }
     }
+    drop(subscriptions);
     let mut ended = Vec::new();
     ended.extend_from_slice(format!(
         r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{},"io.modelcontextprotocol/serverInfo":"#,

@@ -18,8 +18,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
+use crate::changes::Lists;
 use crate::dispatch::Answer;
-use crate::notices::list_changed;
 use crate::session::{Open, Session};
 use crate::state::Core;
 use crate::stream::{KEEP_ALIVE, Reader, Stream, event, priming};
@@ -172,7 +172,7 @@ pub(crate) fn standalone(core: &Arc<Core>, session: Arc<Session>, open: Open) ->
     let first = session.revision.knows_priming().then(|| priming(0));
     let state = Standalone {
         core: Arc::clone(core),
-        changes: core.market.changes(),
+        lists: core.lists.subscribe(),
         session,
         first,
         _open: open,
@@ -182,7 +182,7 @@ pub(crate) fn standalone(core: &Arc<Core>, session: Arc<Session>, open: Open) ->
 
 struct Standalone {
     core: Arc<Core>,
-    changes: tokio::sync::watch::Receiver<u64>,
+    lists: tokio::sync::watch::Receiver<Lists>,
     session: Arc<Session>,
     first: Option<Bytes>,
     _open: Open,
@@ -194,13 +194,15 @@ impl Standalone {
             return Some(first);
         }
         loop {
-            let generation = *self.changes.borrow_and_update();
-            if self.session.claim_telling(generation) {
-                let changed = |list: &str| event(Some((0, generation)), &list_changed(list, None));
-                return Some([changed("tools"), changed("prompts")].concat().into());
+            let now = *self.lists.borrow_and_update();
+            let news = self.session.news(now);
+            if !news.is_empty() {
+                let events = news.iter().map(|message| event(Some((0, now.total())), message));
+                return Some(events.collect::<Vec<_>>().concat().into());
             }
             tokio::select! {
-                changed = self.changes.changed() => changed.ok()?,
+                changed = self.lists.changed() => changed.ok()?,
+                () = self.session.subscriber().woken.notified() => {}
                 () = self.session.calls.ended.cancelled() => return None,
                 () = self.core.draining.cancelled() => return None,
                 () = tokio::time::sleep(KEEP_ALIVE_EVERY) => return Some(KEEP_ALIVE),

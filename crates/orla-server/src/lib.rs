@@ -30,6 +30,7 @@
 //! task. JSON-RPC batches, which one old revision had.
 
 mod body;
+mod changes;
 mod client;
 mod dispatch;
 mod era;
@@ -52,6 +53,7 @@ mod state;
 mod status;
 mod stdio;
 mod stream;
+mod subscriptions;
 mod surfaces;
 mod tools;
 mod watched;

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::changes::fan_out;
 use crate::routes;
 use crate::state::Core;
 use crate::watched::{Serving, Watched};
@@ -83,6 +84,7 @@ impl Bound {
         let Self { core, listener, .. } = self;
         core.set_serving();
         core.tracker.spawn(sweep(Arc::clone(&core)));
+        core.tracker.spawn(fan_out(Arc::clone(&core)));
         let slots = Arc::new(Semaphore::new(core.settings.load().options.max_connections.max(1)));
         let mut pause = FIRST_PAUSE;
         loop {

@@ -130,19 +130,42 @@ fn log_message(level: LogLevel, logger: &str, message: &str) -> Bytes {
 
 /// A notification that some list has changed; on a subscription with the id that asked for it.
 pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
-    let mut out = Vec::with_capacity(160);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/"#);
-    out.extend_from_slice(list.as_bytes());
-    out.extend_from_slice(br#"/list_changed""#);
+    let mut out = begin(list, "list_changed");
     if let Some(id) = subscription {
-        out.extend_from_slice(br#","params":{"_meta":{""#);
-        out.extend_from_slice(crate::protocol::META_SUBSCRIPTION_ID.as_bytes());
-        out.extend_from_slice(br#"":"#);
-        out.extend_from_slice(id.as_str().as_bytes());
-        out.extend_from_slice(b"}}");
+        out.extend_from_slice(br#","params":{"#);
+        push_subscription(&mut out, id);
+        out.push(b'}');
     }
     out.push(b'}');
     out.into()
+}
+
+/// A notification that a resource has changed; on a subscription with the id that asked for it.
+pub(crate) fn resource_updated(uri: &str, subscription: Option<&Id>) -> Bytes {
+    let mut out = begin("resources", "updated");
+    out.extend_from_slice(br#","params":{"uri":"#);
+    push_json(&mut out, uri);
+    if let Some(id) = subscription {
+        out.push(b',');
+        push_subscription(&mut out, id);
+    }
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+fn begin(list: &str, what: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/"#);
+    out.extend_from_slice(format!("{list}/{what}\"").as_bytes());
+    out
+}
+
+fn push_subscription(out: &mut Vec<u8>, id: &Id) {
+    out.extend_from_slice(br#""_meta":{""#);
+    out.extend_from_slice(crate::protocol::META_SUBSCRIPTION_ID.as_bytes());
+    out.extend_from_slice(br#"":"#);
+    out.extend_from_slice(id.as_str().as_bytes());
+    out.push(b'}');
 }
 
 /// A whole number without the `.0` that floating point would get.
@@ -203,6 +226,30 @@ mod tests {
                 format!(r#"{head}"progress":2.5}}}}"#),
                 format!(r#"{head}"progress":1e+300}}}}"#),
             ]
+        );
+    }
+
+    #[test]
+    fn a_change_says_what_has_changed_and_who_asked() {
+        let body = br#"{"jsonrpc":"2.0","method":"x","id":"s"}"#;
+        let Ok(crate::rpc::Message::Request(request)) = crate::rpc::parse(body) else {
+            panic!("a request")
+        };
+        let meta = r#""_meta":{"io.modelcontextprotocol/subscriptionId":"s"}"#;
+        let head = r#"{"jsonrpc":"2.0","method":"notifications/"#;
+        let id = Some(&request.id);
+        assert_eq!(list_changed("tools", None), format!(r#"{head}tools/list_changed"}}"#));
+        assert_eq!(
+            list_changed("tools", id),
+            format!(r#"{head}tools/list_changed","params":{{{meta}}}}}"#)
+        );
+        assert_eq!(
+            resource_updated("a:\"b", None),
+            format!(r#"{head}resources/updated","params":{{"uri":"a:\"b"}}}}"#)
+        );
+        assert_eq!(
+            resource_updated("a:b", id),
+            format!(r#"{head}resources/updated","params":{{"uri":"a:b",{meta}}}}}"#)
         );
     }
 

@@ -315,7 +315,8 @@ fn initialize(
     let newest = core.market.snapshot();
     let capabilities = askable(request.params.capabilities);
     let session = core.sessions.add(settings.options.max_sessions, |id| {
-        Session::new(id, revision, principal, capabilities, newest, &core.abort)
+        let told = *core.lists.borrow();
+        Session::new(id, revision, principal, capabilities, newest, told, &core.abort)
     });
     let session = match session {
         Ok(session) => session,

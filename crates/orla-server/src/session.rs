@@ -9,16 +9,20 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
 use tokio_util::sync::CancellationToken;
 
+use crate::changes::Lists;
 use crate::client::Questions;
+use crate::notices::{list_changed, resource_updated};
 use crate::protocol::Revision;
 use crate::rpc::Id;
 use crate::stream::Stream;
+use crate::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscription};
 
 /// How long a client may come back for the rest of a stream that has ended.
 const KEEP_STREAM: Duration = Duration::from_secs(60);
@@ -41,8 +45,12 @@ pub(crate) struct Session {
     pub(crate) questions: Questions,
     snapshots: Mutex<Snapshots>,
     log_level: AtomicU8,
-    /// The newest generation that the client was told of.
-    told: AtomicU64,
+    /// The changes that the client was told of.
+    told: Mutex<Lists>,
+    /// What it has subscribed to.
+    subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
+    /// Made when it subscribes or listens.
+    subscriber: OnceLock<Arc<Subscriber>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     next_stream: AtomicU64,
     /// Open connections that wait for something of this session.
@@ -65,6 +73,7 @@ impl Session {
         principal: Option<Principal>,
         capabilities: Option<JsonText>,
         newest: Arc<Catalog>,
+        told: Lists,
         parent: &CancellationToken,
     ) -> Self {
         Self {
@@ -75,7 +84,9 @@ impl Session {
             questions: Questions::default(),
             calls: Calls::new(parent.child_token()),
             log_level: AtomicU8::new(LogLevel::Info as u8),
-            told: AtomicU64::new(newest.generation()),
+            told: Mutex::new(told),
+            subscriptions: Mutex::default(),
+            subscriber: OnceLock::new(),
             snapshots: Mutex::new(Snapshots { tools: Arc::clone(&newest), surfaces: newest }),
             streams: Mutex::default(),
             next_stream: AtomicU64::new(1),
@@ -114,10 +125,42 @@ impl Session {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// Whether the client is still to be told that there is a newer generation. Of several streams
-    /// that ask, one gets the task.
-    pub(crate) fn claim_telling(&self, generation: u64) -> bool {
-        self.told.fetch_max(generation, Ordering::AcqRel) < generation
+    /// What the client is still to be told, as finished messages. Of several streams that ask, one
+    /// gets each.
+    pub(crate) fn news(&self, lists: Lists) -> Vec<Bytes> {
+        let names = lists.news(&mut lock(&self.told));
+        let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
+        let lists = names.into_iter().map(|list| list_changed(list, None));
+        lists.chain(changed.iter().map(|uri| resource_updated(uri, None))).collect()
+    }
+
+    /// What is told of the resources that it subscribes to.
+    pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
+        self.subscriber.get_or_init(Arc::default)
+    }
+
+    /// Whether it has subscribed to this resource; if not, whether it may subscribe to one more.
+    pub(crate) fn subscribed(&self, uri: &str) -> Result<bool, usize> {
+        let subscriptions = lock(&self.subscriptions);
+        let full = subscriptions.len() >= MAX_SUBSCRIPTIONS;
+        match subscriptions.contains_key(uri) {
+            true => Ok(true),
+            false if full => Err(MAX_SUBSCRIPTIONS),
+            false => Ok(false),
+        }
+    }
+
+    /// Keeps a subscription until the session ends. One that came too late is dropped.
+    pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) {
+        let mut subscriptions = lock(&self.subscriptions);
+        if !self.calls.ended.is_cancelled() {
+            subscriptions.insert(uri.into(), subscription);
+        }
+    }
+
+    /// Gives up a subscription.
+    pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
+        lock(&self.subscriptions).remove(uri)
     }
 
     /// A stream which a client may come back to once it is [kept](Self::keep).
@@ -153,6 +196,7 @@ impl Session {
     /// Ends everything that runs in the session.
     pub(crate) fn end(&self) {
         self.calls.ended.cancel();
+        drop(std::mem::take(&mut *lock(&self.subscriptions)));
     }
 
     fn is_idle(&self) -> bool {
@@ -417,7 +461,8 @@ mod tests {
         let principal = principal.map(|name| Principal(name.into()));
         let newest = CapabilityMarketplace::new(Limits::default()).snapshot();
         move |id| {
-            Session::new(id, Revision::V2025_11_25, principal, None, newest, &CancellationToken::new())
+            let (told, parent) = (Lists::default(), CancellationToken::new());
+            Session::new(id, Revision::V2025_11_25, principal, None, newest, told, &parent)
         }
     }
 
@@ -504,7 +549,7 @@ mod tests {
         large.finish(Some(vec![b'x'; 2 * MAX_ENDED_BYTES].into()));
         session.keep(&large);
         let live = session.new_stream();
-        live.send(bytes::Bytes::from_static(b"x"));
+        live.send(Bytes::from_static(b"x"));
         session.keep(&live);
         assert!(session.stream(99).is_none(), "the large one leaves no room for others");
         assert!(session.stream(101).is_some() && session.stream(102).is_some());
@@ -513,7 +558,9 @@ mod tests {
     #[test]
     fn one_stream_tells_of_a_change() {
         let session = make(None)(SessionId::NONE);
-        assert!(!session.claim_telling(0));
-        assert!(session.claim_telling(2) && !session.claim_telling(2) && !session.claim_telling(1));
+        assert!(session.news(Lists::default()).is_empty());
+        let now = Lists { tools: 2, ..Lists::default() };
+        assert_eq!(session.news(now), [list_changed("tools", None)]);
+        assert!(session.news(now).is_empty());
     }
 }

@@ -10,14 +10,17 @@ use orla_marketplace::{CapabilityMarketplace, Catalog};
 use rmcp::model::{
     Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::changes::Lists;
 use crate::guard::Guard;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parked::ParkedRequests;
 use crate::session::Sessions;
+use crate::subscriptions::Subscriptions;
 use crate::surfaces;
 use crate::tools::{CacheHint, Listings};
 
@@ -31,6 +34,9 @@ pub(crate) struct Core {
     /// Numbers the questions to clients of sessions.
     pub(crate) question_numbers: Arc<AtomicU64>,
     pub(crate) parked: ParkedRequests,
+    /// How often lists have changed, to be watched.
+    pub(crate) lists: watch::Sender<Lists>,
+    pub(crate) subscriptions: Subscriptions,
     /// Everything that was spawned.
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the server stops to accept; long streams end, calls go on.
@@ -66,6 +72,8 @@ impl Core {
             metrics,
             question_numbers: Arc::default(),
             parked: ParkedRequests::default(),
+            lists: watch::Sender::default(),
+            subscriptions: Subscriptions::default(),
             tracker: TaskTracker::new(),
             draining: CancellationToken::new(),
             abort: CancellationToken::new(),

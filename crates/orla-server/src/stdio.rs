@@ -25,10 +25,11 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::changes::fan_out;
 use crate::dispatch::{self, Caller, Job};
 use crate::era::{self, Era};
 use crate::lines::{Line, Lines};
-use crate::notices::{Outlet, list_changed};
+use crate::notices::Outlet;
 use crate::protocol::Revision;
 use crate::questions::askable;
 use crate::rpc::{self, Id, Message, one_line};
@@ -49,6 +50,7 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     core.set_serving();
+    core.tracker.spawn(fan_out(Arc::clone(&core)));
     let options = core.settings.load().options.clone();
     let ended = core.abort.child_token();
     let (out, queue) = mpsc::channel(QUEUE);
@@ -87,7 +89,9 @@ where
         }
     }
     core.draining.cancel();
-    let Pipe { tasks, out, .. } = pipe;
+    let Pipe { tasks, out, session, .. } = pipe;
+    // With it go its subscriptions.
+    drop(session);
     tasks.close();
     if tokio::time::timeout(patience, tasks.wait()).await.is_err() {
         ended.cancel();
@@ -195,9 +199,9 @@ impl Pipe {
         }
         let revision = Revision::negotiate(requested);
         let newest = self.core.market.snapshot();
-        let ended = &self.calls.ended;
+        let (told, ended) = (*self.core.lists.borrow(), &self.calls.ended);
         let capabilities = askable(request.params.capabilities);
-        let session = Session::new(SessionId::NONE, revision, None, capabilities, newest, ended);
+        let session = Session::new(SessionId::NONE, revision, None, capabilities, newest, told, ended);
         let session = Arc::new(session);
         self.send(dispatch::initialize(&self.core, id, revision));
         let telling = tell(Arc::clone(&self.core), Arc::clone(&session), self.out.clone());
@@ -251,18 +255,17 @@ impl Outlet for PipeOutlet {
 
 /// Tells the client of changes for as long as its session lasts.
 async fn tell(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) {
-    let mut changes = core.market.changes();
+    let mut lists = core.lists.subscribe();
     loop {
-        let generation = *changes.borrow_and_update();
-        if session.claim_telling(generation) {
-            for list in ["tools", "prompts"] {
-                if out.send(list_changed(list, None)).await.is_err() {
-                    return;
-                }
+        let now = *lists.borrow_and_update();
+        for message in session.news(now) {
+            if out.send(message).await.is_err() {
+                return;
             }
         }
         tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
+            changed = lists.changed() => if changed.is_err() { return },
+            () = session.subscriber().woken.notified() => {}
             () = session.calls.ended.cancelled() => return,
             () = core.draining.cancelled() => return,
         }

@@ -98,10 +98,29 @@ impl Asking<'_> {
         method: &str,
         params: &JsonText,
     ) -> Result<Bytes, ErrorData> {
+        let (_, result) = self.offer(method, params).await?;
+        Ok(rpc::result(id, self.shaped(method, &result).as_bytes()))
+    }
+
+    /// The surface that has taken this request on.
+    pub(crate) async fn owner(
+        &self,
+        method: &str,
+        params: &JsonText,
+    ) -> Result<Arc<dyn Surface>, ErrorData> {
+        self.offer(method, params).await.map(|(surface, _)| Arc::clone(surface))
+    }
+
+    /// Offers a request to one surface after the other.
+    async fn offer(
+        &self,
+        method: &str,
+        params: &JsonText,
+    ) -> Result<(&Arc<dyn Surface>, JsonText), ErrorData> {
         let mut not_found = None;
         for surface in self.of(method) {
             match surface.request(method, params, &self.context(surface)).await {
-                Ok(result) => return Ok(rpc::result(id, self.shaped(method, &result).as_bytes())),
+                Ok(result) => return Ok((surface, result)),
                 Err(SurfaceError::NotFound(what)) => not_found = Some(what),
                 Err(SurfaceError::Invalid(what)) => return Err(ErrorData::invalid_params(what, None)),
                 Err(err) => return Err(ErrorData::internal_error(err.to_string(), None)),
