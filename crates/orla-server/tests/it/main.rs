@@ -7,4 +7,5 @@ mod lifecycle;
 mod questions;
 mod sessions;
 mod stdio;
+mod subscriptions;
 mod support;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, duplex};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{DEADLINE, Seen, load, market};
+use crate::support::{DEADLINE, Seen, everything, load, market};
 
 struct Pipe {
     market: Arc<CapabilityMarketplace>,
@@ -223,6 +223,44 @@ async fn a_client_hears_of_progress_and_of_changes() {
     assert_eq!(pipe.next().await["result"]["tools"][0]["name"], "new");
     pipe.call(json!(4), "new", json!({})).await;
     assert!(pipe.next().await.get("result").is_some());
+}
+
+#[tokio::test]
+async fn a_client_is_asked_over_its_pipe() {
+    let mut pipe = Pipe::new();
+    pipe.send(json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params":
+        {"protocolVersion": "2025-11-25", "capabilities": everything(), "clientInfo": {}}}))
+        .await;
+    pipe.next().await;
+    let question = json!({"method": "roots/list", "params": {}});
+    pipe.call(json!(1), "ask", json!({"rounds": [[question]]})).await;
+    let asked = pipe.next().await;
+    assert_eq!((&asked["method"], &asked["params"]), (&json!("roots/list"), &json!({})));
+    pipe.send(json!({"jsonrpc": "2.0", "id": 77, "result": {}})).await;
+    pipe.send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}})).await;
+    assert_eq!(pipe.next().await["result"]["structuredContent"]["got"], json!([{"roots": []}]));
+
+    // The same pipe without a session, and its end while a call waits for its answer.
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": everything(),
+    });
+    let mut params = json!({"name": "ask", "arguments": {"rounds": [[question]]}, "_meta": meta});
+    let request = |id: u32, params: &Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+    pipe.send(request(2, &params)).await;
+    let asked = pipe.next().await["result"].clone();
+    assert_eq!(asked["inputRequests"], json!({"roots-1": question}));
+    params["requestState"] = asked["requestState"].clone();
+    params["inputResponses"] = json!({"roots-1": {"roots": []}});
+    pipe.send(request(3, &params)).await;
+    let answer = pipe.next().await;
+    assert_eq!((&answer["id"], &answer["result"]["resultType"]), (&json!(3), &json!("complete")));
+    params.as_object_mut().unwrap().retain(|key, _| !key.starts_with("inputR") && key != "requestState");
+    pipe.send(request(4, &params)).await;
+    assert_eq!(pipe.next().await["result"]["resultType"], "input_required");
+    let seen = Arc::clone(&pipe.seen);
+    assert!(pipe.close().await.is_empty());
+    assert_eq!(seen.finished.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]

@@ -250,10 +250,16 @@ pub(crate) fn market(seen: &Arc<Seen>) -> Arc<CapabilityMarketplace> {
 
 /// Puts a snapshot in force that has these capabilities.
 pub(crate) fn load(market: &CapabilityMarketplace, seen: &Arc<Seen>, names: &[&str]) {
-    load_with(market, seen, names, Limits::default());
+    load_with(market, seen, names, Limits::default(), &[]);
 }
 
-fn load_with(market: &CapabilityMarketplace, seen: &Arc<Seen>, names: &[&str], limits: Limits) {
+fn load_with(
+    market: &CapabilityMarketplace,
+    seen: &Arc<Seen>,
+    names: &[&str],
+    limits: Limits,
+    surfaces: &[Arc<dyn Surface>],
+) {
     let mut builder = market.builder(limits);
     for name in names {
         let does = match *name {
@@ -268,6 +274,9 @@ fn load_with(market: &CapabilityMarketplace, seen: &Arc<Seen>, names: &[&str], l
         builder.capability(CapabilityManifest::new(*name, format!("Does {name}."), provider)).unwrap();
     }
     builder.surface(Arc::new(Prompts));
+    for surface in surfaces {
+        builder.surface(Arc::clone(surface));
+    }
     market.replace(builder.build());
 }
 
@@ -295,7 +304,11 @@ impl World {
     pub(crate) fn reload_with_timeout(&self, names: &[&str], timeout: Duration) {
         let mut limits = Limits::default();
         limits.timeout = timeout;
-        load_with(&self.market, &self.seen, names, limits);
+        load_with(&self.market, &self.seen, names, limits, &[]);
+    }
+
+    pub(crate) fn reload_with(&self, names: &[&str], surfaces: &[Arc<dyn Surface>]) {
+        load_with(&self.market, &self.seen, names, Limits::default(), surfaces);
     }
 
     pub(crate) async fn connect(&self) -> Connection {
@@ -389,7 +402,7 @@ impl Connection {
 
     /// A sessionless request whose answer is read later.
     pub(crate) async fn begin(&mut self, id: u32, method: &str, mut params: Value) {
-        let name = params["name"].as_str().unwrap_or_default().to_owned();
+        let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default().to_owned();
         let meta = params["_meta"].take();
         let mut full = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
