@@ -116,8 +116,7 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
         Err(err) => {
             let at = err.location().map_or(Position { line: 1, column: 1 }, position);
             let message = err.without_snippet().to_string();
-            let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
-            reader.remark(at, message, true);
+            reader.remark(at, plainly(message.split(" at line ").next().unwrap_or(&message)), true);
         }
     }
     for remark in &mut reader.remarks {
@@ -138,6 +137,8 @@ const KEYS: [&str; 9] = [
     "permissions",
 ];
 
+/// Bytes of a text that a message repeats.
+const SHOWN: usize = 60;
 /// The most seconds that one call may be given.
 const MAX_TIMEOUT: u32 = 86_400;
 
@@ -163,7 +164,8 @@ impl Reader {
             "annotations" => annotations(&value.value).map(|hints| metadata.annotations = Some(hints)),
             "permissions" => texts(&value.value).map(|needed| metadata.permissions = needed),
             unknown => {
-                let message = format!("{unknown}: unknown key{}", did_you_mean(unknown));
+                let shown = excerpt::beginning(unknown, SHOWN);
+                let message = format!("{shown}: unknown key{}", did_you_mean(unknown));
                 return self.remark(position(key.referenced), message, false);
             }
         };
@@ -238,10 +240,25 @@ fn annotations(value: &Value) -> Result<Value, String> {
 }
 
 fn expected(what: &str, got: &Value) -> String {
-    format!("expected {what}, got {}", excerpt::beginning(&got.to_string(), 60))
+    format!("expected {what}, got {}", excerpt::beginning(&got.to_string(), SHOWN))
+}
+
+/// What a library says of a text that cannot be read, less its advice to programmers.
+fn plainly(message: &str) -> String {
+    match message.strip_prefix("duplicate mapping key: ") {
+        Some(rest) => {
+            let key = rest.split(", set DuplicateKeyPolicy").next().unwrap_or(rest);
+            format!("{}: given twice", excerpt::beginning(key, SHOWN))
+        }
+        None => excerpt::beginning(message, 2 * SHOWN),
+    }
 }
 
 fn did_you_mean(key: &str) -> String {
+    // The comparison takes the product of the lengths.
+    if key.len() > SHOWN {
+        return String::new();
+    }
     KEYS.iter()
         .map(|known| (strsim::damerau_levenshtein(key, known), known))
         .min()
@@ -325,6 +342,7 @@ mod tests {
             ),
             ("title: x\ntimeuot: 3\n", "2:1: timeuot: unknown key, did you mean timeout?"),
             ("colour: red\n", "1:1: colour: unknown key"),
+            ("title: a\ntitle: b\n", "2:1: title: given twice"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected mapping start"),
         ];

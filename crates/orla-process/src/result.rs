@@ -393,6 +393,9 @@ fn serialised(value: &(impl Serialize + ?Sized)) -> RuntimeResult<JsonText> {
     JsonText::of(value).map_err(|err| RuntimeError::Generic(err.to_string()))
 }
 
+/// The first of the real-time signals; the C library keeps the two before it to itself.
+const REAL_TIME: i32 = 34;
+
 /// The name that people know a signal by.
 pub(crate) fn signal_name(number: i32) -> Cow<'static, str> {
     use rustix::process::Signal;
@@ -419,10 +422,14 @@ pub(crate) fn signal_name(number: i32) -> Cow<'static, str> {
         (Signal::SYS, "SIGSYS"),
         (Signal::IO, "SIGIO"),
     ];
-    names
-        .into_iter()
-        .find(|(signal, _)| signal.as_raw() == number)
-        .map_or_else(|| Cow::Owned(format!("signal {number}")), |(_, name)| Cow::Borrowed(name))
+    match names.into_iter().find(|(signal, _)| signal.as_raw() == number) {
+        Some((_, name)) => Cow::Borrowed(name),
+        None if number == REAL_TIME => Cow::Borrowed("SIGRTMIN"),
+        None if (REAL_TIME..=64).contains(&number) => {
+            Cow::Owned(format!("SIGRTMIN+{}", number - REAL_TIME))
+        }
+        None => Cow::Owned(format!("signal {number}")),
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use crate::config::Source;
     about = "Drop executables into ./tools, run orla, and every MCP client can call them",
     after_help = EXAMPLES,
     subcommand_help_heading = "Commands (without one, orla serves)",
-    disable_help_subcommand = true,
     max_term_width = 100
 )]
 pub(crate) struct Cli {
@@ -32,6 +31,7 @@ Examples:
   orla --stdio                        serve one client on standard input and output
   orla init                           write an example tool, a prompt and orla.yaml here
   orla new tool greet --lang python   write the skeleton of a tool
+  orla dev tools/notes                serve one package while it is written
   orla list                           what is served
   orla call ls path=/tmp              call one tool, without a server
   orla connect claude-code --write    tell a client about this server
@@ -46,6 +46,15 @@ pub(crate) enum Command {
     /// Serve until told to stop (the same as no command)
     #[command(visible_alias = "run", after_help = SERVE)]
     Serve(Serve),
+    /// Serve one package while it is written: restarted when its files change, its log for people
+    #[command(after_help = DEV)]
+    Dev {
+        /// The package: a directory with tool.yaml or orla-tool.json
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+        #[command(flatten)]
+        serve: Serve,
+    },
     /// Show what would be served
     #[command(after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'")]
     List {
@@ -129,6 +138,13 @@ Examples:
   orla serve --tools-dir bin --watch  reload when a file in bin changes
   kill -HUP $(pgrep orla)             reload now";
 
+const DEV: &str = "\
+The same as: orla --tools-dir DIR --watch --log-format pretty
+
+Examples:
+  orla new capsule notes --lang python && orla dev tools/notes
+  orla dev tools/notes --port 0 --log-level debug";
+
 const NEW: &str = "\
 Nothing that exists is overwritten. No skeleton needs an SDK.
 
@@ -138,7 +154,8 @@ Examples:
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text. `args=[…]` is appended to the tool's command
-line, and `stdin=…` is piped to it. With --url, ORLA_TOKEN is sent as the bearer token.
+line, and `stdin=…` is piped to it. An image or other bytes are written as they are, unless to a
+terminal. With --url, ORLA_TOKEN is sent as the bearer token.
 
 Examples:
   orla call ls path=/tmp all=true
@@ -198,7 +215,7 @@ pub(crate) struct Call {
     /// Arguments, as key=value
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) arguments: Vec<String>,
-    /// All arguments as one JSON object; key=value adds to it
+    /// All arguments as one JSON object; key=value adds to it, and wins over it
     #[arg(long, value_name = "OBJECT")]
     pub(crate) json: Option<String>,
     /// Call on a running server instead of here
@@ -256,6 +273,20 @@ impl Cli {
         source
     }
 
+    /// The sources of the configuration that serves one package while it is written. Every flag wins over
+    /// what that means by itself.
+    pub(crate) fn dev_source(before: Serve, dir: PathBuf, after: Serve) -> Source {
+        let mut source = Source::default();
+        source.add([
+            ("--log-format", "log_format", Some("pretty".into())),
+            ("--watch", "watch", Some("true".into())),
+        ]);
+        before.into_source(&mut source);
+        after.into_source(&mut source);
+        source.add([("DIR", "tools_dir", Some(dir.into()))]);
+        source
+    }
+
     /// The sources of a command's configuration.
     pub(crate) fn source(before: Serve, after: Settings) -> Source {
         let mut source = Source::default();
@@ -276,6 +307,14 @@ mod tests {
             Some(Command::Serve(after)) => Cli::serve_source(cli.serve, Some(after)),
             Some(Command::Call(call)) => Cli::source(cli.serve, call.settings),
             _ => Cli::serve_source(cli.serve, None),
+        }
+    }
+
+    #[test]
+    fn help_can_be_asked_for_as_a_command() {
+        for words in [&["orla", "help"][..], &["orla", "help", "call"]] {
+            let help = Cli::try_parse_from(words).unwrap_err();
+            assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp, "{words:?}");
         }
     }
 

@@ -53,7 +53,7 @@ fn an_end_that_is_no_success_is_one_sentence_and_keeps_the_output() {
         (11, "ignored", "ls was killed by SIGSEGV", 139, Some("SIGSEGV")),
         (9, "", "ls was killed by SIGKILL", 137, Some("SIGKILL")),
         (15, "", "ls was killed by SIGTERM", 143, Some("SIGTERM")),
-        (40, "", "ls was killed by signal 40", 168, Some("signal 40")),
+        (40, "", "ls was killed by SIGRTMIN+6", 168, Some("SIGRTMIN+6")),
     ];
     for (status, stderr, message, code, signal) in cases {
         let mut run = ended(b"partial", status);
@@ -214,4 +214,10 @@ fn what_is_no_mcp_result_is_an_error_that_keeps_it() {
         );
         assert_eq!(content(error.outcome().unwrap())[0]["text"], stdout);
     }
+}
+
+#[test]
+fn signals_have_the_names_that_shells_give_them() {
+    let names = [6, 34, 40, 64, 65, 16].map(|number| signal_name(number).into_owned());
+    assert_eq!(names, ["SIGABRT", "SIGRTMIN", "SIGRTMIN+6", "SIGRTMIN+30", "signal 65", "signal 16"]);
 }

@@ -19,6 +19,8 @@ pub(crate) struct Answer {
     /// The structured content's JSON.
     structured: Option<String>,
     stderr: String,
+    /// How much the server dropped of what the tool wrote.
+    truncated: Truncated,
     /// The sentence that says why the call failed.
     error: Option<String>,
 }
@@ -71,6 +73,16 @@ struct Meta {
 struct Execution {
     #[serde(default)]
     stderr: String,
+    #[serde(default)]
+    truncated: Truncated,
+}
+
+/// Bytes dropped from each stream.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+struct Truncated {
+    stdout: u64,
+    stderr: u64,
 }
 
 impl Answer {
@@ -81,6 +93,7 @@ impl Answer {
             blocks: result.content,
             structured: result.structured.map(|raw| raw.get().to_owned()),
             stderr: result.meta.execution.stderr,
+            truncated: result.meta.execution.truncated,
             error: None,
         };
         if result.is_error {
@@ -102,7 +115,8 @@ impl Answer {
             answer.blocks = serde_json::from_str(content.as_str())?;
         }
         if let Some(meta) = &outcome.meta {
-            answer.stderr = serde_json::from_str::<Meta>(meta.as_str())?.execution.stderr;
+            let execution = serde_json::from_str::<Meta>(meta.as_str())?.execution;
+            (answer.stderr, answer.truncated) = (execution.stderr, execution.truncated);
         }
         if let Some(RuntimeError::Reported { .. }) = error {
             answer.take_last_text();
@@ -129,9 +143,29 @@ impl Answer {
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(&bytes).and_then(|()| stdout.flush());
         render::err(&self.stderr);
-        match &self.error {
+        self.losses().iter().for_each(|loss| render::warning(loss));
+        match self.sentence() {
             None => Ok(()),
-            Some(error) => Err(Failure::failed(error.clone())),
+            Some(error) => Err(Failure::failed(error)),
+        }
+    }
+
+    /// What is missing, so that nobody takes a part for the whole.
+    fn losses(&self) -> Vec<String> {
+        [("standard output", self.truncated.stdout), ("standard error", self.truncated.stderr)]
+            .into_iter()
+            .filter(|(_, dropped)| *dropped > 0)
+            .map(|(name, dropped)| format!("{dropped} bytes of {name} were dropped (max_output_bytes)"))
+            .collect()
+    }
+
+    /// Why the call failed, less the end of standard error, which has just been printed whole.
+    fn sentence(&self) -> Option<&str> {
+        let error = self.error.as_deref()?;
+        let printed = self.stderr.trim();
+        match error.split_once(": ") {
+            Some((sentence, end)) if !end.is_empty() && printed.ends_with(end) => Some(sentence),
+            _ => Some(error),
         }
     }
 
@@ -290,6 +324,19 @@ mod tests {
         );
         assert_eq!(here.unwrap(), Answer::parse(&there).unwrap());
         assert_eq!(raw(&failed), there);
+    }
+
+    #[test]
+    fn what_was_dropped_is_said_and_what_was_printed_is_not_repeated() {
+        let answer = Answer::parse(
+            r#"{"content":[{"type":"text","text":"x"},{"type":"text","text":"t exited with code 3: no\nway"}],"isError":true,
+            "_meta":{"orla/execution":{"stderr":"oh\nno\nway\n","truncated":{"stdout":7,"stderr":0}}}}"#,
+        )
+        .unwrap();
+        assert_eq!(answer.losses(), ["7 bytes of standard output were dropped (max_output_bytes)"]);
+        assert_eq!(answer.sentence(), Some("t exited with code 3"));
+        let other = Answer { stderr: "other".into(), ..answer };
+        assert_eq!(other.sentence(), Some("t exited with code 3: no\nway"));
     }
 
     #[test]

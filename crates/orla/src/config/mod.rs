@@ -340,7 +340,10 @@ impl Config {
     pub(crate) fn contradictions(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let open = self.auth_tokens.is_empty() && !self.allow_unauthenticated;
-        if self.transport == Transport::Http && open && !is_loopback(&self.host) {
+        if is_broken_address(&self.host) {
+            let text = format!("host: expected an address or a name, got {}", self.host);
+            problems.push(self.problem("host", text));
+        } else if self.transport == Transport::Http && open && !is_loopback(&self.host) {
             problems.push(self.problem(
                 "host",
                 format!(
@@ -384,6 +387,14 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.eq_ignore_ascii_case("localhost")
         || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Whether it is written like an address and is none.
+fn is_broken_address(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let looks_like_one =
+        address.contains(':') || address.chars().all(|c| c.is_ascii_digit() || c == '.');
+    looks_like_one && address.parse::<std::net::IpAddr>().is_err()
 }
 
 impl Problem {

@@ -8,7 +8,10 @@ use super::document::{self, Kind as Shape, Node, Position, Scalar};
 use super::expand::expand;
 use super::keys::{self, KEYS, Key, Kind, LATER, TOOL_KEYS, nearest};
 use super::{Config, Origin, Problem, Rename, ToolOverride};
+use crate::render::cut;
 
+/// Characters of an unknown key that are shown.
+const SHOWN: usize = 60;
 /// The most problems of one file that are told apart.
 const REPORTED: usize = 20;
 
@@ -234,7 +237,7 @@ impl Reader<'_> {
                 Some(near) => format!("unknown key, did you mean {near}?"),
                 None => "unknown key (`orla schema` prints all of them)".to_owned(),
             };
-            format!("{prefix}{key}: {problem}")
+            format!("{prefix}{}: {problem}", cut(key, SHOWN))
         });
     }
 

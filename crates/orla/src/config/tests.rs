@@ -96,6 +96,7 @@ fn every_mistake_is_named_with_its_place() {
             "host: 0.0.0.0\n",
             "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7",
         ),
+        ("host: 999.1.1.1\n", "host: expected an address or a name, got 999.1.1.1 at orla.yaml:1:7"),
         (
             "tools: {ls: {timeot: 1}}\n",
             "tools.ls.timeot: unknown key, did you mean timeout? at orla.yaml:1:14",
