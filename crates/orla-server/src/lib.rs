@@ -37,6 +37,7 @@ mod era;
 mod exchange;
 mod guard;
 mod lines;
+mod listen;
 mod listener;
 mod metrics;
 mod notices;
@@ -67,6 +68,7 @@ use tokio_util::sync::CancellationToken;
 pub use listener::{BindError, Bound};
 pub use options::ServerOptions;
 pub use status::StatusRow;
+pub use tools::call_result_json;
 
 use crate::state::{Core, Settings};
 

@@ -15,7 +15,9 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::HeaderName;
-use orla_marketplace::{ANNOTATIONS, Catalog, Entry, JsonText, Outcome, Payload, RuntimeError, TITLE};
+use orla_marketplace::{
+    ANNOTATIONS, Catalog, Entry, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, TITLE,
+};
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
 
@@ -268,34 +270,100 @@ pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
 
 /// The answer to a `tools/call` that gave an outcome.
 pub(crate) fn success(id: &Id, outcome: &Outcome, modern: bool) -> Bytes {
-    let structured = match outcome.structured.as_ref().map(Payload::json).transpose() {
-        Ok(structured) => structured,
-        Err(err) => return failure(id, &err, modern),
-    };
-    let size = outcome.content.as_ref().map_or(0, length) + 2 * structured.map_or(0, length);
-    let mut out = begin_call_result(id, size + outcome.meta.as_ref().map_or(0, length), modern);
-    match (&outcome.content, structured) {
-        (Some(content), _) => out.extend_from_slice(content.bytes()),
-        (None, Some(value)) => {
-            out.push(b'[');
-            push_text_block(&mut out, |out| push_value_as_text(out, value.as_str()));
-            out.push(b']');
-        }
-        (None, None) => out.extend_from_slice(b"[]"),
-    }
-    push_rest(&mut out, structured, false, outcome.meta.as_ref(), modern);
-    out.into()
+    answer(id, &Ok(outcome), modern)
 }
 
 /// The answer to a `tools/call` that failed in a way the caller's model can mend: what was given so
 /// far, and the error's text last.
 pub(crate) fn failure(id: &Id, error: &RuntimeError, modern: bool) -> Bytes {
-    let outcome = error.outcome();
+    answer(id, &Err(error), modern)
+}
+
+/// The result of `tools/call` for what a call gave, as JSON text: what a session's client is given,
+/// but with a structured value of any kind. What came as JSON is in it as it came.
+pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
+    let result = result.as_ref();
+    let mut out = Vec::with_capacity(size(&result));
+    push_result(&mut out, &result, Form::Local);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// For whom a result is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Sessionless,
+    /// Before 2026-07-28 structured content is an object, and clients check that.
+    Session,
+    Local,
+}
+
+fn answer(id: &Id, result: &Result<&Outcome, &RuntimeError>, modern: bool) -> Bytes {
+    let mut out = rpc::begin_result(id, size(result));
+    push_result(&mut out, result, if modern { Form::Sessionless } else { Form::Session });
+    out.extend_from_slice(rpc::END);
+    out.into()
+}
+
+/// About as many bytes as the result takes.
+fn size(result: &Result<&Outcome, &RuntimeError>) -> usize {
+    let outcome = result.map_or_else(RuntimeError::outcome, Some);
+    let structured = outcome.and_then(|outcome| outcome.structured.as_ref());
+    let structured = structured.and_then(|value| value.json().ok()).map_or(0, length);
+    let given = |text: Option<&JsonText>| text.map_or(0, length);
+    let content = given(outcome.and_then(|outcome| outcome.content.as_ref()));
+    let meta = given(outcome.and_then(|outcome| outcome.meta.as_ref()));
+    256 + content + 2 * structured + meta
+}
+
+fn push_result(out: &mut Vec<u8>, result: &Result<&Outcome, &RuntimeError>, form: Form) {
+    let (outcome, error) = match *result {
+        Ok(outcome) => (Some(outcome), None),
+        Err(error) => (error.outcome(), Some(error)),
+    };
+    let structured = match outcome.and_then(|outcome| outcome.structured.as_ref()).map(Payload::json) {
+        Some(Err(unfit)) if error.is_none() => return push_result(out, &Err(&unfit), form),
+        structured => structured.and_then(Result::ok),
+    };
+    out.extend_from_slice(if form == Form::Sessionless {
+        br#"{"resultType":"complete","content":"#
+    } else {
+        br#"{"content":"#
+    });
     let content = outcome.and_then(|outcome| outcome.content.as_ref());
-    let structured =
-        outcome.and_then(|outcome| outcome.structured.as_ref()).and_then(|value| value.json().ok());
-    let meta = outcome.and_then(|outcome| outcome.meta.as_ref());
-    let mut out = begin_call_result(id, content.map_or(0, length) + 256, modern);
+    match error {
+        None => push_content(out, content, structured),
+        Some(error) => push_failed_content(out, content, error),
+    }
+    if let Some(value) =
+        structured.filter(|value| form != Form::Session || value.as_str().starts_with('{'))
+    {
+        out.extend_from_slice(br#","structuredContent":"#);
+        out.extend_from_slice(value.bytes());
+    }
+    if error.is_some() {
+        out.extend_from_slice(br#","isError":true"#);
+    }
+    if let Some(meta) = outcome.and_then(|outcome| outcome.meta.as_ref()) {
+        out.extend_from_slice(br#","_meta":"#);
+        out.extend_from_slice(meta.bytes());
+    }
+    out.push(b'}');
+}
+
+fn push_content(out: &mut Vec<u8>, content: Option<&JsonText>, structured: Option<&JsonText>) {
+    match (content, structured) {
+        (Some(content), _) => out.extend_from_slice(content.bytes()),
+        (None, Some(value)) => {
+            out.push(b'[');
+            push_text_block(out, |out| push_value_as_text(out, value.as_str()));
+            out.push(b']');
+        }
+        (None, None) => out.extend_from_slice(b"[]"),
+    }
+}
+
+/// What was given before the failure, and what the failure was.
+fn push_failed_content(out: &mut Vec<u8>, content: Option<&JsonText>, error: &RuntimeError) {
     let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
     let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
     let blocks = blocks.trim();
@@ -306,44 +374,9 @@ pub(crate) fn failure(id: &Id, error: &RuntimeError, modern: bool) -> Bytes {
         if !blocks.is_empty() {
             out.push(b',');
         }
-        push_text_block(&mut out, |out| push_json(out, &error.to_string()));
+        push_text_block(out, |out| push_json(out, &error.to_string()));
     }
     out.push(b']');
-    push_rest(&mut out, structured, true, meta, modern);
-    out.into()
-}
-
-fn begin_call_result(id: &Id, size: usize, modern: bool) -> Vec<u8> {
-    let mut out = rpc::begin_result(id, size + 128);
-    out.extend_from_slice(if modern {
-        br#"{"resultType":"complete","content":"#
-    } else {
-        br#"{"content":"#
-    });
-    out
-}
-
-fn push_rest(
-    out: &mut Vec<u8>,
-    structured: Option<&JsonText>,
-    is_error: bool,
-    meta: Option<&JsonText>,
-    modern: bool,
-) {
-    // Before 2026-07-28 structured content is an object, and clients check that.
-    if let Some(value) = structured.filter(|value| modern || value.as_str().starts_with('{')) {
-        out.extend_from_slice(br#","structuredContent":"#);
-        out.extend_from_slice(value.bytes());
-    }
-    if is_error {
-        out.extend_from_slice(br#","isError":true"#);
-    }
-    if let Some(meta) = meta {
-        out.extend_from_slice(br#","_meta":"#);
-        out.extend_from_slice(meta.bytes());
-    }
-    out.push(b'}');
-    out.extend_from_slice(rpc::END);
 }
 
 fn push_text_block(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {

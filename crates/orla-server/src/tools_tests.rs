@@ -256,3 +256,19 @@ proptest! {
         drop(read_cursor(&raw));
     }
 }
+
+#[test]
+fn a_result_that_goes_to_no_client_keeps_every_value_as_it_is() {
+    let value = Payload::from_json(json(r#"{"n":1.10}"#));
+    let outcome = Outcome { structured: Some(value), ..Outcome::default() };
+    assert_eq!(
+        call_result_json(&Ok(outcome)),
+        r#"{"content":[{"type":"text","text":"{\"n\":1.10}"}],"structuredContent":{"n":1.10}}"#
+    );
+    assert_eq!(call_result_json(&Ok(Outcome::default())), r#"{"content":[]}"#);
+    let text = Outcome { structured: Some(Payload::from_json(json(r#""a""#))), ..Outcome::default() };
+    assert_eq!(
+        call_result_json(&Ok(text)),
+        r#"{"content":[{"type":"text","text":"a"}],"structuredContent":"a"}"#
+    );
+}

@@ -15,7 +15,7 @@ fn elicitation(key: &str) -> Value {
     question("elicitation/create", key)
 }
 
-fn call(rounds: Value) -> Value {
+fn call(rounds: &Value) -> Value {
     json!({"name": "ask", "arguments": {"rounds": rounds}})
 }
 
@@ -49,7 +49,7 @@ async fn a_session_is_asked_on_the_stream_of_the_call() {
     let session = client.session.clone();
     let rounds =
         json!([[elicitation("a"), question("sampling/createMessage", "b")], [elicitation("c")]]);
-    begin(&mut client, 5, "tools/call", call(rounds)).await;
+    begin(&mut client, 5, "tools/call", call(&rounds)).await;
     assert!(client.head().await.is_stream());
     let first = message(&mut client).await.unwrap();
     assert_eq!(
@@ -85,7 +85,7 @@ async fn two_clients_never_see_each_others_questions() {
     let mut theirs = world.answering_session().await;
     let mut asked = Vec::new();
     for client in [&mut ours, &mut theirs] {
-        begin(client, 1, "tools/call", call(json!([[elicitation("a")]]))).await;
+        begin(client, 1, "tools/call", call(&json!([[elicitation("a")]]))).await;
         assert!(client.head().await.is_stream());
         asked.push(message(client).await.unwrap()["id"].clone());
     }
@@ -111,11 +111,11 @@ async fn a_session_is_not_asked_what_it_did_not_declare() {
     let world = World::new().await;
     let mut client = world.connect().await;
     client.initialize_as("2025-11-25", json!({"sampling": {}})).await;
-    let (_, answer) = client.post("tools/call", call(json!([[elicitation("a")]])), &[]).await;
+    let (_, answer) = client.post("tools/call", call(&json!([[elicitation("a")]])), &[]).await;
     let refused = json!([{"error": "the client does not support elicitation/create"}]);
     assert_eq!(answer["result"]["structuredContent"]["got"], refused);
     let mut nothing = world.session().await;
-    let (_, answer) = nothing.post("tools/call", call(json!([[elicitation("a")]])), &[]).await;
+    let (_, answer) = nothing.post("tools/call", call(&json!([[elicitation("a")]])), &[]).await;
     let none = json!([{"error": "there is no client"}]);
     assert_eq!(answer["result"]["structuredContent"]["got"], none);
 }
@@ -136,7 +136,7 @@ async fn what_nobody_waits_for_any_more_is_withdrawn() {
     assert_eq!(result["result"]["content"][0]["text"], "waited long enough");
     assert!(message(&mut client).await.is_none());
     // The session ends.
-    begin(&mut client, 2, "tools/call", call(json!([[elicitation("a")]]))).await;
+    begin(&mut client, 2, "tools/call", call(&json!([[elicitation("a")]]))).await;
     assert!(client.head().await.is_stream());
     message(&mut client).await.unwrap();
     let session = client.session.clone().unwrap();
@@ -154,7 +154,7 @@ async fn ask(client: &mut Connection, mut params: Value, capabilities: Value) ->
 
 /// The next request of a client that was asked.
 fn retry(rounds: &Value, answer: &Value, responses: Value) -> Value {
-    let mut params = call(rounds.clone());
+    let mut params = call(rounds);
     params["inputResponses"] = responses;
     params["requestState"] = answer["result"]["requestState"].clone();
     params
@@ -168,7 +168,7 @@ async fn without_a_session_questions_are_rounds() {
         [elicitation("name"), json!({"method": "roots/list", "params": {}})],
         [question("sampling/createMessage", "name")],
     ]);
-    let (status, first) = ask(&mut client, call(rounds.clone()), everything()).await;
+    let (status, first) = ask(&mut client, call(&rounds), everything()).await;
     let result = &first["result"];
     assert_eq!((status, &result["resultType"]), (200, &json!("input_required")));
     let name = json!({"method": "elicitation/create", "params": {"message": "Which?"}});
@@ -207,11 +207,11 @@ async fn a_state_is_good_once_and_for_its_own_request() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);
-    let (_, asked) = ask(&mut client, call(rounds.clone()), everything()).await;
+    let (_, asked) = ask(&mut client, call(&rounds), everything()).await;
     let good = retry(&rounds, &asked, json!({"a": {}}));
     let state = asked["result"]["requestState"].as_str().unwrap();
     let foreign = World::new().await;
-    let (_, theirs) = ask(&mut foreign.connect().await, call(rounds.clone()), everything()).await;
+    let (_, theirs) = ask(&mut foreign.connect().await, call(&rounds), everything()).await;
     for bad in [
         json!(format!("{state}-TAMPERED")),
         json!(state.replacen('A', "B", 1)),
@@ -251,7 +251,7 @@ async fn a_principals_state_is_nobody_elses() {
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);
     client.bearer = Some("one");
-    let (_, asked) = ask(&mut client, call(rounds.clone()), everything()).await;
+    let (_, asked) = ask(&mut client, call(&rounds), everything()).await;
     let params = retry(&rounds, &asked, json!({"a": {}}));
     client.bearer = Some("two");
     assert_eq!(ask(&mut client, params.clone(), everything()).await.1["error"]["code"], -32602);
@@ -264,13 +264,13 @@ async fn a_request_that_fails_for_want_of_a_capability_says_which() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a"), json!({"method": "roots/list", "params": {}})]]);
-    let mut strict = call(json!([[elicitation("a")]]));
+    let mut strict = call(&json!([[elicitation("a")]]));
     strict["arguments"]["strict"] = json!(true);
     let (status, answer) = ask(&mut client, strict, json!({"sampling": {}})).await;
     assert_eq!((status, &answer["error"]["code"]), (400, &json!(-32021)));
     assert_eq!(answer["error"]["data"]["requiredCapabilities"], json!({"elicitation": {}}));
     // Whoever manages without does not need it.
-    let (_, answer) = ask(&mut client, call(rounds), json!({"roots": {}})).await;
+    let (_, answer) = ask(&mut client, call(&rounds), json!({"roots": {}})).await;
     let asked = answer["result"]["inputRequests"].as_object().unwrap();
     assert_eq!(asked.keys().collect::<Vec<_>>(), ["roots-1"]);
 }
@@ -280,7 +280,7 @@ async fn a_client_that_knows_the_questions_may_answer_first() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")], [elicitation("b")]]);
-    let mut params = call(rounds);
+    let mut params = call(&rounds);
     params["inputResponses"] = json!({"a": {"n": 1}, "b": 12345, "c": {}});
     let (_, answer) = ask(&mut client, params, everything()).await;
     let asked = answer["result"]["inputRequests"].as_object().unwrap();
@@ -315,7 +315,7 @@ async fn progress_goes_to_the_request_that_is_open() {
     let world = World::new().await;
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")], [elicitation("b")]]);
-    let mut params = call(rounds.clone());
+    let mut params = call(&rounds);
     let mut answers = Vec::new();
     for (token, answer) in
         [("first", json!({"a": {}})), ("second", json!({"b": {}})), ("third", json!({}))]
@@ -358,10 +358,10 @@ async fn parked_calls_are_bounded_and_end_with_the_server() {
     let world = World::with(options).await;
     let mut client = world.connect().await;
     for _ in 0..2 {
-        let (_, answer) = ask(&mut client, call(json!([[elicitation("a")]])), everything()).await;
+        let (_, answer) = ask(&mut client, call(&json!([[elicitation("a")]])), everything()).await;
         assert_eq!(answer["result"]["resultType"], "input_required");
     }
-    let (_, answer) = ask(&mut client, call(json!([[elicitation("a")]])), everything()).await;
+    let (_, answer) = ask(&mut client, call(&json!([[elicitation("a")]])), everything()).await;
     assert_eq!(answer["error"]["code"], -32603);
     world.seen.until(|seen| &seen.finished, 1).await;
     assert_eq!(world.market.running(), 2);
@@ -392,7 +392,7 @@ async fn a_parked_call_ends_at_its_deadline() {
     world.reload_with_timeout(&["ask"], std::time::Duration::from_millis(300));
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);
-    let (_, asked) = ask(&mut client, call(rounds.clone()), everything()).await;
+    let (_, asked) = ask(&mut client, call(&rounds), everything()).await;
     assert_eq!(asked["result"]["resultType"], "input_required");
     world.seen.until(|seen| &seen.finished, 1).await;
     crate::support::eventually(|| world.market.running() == 0).await;

@@ -191,39 +191,6 @@ impl Answer {
     }
 }
 
-/// The result of `tools/call` that a server would give for this, as JSON text; what came as JSON goes
-/// out as it came.
-pub(crate) fn raw(result: &RuntimeResult<Outcome>) -> String {
-    let text_block =
-        |text: &str| format!(r#"{{"type":"text","text":{}}}"#, serde_json::Value::from(text));
-    let (outcome, error) = match result {
-        Ok(outcome) => (Some(outcome), None),
-        Err(err) => (err.outcome(), Some(err)),
-    };
-    let json = |payload: &Payload| payload.json().ok().map(|json| json.as_str().to_owned());
-    let structured = outcome.and_then(|outcome| outcome.structured.as_ref()).and_then(json);
-    let content = outcome.and_then(|outcome| outcome.content.as_ref());
-    let mut blocks = Vec::new();
-    match (content, &structured) {
-        (Some(content), _) => {
-            let inside = content.as_str().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            let inside = inside.unwrap_or_default().trim();
-            blocks.extend((!inside.is_empty()).then(|| inside.to_owned()));
-        }
-        (None, Some(value)) if error.is_none() => blocks.push(text_block(value)),
-        _ => {}
-    }
-    // A tool that reports an error itself has said why.
-    let unsaid = error.filter(|err| !matches!(err, RuntimeError::Reported { .. }));
-    blocks.extend(unsaid.map(|err| text_block(&err.to_string())));
-    let mut members = vec![format!(r#""content":[{}]"#, blocks.join(","))];
-    members.extend(structured.map(|value| format!(r#""structuredContent":{value}"#)));
-    members.extend(error.map(|_| r#""isError":true"#.to_owned()));
-    let meta = outcome.and_then(|outcome| outcome.meta.as_ref());
-    members.extend(meta.map(|meta| format!(r#""_meta":{meta}"#)));
-    format!("{{{}}}", members.join(","))
-}
-
 impl Block {
     fn plain_text(&self) -> Option<&str> {
         let embedded = self.resource.as_ref().and_then(|resource| resource.text.as_deref());
@@ -285,17 +252,6 @@ mod tests {
     }
 
     #[test]
-    fn the_raw_result_keeps_the_text_of_numbers() {
-        let value = Payload::from_json(JsonText::parse(r#"{"n":1.10}"#).unwrap());
-        let outcome = Outcome { structured: Some(value), content: None, meta: None };
-        assert_eq!(
-            raw(&Ok(outcome)),
-            r#"{"content":[{"type":"text","text":"{\"n\":1.10}"}],"structuredContent":{"n":1.10}}"#
-        );
-        assert_eq!(raw(&Ok(Outcome::default())), r#"{"content":[]}"#);
-    }
-
-    #[test]
     fn bytes_go_to_a_pipe_as_they_are() {
         let answer =
             Answer::parse(r#"{"content":[{"type":"image","data":"AAEC","mimeType":"image/png"}]}"#)
@@ -323,7 +279,7 @@ mod tests {
             r#"{{"content":[{{"type":"text","text":"so far\n"}},{{"type":"text","text":"{message}"}}],"isError":true,"_meta":{meta}}}"#
         );
         assert_eq!(here.unwrap(), Answer::parse(&there).unwrap());
-        assert_eq!(raw(&failed), there);
+        assert_eq!(orla_server::call_result_json(&failed), there);
     }
 
     #[test]
@@ -345,7 +301,7 @@ mod tests {
         let outcome = Outcome { content: JsonText::parse(content).ok(), ..Outcome::default() };
         let reported = Err(RuntimeError::reported("t", outcome));
         let there = format!(r#"{{"content":{content},"isError":true}}"#);
-        assert_eq!(raw(&reported), there);
+        assert_eq!(orla_server::call_result_json(&reported), there);
         let here = Answer::of(&reported).unwrap();
         assert_eq!(here, Answer::parse(&there).unwrap());
         assert_eq!((here.output(true), here.error.as_deref()), (b"so far".to_vec(), Some("no")));

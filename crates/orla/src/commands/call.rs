@@ -1,10 +1,11 @@
 //! `orla call`: one capability, through the same path as every client's call, here or on a server.
 
 use orla_marketplace::{Call, JsonText, Notice, NoticeSink, Payload, RuntimeError};
+use orla_server::call_result_json;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, raw};
+use super::answer::Answer;
 use super::client::{Reply, Server};
 use crate::app::App;
 use crate::config::{Config, Source};
@@ -55,7 +56,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         return Err(Failure::failed(err.to_string()));
     }
     if call.raw {
-        render::line(&raw(&result));
+        render::line(&call_result_json(&result));
         return if result.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) };
     }
     Answer::of(&result)
