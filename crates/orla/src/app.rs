@@ -105,6 +105,12 @@ impl App {
             .load(&config.tools_dir, process)
             .map_err(|err| format!("tools directory {err}"))?;
         self.provide_executors(config);
+        if packages::is_package(&config.tools_dir) {
+            // What is inside of a package is no tool of its own.
+            let lists = [&mut found.warnings, &mut found.problems, &mut found.skipped];
+            lists.into_iter().for_each(Vec::clear);
+            found.registrations.clear();
+        }
         let mut findings = Findings::of(&found);
         let prompts = prompts::load(&config.prompts_dir, !config.is_default("prompts_dir"));
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
@@ -125,7 +131,8 @@ impl App {
         found: &mut Loaded,
         findings: &mut Findings,
     ) {
-        let packages = packages::find(&config.tools_dir, installed().as_deref());
+        let home = installed().filter(|_| !packages::is_package(&config.tools_dir));
+        let packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
         let renamed = packages::give_way(&mut found.registrations, &packages.packages);
@@ -138,7 +145,11 @@ impl App {
                 Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }
         }
-        self.capsules.load(capsules, policy(config));
+        let watched = capsules.into_iter().map(|capsule| {
+            // Whoever asks for files to be watched means those of capsules too.
+            if config.watch { capsule.hot_loaded() } else { capsule }
+        });
+        self.capsules.load(watched, policy(config));
     }
 
     /// Starts the capsules that are to run before anyone needs them.

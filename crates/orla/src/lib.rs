@@ -82,6 +82,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Status { url, json, settings }) => {
             commands::status::run(url.as_deref(), json, &Cli::source(before, settings))
         }
+        Some(Command::Dev { dir, serve }) => commands::serve::dev(dir, before, serve),
         Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),
         None => commands::serve::run(Cli::serve_source(before, None)),
     }

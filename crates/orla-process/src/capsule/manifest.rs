@@ -82,6 +82,12 @@ pub struct HotLoad {
     pub debounce: Duration,
 }
 
+impl Default for HotLoad {
+    fn default() -> Self {
+        Self { watch: vec![PathBuf::from(".")], debounce: DEBOUNCE }
+    }
+}
+
 /// The form of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! Below the tools directory a package is `DIR/` or, one level down, `DIR/VERSION/`; below the home it is
+//! A tools directory that is a package itself holds that one alone. Below another one a package is `DIR/` or, one level down, `DIR/VERSION/`; below the home it is
 //! `NAME/VERSION/`. Of the versions side by side the highest is served. Of packages that have one name in
 //! different places, the lexically first is, and the other is refused by name. A package that is broken
 //! costs nothing but itself.
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 
-use super::manifest::{self, Form, Manifest};
+use super::manifest::{self, Form, HotLoad, Manifest};
 use crate::discovery::{self, Finding};
 use crate::metadata::{Position, Remark};
 use crate::tool::ToolProvider;
@@ -42,6 +42,13 @@ impl Package {
     /// The program, absolute.
     pub fn entrypoint(&self) -> PathBuf {
         self.directory.join(&self.manifest.entrypoint)
+    }
+
+    /// The package, restarted when any of its files changes where it does not say which.
+    #[must_use]
+    pub fn hot_loaded(mut self) -> Self {
+        self.manifest.hot_load.get_or_insert_with(HotLoad::default);
+        self
     }
 
     /// What it is as one capability under its own name.
@@ -121,6 +128,11 @@ pub fn load(directory: &Path) -> Result<(Package, Vec<Finding>), Vec<Finding>> {
     }
 }
 
+/// Whether a directory is a package, broken or not.
+pub fn is_package(directory: &Path) -> bool {
+    form_of(directory).is_some()
+}
+
 /// Lets packages have their names: a simple tool with the same one is served under another.
 pub fn give_way(tools: &mut [Registration], packages: &[Package]) -> Vec<Finding> {
     let mut warnings = Vec::new();
@@ -162,6 +174,10 @@ struct Place {
 }
 
 fn places(tools: &Path, home: Option<&Path>) -> Vec<Place> {
+    if is_package(tools) {
+        let directory = std::path::absolute(tools).unwrap_or_else(|_| tools.to_owned());
+        return vec![Place { family: directory.clone(), directory }];
+    }
     let mut places = Vec::new();
     for directory in directories(tools) {
         if form_of(&directory).is_some() {
@@ -400,6 +416,24 @@ mod tests {
             ]
         );
         assert_eq!(found.packages.len(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_is_a_package_itself_holds_that_alone() {
+        let world = World::new(&[
+            ("tools/tool.yaml", &yaml("cap", "1.0.0")),
+            ("tools/run.sh", ""),
+            ("tools/inner/tool.yaml", &yaml("inner", "1.0.0")),
+            ("tools/inner/run.sh", ""),
+            ("home/far/0.1.0/tool.yaml", &yaml("far", "0.1.0")),
+            ("home/far/0.1.0/run.sh", ""),
+        ]);
+        let found = world.find();
+        assert!(is_package(&world.path("tools")) && !is_package(&world.path("home")));
+        let [package] = &found.packages[..] else { panic!("{found:?}") };
+        assert_eq!(package.manifest.name, "cap");
+        let watch = package.clone().hot_loaded().manifest.hot_load.unwrap().watch;
+        assert_eq!(watch, [PathBuf::from(".")]);
     }
 
     #[test]

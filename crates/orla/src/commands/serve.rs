@@ -1,16 +1,19 @@
 //! `orla serve`: the life of a server.
 
 use std::future::pending;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_process::capsule::packages;
 use orla_process::watch::{Target, Watcher};
 use orla_server::{Server, ServerOptions};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
+use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::logging::Logging;
 use crate::reload::Reloader;
@@ -26,6 +29,14 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     let result = runtime.block_on(serve(source));
     runtime.shutdown_background();
     result
+}
+
+/// `orla dev`: serves one package while it is written.
+pub(crate) fn dev(dir: PathBuf, before: Serve, after: Serve) -> Result<(), Failure> {
+    // A package that cannot be served is worth no server.
+    packages::load(&dir)
+        .map_err(|findings| Failure::failed_with(findings.iter().map(ToString::to_string).collect()))?;
+    run(Cli::dev_source(before, dir, after))
 }
 
 /// Nothing listens before the whole configuration is known to be good, and what goes wrong until then

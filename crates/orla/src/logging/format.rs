@@ -51,6 +51,15 @@ impl Fields {
         }
     }
 
+    /// Who speaks and what, where the event is a line of a capsule's standard error.
+    fn spoken(&self) -> Option<(&str, &str)> {
+        let text = |name: &str| match self.0.iter().find(|(known, _)| *known == name) {
+            Some((_, Field::Text(text))) => Some(text.as_str()),
+            _ => None,
+        };
+        (self.message() == "stderr").then_some((text("capsule")?, text("line")?))
+    }
+
     fn text(&mut self, name: &Name, mut text: String) {
         if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
             let more = text.len() - end;
@@ -140,6 +149,10 @@ pub(crate) fn pretty(at: SystemTime, level: Severity, fields: &Fields, colours: 
     };
     let time = timestamp(at);
     let time = time.get(11..23).unwrap_or(&time);
+    if let Some((capsule, words)) = fields.spoken() {
+        let (capsule, words) = (printable(capsule), printable(words));
+        return format!("{} {} {words}\n", paint("2", time), paint("36", &format!("{capsule} |")));
+    }
     let mut line = format!("{} {} {}", paint("2", time), paint(code, name), printable(fields.message()));
     for (name, value) in fields.0.iter().filter(|(name, _)| *name != "message") {
         let value = match value {
@@ -243,6 +256,17 @@ mod tests {
             "00:00:00.000 WARN  call finished  capability=ls  duration_ms=1.5  level=x  error=\"two\\nlines \\u{1b}[31m\"\n"
         );
         assert!(pretty(at(0, 0), Severity::Fatal, &fields(), true).contains("\x1b[1;31mFATAL\x1b[0m"));
+    }
+
+    #[test]
+    fn what_a_capsule_says_is_shown_as_it_said_it() {
+        let spoken = Fields(vec![
+            ("message", Field::Text("stderr".into())),
+            ("capsule", Field::Text("notes".into())),
+            ("line", Field::Text("loaded \"3\" notes\x07".into())),
+        ]);
+        let line = pretty(at(0, 0), Severity::Info, &spoken, true);
+        assert_eq!(line, "\x1b[2m00:00:00.000\x1b[0m \x1b[36mnotes |\x1b[0m loaded \"3\" notes\\u{7}\n");
     }
 
     #[test]

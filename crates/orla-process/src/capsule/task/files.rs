@@ -40,7 +40,14 @@ impl Task {
 
     pub(super) async fn changed(&mut self, change: &Change) {
         let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-        match packages::load(&self.package.directory) {
+        let loaded = packages::load(&self.package.directory).map(|(mut package, findings)| {
+            // It is watched at the server's wish where its manifest does not say so itself.
+            if package.manifest.hot_load.is_none() {
+                package.manifest.hot_load.clone_from(&self.package.manifest.hot_load);
+            }
+            (package, findings)
+        });
+        match loaded {
             Ok((package, _)) if package.manifest.name != self.package.manifest.name => {
                 tracing::warn!(
                     capsule = &*self.shared.name,
