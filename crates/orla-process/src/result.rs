@@ -11,7 +11,6 @@
 
 use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -23,8 +22,8 @@ use serde_json::value::RawValue;
 
 use crate::excerpt;
 use crate::metadata::OutputForm;
-use crate::runner::{Captured, Cause, Ended};
-use crate::start_failure::StartFailure;
+use crate::runner::{Captured, Cause, Ended, Status};
+use crate::start_failure::{CANNOT_EXECUTE, StartFailure};
 
 /// The call that a result belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -81,18 +80,25 @@ pub fn of_start_failure(
     let nothing = Captured::default();
     let mut execution = ended.map(Execution::of).unwrap_or_default();
     execution.exit_code = failure.exit_code;
+    if let (None, Some(detail)) = (ended, &failure.detail) {
+        // Where a shell would say it.
+        execution.stderr = Cow::Borrowed(detail);
+    }
     let stdout = ended.map_or(&nothing, |ended| &ended.stdout);
     let outcome = failed(context, &execution, stdout).ok().map(Box::new);
     RuntimeError::Failed { id: context.name.to_owned(), message, outcome }
 }
 
-/// The exit code by the shell's conventions: 128 + n for signal n. A process that the kernel would not
-/// let go of counts as killed.
-pub fn exit_code(status: Option<ExitStatus>) -> i32 {
+/// The exit code by the shell's conventions: 128 + n for signal n, and 126 for what was not run at all.
+pub fn exit_code(status: Status) -> i32 {
     const KILLED: i32 = 128 + 9;
-    status.map_or(KILLED, |status| {
-        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(KILLED)
-    })
+    match status {
+        Status::NeverStarted => CANNOT_EXECUTE,
+        Status::Lost => KILLED,
+        Status::Exited(status) => {
+            status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(KILLED)
+        }
+    }
 }
 
 /// What `_meta["orla/execution"]` says of every call.
@@ -120,7 +126,7 @@ impl<'a> Execution<'a> {
         let truncated = Truncated { stdout: ended.stdout.dropped, stderr: ended.stderr.dropped };
         Execution {
             exit_code: exit_code(ended.status),
-            signal: ended.status.and_then(|status| status.signal()).map(signal_name),
+            signal: ended.status.exit().and_then(|status| status.signal()).map(signal_name),
             stderr: Cow::Owned(String::from_utf8_lossy(&ended.stderr.bytes).into_owned()),
             duration_ms: whole_millis(ended.duration),
             timed_out: ended.cause == Cause::Deadline,

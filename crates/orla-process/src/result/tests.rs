@@ -1,3 +1,5 @@
+use std::process::ExitStatus;
+
 use super::*;
 use serde_json::{Value, json};
 
@@ -8,7 +10,7 @@ fn context(form: OutputForm, has_schema: bool) -> Context<'static> {
 fn ended(stdout: &[u8], raw_status: i32) -> Ended {
     Ended {
         cause: Cause::Itself,
-        status: Some(ExitStatus::from_raw(raw_status)),
+        status: Status::Exited(ExitStatus::from_raw(raw_status)),
         stdout: Captured { bytes: stdout.to_vec(), dropped: 0 },
         stderr: Captured::default(),
         duration: Duration::from_millis(12),
@@ -93,7 +95,8 @@ fn a_timeout_says_so_and_keeps_what_was_written() {
 
 #[test]
 fn a_program_that_could_not_start_has_a_code_too() {
-    let failure = StartFailure { exit_code: 127, reason: "interpreter python9 not found".to_owned() };
+    let reason = "interpreter python9 not found".to_owned();
+    let failure = StartFailure { exit_code: 127, reason, detail: None };
     let error = of_start_failure(&context(OutputForm::Text, false), &failure, None);
     assert_eq!(error.to_string(), "ls could not start: interpreter python9 not found");
     assert_eq!(execution(error.outcome().unwrap())["exit_code"], 127);
@@ -220,4 +223,13 @@ fn what_is_no_mcp_result_is_an_error_that_keeps_it() {
 fn signals_have_the_names_that_shells_give_them() {
     let names = [6, 34, 40, 64, 65, 16].map(|number| signal_name(number).into_owned());
     assert_eq!(names, ["SIGABRT", "SIGRTMIN", "SIGRTMIN+6", "SIGRTMIN+30", "signal 65", "signal 16"]);
+}
+
+#[test]
+fn what_never_ran_was_not_killed_by_a_signal() {
+    let error = of_ended(&context(OutputForm::Text, false), Ended::never(Cause::Deadline)).unwrap_err();
+    assert_eq!(error.to_string(), "ls timed out after 30 s");
+    let execution = execution(error.outcome().unwrap());
+    assert_eq!((&execution["exit_code"], execution.get("signal")), (&json!(126), None));
+    assert_eq!(exit_code(Status::Lost), 137);
 }

@@ -22,14 +22,35 @@ use crate::limits::Limits;
 pub struct Ended {
     /// Why it ended.
     pub cause: Cause,
-    /// The status it left; none where it never started, or where the kernel would not let go of it.
-    pub status: Option<ExitStatus>,
+    /// What became of its process.
+    pub status: Status,
     /// What it wrote to standard output.
     pub stdout: Captured,
     /// What it wrote to standard error, less the notices.
     pub stderr: Captured,
     /// From the beginning of its start to its end.
     pub duration: Duration,
+}
+
+/// What became of a program's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// There was none: it was too late before it could start.
+    NeverStarted,
+    /// It has exited.
+    Exited(ExitStatus),
+    /// It was killed, and the kernel would not let go of it yet.
+    Lost,
+}
+
+impl Status {
+    /// The status that it left, if it did.
+    pub fn exit(self) -> Option<ExitStatus> {
+        match self {
+            Self::Exited(status) => Some(status),
+            Self::NeverStarted | Self::Lost => None,
+        }
+    }
 }
 
 /// Why a program ended.
@@ -78,6 +99,7 @@ pub(super) fn run(
     let Following { streams, watch, cause, exited, .. } = following;
     let (stdout, stderr) = streams.finish(buffer);
     let status = if exited || watch.has_exited() { leader.reap() } else { None };
+    let status = status.map_or(Status::Lost, Status::Exited);
     Ok(Ended { cause, status, stdout, stderr, duration: started.elapsed() })
 }
 
@@ -86,7 +108,7 @@ impl Ended {
     pub(crate) fn never(cause: Cause) -> Self {
         Self {
             cause,
-            status: None,
+            status: Status::NeverStarted,
             stdout: Captured::default(),
             stderr: Captured::default(),
             duration: Duration::ZERO,

@@ -23,7 +23,7 @@ mod follow;
 mod pool;
 
 pub use capture::Captured;
-pub use follow::{Cause, Ended};
+pub use follow::{Cause, Ended, Status};
 pub use pool::{Runners, Running};
 
 use std::ffi::OsString;

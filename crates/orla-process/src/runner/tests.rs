@@ -108,7 +108,7 @@ fn text(captured: &Captured) -> &str {
 fn output_and_status_come_back() {
     let ended = Script::sh("echo out; echo err >&2; exit 3").run();
     assert_eq!((text(&ended.stdout), text(&ended.stderr)), ("out\n", "err\n"));
-    assert_eq!(ended.status.unwrap().code(), Some(3));
+    assert_eq!(ended.status.exit().unwrap().code(), Some(3));
     assert_eq!(ended.cause, Cause::Itself);
 }
 
@@ -116,7 +116,7 @@ fn output_and_status_come_back() {
 fn a_signal_is_reported() {
     for signal in ["KILL", "TERM", "SEGV"] {
         let ended = Script::sh(&format!("kill -{signal} $$")).run();
-        assert!(ended.status.unwrap().signal().is_some(), "{signal}");
+        assert!(ended.status.exit().unwrap().signal().is_some(), "{signal}");
         assert_eq!(ended.cause, Cause::Itself);
     }
 }
@@ -131,7 +131,7 @@ fn standard_input_is_fed_while_output_is_read() {
 #[test]
 fn a_program_need_not_read_its_input() {
     let ended = Script::sh("exec <&-; echo done").stdin(vec![b'x'; 10_000_000]).run();
-    assert_eq!((text(&ended.stdout), ended.status.unwrap().code()), ("done\n", Some(0)));
+    assert_eq!((text(&ended.stdout), ended.status.exit().unwrap().code()), ("done\n", Some(0)));
     let ended = Script::sh("head -c 1000000 /dev/zero").stdin(vec![b'x'; 10_000_000]).run();
     assert_eq!(ended.stdout.bytes.len(), 1_000_000);
 }
@@ -177,7 +177,7 @@ fn a_deadline_ends_the_group_and_keeps_what_was_written() {
     let ended = wait(running).unwrap();
     assert_eq!((ended.cause, text(&ended.stdout)), (Cause::Deadline, "started\n"));
     // SIGTERM was enough, so the grace was not used up.
-    assert_eq!(ended.status.unwrap().signal(), Some(15));
+    assert_eq!(ended.status.exit().unwrap().signal(), Some(15));
     assert!(ended.duration < Duration::from_secs(10), "{:?}", ended.duration);
     eventually(|| is_gone(&Script::wrote(&directory, "pid")));
 }
@@ -192,7 +192,7 @@ fn whoever_ignores_sigterm_is_killed_after_the_grace() {
     let asked = Instant::now();
     running.cancel();
     let ended = wait(running).unwrap();
-    assert_eq!((ended.cause, ended.status.unwrap().signal()), (Cause::Cancelled, Some(9)));
+    assert_eq!((ended.cause, ended.status.exit().unwrap().signal()), (Cause::Cancelled, Some(9)));
     assert!(asked.elapsed() >= Duration::from_millis(300), "{:?}", asked.elapsed());
     eventually(|| is_gone(&pid));
 }
@@ -219,7 +219,7 @@ fn a_stopped_program_is_ended_too() {
         stat.rsplit(')').next()?.trim_start().starts_with('T').then_some(())
     });
     running.cancel();
-    assert_eq!(wait(running).unwrap().status.unwrap().signal(), Some(15));
+    assert_eq!(wait(running).unwrap().status.exit().unwrap().signal(), Some(15));
 }
 
 #[test]
@@ -245,7 +245,10 @@ fn a_call_that_is_cancelled_before_its_turn_never_starts() {
     first.cancel();
     assert_eq!(wait(first).unwrap().cause, Cause::Cancelled);
     let ended = wait(second).unwrap();
-    assert_eq!((ended.cause, ended.status.is_none(), text(&ended.stdout)), (Cause::Cancelled, true, ""));
+    assert_eq!(
+        (ended.cause, ended.status == Status::NeverStarted, text(&ended.stdout)),
+        (Cause::Cancelled, true, "")
+    );
 }
 
 #[test]
@@ -300,7 +303,7 @@ fn a_leader_that_has_left_its_group_is_killed_all_the_same() {
     let (running, directory, _runners) = script.start();
     let pid = Script::wrote(&directory, "pid");
     running.cancel();
-    assert_eq!(wait(running).unwrap().status.and_then(|status| status.signal()), Some(9));
+    assert_eq!(wait(running).unwrap().status.exit().and_then(|status| status.signal()), Some(9));
     eventually(|| is_gone(&pid));
 }
 
@@ -408,7 +411,7 @@ fn text_without_a_shebang_is_run_by_the_shell_now_and_ever_after() {
 
 #[test]
 fn an_empty_file_does_nothing_and_a_foreign_binary_cannot_start() {
-    assert_eq!(Script::of("").run().status.unwrap().code(), Some(0));
+    assert_eq!(Script::of("").run().status.exit().unwrap().code(), Some(0));
     let (running, _directory, _runners) = Script::of("\x7fELF\u{2}\u{1}\0foreign").start();
     assert!(crate::child::is(&wait(running).unwrap_err(), rustix::io::Errno::NOEXEC));
 }
