@@ -24,6 +24,11 @@ impl<'a> Object<'a> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
+    /// The names of the members.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| &**name)
+    }
+
     /// The object's text without the members of these keys.
     pub(crate) fn without(&self, keys: &[&str]) -> String {
         let mut out = String::from("{");

@@ -101,29 +101,31 @@ pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     JsonText::parse(text).ok()
 }
 
-/// Takes the name that a provider gave its question out of the parameters.
+/// Takes the name that a provider gave its question out of the parameters, and whatever else of
+/// `_meta` is between it and us.
 pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
-    if !params.as_str().contains(INPUT_KEY) {
+    if !params.as_str().contains(OURS) {
         return (None, params);
     }
     let taken = || {
         let object = Object::parse(params.as_str())?;
         let meta = Object::parse(object.get("_meta")?.get())?;
-        let key = rpc::text(meta.get(INPUT_KEY)?).ok()?.into_owned();
-        let rest = meta.without(&[INPUT_KEY]);
+        let key = meta.get(INPUT_KEY).and_then(|key| rpc::text(key).ok());
+        let ours: Vec<&str> = meta.keys().filter(|key| key.starts_with(OURS)).collect();
+        let rest = meta.without(&ours);
         let mut out = object.without(&["_meta"]);
         if rest != "{}" {
             let comma = if out == "{}" { "" } else { "," };
             out.truncate(out.len() - 1);
             out.push_str(&format!(r#"{comma}"_meta":{rest}}}"#));
         }
-        Some((key, JsonText::parse(out).ok()?))
+        Some((key.map(std::borrow::Cow::into_owned), JsonText::parse(out).ok()?))
     };
-    match taken() {
-        Some((key, rest)) => (Some(key), rest),
-        None => (None, params),
-    }
+    taken().unwrap_or_else(|| (None, params.clone()))
 }
+
+/// What the names of our own members of `_meta` begin with.
+const OURS: &str = "orla/";
 
 #[cfg(test)]
 mod tests {
@@ -205,7 +207,8 @@ mod tests {
                 r#"{"a":2,"b":3,"_meta":{"x":1}}"#,
             ),
             (r#"{"a":"orla/key"}"#, None, r#"{"a":"orla/key"}"#),
-            (r#"{"_meta":{"orla/key":7}}"#, None, r#"{"_meta":{"orla/key":7}}"#),
+            (r#"{"_meta":{"orla/key":7}}"#, None, "{}"),
+            (r#"{"_meta":{"orla/call":7,"x/y":1}}"#, None, r#"{"_meta":{"x/y":1}}"#),
         ];
         for (params, key, rest) in cases {
             let (found, left) = take_key(text(params));
