@@ -27,7 +27,6 @@ use crate::metadata::OutputForm;
 use crate::reaper::{INSTANCE, Instance};
 use crate::result::{self, Context};
 use crate::runner::{Cause, Ended, Job, Runners};
-use crate::shebang::FileKind;
 use crate::start_failure::{self, NOT_FOUND};
 
 /// The capabilities of a directory, and what there is to say about it.
@@ -109,10 +108,9 @@ fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {
 /// The current directory is gone.
 pub fn of_package(package: &Package, limits: Limits) -> io::Result<Registration> {
     let (path, own) = (package.entrypoint(), &package.manifest);
-    let head = child::read_head(&path).unwrap_or_default();
     let provider = ToolProvider {
         program: Arc::new(Program::new(&path)?.with_env(own.env.clone())),
-        interpreter: FileKind::of(&head).interpreter(),
+        interpreter: package.interpreter.clone(),
         args: own.args.clone(),
         // Where the output has a schema, it is JSON.
         form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },

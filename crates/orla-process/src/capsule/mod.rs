@@ -240,7 +240,9 @@ impl Capsule {
     pub fn status(&self) -> ProviderStatus {
         let now = self.shared.status().clone();
         let mut status = ProviderStatus::default();
-        status.source = Some(self.package().directory.to_string_lossy().into_owned());
+        let package = self.package();
+        status.source = Some(package.directory.to_string_lossy().into_owned());
+        status.interpreter.clone_from(&package.interpreter);
         status.state = Some(now.state.name().to_owned());
         status.pid = now.pid;
         status.uptime_ms =

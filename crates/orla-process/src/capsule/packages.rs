@@ -20,8 +20,10 @@ use std::path::{Path, PathBuf};
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 
 use super::manifest::{self, Form, HotLoad, Manifest};
+use crate::child;
 use crate::discovery::{self, Finding};
 use crate::metadata::{Position, Remark};
+use crate::shebang::FileKind;
 use crate::tool::ToolProvider;
 
 /// The largest manifest that is read.
@@ -36,6 +38,8 @@ pub struct Package {
     pub form: Form,
     /// What it says of itself.
     pub manifest: Manifest,
+    /// What runs its program, such as `python3`; none for a binary.
+    pub interpreter: Option<String>,
 }
 
 impl Package {
@@ -256,7 +260,9 @@ impl Packages {
             self.problems.push(Finding { path, at: Some(at), message });
             return None;
         }
-        Some(Package { directory: directory.to_owned(), form, manifest })
+        let head = child::read_head(&directory.join(&manifest.entrypoint)).unwrap_or_default();
+        let interpreter = FileKind::of(&head).interpreter();
+        Some(Package { directory: directory.to_owned(), form, manifest, interpreter })
     }
 }
 

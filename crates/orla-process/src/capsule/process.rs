@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
@@ -114,10 +114,15 @@ impl Process {
         }
     }
 
-    /// Signals its group, which exists as long as the process has not been reaped.
+    /// Signals its group, which exists as long as the process has not been reaped, and itself where it
+    /// has left that.
     pub(crate) fn signal(&self, signal: Signal) {
-        if self.child.is_some() {
-            let _ = kill_process_group(self.group, signal);
+        if self.child.is_none() {
+            return;
+        }
+        let group = kill_process_group(self.group, signal);
+        if group.is_err() || signal == Signal::KILL {
+            let _ = kill_process(self.group, signal);
         }
     }
 

@@ -152,10 +152,15 @@ impl Shared {
 
     /// What it serves is known.
     pub(crate) fn learned(&self, learned: Learned) {
-        if self.knowledge.borrow().learned.as_deref() != Some(&learned) {
+        let known = self.knowledge.borrow().learned.clone();
+        if known.as_deref() != Some(&learned) {
+            // That it is one tool, itself, is what a listing says as long as nothing is known.
+            let shows_the_same = known.is_none() && learned.tools.is_none();
             self.knowledge.send_modify(|knowledge| knowledge.learned = Some(Arc::new(learned)));
             // Before those go on who wait for it: they look whether anything has changed.
-            self.list_changed();
+            if !shows_the_same {
+                self.list_changed();
+            }
         }
         self.settled();
     }
