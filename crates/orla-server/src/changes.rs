@@ -85,7 +85,12 @@ pub(crate) async fn fan_out(core: Arc<Core>) {
                 });
                 known = newest;
                 let moving = Arc::clone(&core);
-                core.tracker.spawn(async move { moving.subscriptions.move_to_newest(&moving).await });
+                core.tracker.spawn(async move {
+                    tokio::select! {
+                        () = moving.subscriptions.move_to_newest(&moving) => {}
+                        () = moving.draining.cancelled() => {}
+                    }
+                });
             }
             Some(heard) = notices.next(), if !notices.is_empty() => hear(&core, heard),
         }

@@ -14,14 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{Client, ClientError, JsonText};
-use rmcp::model::ErrorCode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::notices::Outlet;
 use crate::object::Object;
-use crate::questions::{MAX_OPEN, Requirement, take_key};
+use crate::questions::{MAX_OPEN, Requirement, check_params, take_key};
 use crate::rpc::{self, Response};
 use crate::session::Session;
 
@@ -82,7 +81,7 @@ fn reply(response: &Response<'_>, body: &Bytes) -> Reply {
     })
 }
 
-const INTERNAL: i64 = ErrorCode::INTERNAL_ERROR.0 as i64;
+const INTERNAL: i64 = -32603;
 
 /// The refusal of a question that is one too many.
 pub(crate) fn too_many() -> ClientError {
@@ -136,6 +135,7 @@ impl Client for SessionClient {
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Reply {
+        check_params(&params)?;
         let (_, params) = take_key(params);
         let need = Requirement::of(method, &params);
         if !need.is_some_and(|need| need.is_met(self.capabilities.as_str())) {

@@ -16,11 +16,16 @@
 //! bytes are cut, passed on, and put together again (`tools`). Everything that is MCP but no tool goes
 //! to the surfaces of the marketplace (`surfaces`).
 //!
+//! What a provider asks of its caller's client goes out on the stream of a session's call (`client`), or,
+//! without a session, as the request's result, while its work waits for the next request (`rounds`,
+//! `parked`). What clients are told unasked has one source (`changes`, `subscriptions`).
+//!
 //! # Invariants
 //!
 //! - A session calls what it last listed; a sessionless request sees the newest snapshot.
 //! - No client's slowness holds up another, nor a running call: every queue is bounded, and nothing
 //!   that runs a call waits for its reader.
+//! - No client sees another's questions, progress or subscriptions.
 //! - An idle session is memory alone: no task, no channel, no timer.
 //! - Whatever was spawned is waited for before [`Bound::serve`] and [`Server::serve_stdio`] return.
 //!

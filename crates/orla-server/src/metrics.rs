@@ -119,6 +119,11 @@ impl Metrics {
         registry.register("calls_waiting", "Calls that wait for a place", gauge(now.waiting));
         registry.register("sessions", "Sessions of the HTTP transport", gauge(now.sessions));
         registry.register(
+            "requests_parked",
+            "Sessionless requests that wait for answers of their clients",
+            gauge(now.parked),
+        );
+        registry.register(
             "capabilities",
             "Capabilities in the newest snapshot",
             gauge(now.capabilities),
@@ -149,6 +154,7 @@ pub(crate) struct Gauges {
     pub(crate) running: u64,
     pub(crate) waiting: u64,
     pub(crate) sessions: u64,
+    pub(crate) parked: u64,
     pub(crate) capabilities: u64,
     pub(crate) generation: u64,
     pub(crate) reloads: u64,

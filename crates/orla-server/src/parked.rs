@@ -100,6 +100,11 @@ async fn begin(
         answer = &mut work => return Ok(answer),
         () = rounds.settled() => {}
     }
+    if cancellation.is_cancelled() {
+        // Its client has gone, and nobody will come with answers.
+        rounds.end();
+        return Ok(work.await);
+    }
     let limit = dispatch::limit(&core.market.snapshot(), &target.method, &target.name);
     let parked = Parked {
         rounds,
@@ -211,6 +216,11 @@ struct State {
 }
 
 impl ParkedRequests {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.open).parked.len()
+    }
+
     /// Lets the work go on without its request; the result is attended for the moment.
     fn park(&self, core: &Arc<Core>, parked: Parked, work: Work) -> Result<Attended, ErrorData> {
         let max = core.settings.load().options.max_parked;

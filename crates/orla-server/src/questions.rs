@@ -1,9 +1,9 @@
 //! What a provider may ask its caller's client, and what the client has to have declared for it. Pure.
 
-use orla_marketplace::{INPUT_KEY, JsonText};
+use orla_marketplace::{ClientError, INPUT_KEY, JsonText};
 use rmcp::model::{
-    ClientCapabilities, ElicitationCapability, ErrorData, RootsCapabilities, SamplingCapability,
-    UrlElicitationCapability,
+    ClientCapabilities, ElicitationCapability, ErrorCode, ErrorData, RootsCapabilities,
+    SamplingCapability, UrlElicitationCapability,
 };
 
 use serde_json::value::RawValue;
@@ -101,6 +101,16 @@ pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     JsonText::parse(text).ok()
 }
 
+/// Parameters of a question are an object; what is none is refused here, not at the client.
+pub(crate) fn check_params(params: &JsonText) -> Result<(), ClientError> {
+    if params.as_str().trim_start().starts_with('{') {
+        return Ok(());
+    }
+    let message = "the parameters of a question must be an object".to_owned();
+    let code = ErrorCode::INVALID_PARAMS.0.into();
+    Err(ClientError::Refused { code, message, data: None })
+}
+
 /// Takes the name that a provider gave its question out of the parameters, and whatever else of
 /// `_meta` is between it and us.
 pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
@@ -170,6 +180,14 @@ mod tests {
         for (capabilities, met) in cases {
             let meets: Vec<_> = all.into_iter().filter(|need| need.is_met(capabilities)).collect();
             assert_eq!(meets, met, "{capabilities}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_an_object() {
+        assert!(check_params(&text(r#" {"a":1}"#)).is_ok());
+        for odd in ["[1]", "7", "null", r#""{""#] {
+            assert!(check_params(&text(odd)).is_err(), "{odd}");
         }
     }
 

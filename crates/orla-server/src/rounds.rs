@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::too_many;
 use crate::notices::Audience;
 use crate::object::Object;
-use crate::questions::{MAX_OPEN, Requirement, take_key};
+use crate::questions::{MAX_OPEN, Requirement, check_params, take_key};
 use crate::rpc::push_json;
 
 /// How long nothing more has to be asked before a round is over, and how long it may last. Questions
@@ -184,6 +184,7 @@ impl Client for Rounds {
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
+        check_params(&params)?;
         let (named, params) = take_key(params);
         let unsupported = || ClientError::Unsupported(method.to_owned());
         let need = Requirement::of(method, &params).ok_or_else(unsupported)?;

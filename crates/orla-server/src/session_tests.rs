@@ -111,3 +111,9 @@ fn one_stream_tells_of_a_change() {
     assert_eq!(session.news(now), [list_changed("tools", None)]);
     assert!(session.news(now).is_empty());
 }
+
+#[test]
+fn an_idle_session_is_small() {
+    let bytes = size_of::<Session>();
+    assert!(bytes <= 640, "{bytes} bytes");
+}

@@ -103,6 +103,7 @@ pub(crate) fn gauges(core: &Core) -> Gauges {
         running: number(core.market.running()),
         waiting: number(core.market.waiting()),
         sessions: number(core.sessions.count()),
+        parked: number(core.parked.count()),
         capabilities: number(newest.entries().len()),
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),

@@ -152,7 +152,13 @@ impl Subscriptions {
             && let Some(surface) = owner.take()
         {
             let ctx = core.market.surface_context(&Call::to(surface.owner()));
-            if let Err(err) = surface.request("resources/unsubscribe", &params(uri), &ctx).await {
+            let params = params(uri);
+            let told = tokio::select! {
+                told = surface.request("resources/unsubscribe", &params, &ctx) => told.map(drop),
+                // Everything ends: there is nothing left to save.
+                () = core.draining.cancelled() => Ok(()),
+            };
+            if let Err(err) = told {
                 tracing::debug!(owner = surface.owner(), uri = &**uri, error = %err, "not unsubscribed");
             }
         }

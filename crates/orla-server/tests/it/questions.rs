@@ -389,7 +389,7 @@ async fn a_client_that_goes_away_after_it_has_answered_ends_the_call() {
 #[tokio::test]
 async fn a_parked_call_ends_at_its_deadline() {
     let world = World::new().await;
-    world.reload_with_timeout(&["ask"], std::time::Duration::from_millis(300));
+    world.reload_with_timeout(&["ask"], std::time::Duration::from_millis(800));
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);
     let (_, asked) = ask(&mut client, call(&rounds), everything()).await;
