@@ -9,23 +9,33 @@
 //! until four looks in a row find none. A process that has moved to a session of its own is found
 //! too. A call pays nothing for this but one look whether the reaper still lives.
 //!
+//! A child that clears its environment loses the mark. So that it dies as well, the server tells the
+//! reaper through the pipe that it starts children, at most ten times a second, and the reaper then looks
+//! a few times which children the server has ([`Children`]).
+//!
 //! The reaper survives what hits its server: it ignores SIGHUP, SIGINT and SIGTERM, and neither its
 //! name nor its command line say the server's name, so that `kill -HUP $(pgrep …)` does not find it.
 //!
 //! # What is deliberately absent
 //!
-//! A process that leaves both its session and its environment behind (`setsid env -i …`) is not found.
+//! A process that leaves both its group and its environment behind (`setsid env -i …`) is not found, nor
+//! is a child that has just cleared its environment when the server is killed: the first look comes 10 ms
+//! after its start.
 //! Other systems than Linux do not show a process's environment, and have no reaper.
+
+mod children;
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{self, PipeWriter, Read};
+use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use children::Children;
+use rustix::fs::{OFlags, fcntl_setfl};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The hidden command of the server's program.
@@ -37,6 +47,13 @@ pub const INSTANCE: &str = "ORLA_INSTANCE";
 
 /// A reaper that keeps dying is not started more often than this.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// The server tells of children that it starts not more often than this.
+const WORD_EVERY: Duration = Duration::from_millis(100);
+/// When the reaper looks for children after such a word: for the one that was started then, for those
+/// that were started before the next word was due, and for those that had to wait for a thread.
+const LOOKS: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(120), Duration::from_secs(1)];
 
 /// One running server, as its children know it.
 #[derive(Debug)]
@@ -50,12 +67,14 @@ pub struct Instance {
 struct Reaper {
     alive: Option<(Child, PipeWriter)>,
     last_start: Option<Instant>,
+    /// When it was last told that children start. A new one knows.
+    last_word: Option<Instant>,
     warned: bool,
 }
 
 impl Instance {
-    /// An instance whose children die with it. The running program must begin with
-    /// [`run_if_asked`], as the reaper is the same program.
+    /// An instance whose children die with it: all that carry its mark, and all that lead a process group.
+    /// The running program must begin with [`run_if_asked`], as the reaper is the same program.
     pub fn guarded() -> Arc<Self> {
         let reaper = cfg!(target_os = "linux").then(Mutex::default);
         Arc::new(Self { mark: mark(), reaper })
@@ -77,9 +96,15 @@ impl Instance {
     pub fn watch_over_children(&self) {
         let Some(reaper) = &self.reaper else { return };
         let mut reaper = reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((child, _)) = &mut reaper.alive
+        let Reaper { alive, last_word, .. } = &mut *reaper;
+        if let Some((child, lifeline)) = alive
             && matches!(child.try_wait(), Ok(None))
         {
+            if last_word.is_none_or(|at| at.elapsed() >= WORD_EVERY) {
+                *last_word = Some(Instant::now());
+                // A full pipe says it as well.
+                let _ = rustix::io::write(lifeline, &[0]);
+            }
             return;
         }
         if reaper.last_start.is_some_and(|at| at.elapsed() < RESTART_AFTER) {
@@ -87,7 +112,7 @@ impl Instance {
         }
         reaper.last_start = Some(Instant::now());
         match start(&self.mark) {
-            Ok(alive) => reaper.alive = Some(alive),
+            Ok(alive) => (reaper.alive, reaper.last_word) = (Some(alive), Some(Instant::now())),
             Err(err) if !reaper.warned => {
                 reaper.warned = true;
                 tracing::warn!(error = %err, "tools would outlive this server if it were killed: its reaper cannot start");
@@ -106,11 +131,12 @@ impl Instance {
 
 fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
     let (lifeline, held) = io::pipe()?;
+    fcntl_setfl(&held, OFlags::NONBLOCK)?;
     // By this path the process is called `exe`, whatever the program's file is called, and the file
     // may have been replaced or removed since the server started.
     let child = Command::new("/proc/self/exe")
         .arg0(ARG0)
-        .args([COMMAND, mark])
+        .args([COMMAND, mark, &std::process::id().to_string()])
         .env_clear()
         .current_dir("/")
         .process_group(0)
@@ -128,25 +154,25 @@ pub fn run_if_asked() -> bool {
     if args.next().as_deref() != Some(OsStr::new(COMMAND)) {
         return false;
     }
-    if let Some(mark) = args.next() {
-        reap(&mark);
+    if let (Some(mark), Some(server)) = (args.next(), args.next()) {
+        reap(&mark, server.to_str().and_then(|server| server.parse().ok()));
     }
     true
 }
 
-/// Waits for the end of standard input, then kills whoever carries `mark`.
-fn reap(mark: &OsStr) {
+/// Waits for the end of standard input, then kills whoever carries `mark` and was a child of `server`.
+fn reap(mark: &OsStr, server: Option<i32>) {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         // A handler that only notes the signal: safe code has no way to ignore one.
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
-    let mut byte = [0];
-    while !matches!(io::stdin().read(&mut byte), Ok(0)) {}
+    let mut children = Children::of(server);
+    children.follow(&io::stdin());
     let mut entry = format!("{INSTANCE}=").into_bytes();
     entry.extend_from_slice(mark.as_encoded_bytes());
     let mut quiet = 0;
     while quiet < 4 {
-        quiet = if sweep(&entry) == 0 { quiet + 1 } else { 0 };
+        quiet = if sweep(&entry) + children.kill() == 0 { quiet + 1 } else { 0 };
         std::thread::sleep(Duration::from_millis(8));
     }
 }
