@@ -271,6 +271,26 @@ fn fifty_running_tools_die_with_a_server_that_is_killed() {
     drop(pending);
 }
 
+/// X14: at any moment, while tools are being started and while they start others.
+#[test]
+fn whenever_the_server_is_killed_nothing_is_left() {
+    for running in [0, 1, 5, 15, 40] {
+        let mut server = world()
+            .tool(
+                "t",
+                sh("sh -c 'sh -c \"sleep 300; :\" & setsid sleep 300 & sleep 300; :' & sleep 300"),
+            )
+            .serve();
+        let mut clients: Vec<_> = (0..15).map(|_| server.client()).collect();
+        let pending: Vec<_> =
+            clients.iter_mut().map(|client| client.begin_call("t", json!({}))).collect();
+        eventually("some run", || server.tool_processes().len() >= running);
+        server.kill();
+        within(Duration::from_secs(10), "nothing is left", || server.processes().is_empty());
+        drop(pending);
+    }
+}
+
 /// X14, politely
 #[test]
 fn a_server_that_is_asked_to_end_finishes_what_runs() {
