@@ -6,7 +6,8 @@
 //! adds to a bounded set. [`Watcher::changed`] waits for the first, then until nothing has come for a
 //! while, and gives all of them as one change. Editors replace files rather than write them, so it is
 //! the directory around a file that is watched; and a directory that is removed and made anew, or is
-//! not there yet, is watched through its nearest ancestor.
+//! not there yet, is watched through its nearest ancestor. Of a link to a file, both are watched: the link
+//! and the file that it leads to.
 //!
 //! # What is deliberately absent
 //!
@@ -53,7 +54,8 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Watcher {
     system: RecommendedWatcher,
-    targets: Arc<[Target]>,
+    /// As they were asked for, by their absolute paths.
+    asked: Vec<Target>,
     pending: Arc<Pending>,
     quiet: Duration,
     armed: BTreeMap<PathBuf, bool>,
@@ -61,6 +63,8 @@ pub struct Watcher {
 
 #[derive(Debug, Default)]
 struct Pending {
+    /// What is asked for, and what links among it lead to.
+    targets: Mutex<Arc<[Target]>>,
     state: Mutex<State>,
     arrived: Notify,
 }
@@ -82,11 +86,11 @@ impl Watcher {
         let absolute = |target: Target| -> Result<Target> {
             Ok(Target { path: std::path::absolute(&target.path)?, ..target })
         };
-        let targets: Arc<[Target]> = targets.into_iter().map(absolute).collect::<Result<_>>()?;
+        let asked: Vec<Target> = targets.into_iter().map(absolute).collect::<Result<_>>()?;
         let pending = Arc::new(Pending::default());
-        let (watched, noted) = (Arc::clone(&targets), Arc::clone(&pending));
-        let system = notify::recommended_watcher(move |event| noted.note(&watched, event))?;
-        let mut watcher = Self { system, targets, pending, quiet, armed: BTreeMap::new() };
+        let noted = Arc::clone(&pending);
+        let system = notify::recommended_watcher(move |event| noted.note(&noted.targets(), event))?;
+        let mut watcher = Self { system, asked, pending, quiet, armed: BTreeMap::new() };
         watcher.arm()?;
         Ok(watcher)
     }
@@ -106,8 +110,8 @@ impl Watcher {
                 }
             }
             let change = self.pending.take();
-            let is_moved =
-                |path: &PathBuf| self.targets.iter().any(|target| target.path.starts_with(path));
+            let targets = self.pending.targets();
+            let is_moved = |path: &PathBuf| targets.iter().any(|target| target.path.starts_with(path));
             if (change.and_more || change.paths.iter().any(is_moved))
                 && let Err(err) = self.arm()
             {
@@ -125,7 +129,11 @@ impl Watcher {
             // It may be gone.
             let _ = self.system.unwatch(&path);
         }
-        for target in self.targets.iter() {
+        let linked = self.asked.iter().filter_map(linked_file);
+        let targets: Arc<[Target]> = self.asked.iter().cloned().chain(linked).collect();
+        // Before the watches: their notices are looked at with these.
+        self.pending.set_targets(Arc::clone(&targets));
+        for target in targets.iter() {
             if target.path.is_dir() {
                 *self.armed.entry(target.path.clone()).or_default() |= target.recursive;
             }
@@ -146,7 +154,23 @@ impl Watcher {
     }
 }
 
+/// The file that a target leads to, where it is a link to one. A link to a directory is followed by the
+/// watch itself.
+fn linked_file(target: &Target) -> Option<Target> {
+    let is_link = target.path.symlink_metadata().ok()?.is_symlink();
+    let path = target.path.canonicalize().ok().filter(|path| is_link && path.is_file())?;
+    Some(Target { path, recursive: false })
+}
+
 impl Pending {
+    fn targets(&self) -> Arc<[Target]> {
+        Arc::clone(&self.targets.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_targets(&self, targets: Arc<[Target]>) {
+        *self.targets.lock().unwrap_or_else(PoisonError::into_inner) = targets;
+    }
+
     fn note(&self, targets: &[Target], event: Result<Event>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -276,6 +300,31 @@ mod tests {
             fs::rename(path.join("new"), &file).unwrap();
             assert_eq!(change(&mut watcher).await.paths, std::slice::from_ref(&file));
         }
+    }
+
+    #[tokio::test]
+    async fn a_file_behind_a_link_is_noticed_and_so_is_a_link_that_leads_elsewhere() {
+        use std::os::unix::fs::symlink;
+        let (_directory, path) = canonical();
+        // As a mounted ConfigMap has it: the file is a link through a link to a directory.
+        for version in ["one", "two"] {
+            fs::create_dir(path.join(version)).unwrap();
+            fs::write(path.join(version).join("orla.yaml"), version).unwrap();
+        }
+        fs::create_dir(path.join("mount")).unwrap();
+        let (data, file) = (path.join("mount/data"), path.join("mount/orla.yaml"));
+        symlink(path.join("one"), &data).unwrap();
+        symlink("data/orla.yaml", &file).unwrap();
+        let mut watcher = watcher(&file, false);
+        fs::write(path.join("one/orla.yaml"), "edited").unwrap();
+        assert_eq!(change(&mut watcher).await.paths, [path.join("one/orla.yaml")]);
+        symlink(path.join("two"), path.join("mount/new")).unwrap();
+        fs::rename(path.join("mount/new"), &data).unwrap();
+        fs::remove_dir_all(path.join("one")).unwrap();
+        assert!(!change(&mut watcher).await.paths.is_empty());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "two");
+        fs::write(path.join("two/orla.yaml"), "edited").unwrap();
+        assert_eq!(change(&mut watcher).await.paths, [path.join("two/orla.yaml")]);
     }
 
     #[tokio::test]
