@@ -11,7 +11,7 @@
 //!
 //! A child that clears its environment loses the mark. So that it dies as well, the server tells the
 //! reaper through the pipe that it starts children, at most ten times a second, and the reaper then looks
-//! a few times which children the server has ([`Children`]).
+//! a few times which children the server has (`Children`).
 //!
 //! The reaper survives what hits its server: it ignores SIGHUP, SIGINT and SIGTERM, and neither its
 //! name nor its command line say the server's name, so that `kill -HUP $(pgrep …)` does not find it.
