@@ -245,6 +245,12 @@ fn expected(what: &str, got: &Value) -> String {
 
 /// What a library says of a text that cannot be read, less its advice to programmers.
 fn plainly(message: &str) -> String {
+    if message.starts_with("recursion limit") || message.starts_with("budget breached: Depth") {
+        return "nested too deep".to_owned();
+    }
+    if message.starts_with("budget breached") {
+        return "too large, with its aliases expanded".to_owned();
+    }
     match message.strip_prefix("duplicate mapping key: ") {
         Some(rest) => {
             let key = rest.split(", set DuplicateKeyPolicy").next().unwrap_or(rest);
@@ -348,6 +354,22 @@ mod tests {
         ];
         for (yaml, expected) in cases {
             assert_eq!(remarks(yaml), [expected], "{yaml}");
+        }
+    }
+
+    #[test]
+    fn what_explodes_is_refused_in_plain_words() {
+        let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..7 {
+            aliases.push_str(&format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(8)));
+        }
+        let cases = [
+            (format!("annotations: {}", "[".repeat(60_000)), "nested too deep"),
+            (format!("annotations: {}", "{a: ".repeat(10_000)), "nested too deep"),
+            (aliases, "too large, with its aliases expanded"),
+        ];
+        for (yaml, expected) in cases {
+            assert!(remarks(&yaml)[0].ends_with(expected), "{:?}", remarks(&yaml));
         }
     }
 
