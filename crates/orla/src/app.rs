@@ -105,14 +105,18 @@ impl App {
             .load(&config.tools_dir, process)
             .map_err(|err| format!("tools directory {err}"))?;
         self.provide_executors(config);
-        if packages::is_package(&config.tools_dir) {
+        if is_alone(config) {
             // What is inside of a package is no tool of its own.
             let lists = [&mut found.warnings, &mut found.problems, &mut found.skipped];
             lists.into_iter().for_each(Vec::clear);
             found.registrations.clear();
         }
         let mut findings = Findings::of(&found);
-        let prompts = prompts::load(&config.prompts_dir, !config.is_default("prompts_dir"));
+        let prompts = match (is_alone(config), config.is_default("prompts_dir")) {
+            // The prompts that happen to be nearby are for other tools.
+            (true, true) => prompts::Loaded::default(),
+            (_, by_default) => prompts::load(&config.prompts_dir, !by_default),
+        };
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
         self.load_packages(config, process, &mut found, &mut findings);
@@ -131,7 +135,7 @@ impl App {
         found: &mut Loaded,
         findings: &mut Findings,
     ) {
-        let home = installed().filter(|_| !packages::is_package(&config.tools_dir));
+        let home = installed().filter(|_| !is_alone(config));
         let packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
@@ -152,9 +156,10 @@ impl App {
         self.capsules.load(watched, policy(config));
     }
 
-    /// Starts the capsules that are to run before anyone needs them.
+    /// Starts the capsules that are to run before anyone needs them. One that is served alone is there to
+    /// be looked at.
     pub(crate) fn start_eager(&self, config: &Config) {
-        self.capsules.start_eager(config.capsules.eager);
+        self.capsules.start_eager(config.capsules.eager || is_alone(config));
     }
 
     /// Puts in force what capsules turn out to serve, for as long as the server runs.
@@ -321,6 +326,11 @@ fn may_come(capsules: &Capsules, name: &str) -> bool {
         let rest = name.strip_prefix(capsule.name());
         rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
     })
+}
+
+/// Whether the tools directory is one package, which is then served without anything else.
+fn is_alone(config: &Config) -> bool {
+    packages::is_package(&config.tools_dir)
 }
 
 /// Where packages are installed.

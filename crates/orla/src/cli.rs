@@ -46,10 +46,10 @@ pub(crate) enum Command {
     /// Serve until told to stop (the same as no command)
     #[command(visible_alias = "run", after_help = SERVE)]
     Serve(Serve),
-    /// Serve one package while it is written: restarted when its files change, its log for people
+    /// Serve a package while it is written: restarted when its files change, its log for people
     #[command(after_help = DEV)]
     Dev {
-        /// The package: a directory with tool.yaml or orla-tool.json
+        /// The package, a directory with tool.yaml or orla-tool.json; or a directory of tools
         #[arg(default_value = ".")]
         dir: PathBuf,
         #[command(flatten)]
@@ -150,7 +150,7 @@ Nothing that exists is overwritten. No skeleton needs an SDK.
 
 Examples:
   orla new tool greet --lang bash        one file in ./tools: a process for each call
-  orla new capsule notes --lang python   a directory: one process for all calls";
+  orla new capsule notes --lang python   a package in ./tools: one process for all calls";
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text. `args=[…]` is appended to the tool's command

@@ -31,11 +31,16 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
     result
 }
 
-/// `orla dev`: serves one package while it is written.
+/// `orla dev`: serves one package, or a directory of tools, while it is written.
 pub(crate) fn dev(dir: PathBuf, before: Serve, after: Serve) -> Result<(), Failure> {
-    // A package that cannot be served is worth no server.
-    packages::load(&dir)
-        .map_err(|findings| Failure::failed_with(findings.iter().map(ToString::to_string).collect()))?;
+    if packages::is_package(&dir) {
+        // A package that cannot be served is worth no server.
+        packages::load(&dir).map_err(|findings| {
+            Failure::failed_with(findings.iter().map(ToString::to_string).collect())
+        })?;
+    } else if !dir.is_dir() {
+        return Err(Failure::failed(format!("{} is not a directory", dir.display())));
+    }
     run(Cli::dev_source(before, dir, after))
 }
 

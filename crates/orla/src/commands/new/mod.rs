@@ -54,10 +54,12 @@ pub(crate) fn run(
     let is_served = dir == served || same(&dir, &served);
     let flag = if is_served { String::new() } else { format!(" --tools-dir {}", dir.display()) };
     let what = if skeleton.is_package { dir.join(name) } else { dir };
+    let what = what.strip_prefix("./").unwrap_or(&what);
     let dev = format!("orla dev {}", what.display());
     let call = format!("orla call {name} {}{flag}", kind.arguments());
+    let width = dev.len().max(call.len()) + 4;
     render::out(&format!(
-        "{report}\nNext:\n  {call:<37}call it once\n  {dev:<37}serve it, and run what you save at once\n"
+        "{report}\nNext:\n  {call:<width$}call it once\n  {dev:<width$}serve it, and run what you save at once\n"
     ));
     Ok(())
 }
