@@ -8,7 +8,7 @@
 //! HTTP ([`Http`]). [`World::serve_stdio`] speaks MCP over pipes, [`World::run`] runs one command.
 //!
 //! Every process that descends from a world carries its mark in the environment, so that "nothing
-//! is left" can be asked of the system ([`Server::tool_processes`]) and not of the server.
+//! is left" can be asked of the system ([`World::tool_processes`]) and not of the server.
 //!
 //! # Invariants
 //!
