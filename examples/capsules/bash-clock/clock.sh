@@ -27,11 +27,11 @@ answer() { jq -cn --argjson id "$1" --argjson result "$2" '{jsonrpc: "2.0", $id,
 # The result of a call, from the zone that it asks for.
 tell() {
   local zone=$1 now
-  if [ -n "$zone" ] && [ ! -e "/usr/share/zoneinfo/$zone" ]; then
+  if [ -n "$zone" ] && [ -d /usr/share/zoneinfo ] && [ ! -e "/usr/share/zoneinfo/$zone" ]; then
     jq -cn --arg zone "$zone" \
       '{content: [{type: "text", text: "\($zone) is no time zone"}], isError: true}'
   else
-    now=$(TZ=${zone:-$TZ} date '+%H:%M:%S %Z')
+    now=$(env ${zone:+"TZ=$zone"} date '+%H:%M:%S %Z')
     jq -cn --arg now "$now" --argjson asked "$asked" --argjson up "$SECONDS" \
       '{content: [{type: "text", text: "\($now) (call \($asked) in \($up) s)"}]}'
   fi
