@@ -67,7 +67,7 @@ impl Logging {
             pretty: AtomicBool::new(format == LogFormat::Pretty),
             colours: crate::render::stderr_has_colours(),
         });
-        let writer = Writer::start();
+        let writer = Writer::start(Arc::clone(&settings));
         let layer = Log { settings: Arc::clone(&settings), writer: writer.clone() };
         let subscriber = tracing_subscriber::registry().with(layer);
         // A second log in one process (in tests) leaves the first as it is.
@@ -100,6 +100,16 @@ impl Settings {
         const ALL: [Severity; 5] =
             [Severity::Debug, Severity::Info, Severity::Warn, Severity::Error, Severity::Fatal];
         ALL[usize::from(self.level.load(Ordering::Relaxed)).min(ALL.len() - 1)]
+    }
+
+    /// An event of this moment, in the form that is asked for.
+    fn line(&self, level: Severity, fields: &Fields) -> String {
+        let now = SystemTime::now();
+        if self.pretty.load(Ordering::Relaxed) {
+            format::pretty(now, level, fields, self.colours)
+        } else {
+            format::json(now, level, fields)
+        }
     }
 
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
@@ -171,13 +181,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
         if !is_ours(metadata.target()) {
             fields.add("target", format::Field::Text(metadata.target().to_owned()));
         }
-        let (now, level) = (SystemTime::now(), severity(metadata));
-        let line = if self.settings.pretty.load(Ordering::Relaxed) {
-            format::pretty(now, level, &fields, self.settings.colours)
-        } else {
-            format::json(now, level, &fields)
-        };
-        self.writer.write(line);
+        self.writer.write(self.settings.line(severity(metadata), &fields));
     }
 }
 
@@ -199,6 +203,14 @@ fn log_panics() {
 }
 
 #[cfg(test)]
+impl Settings {
+    fn of(level: Severity, pretty: bool) -> Self {
+        let (level, pretty) = (AtomicU8::new(level as u8), AtomicBool::new(pretty));
+        Self { level, pretty, colours: false }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -214,11 +226,7 @@ mod tests {
 
     #[test]
     fn fatal_is_a_level_above_error_and_can_be_switched_while_it_runs() {
-        let settings = Arc::new(Settings {
-            level: AtomicU8::new(Severity::Fatal as u8),
-            pretty: AtomicBool::new(false),
-            colours: false,
-        });
+        let settings = Arc::new(Settings::of(Severity::Fatal, false));
         let (writer, lines) = Writer::for_tests();
         let log = Log { settings: Arc::clone(&settings), writer };
         let subscriber = tracing_subscriber::registry().with(log);

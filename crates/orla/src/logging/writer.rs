@@ -8,9 +8,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use super::format;
+use super::{Settings, format};
 use crate::config::Severity;
 
 /// Lines that wait to be written.
@@ -29,13 +29,14 @@ enum Message {
 }
 
 impl Writer {
-    pub(super) fn start() -> Self {
+    /// A writer that says in the form of `settings` how many lines it had to drop.
+    pub(super) fn start(settings: Arc<Settings>) -> Self {
         let (queue, messages) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
         let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024);
         // Without a thread, the channel is closed and every line is written where it is logged.
-        drop(thread.spawn(move || write_all(&messages, &counter)));
+        drop(thread.spawn(move || write_all(&messages, &counter, &settings)));
         Self { queue, dropped }
     }
 
@@ -70,7 +71,7 @@ impl Writer {
     }
 }
 
-fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64) {
+fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Settings) {
     for message in messages {
         match message {
             Message::Line(line) => write_line(&line),
@@ -78,13 +79,17 @@ fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64) {
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let mut fields = format::Fields::default();
-            let text = "log lines were dropped: nobody read them in time".to_owned();
-            fields.add("message", format::Field::Text(text));
-            fields.add("count", format::Field::Unsigned(lost));
-            write_line(&format::json(SystemTime::now(), Severity::Warn, &fields));
+            write_line(&settings.line(Severity::Warn, &loss(lost)));
         }
     }
+}
+
+fn loss(count: u64) -> format::Fields {
+    let mut fields = format::Fields::default();
+    let text = "log lines were dropped: nobody read them in time".to_owned();
+    fields.add("message", format::Field::Text(text));
+    fields.add("count", format::Field::Unsigned(count));
+    fields
 }
 
 fn write_line(line: &str) {
@@ -117,6 +122,14 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_dropped_is_said_in_the_form_of_the_log() {
+        for (pretty, shown) in [(true, "WARN  log lines were dropped"), (false, "\"count\":7")] {
+            let line = Settings::of(Severity::Info, pretty).line(Severity::Warn, &loss(7));
+            assert!(line.contains(shown), "{line}");
+        }
+    }
 
     #[test]
     fn a_log_that_nobody_reads_drops_lines_and_never_blocks() {
