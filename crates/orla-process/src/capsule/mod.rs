@@ -4,9 +4,9 @@
 //!
 //! [`packages::find`] finds directories with a [`manifest`]. [`Capsules`] keeps one [`Capsule`] for each
 //! that is one; it survives reloads as long as the name does, so that an unchanged capsule keeps its
-//! process and a changed one never has two. A capsule is a handle to a task ([`task`]) which owns the
-//! process and starts it at the first use. All decisions of its life are in [`state`], a pure function;
-//! what is said with a process is in [`conversation`] and [`wire`], without I/O. [`executor`] makes
+//! process and a changed one never has two. A capsule is a handle to a task (`task`) which owns the
+//! process and starts it at the first use. All decisions of its life are in `state`, a pure function;
+//! what is said with a process is in `conversation` and `wire`, without I/O. [`executor`] makes
 //! capabilities of what a capsule serves.
 //!
 //! # Invariants
@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, Registration};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -51,11 +51,10 @@ use answer::Offers;
 use conversation::{Ask, Caller, Fault, Request};
 use shared::Shared;
 use state::State;
-use task::{Control, Inbox, Task};
+use task::{Inbox, Task};
 
 /// Requests that are on their way to a task.
 const REQUESTS: usize = 256;
-const CONTROLS: usize = 16;
 /// How much longer than a capsule's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
 
@@ -75,6 +74,8 @@ struct Known {
     current: Vec<Arc<Capsule>>,
     /// Those that live, by name; some for callers of an older configuration alone.
     alive: HashMap<Arc<str>, Weak<Capsule>>,
+    /// Who has a process, by name: one that is ending is waited for by the next of its name.
+    turns: HashMap<String, Arc<AsyncMutex<()>>>,
 }
 
 impl fmt::Debug for Capsules {
@@ -111,34 +112,37 @@ impl Capsules {
                     capsule.loaded(package);
                     capsule
                 }
-                None => Arc::new(self.capsule(package)),
+                None => {
+                    let turn = known.turns.entry(package.manifest.name.clone()).or_default();
+                    Arc::new(self.capsule(package, Arc::clone(turn)))
+                }
             };
             known.alive.insert(Arc::clone(&capsule.shared.name), Arc::downgrade(&capsule));
             current.push(capsule);
         }
         let old = std::mem::replace(&mut known.current, current);
         known.alive.retain(|_, capsule| capsule.strong_count() > 0);
+        known.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         drop(known);
         drop(old);
     }
 
-    fn capsule(&self, package: Arc<Package>) -> Capsule {
+    fn capsule(&self, package: Arc<Package>, turn: Arc<AsyncMutex<()>>) -> Capsule {
         let shared = Shared::new(
             Arc::clone(&package),
             Arc::clone(&self.instance),
             Arc::clone(&self.policy),
             self.changes.clone(),
+            turn,
         );
         let shared = Arc::new(shared);
         let (requests, requests_inbox) = mpsc::channel(REQUESTS);
-        let (controls, controls_inbox) = mpsc::channel(CONTROLS);
         let stop = self.stop.child_token();
-        let inbox = Inbox { requests: requests_inbox, controls: controls_inbox, stop: stop.clone() };
+        let inbox = Inbox { requests: requests_inbox, stop: stop.clone() };
         let task = Task::new(Arc::clone(&shared), package, inbox);
         Capsule {
             shared,
             requests,
-            controls,
             unborn: Mutex::new(Some((task, self.tasks.clone()))),
             _stop: stop.drop_guard(),
         }
@@ -202,7 +206,6 @@ impl Capsules {
 pub struct Capsule {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
-    controls: mpsc::Sender<Control>,
     /// The task that has not been started yet: only the first use needs one.
     unborn: Mutex<Option<(Task, TaskTracker)>>,
     _stop: DropGuard,
@@ -336,20 +339,14 @@ impl Capsule {
 
     fn want(&self) {
         self.bear();
-        // A full queue holds a wish of this kind already, or something that comes to the same.
-        let _ = self.controls.try_send(Control::Want);
+        self.shared.want();
     }
 
     fn loaded(&self, package: Arc<Package>) {
-        if let Some((task, _)) = &mut *lock(&self.unborn) {
-            if *package != *self.shared.package() {
-                task.replace(package);
-            }
-        } else if self.controls.try_send(Control::Loaded(package)).is_err() {
-            tracing::warn!(
-                capsule = self.name(),
-                "it does not take the new configuration: too many came at once"
-            );
+        match &mut *lock(&self.unborn) {
+            Some((task, _)) if *package != *self.shared.package() => task.replace(package),
+            Some(_) => {}
+            None => self.shared.load(package),
         }
     }
 

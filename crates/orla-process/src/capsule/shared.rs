@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orla_marketplace::SurfaceNotice;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch};
 use tokio::time::Instant;
 
 use super::conversation::Learned;
@@ -29,6 +29,11 @@ pub(crate) struct Shared {
     /// Says that there are requests which nobody waits for any more.
     pub(crate) cancelled: Notify,
     cancelled_tickets: Mutex<Vec<u64>>,
+    /// Says that there are [`Wishes`].
+    pub(crate) wished: Notify,
+    wishes: Mutex<Wishes>,
+    /// Held by the task of this name that has a process: one that is ending is waited for.
+    pub(crate) turn: Arc<AsyncMutex<()>>,
     /// How many callers want to hear of each resource's changes.
     subscriptions: Mutex<BTreeMap<String, usize>>,
     policy: Arc<Mutex<Policy>>,
@@ -39,6 +44,15 @@ pub(crate) struct Shared {
     pub(crate) told: broadcast::Sender<SurfaceNotice>,
     /// Counts what a listing of all capsules shows differently.
     changes: watch::Sender<u64>,
+}
+
+/// What the task is asked for besides requests. A later wish takes the place of an earlier one.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    /// Someone wants to know what it serves.
+    pub(crate) want: bool,
+    /// The configuration was loaded anew; the package may be another.
+    pub(crate) loaded: Option<Arc<Package>>,
 }
 
 /// How a capsule is.
@@ -66,6 +80,7 @@ impl Shared {
         instance: Arc<Instance>,
         policy: Arc<Mutex<Policy>>,
         changes: watch::Sender<u64>,
+        turn: Arc<AsyncMutex<()>>,
     ) -> Self {
         let status = Status {
             state: State::Created,
@@ -80,6 +95,9 @@ impl Shared {
             tickets: Arc::new(AtomicU64::new(1)),
             cancelled: Notify::new(),
             cancelled_tickets: Mutex::default(),
+            wished: Notify::new(),
+            wishes: Mutex::default(),
+            turn,
             subscriptions: Mutex::default(),
             policy,
             package: Mutex::new(package),
@@ -103,6 +121,22 @@ impl Shared {
 
     pub(crate) fn take_cancelled(&self) -> Vec<u64> {
         std::mem::take(&mut *lock(&self.cancelled_tickets))
+    }
+
+    /// Someone wants to know what it serves.
+    pub(crate) fn want(&self) {
+        lock(&self.wishes).want = true;
+        self.wished.notify_one();
+    }
+
+    /// The configuration was loaded anew.
+    pub(crate) fn load(&self, package: Arc<Package>) {
+        lock(&self.wishes).loaded = Some(package);
+        self.wished.notify_one();
+    }
+
+    pub(crate) fn take_wishes(&self) -> Wishes {
+        std::mem::take(&mut *lock(&self.wishes))
     }
 
     /// One more caller wants to hear of a resource's changes. Whether there is room for that.

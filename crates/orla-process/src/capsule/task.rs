@@ -7,8 +7,8 @@
 //! it decides nothing by itself. Reading never waits for writing: both are tried without blocking, so a
 //! capsule that stops reading still has its answers read, and a large message blocks nobody else.
 //!
-//! Handles talk to the task through a bounded queue of requests, a small one of controls, and a list of
-//! requests that nobody waits for any more; that list is never full, as a request is in it once.
+//! Handles talk to the task through a bounded queue of requests, wishes of which the latest counts, and
+//! a list of requests that nobody waits for any more; that list is never full, as a request is in it once.
 //!
 //! # Deliberately absent
 //!
@@ -32,14 +32,14 @@ use futures_util::stream::FuturesUnordered;
 use orla_marketplace::{ClientError, JsonText, seconds};
 use rustix::process::Signal;
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::conversation::{Conversation, Fault, Request};
 use super::packages::Package;
 use super::process::Process;
-use super::shared::Shared;
+use super::shared::{Shared, Wishes};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
 use super::wire::Lines;
 use crate::child::Program;
@@ -54,20 +54,10 @@ const MAX_UNWRITTEN: usize = 1024 * 1024;
 /// How many requests are taken in a row before others have their turn.
 const TOGETHER: usize = 64;
 
-/// What handles tell the task besides requests.
-#[derive(Debug)]
-pub(crate) enum Control {
-    /// Someone wants to know what it serves.
-    Want,
-    /// The configuration was loaded anew; the package may be another.
-    Loaded(Arc<Package>),
-}
-
 /// The task's ends of what its handles hold.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) requests: mpsc::Receiver<Request>,
-    pub(crate) controls: mpsc::Receiver<Control>,
     /// Cancelled when the capsule is not needed any more.
     pub(crate) stop: CancellationToken,
 }
@@ -105,6 +95,8 @@ pub(crate) struct Task {
     watch_failed: bool,
     /// Whether some process of this capsule has spoken MCP, so that it is worth waiting for.
     speaks_mcp: Option<bool>,
+    /// Held from the first process on: no other task of this name has one.
+    turn: Option<OwnedMutexGuard<()>>,
     born: Instant,
     starts: u64,
 }
@@ -113,7 +105,7 @@ pub(crate) struct Task {
 enum Woken {
     Stop,
     Request(Request),
-    Control(Control),
+    Wished,
     Cancelled,
     Readable,
     Writable,
@@ -148,6 +140,7 @@ impl Task {
             watching: None,
             watch_failed: false,
             speaks_mcp: None,
+            turn: None,
             born: Instant::now(),
             starts: 0,
         }
@@ -164,7 +157,7 @@ impl Task {
                     self.happened(Event::Stop, "it is not needed any more").await;
                 }
                 Woken::Request(request) => self.requested(request).await,
-                Woken::Control(control) => self.control(control).await,
+                Woken::Wished => self.wished().await,
                 Woken::Cancelled => self.cancelled().await,
                 Woken::Readable => self.read().await,
                 Woken::Writable => {}
@@ -195,7 +188,7 @@ impl Task {
         tokio::select! {
             () = inbox.stop.cancelled(), if !stopping => Woken::Stop,
             Some(request) = inbox.requests.recv(), if takes => Woken::Request(request),
-            Some(control) = inbox.controls.recv() => Woken::Control(control),
+            () = shared.wished.notified() => Woken::Wished,
             () = shared.cancelled.notified() => Woken::Cancelled,
             () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
             () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
@@ -274,6 +267,9 @@ impl Task {
         self.questions = FuturesUnordered::new();
         self.talk = Conversation::new(Arc::clone(&self.shared.name), Arc::clone(&self.shared.tickets));
         self.starts += 1;
+        if self.turn.is_none() {
+            self.turn = Some(Arc::clone(&self.shared.turn).lock_owned().await);
+        }
         self.watch();
         let path = self.package.entrypoint();
         let program = Program::new(&path).map(|program| {
@@ -311,9 +307,7 @@ impl Task {
                 break;
             };
             // Whoever calls after a load calls what was loaded.
-            while let Ok(control) = self.inbox.controls.try_recv() {
-                self.control(control).await;
-            }
+            self.wished().await;
             self.want().await;
             self.wait(request);
         }
@@ -336,20 +330,20 @@ impl Task {
         }
     }
 
-    async fn control(&mut self, control: Control) {
-        match control {
-            Control::Want => {
-                self.want().await;
-                if self.state == State::Stopped {
-                    self.publish();
-                }
-            }
-            Control::Loaded(package) if *package != *self.package => {
+    async fn wished(&mut self) {
+        let Wishes { want, loaded } = self.shared.take_wishes();
+        match loaded {
+            Some(package) if *package != *self.package => {
                 self.replace(package);
                 self.happened(Event::Changed, "its manifest has changed").await;
             }
-            Control::Loaded(_) => {
-                self.happened(Event::Revived, "the configuration was loaded anew").await;
+            Some(_) => self.happened(Event::Revived, "the configuration was loaded anew").await,
+            None => {}
+        }
+        if want {
+            self.want().await;
+            if self.state == State::Stopped {
+                self.publish();
             }
         }
     }

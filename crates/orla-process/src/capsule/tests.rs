@@ -719,17 +719,31 @@ async fn a_capsule_that_nobody_can_call_any_more_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_goes_and_comes_back_waits_for_the_end_of_its_predecessor() {
+    let slow = Bare { post: "signal.signal(signal.SIGTERM, signal.SIG_IGN)", ..Bare::default() };
+    let slow = slow.code().replace("\nbye()", "\ntime.sleep(0.15); bye()");
+    let world = World::new(&slow, "");
+    world.text("{}").await;
+    world.capsules.load([], world.policy);
+    world.serve();
+    eventually("nobody can call it", || world.market.get("cap").is_none()).await;
+    world.load();
+    assert!(world.text("{}").await.starts_with("n=1 "));
+    assert_eq!(world.starts(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn calls_survive_a_file_that_is_saved_again_and_again() {
     let world = Arc::new(World::new(&Bare::default().code(), WATCHED));
     world.text("{}").await;
     let tasks = TaskTracker::new();
-    let end = Instant::now() + Duration::from_secs(2);
+    let enough = CancellationToken::new();
     let callers: Vec<_> = (0..8)
         .map(|_| {
-            let world = Arc::clone(&world);
+            let (world, enough) = (Arc::clone(&world), enough.clone());
             tasks.spawn(async move {
                 let mut calls = 0;
-                while Instant::now() < end {
+                while !enough.is_cancelled() {
                     world.text("{}").await;
                     calls += 1;
                 }
@@ -738,15 +752,19 @@ async fn calls_survive_a_file_that_is_saved_again_and_again() {
         })
         .collect();
     let mut version = 0;
-    while Instant::now() < end {
+    let deadline = Instant::now() + PATIENCE;
+    while world.status().restarts < Some(4) {
+        assert!(Instant::now() < deadline, "it is not restarted");
         version += 1;
         world.write_code(&Bare { version, ..Bare::default() }.code());
         sleep(Duration::from_millis(150)).await;
     }
+    enough.cancel();
     for caller in callers {
         assert!(caller.await.unwrap() > 0);
     }
-    assert!(world.starts() > 3, "{}", world.starts());
+    // Never two at once.
+    assert!(world.starts() > 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -755,13 +773,13 @@ async fn every_call_is_answered_although_the_process_is_killed_again_and_again()
     let world = Arc::new(World::with_policy(&Bare::default().code(), "", policy));
     world.text("{}").await;
     let tasks = TaskTracker::new();
-    let end = Instant::now() + Duration::from_secs(2);
+    let enough = CancellationToken::new();
     let callers: Vec<_> = (0..8)
         .map(|_| {
-            let world = Arc::clone(&world);
+            let (world, enough) = (Arc::clone(&world), enough.clone());
             tasks.spawn(async move {
                 let (mut good, mut lost) = (0, 0);
-                while Instant::now() < end {
+                while !enough.is_cancelled() {
                     match world.call("{}").await {
                         Ok(_) => good += 1,
                         Err(error) => {
@@ -778,18 +796,20 @@ async fn every_call_is_answered_although_the_process_is_killed_again_and_again()
             })
         })
         .collect();
-    while Instant::now() < end {
+    let deadline = Instant::now() + PATIENCE;
+    while world.status().restarts < Some(5) {
+        assert!(Instant::now() < deadline, "it is not restarted");
         sleep(Duration::from_millis(200)).await;
         if let Some(pid) = world.status().pid.and_then(|pid| rustix::process::Pid::from_raw(pid as i32))
         {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
+    enough.cancel();
     let mut all = (0, 0);
     for caller in callers {
         let (good, lost) = caller.await.unwrap();
         all = (all.0 + good, all.1 + lost);
     }
-    assert!(all.0 > 100, "{all:?}");
-    assert!(world.status().restarts > Some(3));
+    assert!(all.0 > 0, "{all:?}");
 }

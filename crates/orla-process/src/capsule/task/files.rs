@@ -65,6 +65,8 @@ impl Task {
                 }
             }
         }
+        // The new code may speak what the old did not, and the other way.
+        self.speaks_mcp = None;
         let now = self.born.elapsed();
         if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
             tracing::warn!(
@@ -82,6 +84,7 @@ impl Task {
     /// Takes another package of the same name, for the next process.
     pub(crate) fn replace(&mut self, package: Arc<Package>) {
         self.shared.set_package(Arc::clone(&package));
+        self.speaks_mcp = None;
         self.package = package;
         let was_watching = self.watching.take().is_some();
         self.watch_failed = false;
