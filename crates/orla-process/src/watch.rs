@@ -23,7 +23,7 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 pub use notify::{Error, Result};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 /// The most paths a change names; more of them count all the same.
 const NAMED: usize = 64;
@@ -73,8 +73,8 @@ struct Pending {
 struct State {
     paths: BTreeSet<PathBuf>,
     and_more: bool,
-    /// Counts notices, so that a pause can be told.
-    count: u64,
+    /// When the last notice came, so that a pause can be told.
+    newest: Option<Instant>,
 }
 
 impl Watcher {
@@ -98,16 +98,16 @@ impl Watcher {
     /// The next change. Nothing is lost when the future is dropped.
     pub async fn changed(&mut self) -> Change {
         loop {
-            while self.pending.count() == 0 {
+            while self.pending.newest().is_none() {
                 self.pending.arrived.notified().await;
             }
             let latest = Instant::now() + self.quiet * AT_MOST;
-            loop {
-                let seen = self.pending.count();
-                sleep(self.quiet).await;
-                if self.pending.count() == seen || Instant::now() >= latest {
+            while let Some(newest) = self.pending.newest() {
+                let until = (newest + self.quiet).min(latest);
+                if Instant::now() >= until {
                     break;
                 }
+                sleep_until(until).await;
             }
             let change = self.pending.take();
             let targets = self.pending.targets();
@@ -177,28 +177,28 @@ impl Pending {
             Ok(event) if event.need_rescan() => state.and_more = true,
             Ok(event) if !is_change(event.kind) => return,
             Ok(event) => {
-                let before = state.count;
+                let mut concerned = false;
                 for path in event.paths.into_iter().filter(|path| concerns(targets, path)) {
-                    state.count += 1;
+                    concerned = true;
                     if state.paths.len() < NAMED {
                         state.paths.insert(path);
                     } else {
                         state.and_more |= !state.paths.contains(&path);
                     }
                 }
-                if state.count == before {
+                if !concerned {
                     return;
                 }
             }
             Err(_) => state.and_more = true,
         }
-        state.count += 1;
+        state.newest = Some(Instant::now());
         drop(state);
         self.arrived.notify_one();
     }
 
-    fn count(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).count
+    fn newest(&self) -> Option<Instant> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).newest
     }
 
     fn take(&self) -> Change {
