@@ -13,8 +13,10 @@ use serde_json::value::RawValue;
 
 /// The largest message of a capsule: 16 MiB.
 pub(crate) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// What is read at once, and kept as room while nothing comes.
+/// The room for reading that is made at once, and kept while nothing comes.
 const READ: usize = 16 * 1024;
+/// With less room than this, more is made.
+const READ_LEAST: usize = 4 * 1024;
 /// The most that is read at once of a large message.
 const READ_MOST: usize = 1024 * 1024;
 
@@ -33,12 +35,14 @@ pub(crate) struct TooLong;
 impl Lines {
     /// The buffer to append to, with room to read into.
     pub(crate) fn room(&mut self) -> &mut BytesMut {
-        // A large message is read in larger and larger pieces.
-        let more = self.buffer.len().clamp(READ, READ_MOST);
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
         }
-        self.buffer.reserve(more);
+        // A large message is read in larger and larger pieces; small ones share a buffer.
+        let least = self.buffer.len().clamp(READ_LEAST, READ_MOST);
+        if self.buffer.capacity() - self.buffer.len() < least {
+            self.buffer.reserve(least.max(READ));
+        }
         &mut self.buffer
     }
 
