@@ -30,8 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
         if let Err(problems) = source.load() {
             assert!(!problems.is_empty());
             for problem in problems {
-                let text = problem.to_string();
-                assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
+                let shown = logging::format::printable(&problem.to_string());
+                assert!(!shown.is_empty() && !shown.contains('\n'), "{shown:?}");
             }
         }
         std::fs::rename(&file, directory.path().join("prompt.md")).expect("a file can be renamed");
