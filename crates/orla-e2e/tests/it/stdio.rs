@@ -193,20 +193,34 @@ fn a_closed_output_is_the_end_and_children_end_with_it() {
 }
 
 #[test]
-fn a_client_that_does_not_read_does_not_make_the_server_grow() {
-    let mut server =
-        world().tool("t", sh("head -c 500000 /dev/zero | tr '\\0' 'x'")).serve_stdio().initialized();
-    for _ in 0..20 {
-        server.begin("tools/call", json!({"name": "t", "arguments": {}}));
+fn a_client_that_reads_late_gets_every_answer_and_holds_no_tool_up() {
+    let late = "\"$@\" | (while [ ! -e read ]; do sleep 0.05; done; exec cat)";
+    let mut server = world()
+        .tool("t", sh("head -c 500000 /dev/zero | tr '\\0' 'x'; touch ended_$2"))
+        .through(&["sh", "-c", late, "--"])
+        .serve_stdio();
+    server.begin(
+        "initialize",
+        json!({"protocolVersion": SESSION_BASED, "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"}}),
+    );
+    server.notify("notifications/initialized", json!({}));
+    for n in 0..20 {
+        server.begin("tools/call", json!({"name": "t", "arguments": {"n": n}}));
     }
-    // The pings' answers come behind: everything was answered in the end.
-    let last = server.begin("ping", json!({}));
-    let mut others = Vec::new();
-    server.answer(last, &mut others).unwrap();
-    while others.len() < 20 {
-        others.push(server.next_message().unwrap());
+    let ended = || (0..20).all(|n| server.path(format!("ended_{n}")).exists());
+    eventually("all have run, far beyond what the pipe holds", ended);
+    server.write("read", "", 0o644);
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < 21 {
+        let message = server.next_message().unwrap();
+        assert!(
+            message["result"].is_object() && message["result"]["isError"] != true,
+            "{:.300}",
+            message.to_string()
+        );
+        answered.insert(message["id"].as_u64().unwrap());
     }
-    assert!(others.iter().all(|message| message["result"]["isError"] != true), "all were answered");
 }
 
 #[test]
