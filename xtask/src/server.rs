@@ -30,7 +30,21 @@ pub(crate) fn build() -> Result<PathBuf, String> {
 /// Runs cargo in the repository, its output on the terminal.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // `cargo run` tells a program about its package. Build scripts see it too, and one that asks to be
+    // run again when it changes would be, with all that depends on it, each time we change places with
+    // a plain `cargo build`.
+    for (name, _) in std::env::vars_os() {
+        let is_of_our_package = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_")
+                || name.starts_with("CARGO_MANIFEST_")
+                || name == "CARGO_BIN_NAME"
+        });
+        if is_of_our_package {
+            command.env_remove(name);
+        }
+    }
+    let status = command
         .args(arguments)
         .current_dir(crate::root())
         .status()
@@ -153,6 +167,22 @@ pub(crate) fn resident(pid: u32) -> Result<u64, String> {
         })
         .map(|kilobytes| kilobytes * 1024)
         .ok_or_else(|| format!("{path}: no VmRSS"))
+}
+
+/// The processor time that a process has taken, where the system has `/proc`.
+pub(crate) fn processor_time(pid: u32) -> Result<Duration, String> {
+    /// What `/proc` counts in, whatever the kernel's own clock: a hundredth of a second.
+    const TICK: Duration = Duration::from_millis(10);
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;
+    // The name in parentheses may hold anything; what follows it are numbers. User and system time are
+    // the 14th and 15th of all fields, so the 12th and 13th of these.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks: Vec<u32> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    match ticks[..] {
+        [user, system] => Ok(TICK * (user + system)),
+        _ => Err(format!("{path}: no processor time")),
+    }
 }
 
 fn signal(child: &Child, signal: rustix::process::Signal) -> Result<(), String> {

@@ -6,17 +6,19 @@
 //! machine does hits both alike, and the median of the rounds is what is reported.
 //!
 //! - [`calls`]: a tool call over keep-alive HTTP; a capability without a process.
+//! - [`capsules`]: a capsule call beside the capsule's own pipes; idle capsules; the time to new code.
 //! - [`life`]: start, reload under load, memory.
 //! - [`client`]: the client side, HTTP/1.1 over plain sockets.
 //!
 //! Every loop is bounded in time; a whole run takes about two minutes, `--quick` about half of one.
 
 mod calls;
+mod capsules;
 mod client;
 mod life;
 mod stats;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -36,14 +38,28 @@ struct Effort {
     sessions: usize,
     /// Starts for each size of catalogue.
     starts: usize,
-    /// Reloads under load.
+    /// Reloads under load, and of a capsule.
     reloads: usize,
+    /// Capsules that run and are not called.
+    capsules: usize,
 }
 
-const FULL: Effort =
-    Effort { rounds: 5, round: Duration::from_millis(1500), sessions: 10_000, starts: 15, reloads: 20 };
-const QUICK: Effort =
-    Effort { rounds: 3, round: Duration::from_millis(400), sessions: 1_000, starts: 5, reloads: 5 };
+const FULL: Effort = Effort {
+    rounds: 5,
+    round: Duration::from_millis(1500),
+    sessions: 10_000,
+    starts: 15,
+    reloads: 20,
+    capsules: 500,
+};
+const QUICK: Effort = Effort {
+    rounds: 3,
+    round: Duration::from_millis(400),
+    sessions: 1_000,
+    starts: 5,
+    reloads: 5,
+    capsules: 50,
+};
 
 /// One line of the table.
 struct Figure {
@@ -82,6 +98,8 @@ struct Programs {
     embedded: PathBuf,
     /// The static program, which every tool call here runs.
     floor: PathBuf,
+    /// A capsule that gives back what it is called with.
+    echo_capsule: PathBuf,
     /// A place for folders of tools.
     folder: PathBuf,
 }
@@ -107,6 +125,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     for (name, part) in [
         ("tool calls", calls::tools as fn(&Programs, Effort) -> Result<Vec<Figure>, String>),
         ("capability without a process", calls::capability),
+        ("capsule calls", capsules::calls),
+        ("idle capsules", capsules::idle),
+        ("reload of a capsule", capsules::reload),
         ("start", life::start),
         ("reload under load", life::reload),
         ("memory", life::memory),
@@ -127,29 +148,37 @@ fn programs() -> Result<Programs, String> {
     let orla = crate::target("release")?.join("orla");
     let examples = crate::target("release/examples")?;
     let folder = crate::target("bench")?;
-    let floor = folder.join("floor");
-    let source = crate::root().join("xtask/fixtures/floor.rs");
+    let floor = compiled("floor", &folder)?;
+    let echo_capsule = compiled("echo_capsule", &folder)?;
+    Ok(Programs {
+        orla,
+        bare_echo: examples.join("bare_echo"),
+        embedded: examples.join("embedded"),
+        floor,
+        echo_capsule,
+        folder,
+    })
+}
+
+/// Builds a program of the fixtures, statically linked where the system can.
+fn compiled(name: &str, folder: &Path) -> Result<PathBuf, String> {
+    let source = crate::root().join("xtask/fixtures").join(name).with_extension("rs");
+    let program = folder.join(name);
     let compile = |link: &[&str]| {
         Command::new("rustc")
             .args(["--edition", "2024", "-O", "-C", "panic=abort"])
             .args(link)
             .arg("-o")
-            .arg(&floor)
+            .arg(&program)
             .arg(&source)
             .status()
             .is_ok_and(|status| status.success())
     };
     if !compile(&["-C", "target-feature=+crt-static", "-C", "relocation-model=static"]) && !compile(&[])
     {
-        return Err("rustc could not build the floor program".to_owned());
+        return Err(format!("rustc could not build {}", source.display()));
     }
-    Ok(Programs {
-        orla,
-        bare_echo: examples.join("bare_echo"),
-        embedded: examples.join("embedded"),
-        floor,
-        folder,
-    })
+    Ok(program)
 }
 
 fn print_table(figures: &[Figure]) {
