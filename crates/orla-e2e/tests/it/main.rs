@@ -5,6 +5,7 @@
 
 mod cli;
 mod configuration;
+mod development;
 mod discovery;
 mod environment;
 mod http_surface;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -22,11 +22,18 @@ fn written(kind: Kind, language: Language, dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Starts what was written, where its own build needs no network.
-fn command(paths: &[PathBuf]) -> Command {
+/// Starts what was written. Its own build needs no network.
+fn start(paths: &[PathBuf], arguments: &[&str]) -> Child {
     let mut command = Command::new(program(paths));
-    command.env("CARGO_NET_OFFLINE", "true");
-    command
+    command.env("CARGO_NET_OFFLINE", "true").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    loop {
+        match command.spawn() {
+            // A process that another test is starting still has the file open for writing.
+            Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            child => return child.unwrap(),
+        }
+    }
 }
 
 /// What is to be executed: the first program.
@@ -100,13 +107,7 @@ fn every_tool_gives_its_result() {
     for language in Language::value_variants().iter().filter(|language| is_installed(**language)) {
         let dir = tempfile::tempdir().unwrap();
         let paths = written(Kind::Tool, *language, dir.path());
-        let mut child = command(&paths)
-            .args(["--name", "Ada", "--times", "2"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(&paths, &["--name", "Ada", "--times", "2"]);
         // One that does not read it may have ended before it is written.
         let _ = child.stdin.take().unwrap().write_all(b"{\"name\":\"Ada\",\"times\":2}\n");
         let output = child.wait_with_output().unwrap();
@@ -126,8 +127,7 @@ fn every_capsule_speaks_mcp_and_keeps_its_state() {
     for language in Language::value_variants().iter().filter(|language| is_installed(**language)) {
         let dir = tempfile::tempdir().unwrap();
         let paths = written(Kind::Capsule, *language, dir.path());
-        let mut child =
-            Command::new(program(&paths)).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = start(&paths, &[]);
         let mut stdin = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut read = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();

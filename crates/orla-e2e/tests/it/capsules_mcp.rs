@@ -1,0 +1,438 @@
+//! A capsule that speaks MCP: everything passes through, and only to whom it belongs.
+
+use orla_e2e::{Client, Pending, Request, SESSION_BASED, Server, eventually};
+use serde_json::{Value, json};
+
+use crate::capsule::{bare, manifest, open, serve, with};
+use crate::world;
+
+/// A capsule with two tools, resources, prompts and completion, each call in a thread of its own.
+const FULL: &str = r#"#!/usr/bin/env python3
+import json, os, sys, threading, time
+HOME = os.environ["HOME"]
+lock, questions = threading.Lock(), {}
+def out(message):
+    with lock:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n"); sys.stdout.flush()
+def tell(method, params): out({"method": method, "params": params})
+def note(name, line):
+    with open(f"{HOME}/{name}", "a") as file: file.write(line + "\n")
+def wait(name):
+    while not os.path.exists(f"{HOME}/{name}"): time.sleep(0.003)
+def ask(call, method, params):
+    with lock:
+        id = f"question {len(questions)}"
+        questions[id] = [threading.Event(), None]
+    named = {} if call is None else {"_meta": {"orla/call": call}}
+    out({"id": id, "method": method, "params": {**params, **named}})
+    questions[id][0].wait()
+    return questions[id][1]
+def schema(): return {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+tools = [
+    {"name": "one", "title": "Number one", "description": "The first.", "inputSchema": schema(), "outputSchema": schema(), "annotations": {"readOnlyHint": True}},
+    {"name": "two", "description": "Does as it is told.", "inputSchema": {"type": "object"}},
+]
+def text(t): return {"content": [{"type": "text", "text": t if isinstance(t, str) else json.dumps(t)}]}
+def call(id, p):
+    a, meta = p.get("arguments") or {}, p.get("_meta") or {}
+    do, token = a.get("do"), meta.get("progressToken")
+    if do == "progress":
+        tell("notifications/progress", {"progressToken": token, "progress": 1, "total": 2, "message": a["who"]})
+        wait(a["gate"])
+        tell("notifications/progress", {"progressToken": token, "progress": 2, "total": 2, "message": a["who"]})
+        return text(a["who"])
+    if do == "log":
+        for level in ("debug", "warning"): tell("notifications/message", {"level": level, "data": a["who"]})
+        return text(a["who"])
+    if do == "wait":
+        wait(a["gate"]); return text("waited")
+    if do == "ask": return text([ask(id if a.get("named", True) else None, *question) for question in a["questions"]])
+    if do == "meta": return text(meta)
+    if do == "grow":
+        tools.append({"name": a["name"], "inputSchema": {"type": "object"}}); tell("notifications/tools/list_changed", {}); return text("grown")
+    if do == "tell":
+        tell(a["method"], a["params"]); return text("told")
+    return {"content": [{"type": "text", "text": p["name"]}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}],
+            "structuredContent": {"x": a["x"]}, "_meta": {"k": "v"}}
+def serve(m):
+    id, k, p = m["id"], m["method"], m.get("params") or {}
+    if k == "initialize": r = {"protocolVersion": p["protocolVersion"], "serverInfo": {"name": "cap", "version": "1"}, "capabilities": {
+        "tools": {"listChanged": True}, "resources": {"subscribe": True, "listChanged": True}, "prompts": {"listChanged": True}, "completions": {}, "logging": {}}}
+    elif k == "tools/list": r = {"tools": tools[:1], "nextCursor": "more"} if not p.get("cursor") else {"tools": tools[1:]}
+    elif k == "tools/call": r = call(id, p)
+    elif k == "resources/list": r = {"resources": [{"uri": "cap://a", "name": "a", "mimeType": "text/plain"}]}
+    elif k == "resources/templates/list": r = {"resourceTemplates": [{"uriTemplate": "cap://{x}", "name": "t"}]}
+    elif k == "resources/read" and p["uri"].startswith("cap://"): r = {"contents": [{"uri": p["uri"], "text": "content of " + p["uri"]}]}
+    elif k == "prompts/list": r = {"prompts": [{"name": "hello", "arguments": [{"name": "who", "required": True}]}]}
+    elif k == "prompts/get": r = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi " + p["arguments"]["who"]}}]}
+    elif k == "completion/complete": r = {"completion": {"values": [p["ref"]["name"], p["argument"]["value"] + "is"]}}
+    elif k in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):
+        note("asked.log", f"{k} {p.get('uri')}"); r = {}
+    else:
+        return out({"id": id, "error": {"code": -32002 if k == "resources/read" else -32601, "message": k + ": no such thing"}})
+    out({"id": id, "result": r})
+out({"method": "orla.hello", "params": {"name": "cap", "version": "1.0.0", "capabilities": ["tools", "resources", "prompts"]}})
+for line in sys.stdin:
+    m = json.loads(line)
+    if "method" not in m:
+        question = questions[m["id"]]; question[1] = m.get("result") or m.get("error"); question[0].set()
+    elif "id" in m:
+        if m["method"] == "tools/call": note("calls.log", line.strip())
+        threading.Thread(target=serve, args=(m,), daemon=True).start()
+    else: note("notes.log", line.strip())
+os._exit(0)
+"#;
+
+fn full() -> Server {
+    with(world(), &manifest(json!({})), FULL).serve()
+}
+
+/// A session whose client can be asked everything.
+fn answering(server: &Server) -> Client {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": SESSION_BASED,
+        "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
+        "clientInfo": {"name": "orla-e2e", "version": "1"},
+    }});
+    let request = Request::new("POST", "/mcp")
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(body.to_string());
+    let answer = server.http().send(&request).expect("initialize is answered");
+    let mut client = server.session();
+    client.set_session(answer.header("mcp-session-id"));
+    assert_eq!(client.notify("notifications/initialized", json!({})), 202);
+    client
+}
+
+/// The next message of a call that is a request to the client.
+fn question(call: &mut Pending) -> Value {
+    loop {
+        let message = call.next_message().expect("a question comes");
+        assert!(message.get("result").is_none(), "no question but an answer: {message}");
+        if message.get("id").is_some() {
+            return message;
+        }
+    }
+}
+
+/// Answers a question in a session.
+fn reply(server: &Server, client: &Client, question: &Value, result: &Value) {
+    let body = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
+    let answer = server.http().send(&client.post("", None).body(body.to_string()));
+    assert_eq!(answer.expect("an answer is accepted").status, 202);
+}
+
+/// The text of the result that ends a call.
+fn text_of(call: &mut Pending) -> String {
+    loop {
+        let message = call.next_message().expect("an answer comes");
+        if let Some(text) = message["result"]["content"][0]["text"].as_str() {
+            return text.to_owned();
+        }
+        assert!(message.get("error").is_none(), "{message}");
+    }
+}
+
+fn elicitation(message: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    json!(["elicitation/create", {"message": message, "requestedSchema": schema}])
+}
+
+fn asking(questions: &Value) -> Value {
+    json!({"do": "ask", "questions": questions})
+}
+
+#[test]
+fn tools_are_served_as_the_capsule_describes_them() {
+    let server = full();
+    for mut client in server.clients() {
+        assert_eq!(client.tool_names(), ["cap__one", "cap__two"]);
+        let one = client.tool("cap__one");
+        let schema = json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]});
+        assert_eq!((&one["inputSchema"], &one["outputSchema"]), (&schema, &schema));
+        assert_eq!((&one["title"], &one["description"]), (&json!("Number one"), &json!("The first.")));
+        assert_eq!(one["annotations"]["readOnlyHint"], true);
+        let result = client.call("cap__one", json!({"x": 5})).json;
+        assert_eq!(result["content"][0]["text"], "one");
+        assert_eq!(result["content"][1], json!({"type": "image", "data": "aGk=", "mimeType": "image/png"}));
+        assert_eq!((&result["structuredContent"], &result["_meta"]["k"]), (&json!({"x": 5}), &json!("v")));
+        let calls = server.read("calls.log").lines().count();
+        let refused = client.call("cap__one", json!({"x": "five"}));
+        assert!(refused.is_error() && refused.sentence().contains("integer"), "{}", refused.json);
+        assert_eq!(server.read("calls.log").lines().count(), calls, "it never reached the capsule");
+        assert_eq!(client.try_call("cap", json!({})).unwrap_err().code, -32602);
+    }
+}
+
+#[test]
+fn a_single_tool_has_the_capsules_name_whatever_its_own() {
+    let code = bare().other(
+        "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
+         if method == 'tools/list': out({'id': id, 'result': {'tools': [{'name': 'own', 'description': 'Its own.', 'inputSchema': {'type': 'object'}}]}}); continue",
+    ).call("answer(id, p['name'])\ncontinue");
+    let server = serve(&manifest(json!({})), &code);
+    for mut client in server.clients() {
+        assert_eq!(client.tool_names(), ["cap"]);
+        assert_eq!(client.tool("cap")["description"], "Its own.");
+        assert_eq!(client.call("cap", json!({})).text(), "own");
+    }
+}
+
+#[test]
+fn resources_prompts_and_completion_pass_through() {
+    let server = full();
+    for mut client in server.clients() {
+        let mut ask = |method: &str, params: Value| client.request(method, params);
+        assert_eq!(ask("resources/list", json!({})).unwrap()["resources"][0]["uri"], "cap://a");
+        let templates = ask("resources/templates/list", json!({})).unwrap();
+        assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "cap://{x}");
+        let read = ask("resources/read", json!({"uri": "cap://b"})).unwrap();
+        assert_eq!(read["contents"], json!([{"uri": "cap://b", "text": "content of cap://b"}]));
+        assert!(ask("resources/read", json!({"uri": "other://b"})).is_err());
+        let prompts = ask("prompts/list", json!({})).unwrap();
+        assert_eq!(prompts["prompts"][0]["name"], "cap__hello");
+        let got = ask("prompts/get", json!({"name": "cap__hello", "arguments": {"who": "you"}})).unwrap();
+        assert_eq!(got["messages"][0]["content"]["text"], "hi you");
+        let reference = json!({"type": "ref/prompt", "name": "cap__hello"});
+        let argument = json!({"name": "who", "value": "par"});
+        let completed = ask("completion/complete", json!({"ref": reference, "argument": argument})).unwrap();
+        assert_eq!(completed["completion"]["values"], json!(["hello", "paris"]));
+    }
+}
+
+#[test]
+fn progress_reaches_the_caller_alone_under_its_own_token() {
+    let server = full();
+    let mut clients = [server.client(), server.session(), server.client(), server.session()];
+    let calls: Vec<Pending> = clients
+        .iter_mut()
+        .enumerate()
+        .map(|(number, client)| {
+            let arguments = json!({"do": "progress", "who": format!("caller {number}"), "gate": "go"});
+            // Two of them chose the same token.
+            let meta = json!({"progressToken": format!("token {}", number / 2)});
+            client.begin("tools/call", json!({"name": "cap__two", "arguments": arguments, "_meta": meta}))
+        })
+        .collect();
+    eventually("all calls are there", || server.read("calls.log").lines().count() == 4);
+    open(&server, "go");
+    for (number, (client, call)) in clients.iter_mut().zip(calls).enumerate() {
+        let result = client.finish_call(call).unwrap();
+        let progress = result.notified("notifications/progress");
+        assert!(!progress.is_empty(), "caller {number} sees progress");
+        for params in progress {
+            assert_eq!(params["progressToken"], format!("token {}", number / 2));
+            assert_eq!(params["message"], format!("caller {number}"), "{params}");
+        }
+    }
+}
+
+#[test]
+fn log_messages_reach_the_caller_from_the_level_on_that_it_wants() {
+    let server = full();
+    let call = |client: &mut Client, meta: Value| {
+        let arguments = json!({"do": "log", "who": "me"});
+        let params = json!({"name": "cap__two", "arguments": arguments, "_meta": meta});
+        let pending = client.begin("tools/call", params);
+        client.finish_call(pending).unwrap().notified("notifications/message")
+    };
+    let level = json!({"io.modelcontextprotocol/logLevel": "info"});
+    let heard = call(&mut server.client(), level);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!((&heard[0]["level"], &heard[0]["data"]), (&json!("warning"), &json!("me")));
+    assert!(call(&mut server.client(), json!({})).is_empty(), "nobody asked for it");
+}
+
+#[test]
+fn a_cancelled_call_is_cancelled_in_the_capsule() {
+    let server = full();
+    let cancelled = |count: usize| {
+        eventually("it is told", || {
+            let notes = server.read("notes.log");
+            let lines: Vec<Value> = notes.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let cancelled = lines.iter().filter(|note| note["method"] == "notifications/cancelled");
+            let ids: Vec<Value> = cancelled.map(|note| note["params"]["requestId"].clone()).collect();
+            (ids.len() == count).then_some(ids)
+        })
+    };
+    // A session says so; whoever has none goes away.
+    let mut session = server.session();
+    let call = session.begin_call("cap__two", json!({"do": "wait", "gate": "never"}));
+    eventually("the call is there", || server.read("calls.log").lines().count() == 1);
+    assert_eq!(session.notify("notifications/cancelled", json!({"requestId": call.id})), 202);
+    cancelled(1);
+    drop(call);
+    let call = server.client().begin_call("cap__two", json!({"do": "wait", "gate": "never"}));
+    eventually("the call is there", || server.read("calls.log").lines().count() == 2);
+    drop(call);
+    let ids = cancelled(2);
+    let calls = server.read("calls.log");
+    let sent: Vec<Value> =
+        calls.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect();
+    assert_eq!(ids, sent, "the ids are those that the capsule knows");
+}
+
+#[test]
+fn clients_are_told_when_its_tools_change() {
+    let server = full();
+    let mut session = server.session();
+    session.tool_names();
+    let mut stream = session.notification_stream(server.address());
+    let mut client = server.client();
+    let mut listening =
+        client.begin("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    listening.next_message().expect("the acknowledgement");
+    server.client().call("cap__two", json!({"do": "grow", "name": "three"}));
+    let event = stream.next_event().unwrap().expect("a notification");
+    assert!(event.contains("notifications/tools/list_changed"), "{event}");
+    let message = listening.next_message().expect("a notification");
+    assert_eq!(message["method"], "notifications/tools/list_changed", "{message}");
+    for names in [session.tool_names(), server.client().tool_names()] {
+        assert_eq!(names, ["cap__one", "cap__three", "cap__two"]);
+    }
+}
+
+#[test]
+fn who_subscribed_hears_of_a_resource_and_nobody_else() {
+    let server = full();
+    let mut subscriber = server.session();
+    subscriber.request("resources/subscribe", json!({"uri": "cap://a"})).unwrap();
+    let mut other = server.session();
+    other.request("resources/subscribe", json!({"uri": "cap://b"})).unwrap();
+    let mut ours = subscriber.notification_stream(server.address());
+    let mut theirs = other.notification_stream(server.address());
+    let mut client = server.client();
+    let mut listening = client
+        .begin("subscriptions/listen", json!({"notifications": {"resourceSubscriptions": ["cap://a"]}}));
+    listening.next_message().expect("the acknowledgement");
+    let touch = |uri: &str| {
+        let arguments = json!({"do": "tell", "method": "notifications/resources/updated", "params": {"uri": uri}});
+        server.client().call("cap__two", arguments);
+    };
+    let updated = |event: Option<String>| {
+        let message: Value = serde_json::from_str(&event.expect("a notification")).unwrap();
+        assert_eq!(message["method"], "notifications/resources/updated", "{message}");
+        message["params"]["uri"].clone()
+    };
+    touch("cap://a");
+    assert_eq!(updated(ours.next_event().unwrap()), "cap://a");
+    assert_eq!(listening.next_message().expect("a notification")["params"]["uri"], "cap://a");
+    // The first that the other one hears is its own.
+    touch("cap://b");
+    assert_eq!(updated(theirs.next_event().unwrap()), "cap://b");
+    subscriber.request("resources/unsubscribe", json!({"uri": "cap://a"})).unwrap();
+    drop(listening);
+    eventually("the capsule is told", || server.read("asked.log").contains("resources/unsubscribe cap://a"));
+    assert_eq!(server.read("asked.log").matches("resources/subscribe cap://a").count(), 1);
+}
+
+#[test]
+fn a_session_is_asked_and_its_answer_reaches_the_call() {
+    let server = full();
+    let mut client = answering(&server);
+    let sampling = json!(["sampling/createMessage", {"messages": [], "maxTokens": 5}]);
+    let roots = json!(["roots/list", {}]);
+    let questions = json!([elicitation("Who?"), sampling, roots]);
+    let mut call = client.begin_call("cap__two", asking(&questions));
+    let mut results = Vec::new();
+    for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
+        let asked = question(&mut call);
+        assert_eq!(asked["method"], method);
+        assert!(asked["params"]["_meta"].get("orla/call").is_none(), "that is between us and it: {asked}");
+        let result = json!({"answers": method});
+        reply(&server, &client, &asked, &result);
+        results.push(result);
+    }
+    assert_eq!(serde_json::from_str::<Value>(&text_of(&mut call)).unwrap(), json!(results));
+}
+
+#[test]
+fn two_clients_never_see_each_others_questions() {
+    let server = full();
+    let mut clients = [answering(&server), answering(&server)];
+    let mut calls: Vec<Pending> = ["first", "second"]
+        .iter()
+        .zip(&mut clients)
+        .map(|(who, client)| client.begin_call("cap__two", asking(&json!([elicitation(who)]))))
+        .collect();
+    let asked: Vec<Value> = calls.iter_mut().map(question).collect();
+    for (question, who) in asked.iter().zip(["first", "second"]) {
+        assert_eq!(question["params"]["message"], who);
+    }
+    // Each answers the other's as well, which counts for nothing.
+    for (mine, (client, question)) in clients.iter().zip(&asked).enumerate() {
+        let foreign = &asked[1 - mine];
+        if foreign["id"] != question["id"] {
+            reply(&server, client, foreign, &json!({"from": "a stranger"}));
+        }
+        reply(&server, client, question, &json!({"from": mine}));
+    }
+    for (mine, call) in calls.iter_mut().enumerate() {
+        assert_eq!(serde_json::from_str::<Value>(&text_of(call)).unwrap(), json!([{"from": mine}]));
+    }
+}
+
+#[test]
+fn without_a_session_a_question_is_a_round_and_its_state_is_sealed() {
+    let server = full();
+    let mut client = server.client();
+    let capabilities = json!({"elicitation": {}, "sampling": {}});
+    let params = |more: Value| {
+        let mut params = json!({"name": "cap__two", "arguments": asking(&json!([elicitation("Who?"), elicitation("And?")])),
+            "_meta": {"io.modelcontextprotocol/clientCapabilities": capabilities}});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        params
+    };
+    let mut round = client.request("tools/call", params(json!({}))).unwrap();
+    for (number, message) in ["Who?", "And?"].iter().enumerate() {
+        assert_eq!(round["resultType"], "input_required", "{round}");
+        let asked = round["inputRequests"].as_object().unwrap();
+        let (key, question) = asked.iter().next().unwrap();
+        assert_eq!((&question["method"], &question["params"]["message"]), (&json!("elicitation/create"), &json!(message)));
+        let responses = json!({key: {"action": "accept", "content": {"name": number}}});
+        let state = round["requestState"].as_str().unwrap().to_owned();
+        let tampered = json!({"requestState": format!("{state}x"), "inputResponses": responses});
+        assert_eq!(client.request("tools/call", params(tampered)).unwrap_err().code, -32602);
+        let answered = json!({"requestState": state, "inputResponses": responses});
+        round = client.request("tools/call", params(answered)).unwrap();
+    }
+    let text = round["content"][0]["text"].as_str().unwrap();
+    let accepted = |number: u64| json!({"action": "accept", "content": {"name": number}});
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), json!([accepted(0), accepted(1)]));
+    assert_eq!(server.read("calls.log").lines().count(), 1, "it was one call all the time");
+}
+
+#[test]
+fn a_question_that_cannot_be_asked_is_answered_with_an_error() {
+    let server = full();
+    let questions = json!([elicitation("Who?"), ["roots/list", {}], ["tasks/list", {}]]);
+    for mut client in server.clients() {
+        let text = client.call("cap__two", asking(&questions)).text();
+        let answers: Vec<Value> = serde_json::from_str(&text).unwrap();
+        assert!(answers.iter().all(|answer| answer["code"].is_i64()), "{text}");
+    }
+    // One that does not say for which of several calls it asks gets no answer of either client.
+    let mut first = answering(&server);
+    let waiting = first.begin_call("cap__two", json!({"do": "wait", "gate": "go"}));
+    eventually("the call is there", || server.read("calls.log").contains("\"go\""));
+    let unnamed = json!({"do": "ask", "named": false, "questions": [elicitation("Who?")]});
+    let text = answering(&server).call("cap__two", unnamed).text();
+    assert!(text.contains("orla/call"), "{text}");
+    open(&server, "go");
+    assert_eq!(first.finish_call(waiting).unwrap().text(), "waited");
+}
+
+#[test]
+fn it_learns_what_the_callers_client_can_and_where_the_call_belongs() {
+    let server = full();
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let meta = json!({"io.modelcontextprotocol/clientCapabilities": {"roots": {}}, "traceparent": traceparent});
+    let params = json!({"name": "cap__two", "arguments": {"do": "meta"}, "_meta": meta});
+    let mut client = server.client();
+    let pending = client.begin("tools/call", params);
+    let text = client.finish_call(pending).unwrap().text();
+    let seen: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(seen["io.modelcontextprotocol/clientCapabilities"], json!({"roots": {}}), "{text}");
+    assert!(seen["traceparent"].as_str().unwrap().starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{text}");
+}

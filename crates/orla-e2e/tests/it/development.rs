@@ -1,0 +1,86 @@
+//! The development loop: `orla new`, `orla dev`, and the examples that come with the repository.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::world;
+
+/// Whether a program is here. What needs it is tried only then.
+fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn what_is_new_can_be_called_at_once_and_is_never_written_twice() {
+    for (language, needs) in [("python", "python3"), ("node", "node"), ("bash", "jq")] {
+        if !is_installed(needs) {
+            continue;
+        }
+        let world = world();
+        for (kind, argument, expected) in
+            [("tool", "name=Ada", "Hello, Ada!"), ("capsule", "by=2", "The total is 2.")]
+        {
+            let name = format!("my-{kind}");
+            let new = ["new", kind, &name, "--lang", language];
+            let written = world.run(&new);
+            assert_eq!(written.code, Some(0), "{written:?}");
+            assert!(written.stdout.contains(&format!("orla call {name} {argument} ")), "{written:?}");
+            let called = world.run(&["call", &name, argument]);
+            assert!(called.code == Some(0) && called.stdout.contains(expected), "{called:?}");
+            let again = world.run(&new);
+            assert!(again.code == Some(1) && again.stderr.contains("exists already"), "{again:?}");
+        }
+        let checked = world.run(&["check"]);
+        assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{language}");
+    }
+}
+
+#[test]
+fn a_name_that_cannot_be_one_is_explained() {
+    let world = world();
+    let refused = world.run(&["new", "tool", "../Evil", "--lang", "bash"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("\"../Evil\" cannot be a name"), "{refused:?}");
+    assert!(!world.path("tools").exists());
+}
+
+#[test]
+fn what_is_saved_is_what_answers_next() {
+    let world = world();
+    assert_eq!(world.run(&["new", "capsule", "count", "--lang", "python"]).code, Some(0));
+    let program = "tools/count/main.py";
+    let text = world.read(program);
+    let server = world.arg("dev").arg("tools/count").serve_quietly();
+    let mut client = server.client();
+    assert_eq!(client.call("count", json!({"by": 2})).text(), "The total is 2.");
+    server.write(program, text.replace("The total is", "Now it is"), 0o755);
+    orla_e2e::eventually("the new code answers", || {
+        client.call("count", json!({})).text().starts_with("Now it is ")
+    });
+}
+
+#[test]
+fn the_examples_answer() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/capsules");
+    let mut world = world();
+    // Those that need nothing but what the system has.
+    for file in ["python-counter/counter.py", "sql/main.py", "bash-clock/clock.sh"] {
+        let manifest = Path::new(file).with_file_name("tool.yaml");
+        world =
+            world.file(Path::new("tools").join(&manifest), fs::read(examples.join(&manifest)).unwrap());
+        world = world.tool(file, fs::read(examples.join(file)).unwrap());
+    }
+    let server = world.serve();
+    let mut client = server.client();
+    let add = client.call("counter__add", json!({"by": 2}));
+    assert_eq!(add.structured(), &json!({"total": 2}));
+    let sql = client.call("sql", json!({"statement": "select 6 * 7 as answer"}));
+    assert_eq!(sql.text(), r#"[{"answer": 42}]"#);
+    if is_installed("jq") {
+        let time = client.call("clock", json!({"zone": "UTC"}));
+        assert!(time.text().contains("UTC (call 1 in "), "{}", time.text());
+    }
+}
