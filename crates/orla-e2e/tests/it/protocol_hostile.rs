@@ -44,6 +44,10 @@ fn a_body_that_is_no_request_gets_the_error_that_the_specification_names() {
         (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}", -32600),
         (b"{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}", -32600),
         (b"{\"jsonrpc\":\"2.0\",\"id\":1}", -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600),
+        // Whoever checks the first and whoever runs the last would see two requests.
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"method\":\"tools/list\"}", -32600),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{\"name\":\"a\",\"name\":\"b\"}}", -32600),
     ] {
         for request in [post(body), sessionless("ping", body)] {
             let shown = String::from_utf8_lossy(body);
