@@ -150,7 +150,7 @@ fn inside(orla: &mut Server, call: &[u8]) -> Result<f64, String> {
 }
 
 /// One of the server crate's examples, which says where it listens on its first line.
-fn example(binary: &Path, folder: &Path) -> Result<Server, String> {
+pub(super) fn example(binary: &Path, folder: &Path) -> Result<Server, String> {
     let mut command = Command::new(binary);
     command.arg("0");
     let log = folder.join(binary.file_name().unwrap_or_default()).with_extension("log");

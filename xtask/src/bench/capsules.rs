@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::calls::example;
 use super::client::{self, Connection};
 use super::life::fresh;
 use super::stats::{Round, Rounds, median};
@@ -16,6 +17,9 @@ use crate::server::{Server, processor_time};
 
 /// How long files have to be quiet before a capsule is restarted.
 const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// Capsules of the server that one with many is compared with: what the first ones cost is not each one's.
+const FEW: usize = 10;
 
 /// How long a restart may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,13 +35,24 @@ pub(super) fn calls(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
     Connection::open(&orla.address)?.exchange(&call)?;
     let mut figures = Vec::new();
 
-    let (mut direct, mut served) = (Rounds::default(), Rounds::default());
+    let echo = example(&programs.bare_echo, &programs.folder)?;
+    let (mut direct, mut served, mut bare) = (Rounds::default(), Rounds::default(), Rounds::default());
     let mut pipes = Pipes::open(&programs.echo_capsule)?;
     for _ in 0..effort.rounds {
         direct.0.push(pipes.round(&arguments, effort.round)?);
         served.0.push(client::polled(&orla.address, &call, 1, effort.round)?);
+        bare.0.push(client::polled(&echo.address, &call, 1, effort.round / 3)?);
     }
     let (floor, p50) = (direct.micros(50), served.micros(50));
+    let with_echo = p50 / (floor + bare.micros(50));
+    figures.push(
+        Figure::new(
+            "capsule call, p50 over HTTP",
+            format!("{p50:.0} µs, {with_echo:.2} × (its pipes + bare echo)"),
+            json!({"p50_us": p50, "ratio": with_echo}),
+        )
+        .goal("≤ 85 µs", p50 <= 85.0),
+    );
     let ratio = p50 / floor;
     figures.push(
         Figure::new(
@@ -79,7 +94,7 @@ pub(super) fn calls(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
 /// What the server keeps for each of many capsules that run and are not called.
 pub(super) fn idle(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
     let mut resident = Vec::new();
-    for count in [0, effort.capsules] {
+    for count in [FEW, FEW + effort.capsules] {
         let folder = programs.folder.join("idle-capsules");
         fresh(&folder.join("tools"))?;
         for number in 0..count {
