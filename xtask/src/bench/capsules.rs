@@ -107,14 +107,7 @@ pub(super) fn idle(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
             )?;
         }
         let orla = Server::start(&programs.orla, &folder, &folder)?;
-        // The listing waits until all of them are there.
-        let list = client::sessionless("tools/list", json!({}));
-        let answer: Value = {
-            let mut connection = Connection::open(&orla.address)?;
-            let body = connection.exchange(&list)?.body;
-            serde_json::from_slice(body).map_err(|err| format!("tools/list: {err}"))?
-        };
-        let listed = answer["result"]["tools"].as_array().map_or(0, Vec::len);
+        let listed = listed(&orla.address)?;
         if listed != count {
             return Err(format!("{listed} of {count} capsules are listed"));
         }
@@ -129,6 +122,21 @@ pub(super) fn idle(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
         )
         .goal("≤ 100 KB", each <= 100_000.0),
     ])
+}
+
+/// How many tools a server lists. It waits until it knows them all.
+fn listed(address: &str) -> Result<usize, String> {
+    let mut connection = Connection::open(address)?;
+    let (mut count, mut params) = (0, json!({}));
+    loop {
+        let body = connection.exchange(&client::sessionless("tools/list", params))?.body;
+        let page: Value = serde_json::from_slice(body).map_err(|err| format!("tools/list: {err}"))?;
+        count += page["result"]["tools"].as_array().map_or(0, Vec::len);
+        match &page["result"]["nextCursor"] {
+            Value::String(cursor) => params = json!({"cursor": cursor}),
+            _ => return Ok(count),
+        }
+    }
 }
 
 /// From saving a capsule's program to the first answer of the new process, beyond what cannot be avoided:
