@@ -146,7 +146,8 @@ impl Client {
 
     /// As [`Self::begin`], under an id of the caller's choice.
     pub fn begin_as(&mut self, id: u64, method: &str, mut params: Value) -> Pending {
-        let name = params["name"].as_str().map(str::to_owned);
+        let named = if method == "resources/read" { "uri" } else { "name" };
+        let name = params[named].as_str().map(str::to_owned);
         self.add_meta(&mut params);
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
         self.begin_text(id, method, name.as_deref(), &body)

@@ -1,6 +1,6 @@
 //! A capsule that speaks MCP: everything passes through, and only to whom it belongs.
 
-use orla_e2e::{Client, Pending, Request, SESSION_BASED, Server, eventually};
+use orla_e2e::{Client, Exchange, Pending, Request, SESSION_BASED, Server, eventually};
 use serde_json::{Value, json};
 
 use crate::capsule::{bare, manifest, open, serve, with};
@@ -87,6 +87,15 @@ fn full() -> Server {
     with(world(), &manifest(json!({})), FULL).serve()
 }
 
+/// Both kinds of clients, who know what there is.
+fn clients(server: &Server) -> [Client; 2] {
+    let mut clients = server.clients();
+    for client in &mut clients {
+        client.tool_names();
+    }
+    clients
+}
+
 /// A session whose client can be asked everything.
 fn answering(server: &Server) -> Client {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -102,6 +111,7 @@ fn answering(server: &Server) -> Client {
     let mut client = server.session();
     client.set_session(answer.header("mcp-session-id"));
     assert_eq!(client.notify("notifications/initialized", json!({})), 202);
+    client.tool_names();
     client
 }
 
@@ -149,14 +159,21 @@ fn tools_are_served_as_the_capsule_describes_them() {
     for mut client in server.clients() {
         assert_eq!(client.tool_names(), ["cap__one", "cap__two"]);
         let one = client.tool("cap__one");
-        let schema = json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]});
+        let schema =
+            json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]});
         assert_eq!((&one["inputSchema"], &one["outputSchema"]), (&schema, &schema));
         assert_eq!((&one["title"], &one["description"]), (&json!("Number one"), &json!("The first.")));
         assert_eq!(one["annotations"]["readOnlyHint"], true);
         let result = client.call("cap__one", json!({"x": 5})).json;
         assert_eq!(result["content"][0]["text"], "one");
-        assert_eq!(result["content"][1], json!({"type": "image", "data": "aGk=", "mimeType": "image/png"}));
-        assert_eq!((&result["structuredContent"], &result["_meta"]["k"]), (&json!({"x": 5}), &json!("v")));
+        assert_eq!(
+            result["content"][1],
+            json!({"type": "image", "data": "aGk=", "mimeType": "image/png"})
+        );
+        assert_eq!(
+            (&result["structuredContent"], &result["_meta"]["k"]),
+            (&json!({"x": 5}), &json!("v"))
+        );
         let calls = server.read("calls.log").lines().count();
         let refused = client.call("cap__one", json!({"x": "five"}));
         assert!(refused.is_error() && refused.sentence().contains("integer"), "{}", refused.json);
@@ -192,11 +209,13 @@ fn resources_prompts_and_completion_pass_through() {
         assert!(ask("resources/read", json!({"uri": "other://b"})).is_err());
         let prompts = ask("prompts/list", json!({})).unwrap();
         assert_eq!(prompts["prompts"][0]["name"], "cap__hello");
-        let got = ask("prompts/get", json!({"name": "cap__hello", "arguments": {"who": "you"}})).unwrap();
+        let got =
+            ask("prompts/get", json!({"name": "cap__hello", "arguments": {"who": "you"}})).unwrap();
         assert_eq!(got["messages"][0]["content"]["text"], "hi you");
         let reference = json!({"type": "ref/prompt", "name": "cap__hello"});
         let argument = json!({"name": "who", "value": "par"});
-        let completed = ask("completion/complete", json!({"ref": reference, "argument": argument})).unwrap();
+        let completed =
+            ask("completion/complete", json!({"ref": reference, "argument": argument})).unwrap();
         assert_eq!(completed["completion"]["values"], json!(["hello", "paris"]));
     }
 }
@@ -204,7 +223,7 @@ fn resources_prompts_and_completion_pass_through() {
 #[test]
 fn progress_reaches_the_caller_alone_under_its_own_token() {
     let server = full();
-    let mut clients = [server.client(), server.session(), server.client(), server.session()];
+    let mut clients: Vec<Client> = clients(&server).into_iter().chain(clients(&server)).collect();
     let calls: Vec<Pending> = clients
         .iter_mut()
         .enumerate()
@@ -212,7 +231,8 @@ fn progress_reaches_the_caller_alone_under_its_own_token() {
             let arguments = json!({"do": "progress", "who": format!("caller {number}"), "gate": "go"});
             // Two of them chose the same token.
             let meta = json!({"progressToken": format!("token {}", number / 2)});
-            client.begin("tools/call", json!({"name": "cap__two", "arguments": arguments, "_meta": meta}))
+            client
+                .begin("tools/call", json!({"name": "cap__two", "arguments": arguments, "_meta": meta}))
         })
         .collect();
     eventually("all calls are there", || server.read("calls.log").lines().count() == 4);
@@ -250,14 +270,15 @@ fn a_cancelled_call_is_cancelled_in_the_capsule() {
     let cancelled = |count: usize| {
         eventually("it is told", || {
             let notes = server.read("notes.log");
-            let lines: Vec<Value> = notes.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let lines: Vec<Value> =
+                notes.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             let cancelled = lines.iter().filter(|note| note["method"] == "notifications/cancelled");
             let ids: Vec<Value> = cancelled.map(|note| note["params"]["requestId"].clone()).collect();
             (ids.len() == count).then_some(ids)
         })
     };
     // A session says so; whoever has none goes away.
-    let mut session = server.session();
+    let [_, mut session] = clients(&server);
     let call = session.begin_call("cap__two", json!({"do": "wait", "gate": "never"}));
     eventually("the call is there", || server.read("calls.log").lines().count() == 1);
     assert_eq!(session.notify("notifications/cancelled", json!({"requestId": call.id})), 202);
@@ -296,7 +317,7 @@ fn clients_are_told_when_its_tools_change() {
 #[test]
 fn who_subscribed_hears_of_a_resource_and_nobody_else() {
     let server = full();
-    let mut subscriber = server.session();
+    let [_, mut subscriber] = clients(&server);
     subscriber.request("resources/subscribe", json!({"uri": "cap://a"})).unwrap();
     let mut other = server.session();
     other.request("resources/subscribe", json!({"uri": "cap://b"})).unwrap();
@@ -307,23 +328,30 @@ fn who_subscribed_hears_of_a_resource_and_nobody_else() {
         .begin("subscriptions/listen", json!({"notifications": {"resourceSubscriptions": ["cap://a"]}}));
     listening.next_message().expect("the acknowledgement");
     let touch = |uri: &str| {
-        let arguments = json!({"do": "tell", "method": "notifications/resources/updated", "params": {"uri": uri}});
+        let arguments =
+            json!({"do": "tell", "method": "notifications/resources/updated", "params": {"uri": uri}});
         server.client().call("cap__two", arguments);
     };
-    let updated = |event: Option<String>| {
-        let message: Value = serde_json::from_str(&event.expect("a notification")).unwrap();
-        assert_eq!(message["method"], "notifications/resources/updated", "{message}");
-        message["params"]["uri"].clone()
+    let updated = |stream: &mut Exchange| {
+        loop {
+            let event = stream.next_event().unwrap().expect("a notification");
+            let message: Value = serde_json::from_str(&event).unwrap();
+            if message["method"] == "notifications/resources/updated" {
+                return message["params"]["uri"].clone();
+            }
+        }
     };
     touch("cap://a");
-    assert_eq!(updated(ours.next_event().unwrap()), "cap://a");
+    assert_eq!(updated(&mut ours), "cap://a");
     assert_eq!(listening.next_message().expect("a notification")["params"]["uri"], "cap://a");
     // The first that the other one hears is its own.
     touch("cap://b");
-    assert_eq!(updated(theirs.next_event().unwrap()), "cap://b");
+    assert_eq!(updated(&mut theirs), "cap://b");
     subscriber.request("resources/unsubscribe", json!({"uri": "cap://a"})).unwrap();
     drop(listening);
-    eventually("the capsule is told", || server.read("asked.log").contains("resources/unsubscribe cap://a"));
+    eventually("the capsule is told", || {
+        server.read("asked.log").contains("resources/unsubscribe cap://a")
+    });
     assert_eq!(server.read("asked.log").matches("resources/subscribe cap://a").count(), 1);
 }
 
@@ -339,7 +367,10 @@ fn a_session_is_asked_and_its_answer_reaches_the_call() {
     for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
         let asked = question(&mut call);
         assert_eq!(asked["method"], method);
-        assert!(asked["params"]["_meta"].get("orla/call").is_none(), "that is between us and it: {asked}");
+        assert!(
+            asked["params"]["_meta"].get("orla/call").is_none(),
+            "that is between us and it: {asked}"
+        );
         let result = json!({"answers": method});
         reply(&server, &client, &asked, &result);
         results.push(result);
@@ -389,7 +420,10 @@ fn without_a_session_a_question_is_a_round_and_its_state_is_sealed() {
         assert_eq!(round["resultType"], "input_required", "{round}");
         let asked = round["inputRequests"].as_object().unwrap();
         let (key, question) = asked.iter().next().unwrap();
-        assert_eq!((&question["method"], &question["params"]["message"]), (&json!("elicitation/create"), &json!(message)));
+        assert_eq!(
+            (&question["method"], &question["params"]["message"]),
+            (&json!("elicitation/create"), &json!(message))
+        );
         let responses = json!({key: {"action": "accept", "content": {"name": number}}});
         let state = round["requestState"].as_str().unwrap().to_owned();
         let tampered = json!({"requestState": format!("{state}x"), "inputResponses": responses});
@@ -407,7 +441,7 @@ fn without_a_session_a_question_is_a_round_and_its_state_is_sealed() {
 fn a_question_that_cannot_be_asked_is_answered_with_an_error() {
     let server = full();
     let questions = json!([elicitation("Who?"), ["roots/list", {}], ["tasks/list", {}]]);
-    for mut client in server.clients() {
+    for mut client in clients(&server) {
         let text = client.call("cap__two", asking(&questions)).text();
         let answers: Vec<Value> = serde_json::from_str(&text).unwrap();
         assert!(answers.iter().all(|answer| answer["code"].is_i64()), "{text}");
@@ -427,12 +461,16 @@ fn a_question_that_cannot_be_asked_is_answered_with_an_error() {
 fn it_learns_what_the_callers_client_can_and_where_the_call_belongs() {
     let server = full();
     let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let meta = json!({"io.modelcontextprotocol/clientCapabilities": {"roots": {}}, "traceparent": traceparent});
+    let meta =
+        json!({"io.modelcontextprotocol/clientCapabilities": {"roots": {}}, "traceparent": traceparent});
     let params = json!({"name": "cap__two", "arguments": {"do": "meta"}, "_meta": meta});
     let mut client = server.client();
     let pending = client.begin("tools/call", params);
     let text = client.finish_call(pending).unwrap().text();
     let seen: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(seen["io.modelcontextprotocol/clientCapabilities"], json!({"roots": {}}), "{text}");
-    assert!(seen["traceparent"].as_str().unwrap().starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{text}");
+    assert!(
+        seen["traceparent"].as_str().unwrap().starts_with("00-0af7651916cd43dd8448eb211c80319c-"),
+        "{text}"
+    );
 }

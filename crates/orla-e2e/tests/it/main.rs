@@ -3,6 +3,11 @@
 //! A test's name is what it shows. Names of rows (`T4`, `X9`) refer to the kinds of bad input that the
 //! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
 
+mod capsule;
+mod capsules;
+mod capsules_hostile;
+mod capsules_manifests;
+mod capsules_mcp;
 mod cli;
 mod configuration;
 mod development;
