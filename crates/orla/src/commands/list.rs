@@ -1,16 +1,18 @@
 //! `orla list`: what would be served.
+//!
+//! Capsules say themselves what they serve, so they are started, asked, and ended again; one that cannot
+//! be started shows why.
 
 use orla_server::StatusRow;
 
 use crate::app::App;
-use crate::config::Source;
+use crate::config::{Config, Source};
 use crate::{Failure, render};
 
 pub(crate) fn run(json: bool, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    let app = App::build(&config)?;
-    let rows = StatusRow::all(app.marketplace());
+    let (app, rows) = super::small_runtime()?.block_on(look(&config))?;
     if json {
         let text =
             serde_json::to_string_pretty(&rows).map_err(|err| Failure::failed(err.to_string()))?;
@@ -20,19 +22,37 @@ pub(crate) fn run(json: bool, source: &Source) -> Result<(), Failure> {
     for finding in app.findings().warnings.iter().chain(&app.findings().problems) {
         render::warning(finding);
     }
-    let catalog = app.marketplace().snapshot();
     if rows.is_empty() {
         render::note("Nothing is served. `orla init` writes an example.");
         return Ok(());
     }
-    let cells: Vec<Vec<String>> = rows
-        .iter()
-        .zip(catalog.entries())
-        .map(|(row, entry)| {
-            let runs = row.interpreter.clone().unwrap_or_else(|| "binary".to_owned());
-            vec![row.name.to_string(), row.kind.to_owned(), runs, entry.manifest.description.clone()]
-        })
-        .collect();
-    render::out(&render::table(&["NAME", "KIND", "RUNS", "DESCRIPTION"], &cells, render::width()));
+    render::out(&table(&app, &rows));
     Ok(())
+}
+
+async fn look(config: &Config) -> Result<(App, Vec<StatusRow>), Failure> {
+    let app = App::build(config)?;
+    app.marketplace().prepare_listing().await;
+    let rows = StatusRow::all(app.marketplace());
+    app.end_capsules().await;
+    Ok((app, rows))
+}
+
+fn table(app: &App, rows: &[StatusRow]) -> String {
+    let catalog = app.marketplace().snapshot();
+    let mut columns = vec![
+        ("NAME", rows.iter().map(|row| row.name.to_string()).collect()),
+        ("KIND", rows.iter().map(|row| row.kind.to_owned()).collect()),
+        ("RUNS", rows.iter().map(|row| row.interpreter.clone().unwrap_or_else(binary)).collect()),
+    ];
+    columns.extend(super::life_columns(rows));
+    let description = |row: &StatusRow| {
+        catalog.get(&row.name).map(|entry| entry.manifest.description.clone()).unwrap_or_default()
+    };
+    columns.push(("DESCRIPTION", rows.iter().map(description).collect()));
+    super::table_of(columns, render::width())
+}
+
+fn binary() -> String {
+    "binary".to_owned()
 }

@@ -12,6 +12,7 @@ pub(crate) mod serve;
 pub(crate) mod status;
 
 use clap::CommandFactory;
+use orla_server::StatusRow;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
@@ -34,6 +35,38 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     clap_complete::generate(shell, &mut Cli::command(), "orla", &mut script);
     render::out(&String::from_utf8_lossy(&script));
     Ok(())
+}
+
+/// A column of a table: its head and its cells.
+type Column = (&'static str, Vec<String>);
+
+/// What is known of processes that stay between calls, where there are any.
+fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
+    let column = |head, cell: fn(&StatusRow) -> Option<String>| -> Column {
+        (head, rows.iter().map(|row| cell(row).unwrap_or_default()).collect())
+    };
+    let mut columns = vec![
+        column("STATE", |row| row.state.clone()),
+        column("PID", |row| row.pid.map(|pid| pid.to_string())),
+        column("UPTIME", |row| row.uptime_ms.map(uptime)),
+        column("RESTARTS", |row| row.restarts.map(|count| count.to_string())),
+        column("LAST FAILURE", |row| row.last_failure.clone()),
+    ];
+    columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
+    columns
+}
+
+/// Seconds with one decimal.
+fn uptime(ms: u64) -> String {
+    format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+}
+
+fn table_of(columns: Vec<Column>, width: usize) -> String {
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let count = columns.first().map_or(0, |(_, cells)| cells.len());
+    let row = |at: usize| columns.iter().map(|(_, cells)| cells[at].clone()).collect();
+    let rows: Vec<Vec<String>> = (0..count).map(row).collect();
+    render::table(&heads, &rows, width)
 }
 
 /// A log for a command that serves nothing: only where a level is asked for on the command line or in

@@ -37,15 +37,29 @@ fn shown(status: &Value) -> String {
         capabilities.len()
     );
     if !capabilities.is_empty() {
-        let columns = ["name", "kind", "interpreter", "state", "pid", "restarts", "source"];
-        let rows: Vec<Vec<String>> = capabilities
-            .iter()
-            .map(|capability| columns.iter().map(|column| text(&capability[*column])).collect())
-            .collect();
-        let head: Vec<String> = columns.iter().map(|column| column.to_uppercase()).collect();
-        let head: Vec<&str> = head.iter().map(String::as_str).collect();
+        let column = |head, key: &str| {
+            let cell = |capability: &Value| match &capability[key] {
+                Value::Number(ms) if key == "uptime_ms" => {
+                    super::uptime(ms.as_u64().unwrap_or_default())
+                }
+                value => text(value),
+            };
+            (head, capabilities.iter().map(cell).collect::<Vec<_>>())
+        };
+        let mut columns = vec![
+            column("NAME", "name"),
+            column("KIND", "kind"),
+            column("INTERPRETER", "interpreter"),
+            column("STATE", "state"),
+            column("PID", "pid"),
+            column("UPTIME", "uptime_ms"),
+            column("RESTARTS", "restarts"),
+            column("LAST FAILURE", "last_failure"),
+            column("SOURCE", "source"),
+        ];
+        columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
         out.push('\n');
-        out.push_str(&render::table(&head, &rows, 160));
+        out.push_str(&super::table_of(columns, 200));
     }
     out
 }
@@ -62,7 +76,25 @@ mod tests {
         });
         assert_eq!(
             shown(&status),
-            "orla 0.1.0, up 1.5 s, generation 2, 1 capabilities\n\nNAME  KIND  INTERPRETER  STATE  PID  RESTARTS  SOURCE\nls    tool  sh                                 ./tools/ls.sh\n"
+            "orla 0.1.0, up 1.5 s, generation 2, 1 capabilities\n\nNAME  KIND  RUNS  SOURCE\nls    tool  sh    ./tools/ls.sh\n"
+        );
+        let status = serde_json::json!({
+            "version": "0.1.0", "uptime_ms": 1500, "generation": 2,
+            "capabilities": [
+                {"name": "ls", "kind": "tool"},
+                {"name": "notes", "kind": "capsule", "state": "READY", "pid": 7, "uptime_ms": 250,
+                 "restarts": 2, "last_failure": "it exited with code 7"},
+            ],
+        });
+        let table = shown(&status);
+        let lines: Vec<&str> = table.lines().skip(2).map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "NAME   KIND     STATE  PID  UPTIME  RESTARTS  LAST FAILURE",
+                "ls     tool",
+                "notes  capsule  READY  7    0.25 s  2         it exited with code 7",
+            ]
         );
     }
 }
