@@ -76,7 +76,7 @@ mod tests {
         });
         assert_eq!(
             shown(&status),
-            "orla 0.1.0, up 1.5 s, generation 2, 1 capabilities\n\nNAME  KIND  RUNS  SOURCE\nls    tool  sh    ./tools/ls.sh\n"
+            "orla 0.1.0, up 1.5 s, generation 2, 1 capabilities\n\nNAME  KIND  INTERPRETER  SOURCE\nls    tool  sh           ./tools/ls.sh\n"
         );
         let status = serde_json::json!({
             "version": "0.1.0", "uptime_ms": 1500, "generation": 2,
