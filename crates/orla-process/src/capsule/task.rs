@@ -325,7 +325,7 @@ impl Task {
     }
 
     async fn want(&mut self) {
-        if self.state == State::Created {
+        if self.state == State::Created && !self.inbox.stop.is_cancelled() {
             self.happened(Event::Wanted, "it is needed").await;
         }
     }

@@ -702,6 +702,14 @@ async fn a_shutdown_leaves_nothing_not_even_what_ignores_every_request_to_end() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_starts_after_a_shutdown() {
+    let world = World::new(&Bare::default().code(), "");
+    world.capsules.shutdown().await;
+    assert!(world.error("{}").await.contains("it was stopped"));
+    assert_eq!(world.records(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_capsule_that_nobody_can_call_any_more_ends() {
     let world = World::new(&Bare::default().code(), "");
     world.text("{}").await;
