@@ -93,7 +93,7 @@ mod tests {
             [
                 "NAME   KIND     STATE  PID  UPTIME  RESTARTS  LAST FAILURE",
                 "ls     tool",
-                "notes  capsule  READY  7    0.25 s  2         it exited with code 7",
+                "notes  capsule  READY  7    0.2 s   2         it exited with code 7",
             ]
         );
     }
