@@ -368,6 +368,19 @@ fn overrides_rename_describe_and_disable_tools() {
 }
 
 #[test]
+fn a_tool_cannot_be_renamed_to_another_ones_name() {
+    let world =
+        world().tool("a", sh("echo a")).tool("b", sh("echo b")).config("tools:\n  a: {rename: b}\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert!(checked.all().contains("orla.yaml:2:15"), "{checked:?}");
+    let server = world.serve();
+    let mut client = server.client();
+    assert_eq!(client.tool_names(), ["a", "b"]);
+    assert_eq!(client.call("b", json!({})).stdout(), "b\n");
+}
+
+#[test]
 fn only_what_is_allowed_is_listed_and_called() {
     let server = world()
         .tool("ls", sh("echo a"))
