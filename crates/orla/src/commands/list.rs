@@ -50,7 +50,7 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
         catalog.get(&row.name).map(|entry| entry.manifest.description.clone()).unwrap_or_default()
     };
     columns.push(("DESCRIPTION", rows.iter().map(description).collect()));
-    super::table_of(columns, render::width())
+    super::table_of(&columns, render::width())
 }
 
 fn binary() -> String {

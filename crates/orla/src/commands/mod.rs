@@ -61,7 +61,7 @@ fn uptime(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
-fn table_of(columns: Vec<Column>, width: usize) -> String {
+fn table_of(columns: &[Column], width: usize) -> String {
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
     let count = columns.first().map_or(0, |(_, cells)| cells.len());
     let row = |at: usize| columns.iter().map(|(_, cells)| cells[at].clone()).collect();

@@ -59,7 +59,7 @@ fn shown(status: &Value) -> String {
         ];
         columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
         out.push('\n');
-        out.push_str(&super::table_of(columns, 200));
+        out.push_str(&super::table_of(&columns, 200));
     }
     out
 }
