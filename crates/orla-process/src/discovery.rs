@@ -27,9 +27,10 @@ use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::document::Position;
 use crate::file_version::FileVersion;
 use crate::header::{self, BLOCK_READ, FIRST_READ};
-use crate::metadata::{self, Metadata, Position, Remark};
+use crate::metadata::{self, Metadata, Remark};
 use crate::naming;
 use crate::plan::{Entry, EntryKind, plan};
 use crate::shebang::FileKind;
@@ -256,7 +257,7 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described 
     let kind = FileKind::of(head);
     let header = if kind == FileKind::Binary { header::Header::default() } else { header::read(head) };
     let mut described = Described { kind, paragraph: header.paragraph, ..Described::default() };
-    let start = Position { line: 1, column: 1 };
+    let start = Position::START;
     let mut from = |source, (metadata, remarks): (Metadata, Vec<Remark>)| {
         described.metadata = metadata;
         described.remarks.extend(remarks.into_iter().map(|remark| (source, remark)));

@@ -35,16 +35,16 @@ pub struct Block {
     /// The text without the comment marks.
     pub yaml: String,
     /// The number of its first line in the file, from 1.
-    pub first_line: u64,
+    pub first_line: usize,
     /// How many characters each line lost on its left.
-    pub cut: Vec<u64>,
+    pub cut: Vec<usize>,
 }
 
 /// A metadata block that has no end, or text that is none.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BlockFault {
     /// The line of the file, from 1.
-    pub line: u64,
+    pub line: usize,
     /// What is wrong with it.
     pub message: String,
 }
@@ -91,7 +91,7 @@ fn block(head: &[u8]) -> Option<Result<Block, BlockFault>> {
             return fault(format!("the metadata block has no end: expected `{mark} ///`"));
         };
         let text = text.strip_prefix(' ').unwrap_or(text);
-        block.cut.push((line.len() - text.len()) as u64);
+        block.cut.push(line.len() - text.len());
         block.yaml.push_str(text);
         block.yaml.push('\n');
     }
@@ -201,7 +201,7 @@ fn is_header(line: &[u8]) -> bool {
 }
 
 /// The lines with their numbers from 1, without their ends.
-fn lines(head: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+fn lines(head: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
 }
 
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_block_without_an_end_is_reported_with_its_line() {
-        let cases: &[(&[u8], u64, &str)] = &[
+        let cases: &[(&[u8], usize, &str)] = &[
             (
                 b"#!/bin/sh\n# /// orla\n# a: 1\necho\n",
                 4,

@@ -14,15 +14,13 @@
 //! Each key is read by itself: a broken one costs that key alone and is reported with its place in
 //! the file. An unknown key is a warning. Pure functions.
 
-use std::fmt;
 use std::time::Duration;
 
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::schema_from_declaration;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::Spanned;
 
+use crate::document::{self, Key, Kind, Node, Position};
 use crate::excerpt;
 use crate::header::Block;
 
@@ -61,15 +59,6 @@ pub enum OutputForm {
     Mcp,
 }
 
-/// A place in a file, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The line.
-    pub line: u64,
-    /// The column, in characters.
-    pub column: u64,
-}
-
 /// Something about a description that its author should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
@@ -85,39 +74,27 @@ pub struct Remark {
 pub fn read_block(block: &Block) -> (Metadata, Vec<Remark>) {
     read(&block.yaml, |at| Position {
         line: at.line + block.first_line - 1,
-        column: at.column + block.cut.get(at.line as usize - 1).copied().unwrap_or(0),
+        column: at.column + block.cut.get(at.line - 1).copied().unwrap_or(0),
     })
 }
 
 /// Reads the metadata in a file of its own.
 pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    match str::from_utf8(text) {
+    match document::decode(bytes) {
         Ok(yaml) => read(yaml, |at| at),
         Err(err) => {
-            let line =
-                1 + text[..err.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() as u64;
-            let message = format!("not UTF-8 (at byte {})", err.valid_up_to());
-            let at = Position { line, column: 1 };
-            (Metadata::default(), vec![Remark { at, message, is_problem: true }])
+            let remark = Remark { at: err.at, message: err.problem, is_problem: true };
+            (Metadata::default(), vec![remark])
         }
     }
 }
 
 fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Remark>) {
     let mut reader = Reader { metadata: Metadata::default(), remarks: Vec::new() };
-    match serde_saphyr::from_str::<Members>(yaml) {
-        Ok(Members(members)) => {
-            for (key, value) in members {
-                reader.member(&key, &value);
-            }
-            reader.contradictions();
-        }
-        Err(err) => {
-            let at = err.location().map_or(Position { line: 1, column: 1 }, position);
-            let message = err.without_snippet().to_string();
-            reader.remark(at, plainly(message.split(" at line ").next().unwrap_or(&message)), true);
-        }
+    match document::parse(yaml) {
+        Ok(None) => {}
+        Ok(Some(root)) => reader.root(&root),
+        Err(err) => reader.remark(err.at, err.problem, true),
     }
     for remark in &mut reader.remarks {
         remark.at = place(remark.at);
@@ -150,34 +127,43 @@ struct Reader {
 }
 
 impl Reader {
-    fn member(&mut self, key: &Spanned<String>, value: &Spanned<Value>) {
+    fn root(&mut self, root: &Node) {
+        let Kind::Map(members) = &root.kind else {
+            return self.remark(root.at, expected("keys with values", root), true);
+        };
+        for (key, node) in members {
+            self.member(key, node);
+        }
+        self.contradictions();
+    }
+
+    fn member(&mut self, key: &Key, node: &Node) {
         let metadata = &mut self.metadata;
-        let at = position(value.referenced);
-        let read = match key.value.as_str() {
-            "title" => text(&value.value).map(|text| metadata.title = Some(text)),
-            "description" => text(&value.value).map(|text| metadata.description = Some(text)),
-            "input_schema" => schema(&value.value).map(|schema| metadata.input_schema = Some(schema)),
-            "output_schema" => schema(&value.value).map(|schema| metadata.output_schema = Some(schema)),
-            "output" => output(&value.value).map(|form| metadata.output = Some(form)),
-            "timeout" => seconds(&value.value).map(|timeout| metadata.timeout = Some(timeout)),
-            "args" => texts(&value.value).map(|args| metadata.args = args),
-            "annotations" => annotations(&value.value).map(|hints| metadata.annotations = Some(hints)),
-            "permissions" => texts(&value.value).map(|needed| metadata.permissions = needed),
+        let read = match key.text.as_str() {
+            "title" => text(node).map(|text| metadata.title = Some(text)),
+            "description" => text(node).map(|text| metadata.description = Some(text)),
+            "input_schema" => schema(node).map(|schema| metadata.input_schema = Some(schema)),
+            "output_schema" => schema(node).map(|schema| metadata.output_schema = Some(schema)),
+            "output" => output(node).map(|form| metadata.output = Some(form)),
+            "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
+            "args" => texts(node).map(|args| metadata.args = args),
+            "annotations" => annotations(node).map(|hints| metadata.annotations = Some(hints)),
+            "permissions" => texts(node).map(|needed| metadata.permissions = needed),
             unknown => {
                 let shown = excerpt::beginning(unknown, SHOWN);
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown));
-                return self.remark(position(key.referenced), message, false);
+                return self.remark(key.at, message, false);
             }
         };
         if let Err(message) = read {
-            self.remark(at, format!("{}: {message}", key.value), true);
+            self.remark(node.at, format!("{}: {message}", key.text), true);
         }
     }
 
     fn contradictions(&mut self) {
         if self.metadata.output_schema.is_some() && self.metadata.output == Some(OutputForm::Text) {
             let message = "output: text has no schema; with output_schema it is read as json".to_owned();
-            self.remark(Position { line: 1, column: 1 }, message, true);
+            self.remark(Position::START, message, true);
             self.metadata.output = Some(OutputForm::Json);
         }
     }
@@ -187,77 +173,65 @@ impl Reader {
     }
 }
 
-fn text(value: &Value) -> Result<String, String> {
-    match value {
-        Value::String(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
-        Value::Number(number) => Ok(number.to_string()),
-        other => Err(expected("text", other)),
+fn text(node: &Node) -> Result<String, String> {
+    match verbatim(node) {
+        Some(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        _ => Err(expected("text", node)),
     }
 }
 
-fn texts(value: &Value) -> Result<Vec<String>, String> {
-    let Value::Array(items) = value else { return Err(expected("a list of texts", value)) };
+fn texts(node: &Node) -> Result<Vec<String>, String> {
+    const WHAT: &str = "a list of texts";
+    let Kind::List(items) = &node.kind else { return Err(expected(WHAT, node)) };
     items
         .iter()
-        .map(|item| match item {
-            Value::String(text) if text.contains('\0') => Err("text without NUL is expected".to_owned()),
-            Value::String(text) => Ok(text.clone()),
-            // `args: [-n, 5]` means the text.
-            Value::Number(number) => Ok(number.to_string()),
-            other => Err(expected("a list of texts", other)),
+        .map(|item| match verbatim(item) {
+            Some(text) if text.contains('\0') => Err("text without NUL is expected".to_owned()),
+            Some(text) => Ok(text.to_owned()),
+            None => Err(expected(WHAT, item)),
         })
         .collect()
 }
 
-fn schema(value: &Value) -> Result<TypeExpr, String> {
-    schema_from_declaration(value).map_err(|err| err.to_string())
+/// A text, or a number as it is written: `args: [-n, 5]` means the text.
+fn verbatim(node: &Node) -> Option<&str> {
+    let scalar = node.as_scalar()?;
+    scalar.as_text().or_else(|| scalar.is_number().then_some(&*scalar.text))
 }
 
-fn output(value: &Value) -> Result<OutputForm, String> {
-    match value.as_str() {
+fn schema(node: &Node) -> Result<TypeExpr, String> {
+    schema_from_declaration(&node.to_json()).map_err(|err| err.to_string())
+}
+
+fn output(node: &Node) -> Result<OutputForm, String> {
+    match node.as_text() {
         Some("text") => Ok(OutputForm::Text),
         Some("json") => Ok(OutputForm::Json),
         Some("mcp") => Ok(OutputForm::Mcp),
-        _ => Err(expected("text, json or mcp", value)),
+        _ => Err(expected("text, json or mcp", node)),
     }
 }
 
-fn seconds(value: &Value) -> Result<Duration, String> {
-    value
+fn seconds(node: &Node) -> Result<Duration, String> {
+    node.to_json()
         .as_f64()
         .filter(|seconds| *seconds <= f64::from(MAX_TIMEOUT))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|timeout| !timeout.is_zero())
-        .ok_or_else(|| expected(&format!("seconds above 0 and at most {MAX_TIMEOUT}"), value))
+        .ok_or_else(|| expected(&format!("seconds above 0 and at most {MAX_TIMEOUT}"), node))
 }
 
-fn annotations(value: &Value) -> Result<Value, String> {
-    let Value::Object(members) = value else { return Err(expected("an object", value)) };
-    match members.iter().find(|(key, hint)| HINTS.contains(&key.as_str()) && !hint.is_boolean()) {
-        Some((key, hint)) => Err(format!("{key}: {}", expected("true or false", hint))),
-        None => Ok(value.clone()),
+fn annotations(node: &Node) -> Result<Value, String> {
+    let Kind::Map(members) = &node.kind else { return Err(expected("an object", node)) };
+    let is_boolean = |node: &Node| node.as_scalar().is_some_and(|scalar| scalar.as_bool().is_some());
+    match members.iter().find(|(key, hint)| HINTS.contains(&&*key.text) && !is_boolean(hint)) {
+        Some((key, hint)) => Err(format!("{}: {}", key.text, expected("true or false", hint))),
+        None => Ok(node.to_json()),
     }
 }
 
-fn expected(what: &str, got: &Value) -> String {
-    format!("expected {what}, got {}", excerpt::beginning(&got.to_string(), SHOWN))
-}
-
-/// What a library says of a text that cannot be read, less its advice to programmers.
-fn plainly(message: &str) -> String {
-    if message.starts_with("recursion limit") || message.starts_with("budget breached: Depth") {
-        return "nested too deep".to_owned();
-    }
-    if message.starts_with("budget breached") {
-        return "too large, with its aliases expanded".to_owned();
-    }
-    match message.strip_prefix("duplicate mapping key: ") {
-        Some(rest) => {
-            let key = rest.split(", set DuplicateKeyPolicy").next().unwrap_or(rest);
-            format!("{}: given twice", excerpt::beginning(key, SHOWN))
-        }
-        None => excerpt::beginning(message, 2 * SHOWN),
-    }
+fn expected(what: &str, got: &Node) -> String {
+    format!("expected {what}, got {}", excerpt::beginning(&got.to_json().to_string(), SHOWN))
 }
 
 fn did_you_mean(key: &str) -> String {
@@ -271,36 +245,6 @@ fn did_you_mean(key: &str) -> String {
         .filter(|(distance, _)| *distance <= 3 && *distance < key.len())
         .map(|(_, known)| format!(", did you mean {known}?"))
         .unwrap_or_default()
-}
-
-fn position(location: serde_saphyr::Location) -> Position {
-    Position { line: location.line().max(1), column: location.column().max(1) }
-}
-
-/// The members of a YAML mapping, each with its place; an empty document has none.
-struct Members(Vec<(Spanned<String>, Spanned<Value>)>);
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Mapping;
-        impl<'de> Visitor<'de> for Mapping {
-            type Value = Members;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("keys with values")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-            fn visit_unit<E>(self) -> Result<Members, E> {
-                Ok(Members(Vec::new()))
-            }
-        }
-        deserializer.deserialize_map(Mapping)
-    }
 }
 
 #[cfg(test)]
@@ -348,9 +292,9 @@ mod tests {
             ),
             ("title: x\ntimeuot: 3\n", "2:1: timeuot: unknown key, did you mean timeout?"),
             ("colour: red\n", "1:1: colour: unknown key"),
-            ("title: a\ntitle: b\n", "2:1: title: given twice"),
+            ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
-            ("- 1\n", "1:1: expected mapping start"),
+            ("- 1\n", "1:1: expected keys with values, got [1]"),
         ];
         for (yaml, expected) in cases {
             assert_eq!(remarks(yaml), [expected], "{yaml}");
@@ -365,8 +309,8 @@ mod tests {
         }
         let cases = [
             (format!("annotations: {}", "[".repeat(60_000)), "nested too deep"),
-            (format!("annotations: {}", "{a: ".repeat(10_000)), "nested too deep"),
-            (aliases, "too large, with its aliases expanded"),
+            (format!("annotations: {}", "{a: ".repeat(10_000)), "nested deeper than 128 levels"),
+            (aliases, "too large: with its aliases expanded, the text exceeds its bound"),
         ];
         for (yaml, expected) in cases {
             assert!(remarks(&yaml)[0].ends_with(expected), "{:?}", remarks(&yaml));

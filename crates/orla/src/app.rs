@@ -17,10 +17,10 @@ use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError,
 };
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
+use orla_process::document::Position;
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 
 use crate::Failure;
-use crate::config::document::Position;
 use crate::config::keys::nearest;
 use crate::config::{Config, Problem, ToolOverride};
 use crate::prompts::{self, Prompt, Prompts};

@@ -22,11 +22,10 @@ use std::time::Duration;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::{Validator, schema_from_declaration};
 use semver::Version;
-use serde_json::Value;
 
-use super::document::{self, Fault, Key, Kind, Node, START};
+use crate::document::{self, Key, Kind, Node, Position, Scalar, SyntaxError};
 use crate::excerpt;
-use crate::metadata::{Position, Remark};
+use crate::metadata::Remark;
 
 /// What a package says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,8 +126,8 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
     let mut reader = Reader { remarks: Vec::new() };
     let manifest = match parse(bytes, form) {
         Ok(node) => reader.manifest(&node, form),
-        Err(fault) => {
-            reader.problem(fault.at, fault.problem);
+        Err(err) => {
+            reader.problem(err.at, err.problem);
             None
         }
     };
@@ -138,12 +137,13 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
     (manifest.filter(|_| is_sound), remarks)
 }
 
-fn parse(bytes: &[u8], form: Form) -> Result<Node, Fault> {
+fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
     let text = document::decode(bytes)?;
-    match form {
-        Form::Yaml => document::parse_yaml(text),
+    let root = match form {
+        Form::Yaml => document::parse(text),
         Form::Json => document::parse_json(text),
-    }
+    };
+    Ok(root?.unwrap_or_else(Node::nothing))
 }
 
 struct Reader {
@@ -196,7 +196,7 @@ impl Reader {
         Some(Manifest {
             name: name?,
             version: version?,
-            entrypoint_at: get(members, "entrypoint").map_or(START, |node| node.at),
+            entrypoint_at: get(members, "entrypoint").map_or(Position::START, |node| node.at),
             entrypoint: entrypoint?,
             description,
             permissions: permissions.unwrap_or_default(),
@@ -230,7 +230,7 @@ impl Reader {
     fn members<'a>(&mut self, node: &'a Node, what: &str) -> Option<&'a Members> {
         match &node.kind {
             Kind::Map(members) => Some(members),
-            Kind::Scalar(Value::Null) if what != "a manifest" => None,
+            Kind::Scalar(scalar) if scalar.is_null() && what != "a manifest" => None,
             _ => {
                 self.problem(node.at, format!("{what}: {}", expected("keys with values", node)));
                 None
@@ -299,22 +299,18 @@ fn expected(what: &str, got: &Node) -> String {
 }
 
 fn text(node: &Node) -> Result<String, String> {
-    match &node.kind {
-        Kind::Scalar(Value::String(text)) if text.contains('\0') => {
-            Err("text without NUL is expected".into())
-        }
-        Kind::Scalar(Value::String(text)) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+    match node.as_text() {
+        Some(text) if text.contains('\0') => Err("text without NUL is expected".into()),
+        Some(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
         _ => Err(expected("text", node)),
     }
 }
 
 fn prefix(node: &Node) -> Result<String, String> {
-    match &node.kind {
-        Kind::Scalar(Value::String(prefix))
-            if prefix.len() <= MAX_PREFIX
-                && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) =>
-        {
-            Ok(prefix.clone())
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    match node.as_text() {
+        Some(prefix) if prefix.len() <= MAX_PREFIX && prefix.bytes().all(is_part) => {
+            Ok(prefix.to_owned())
         }
         _ => Err(expected(&format!("at most {MAX_PREFIX} letters, digits, _ and -"), node)),
     }
@@ -322,11 +318,8 @@ fn prefix(node: &Node) -> Result<String, String> {
 
 /// A text as it is; `args: [-n, 5]` means the text.
 fn verbatim(node: &Node) -> Option<String> {
-    match &node.kind {
-        Kind::Scalar(Value::String(text)) => (!text.contains('\0')).then(|| text.clone()),
-        Kind::Scalar(value @ (Value::Number(_) | Value::Bool(_))) => Some(value.to_string()),
-        _ => None,
-    }
+    let scalar = node.as_scalar().filter(|scalar| !scalar.is_null() && !scalar.text.contains('\0'))?;
+    Some(scalar.text.clone())
 }
 
 fn texts(node: &Node) -> Result<Vec<String>, String> {
@@ -336,8 +329,8 @@ fn texts(node: &Node) -> Result<Vec<String>, String> {
 }
 
 fn paths(node: &Node) -> Result<Vec<PathBuf>, String> {
-    match &node.kind {
-        Kind::Scalar(Value::String(path)) if !path.is_empty() => Ok(vec![PathBuf::from(path)]),
+    match node.as_text() {
+        Some(path) if !path.is_empty() => Ok(vec![PathBuf::from(path)]),
         _ => Ok(texts(node)?.into_iter().map(PathBuf::from).collect()),
     }
 }
@@ -356,26 +349,22 @@ fn env(node: &Node) -> Result<Vec<(String, String)>, String> {
 }
 
 fn boolean(node: &Node) -> Result<bool, String> {
-    match &node.kind {
-        Kind::Scalar(Value::Bool(value)) => Ok(*value),
-        _ => Err(expected("true or false", node)),
-    }
+    let value = node.as_scalar().and_then(Scalar::as_bool);
+    value.ok_or_else(|| expected("true or false", node))
 }
 
 fn milliseconds(node: &Node, least: u64) -> Result<Duration, String> {
-    match &node.kind {
-        Kind::Scalar(Value::Number(number)) => number.as_u64(),
-        _ => None,
-    }
-    .filter(|number| (least..=MAX_MS).contains(number))
-    .map(Duration::from_millis)
-    .ok_or_else(|| expected(&format!("milliseconds from {least} to {MAX_MS}"), node))
+    node.to_json()
+        .as_u64()
+        .filter(|number| (least..=MAX_MS).contains(number))
+        .map(Duration::from_millis)
+        .ok_or_else(|| expected(&format!("milliseconds from {least} to {MAX_MS}"), node))
 }
 
 fn mode(node: &Node) -> Result<Mode, String> {
-    match &node.kind {
-        Kind::Scalar(Value::String(mode)) if mode == "simple" => Ok(Mode::Simple),
-        Kind::Scalar(Value::String(mode)) if mode == "capsule" => Ok(Mode::Capsule),
+    match node.as_text() {
+        Some("simple") => Ok(Mode::Simple),
+        Some("capsule") => Ok(Mode::Capsule),
         _ => Err(expected("simple or capsule", node)),
     }
 }
@@ -389,7 +378,7 @@ fn name(node: &Node) -> Result<String, String> {
 }
 
 fn version(node: &Node) -> Result<Version, String> {
-    let Kind::Scalar(Value::String(text)) = &node.kind else {
+    let Some(text) = node.as_text() else {
         return Err(format!("{} (in quotes)", expected("a semantic version such as \"1.2.3\"", node)));
     };
     Version::parse(text)

@@ -18,7 +18,6 @@
 
 mod answer;
 mod conversation;
-mod document;
 pub mod executor;
 pub mod manifest;
 pub mod packages;

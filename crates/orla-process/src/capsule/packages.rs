@@ -22,7 +22,8 @@ use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 use super::manifest::{self, Form, HotLoad, Manifest};
 use crate::child;
 use crate::discovery::{self, Finding};
-use crate::metadata::{Position, Remark};
+use crate::document::Position;
+use crate::metadata::Remark;
 use crate::shebang::FileKind;
 use crate::tool::ToolProvider;
 

@@ -6,7 +6,7 @@
 //! [`Config`] and what it means. Reading a file, reading `ORLA_*` variables and flags, suggesting a
 //! name for a misspelt key and the JSON Schema are all made from that table, so they cannot disagree.
 //!
-//! A file is first read into a tree that keeps positions ([`document`]); the keys are then read off
+//! A file is first read into a tree that keeps positions ([`orla_process::document`]); the keys are then read off
 //! the tree, and *every* problem is reported, each with its line and column.
 //!
 //! # Deliberately absent
@@ -14,7 +14,6 @@
 //! No layering library: those merge first and forget where a value stood. Keys of features that this
 //! version has not got are refused by name: what is accepted is served.
 
-pub(crate) mod document;
 pub(crate) mod expand;
 pub(crate) mod keys;
 mod read;
@@ -27,7 +26,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use document::Position;
+use orla_process::document::{self, Position};
 
 /// The largest configuration file that is read.
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
@@ -288,7 +287,7 @@ fn read_file(path: &Path) -> Result<String, Problem> {
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
     if bytes.len() as u64 > MAX_FILE {
         let problem = format!("the file is larger than {MAX_FILE} bytes");
-        return Err(Problem::at(path, Position { line: 1, column: 1 }, problem));
+        return Err(Problem::at(path, Position::START, problem));
     }
     match document::decode(&bytes) {
         Ok(text) => Ok(text.to_owned()),

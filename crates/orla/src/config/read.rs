@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::document::{self, Kind as Shape, Node, Position, Scalar};
+use orla_process::document::{self, Kind as Shape, Node, Position, Scalar};
+
 use super::expand::expand;
 use super::keys::{self, KEYS, Key, Kind, LATER, TOOL_KEYS, nearest};
 use super::{Config, Origin, Problem, Rename, ToolOverride};

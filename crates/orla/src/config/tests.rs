@@ -224,7 +224,7 @@ fn files_that_cannot_be_read_are_refused_at_once() {
         (dir.path().join("none.yaml"), "No such file or directory"),
         (dir.path().to_owned(), "not a regular file"),
         (huge, "larger than 1048576 bytes"),
-        (latin, "not UTF-8 text, from byte 9"),
+        (latin, "not UTF-8 (at byte 9)"),
     ];
     for (file, expected) in cases {
         let source = Source { file: Some(file), flags: Vec::new() };

@@ -34,9 +34,9 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, Surface, SurfaceError};
+use orla_process::document::{self, Position};
 use serde_json::{Map, Value, json};
 
-use crate::config::document::{self, Position};
 use crate::config::keys::nearest;
 use crate::config::{Problem, reason};
 use parse::{Part, parse};

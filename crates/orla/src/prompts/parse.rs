@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use orla_process::document::{self, Kind, Node, Position};
+
 use super::{Argument, Prompt};
 use crate::config::Problem;
-use crate::config::document::{self, Kind, Node, Position};
 use crate::config::keys::nearest;
 
 const KEYS: [&str; 4] = ["title", "description", "arguments", "tools"];
@@ -67,8 +68,7 @@ fn split(text: &str) -> Result<(Option<&str>, &str), Mistake> {
         }
         at += line.len();
     }
-    let start = Position { line: 1, column: 1 };
-    Err((start, "the front matter has no end: write a line `---` after it".to_owned()))
+    Err((Position::START, "the front matter has no end: write a line `---` after it".to_owned()))
 }
 
 fn front_matter(prompt: &mut Prompt, text: &str, unknown: &mut Vec<Mistake>) -> Result<(), Mistake> {

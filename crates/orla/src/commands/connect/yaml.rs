@@ -3,8 +3,9 @@
 //! The lines of the entry are put among the lines of the file, and the result is parsed again: if
 //! anything but the entry differs, nothing is written.
 
+use orla_process::document::{Kind, Node, parse};
+
 use super::clients::Launch;
-use crate::config::document::{Kind, Node, parse};
 
 const BELOW: &str = "extensions";
 
@@ -76,8 +77,7 @@ pub(super) fn entry(key: &str, launch: &Launch, indent: &str) -> Vec<String> {
 }
 
 fn read(text: &str) -> Result<Option<Node>, String> {
-    let root =
-        parse(text).map_err(|err| format!("{}:{}: {}", err.at.line, err.at.column, err.problem))?;
+    let root = parse(text).map_err(|err| err.to_string())?;
     match &root {
         Some(Node { kind: Kind::Map(_), .. }) | None => Ok(root),
         Some(_) => Err("1:1: expected a mapping".to_owned()),

@@ -1,0 +1,237 @@
+//! A YAML or JSON text as a tree that remembers where everything stood: the one reader of whatever
+//! people write, from the configuration (RFC 1 §6.2) to manifests (RFC 2 §6) and front matter.
+//!
+//! JSON is a subset of YAML's flow style, so that both give the same tree and the same messages.
+//! Where a text has to *be* JSON, [`parse_json`] holds it to that.
+//!
+//! # How it works
+//!
+//! The parser's events are folded over a stack into [`Node`]s. Scalars stay text: what a text *is*
+//! (a number, a path, a word of a list) is decided by the key that asks for it, or by YAML 1.2's core
+//! schema in [`Node::to_json`]. Merge keys (`<<`) are resolved; what a mapping says itself wins.
+//!
+//! # Bounds
+//!
+//! Depth, and the weight of the tree with every alias expanded: a text that explodes is an error, at
+//! the alias that goes too far. The size of the text itself is bounded by whoever reads the file.
+//!
+//! # Deliberately absent
+//!
+//! Tags other than `!!str`, YAML 1.1's booleans (`yes`, `off`), several documents in one text, and keys
+//! that are no scalars.
+
+mod builder;
+mod scalar;
+
+use granit_parser::{Marker, Parser};
+use serde_json::Value;
+
+use crate::excerpt;
+use builder::{Builder, tab_near};
+
+/// Bytes of a key or tag that a message repeats.
+const SHOWN: usize = 60;
+
+/// Where something stands in its text; both counted from 1, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+impl Position {
+    /// The beginning of a text.
+    pub const START: Self = Self { line: 1, column: 1 };
+
+    fn of(marker: &Marker) -> Self {
+        Self { line: marker.line().max(1), column: marker.col() + 1 }
+    }
+}
+
+/// A value and the place where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where it begins; what an alias stands for begins at its anchor.
+    pub at: Position,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a value is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// One word, text or number.
+    Scalar(Scalar),
+    /// Values in their order.
+    List(Vec<Node>),
+    /// Keys with their values, in the order of the text; no key comes twice.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A text and whether it was written without quotes, and so may be a number, a boolean or null.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scalar {
+    /// The text, without quotes.
+    pub text: String,
+    /// It had no quotes.
+    pub plain: bool,
+}
+
+/// The key of a mapping and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    /// Where it begins.
+    pub at: Position,
+    /// The key, without quotes.
+    pub text: String,
+}
+
+/// What is wrong with a text as such, and where.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}:{}: {problem}", .at.line, .at.column)]
+pub struct SyntaxError {
+    /// Where.
+    pub at: Position,
+    /// What.
+    pub problem: String,
+}
+
+/// Reads a whole text, with or without a byte order mark; `None` where it is empty or holds nothing but
+/// comments and `null`.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
+    let text = without_mark(text);
+    let mut builder = Builder::new(text);
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|err| {
+            let at = Position::of(err.marker());
+            tab_near(text, at).unwrap_or_else(|| error(at, &plainly(&err.info())))
+        })?;
+        builder.take(event, span)?;
+    }
+    Ok(builder.root.filter(|node| !node.is_null()))
+}
+
+/// Reads a text that has to be JSON.
+///
+/// # Errors
+/// As [`parse`]; and what YAML admits and JSON does not, such as a trailing comma.
+pub fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
+    let text = without_mark(text);
+    let exact: Value = serde_json::from_str(text).map_err(|err| {
+        // Its columns are bytes.
+        let line = text.lines().nth(err.line().max(1) - 1).unwrap_or_default();
+        let before = line.bytes().take(err.column()).filter(|byte| byte & 0xc0 != 0x80).count();
+        let message = err.to_string();
+        let problem = message.split(" at line ").next().unwrap_or(&message);
+        error(Position { line: err.line().max(1), column: before.max(1) }, problem)
+    })?;
+    let mut root = parse(text)?;
+    if let Some(root) = &mut root {
+        // The places are the same; where YAML reads a text otherwise, JSON's reading holds.
+        root.take_texts(&exact);
+    }
+    Ok(root)
+}
+
+/// Decodes UTF-8.
+///
+/// # Errors
+/// Where the text stops being UTF-8.
+pub fn decode(bytes: &[u8]) -> Result<&str, SyntaxError> {
+    str::from_utf8(bytes).map_err(|err| {
+        let good = String::from_utf8_lossy(&bytes[..err.valid_up_to()]);
+        let good = without_mark(&good);
+        let line = good.matches('\n').count() + 1;
+        let column = good.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let problem = format!("not UTF-8 (at byte {})", err.valid_up_to());
+        SyntaxError { at: Position { line, column }, problem }
+    })
+}
+
+/// What the parser says, less its way of speaking.
+fn plainly(info: &str) -> String {
+    match info {
+        "recursion limit exceeded" => "nested too deep".to_owned(),
+        _ => excerpt::beginning(info, 2 * SHOWN),
+    }
+}
+
+fn error(at: Position, problem: &str) -> SyntaxError {
+    SyntaxError { at, problem: problem.to_owned() }
+}
+
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+impl Node {
+    /// What an empty text holds: null, at its beginning.
+    pub fn nothing() -> Self {
+        let scalar = Scalar { text: String::new(), plain: true };
+        Self { at: Position::START, kind: Kind::Scalar(scalar) }
+    }
+
+    /// Whether it is null, written or left out.
+    pub fn is_null(&self) -> bool {
+        self.as_scalar().is_some_and(Scalar::is_null)
+    }
+
+    /// The scalar it is, if it is one.
+    pub fn as_scalar(&self) -> Option<&Scalar> {
+        match &self.kind {
+            Kind::Scalar(scalar) => Some(scalar),
+            Kind::List(_) | Kind::Map(_) => None,
+        }
+    }
+
+    /// The text it is, unless it is a number, a boolean or null.
+    pub fn as_text(&self) -> Option<&str> {
+        self.as_scalar()?.as_text()
+    }
+
+    /// The value without the places, read by YAML 1.2's core schema. Numbers that JSON has not got, such
+    /// as `.inf`, stay texts.
+    pub fn to_json(&self) -> Value {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.to_json(),
+            Kind::List(items) => items.iter().map(Self::to_json).collect(),
+            Kind::Map(pairs) => {
+                pairs.iter().map(|(key, value)| (key.text.clone(), value.to_json())).collect()
+            }
+        }
+    }
+
+    fn take_texts(&mut self, exact: &Value) {
+        match (&mut self.kind, exact) {
+            (Kind::List(items), Value::Array(exact)) => {
+                items.iter_mut().zip(exact).for_each(|(item, exact)| item.take_texts(exact));
+            }
+            (Kind::Map(pairs), Value::Object(exact)) if pairs.len() == exact.len() => {
+                // Both are in the order of the text; a key may be read otherwise too.
+                for ((key, value), (exact_key, exact)) in pairs.iter_mut().zip(exact) {
+                    key.text.clone_from(exact_key);
+                    value.take_texts(exact);
+                }
+            }
+            (Kind::Scalar(scalar), Value::String(exact)) => scalar.text.clone_from(exact),
+            _ => {}
+        }
+    }
+
+    /// What it is, for "expected …, got …": `text "loud"`, `number 7`, `a list`.
+    pub fn describe(&self) -> String {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.describe(),
+            Kind::List(_) => "a list".to_owned(),
+            Kind::Map(_) => "a mapping".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

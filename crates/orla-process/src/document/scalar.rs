@@ -1,0 +1,87 @@
+//! What the text of a scalar is, by YAML 1.2's core schema.
+
+use serde_json::{Number, Value};
+
+use super::Scalar;
+
+impl Scalar {
+    /// YAML 1.2's core schema: no text, `~` and `null`.
+    pub fn is_null(&self) -> bool {
+        self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+    }
+
+    /// The boolean it is, if it is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.text.as_str() {
+            "true" | "True" | "TRUE" if self.plain => Some(true),
+            "false" | "False" | "FALSE" if self.plain => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Whether it reads as a number: `7`, `-1.5e3`, `0x1f`, `0o17`, `.inf`.
+    pub fn is_number(&self) -> bool {
+        if self.plain && self.as_based().is_some() {
+            return true;
+        }
+        let digits = self.text.strip_prefix(['-', '+']).unwrap_or(&self.text);
+        let starts =
+            digits.strip_prefix('.').unwrap_or(digits).starts_with(|c: char| c.is_ascii_digit());
+        let special = matches!(digits, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN");
+        self.plain && (special || starts && digits.parse::<f64>().is_ok())
+    }
+
+    /// The text it is, unless it is a number, a boolean or null.
+    pub fn as_text(&self) -> Option<&str> {
+        let other = self.is_null() || self.as_bool().is_some() || self.is_number();
+        (!other).then_some(self.text.as_str())
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        if self.is_null() {
+            return Value::Null;
+        }
+        if let Some(boolean) = self.as_bool() {
+            return boolean.into();
+        }
+        let number = if self.is_number() { self.as_number() } else { None };
+        number.map_or_else(|| self.text.clone().into(), Value::Number)
+    }
+
+    fn as_number(&self) -> Option<Number> {
+        if let Some(based) = self.as_based() {
+            return Some(based.into());
+        }
+        let text = self.text.strip_prefix('+').unwrap_or(&self.text);
+        // What JSON has no form for: `007`, `.5`, `1.`
+        text.parse()
+            .ok()
+            .or_else(|| text.parse::<u64>().ok().map(Number::from))
+            .or_else(|| text.parse::<i64>().ok().map(Number::from))
+            .or_else(|| Number::from_f64(text.parse().ok()?))
+    }
+
+    /// The number it is in base 16 or 8.
+    fn as_based(&self) -> Option<u64> {
+        let (digits, base) = match self.text.strip_prefix("0x") {
+            Some(digits) => (digits, 16),
+            None => (self.text.strip_prefix("0o")?, 8),
+        };
+        let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(base));
+        is_number.then(|| u64::from_str_radix(digits, base).ok()).flatten()
+    }
+
+    pub(super) fn describe(&self) -> String {
+        if self.is_null() {
+            return "nothing".to_owned();
+        }
+        if self.is_number() || self.as_bool().is_some() {
+            return self.text.clone();
+        }
+        let mut shown: String = self.text.chars().take(60).collect();
+        if shown.len() < self.text.len() {
+            shown.push('…');
+        }
+        format!("text {shown:?}")
+    }
+}
