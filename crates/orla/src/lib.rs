@@ -17,10 +17,12 @@ mod app;
 mod cli;
 mod commands;
 mod config;
+mod findings;
 mod logging;
 mod prompts;
 mod reload;
 mod render;
+mod served;
 mod signals;
 
 use std::process::ExitCode;

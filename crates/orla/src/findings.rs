@@ -1,0 +1,49 @@
+//! What a tools directory, packages, prompts and the configuration give to say: collected while a
+//! snapshot is made, shown by `orla check` and the log.
+
+use std::fmt::Display;
+
+use orla_process::Loaded;
+
+/// What the owner should know of what was found, each a sentence with its place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// What works and may not be meant.
+    pub(crate) warnings: Vec<String>,
+    /// What was declared and is not in force.
+    pub(crate) problems: Vec<String>,
+    /// What is no tool, and why.
+    pub(crate) skipped: Vec<String>,
+    /// How many prompts are served.
+    pub(crate) prompts: usize,
+}
+
+impl Findings {
+    /// What there is to say about a tools directory.
+    pub(crate) fn of(found: &Loaded) -> Self {
+        Self {
+            warnings: sentences(&found.warnings),
+            problems: sentences(&found.problems),
+            skipped: sentences(&found.skipped),
+            prompts: 0,
+        }
+    }
+
+    /// Writes everything to the log.
+    pub(crate) fn log(&self) {
+        for problem in &self.problems {
+            tracing::warn!("{problem}");
+        }
+        for warning in &self.warnings {
+            tracing::warn!("{warning}");
+        }
+        for skipped in &self.skipped {
+            tracing::debug!("not a tool: {skipped}");
+        }
+    }
+}
+
+/// One sentence for each.
+pub(crate) fn sentences(findings: &[impl Display]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}
