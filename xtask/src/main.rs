@@ -3,6 +3,8 @@
 //! - `interop` installs pinned foreign programs below `target/interop` and lets them talk to the
 //!   release binary: the official conformance suite, the official SDKs, the inspector.
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine.
+//! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
+//!   calls that failed and processes that were left.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
 //! What must hold of the code alone is a `#[test]` and not here.
@@ -13,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
+mod endure;
 mod interop;
 mod licences;
 mod process;
@@ -26,6 +29,9 @@ usage: cargo xtask COMMAND
                      WHAT is any of: conformance, python, typescript, inspector (default: all)
   bench [--quick] [--no-build]
                      measure the release binary; prints a table, writes target/bench/report.json
+  endure [--quick] [WHAT…]
+                     long runs of the release binary (or of $ORLA_BIN) under load, signals and
+                     crashes; WHAT is any part of a run's name (default: all)
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
     let result = match command {
         "interop" => interop::run(rest),
         "bench" => bench::run(rest),
+        "endure" => endure::run(rest),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

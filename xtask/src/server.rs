@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -132,6 +132,26 @@ impl Server {
     /// Sends the reload signal.
     pub(crate) fn hang_up(&self) -> Result<(), String> {
         signal(&self.child, rustix::process::Signal::HUP)
+    }
+
+    /// Ends it as a supervisor would, and says how it ended.
+    pub(crate) fn end(mut self, limit: Duration) -> Result<ExitStatus, String> {
+        signal(&self.child, rustix::process::Signal::TERM)?;
+        let end = Instant::now() + limit;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => return Err(format!("it had not ended {limit:?} after SIGTERM")),
+                Err(err) => return Err(err.to_string()),
+            }
+        }
+    }
+
+    /// Ends it as a failure would: with SIGKILL.
+    pub(crate) fn kill(mut self) -> Result<(), String> {
+        self.child.kill().and_then(|()| self.child.wait()).map_err(|err| err.to_string())?;
+        Ok(())
     }
 
     /// Resident memory in bytes.

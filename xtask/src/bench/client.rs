@@ -18,20 +18,20 @@ use super::stats::Round;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One keep-alive connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 /// An answer whose body is still in the connection's buffer.
-pub(super) struct Answer<'a> {
-    pub(super) status: u16,
-    pub(super) head: &'a str,
-    pub(super) body: &'a [u8],
+pub(crate) struct Answer<'a> {
+    pub(crate) status: u16,
+    pub(crate) head: &'a str,
+    pub(crate) body: &'a [u8],
 }
 
 impl Connection {
-    pub(super) fn open(address: &str) -> Result<Self, String> {
+    pub(crate) fn open(address: &str) -> Result<Self, String> {
         let stream = TcpStream::connect(address).map_err(|err| format!("{address}: {err}"))?;
         stream
             .set_nodelay(true)
@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for the whole answer.
-    pub(super) fn exchange(&mut self, request: &[u8]) -> Result<Answer<'_>, String> {
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<Answer<'_>, String> {
         self.send(request)?;
         while !self.is_complete()? {
             self.read_some()?;
@@ -49,7 +49,8 @@ impl Connection {
         self.answer()
     }
 
-    fn send(&mut self, request: &[u8]) -> Result<(), String> {
+    /// Sends a request and waits for nothing.
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), String> {
         self.buffer.clear();
         self.stream.write_all(request).map_err(|err| format!("send: {err}"))
     }
@@ -92,7 +93,7 @@ fn head_end(buffer: &[u8]) -> Option<usize> {
 }
 
 /// A header of an answer's head.
-pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.split("\r\n").find_map(|line| {
         let (key, value) = line.split_once(':')?;
         key.eq_ignore_ascii_case(name).then(|| value.trim())
@@ -100,7 +101,7 @@ pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// A `POST` as it goes over the wire.
-pub(super) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8> {
+pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8> {
     let body = body.to_string();
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
@@ -116,7 +117,7 @@ pub(super) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8
 }
 
 /// A request of the revision without sessions.
-pub(super) fn sessionless(method: &str, mut params: Value) -> Vec<u8> {
+pub(crate) fn sessionless(method: &str, mut params: Value) -> Vec<u8> {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
@@ -132,12 +133,12 @@ pub(super) fn sessionless(method: &str, mut params: Value) -> Vec<u8> {
 }
 
 /// A call of a tool, sessionless.
-pub(super) fn call(tool: &str, arguments: &Value) -> Vec<u8> {
+pub(crate) fn call(tool: &str, arguments: &Value) -> Vec<u8> {
     sessionless("tools/call", json!({"name": tool, "arguments": arguments}))
 }
 
 /// Whether an answer is a result, and no error of any kind.
-pub(super) fn is_good(answer: &Answer<'_>) -> bool {
+pub(crate) fn is_good(answer: &Answer<'_>) -> bool {
     answer.status == 200
         && contains(answer.body, b"\"result\"")
         && !contains(answer.body, b"\"isError\":true")
@@ -170,7 +171,7 @@ pub(super) fn threads(
 }
 
 /// The same work in several threads, the results in one list.
-pub(super) fn side_by_side<T: Send>(
+pub(crate) fn side_by_side<T: Send>(
     count: usize,
     work: impl Fn() -> Result<Vec<T>, String> + Sync,
 ) -> Result<Vec<T>, String> {

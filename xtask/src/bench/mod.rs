@@ -14,7 +14,7 @@
 
 mod calls;
 mod capsules;
-mod client;
+pub(crate) mod client;
 mod life;
 mod stats;
 
