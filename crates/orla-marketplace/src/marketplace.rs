@@ -3,7 +3,8 @@
 //!
 //! Read [`CapabilityMarketplace::call`] first. Every call of every front end takes that path:
 //! look up, validate the input, wait for a place, execute under deadline and cancellation,
-//! validate the output, record. Executors do none of it.
+//! validate the output, record. Executors do none of it. A call that asks its client something gives
+//! its place back meanwhile (`admission`).
 
 use std::any::TypeId;
 use std::panic::AssertUnwindSafe;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{Seat, SeatedClient};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -139,9 +141,10 @@ impl CapabilityMarketplace {
             let id = cut(&call.target, SHOWN);
             return Err(RuntimeError::Unknown { similar: catalog.similar(&id), id });
         };
-        let ctx = self.context(&catalog, entry, &call);
+        let seat = Seat::new(&catalog.admission);
+        let ctx = self.context(&catalog, entry, &call, &seat);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
-        let result = self.run(&catalog, entry, &call.input, &ctx, &mut recording).await;
+        let result = self.run(&catalog, entry, &call.input, &ctx, &seat, &mut recording).await;
         recording.finish(&result);
         result
     }
@@ -152,6 +155,7 @@ impl CapabilityMarketplace {
         entry: &Entry,
         input: &Payload,
         ctx: &CallContext,
+        seat: &Seat,
         recording: &mut Recording<'_>,
     ) -> RuntimeResult<Outcome> {
         let id = || entry.name.to_string();
@@ -176,6 +180,7 @@ impl CapabilityMarketplace {
                 return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
             }
         };
+        let seated = seat.take(place);
         recording.admitted();
         // A place that came free at the very end is no use: nothing is started that must end at once.
         if Instant::now() >= ctx.deadline {
@@ -202,7 +207,7 @@ impl CapabilityMarketplace {
                 });
             }
         };
-        drop(place);
+        drop(seated);
 
         if let (Some(schema), Some(structured)) = (&entry.output, &outcome.structured) {
             let checked = schema.check(structured.json()?.as_str(), "output");
@@ -225,9 +230,13 @@ impl CapabilityMarketplace {
         self.new_context(call.target.as_str().into(), limits, call)
     }
 
-    fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call) -> CallContext {
+    fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call, seat: &Arc<Seat>) -> CallContext {
         let own = entry.policy.timeout.unwrap_or(catalog.limits.timeout);
-        self.new_context(Arc::clone(&entry.name), own, call)
+        let mut ctx = self.new_context(Arc::clone(&entry.name), own, call);
+        ctx.client = ctx.client.map(|client| -> Arc<dyn Client> {
+            Arc::new(SeatedClient { client, seat: Arc::clone(seat) })
+        });
+        ctx
     }
 
     fn new_context(&self, name: Arc<str>, own: Duration, call: &Call) -> CallContext {
