@@ -148,6 +148,19 @@ enum Pending {
     ListTools,
     /// The answer makes no difference.
     Told,
+    /// What was written before this has been read: see [`Settling`].
+    Ping,
+}
+
+/// Whether the process may still speak of a call that it does not know to be cancelled. It answers a
+/// ping that was sent behind the cancellation: what comes later is about the calls that are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settling {
+    Settled,
+    /// A ping is on its way.
+    Pinged,
+    /// One more call was cancelled behind that ping.
+    PingAgain,
 }
 
 /// One conversation with one process.
@@ -163,6 +176,9 @@ pub(crate) struct Conversation {
     /// How many of the pending requests are others' than our own.
     in_flight: usize,
     opening: Opening,
+    /// Whether it has answered `initialize` with a result.
+    speaks_mcp: bool,
+    settling: Settling,
     offers: Offers,
     /// The tools of the pages so far, and their number.
     listed: (Vec<ListedTool>, usize),
@@ -183,6 +199,8 @@ impl Conversation {
             pending: HashMap::new(),
             in_flight: 0,
             opening: Opening::Silent,
+            speaks_mcp: false,
+            settling: Settling::Settled,
             offers: Offers::default(),
             listed: (Vec::new(), 0),
             noise: false,
@@ -253,7 +271,18 @@ impl Conversation {
         self.pending.remove(&ticket);
         self.in_flight -= 1;
         wire::write_cancelled(&mut self.out, ticket);
+        match self.settling {
+            Settling::Settled if self.speaks_mcp => self.ping(),
+            // Without MCP it asks nothing.
+            Settling::Settled => {}
+            Settling::Pinged | Settling::PingAgain => self.settling = Settling::PingAgain,
+        }
         true
+    }
+
+    fn ping(&mut self) {
+        self.settling = Settling::Pinged;
+        self.ask("ping", &json!({}), Pending::Ping);
     }
 
     /// No answer will come any more.
@@ -333,6 +362,14 @@ impl Conversation {
             Some(Pending::Initialize) => self.initialized(result),
             Some(Pending::ListTools) => self.listed(result),
             Some(Pending::Told) => Heard::Nothing,
+            Some(Pending::Ping) => {
+                if self.settling == Settling::PingAgain {
+                    self.ping();
+                } else {
+                    self.settling = Settling::Settled;
+                }
+                Heard::Nothing
+            }
             None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
                 tracing::debug!(capsule = &*self.name, id, "an answer that nobody waits for is dropped");
                 Heard::Nothing
@@ -346,6 +383,7 @@ impl Conversation {
             return self.opened(None);
         };
         self.offers = offers;
+        self.speaks_mcp = true;
         wire::write_notification(&mut self.out, "notifications/initialized", None);
         if self.offers.logging {
             // Each caller hears from the level on that it wants; here all of them are needed.
@@ -443,9 +481,9 @@ impl Conversation {
         }
     }
 
-    /// The caller of the only request in flight.
+    /// The caller of the only request in flight, where nothing else can be meant.
     fn only_caller(&self) -> Option<&Caller> {
-        if self.in_flight != 1 {
+        if self.in_flight != 1 || self.settling != Settling::Settled {
             return None;
         }
         self.pending.values().find_map(|pending| match pending {
@@ -455,8 +493,8 @@ impl Conversation {
     }
 
     /// A request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
-    /// the id of the call's request), else of the only call in flight: MCP has no word for this, and a
-    /// question must not reach another's client.
+    /// the id of the call's request), else of the only call in flight, unless one was cancelled this very
+    /// moment: MCP has no word for this, and a question must not reach another's client.
     fn request(&mut self, id: JsonText, method: String, params: Option<JsonText>) -> Heard {
         if method == "ping" {
             wire::write_answer(&mut self.out, &id, Ok("{}"));

@@ -224,3 +224,33 @@ fn a_question_goes_to_the_client_of_its_own_call() {
         ]
     );
 }
+
+#[test]
+fn a_question_of_a_call_that_was_just_cancelled_reaches_nobody_else() {
+    let mut talk = talk();
+    hear(&mut talk, HELLO);
+    hear(&mut talk, &answer(1, r#"{"capabilities":{}}"#));
+    let sent = |talk: &mut Conversation| {
+        let (ticket, mut request, answer) = request(talk, NoticeSink::default());
+        request.caller.client = Some(Arc::new(Nobody("{}")));
+        talk.send(request, "cap");
+        (ticket, answer)
+    };
+    let pinged = |talk: &mut Conversation| {
+        let line = written(talk).into_iter().find(|line| line.contains(r#""method":"ping""#))?;
+        let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+        message["id"].as_u64()
+    };
+    let ask = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+    let ((one, _), (two, _), _three) = (sent(&mut talk), sent(&mut talk), sent(&mut talk));
+    assert!(talk.cancel(one));
+    let first = pinged(&mut talk).unwrap();
+    assert!(talk.cancel(two));
+    assert_eq!(pinged(&mut talk), None, "one at a time");
+    assert_eq!(hear(&mut talk, ask), Heard::Nothing, "it may be of either");
+    hear(&mut talk, &answer(first, "{}"));
+    let second = pinged(&mut talk).unwrap();
+    assert_eq!(hear(&mut talk, ask), Heard::Nothing, "it may be the second's");
+    hear(&mut talk, &answer(second, "{}"));
+    assert!(matches!(hear(&mut talk, ask), Heard::Question(_)));
+}

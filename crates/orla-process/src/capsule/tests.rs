@@ -461,6 +461,15 @@ async fn a_message_beyond_the_bound_ends_the_capsule_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_asks_for_ever_and_never_reads_is_ended_with_a_reason() {
+    let id = "'x' * (1 << 20)";
+    let ask = format!("while True: out({{'jsonrpc': '2.0', 'id': {id}, 'method': 'ping'}})");
+    let code = Bare { call: ask.leak(), ..Bare::default() }.code();
+    let error = World::new(&code, "").error("{}").await;
+    assert!(error.contains("it asks and asks, and does not read the answers"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn large_messages_both_ways_at_once_do_not_stall() {
     let code = Bare { call: "answer(m['id'], a['text']); continue", ..Bare::default() }.code();
     let world = Arc::new(World::new(&code, ""));

@@ -21,6 +21,9 @@ const OPENING: Duration = Duration::from_millis(250);
 const AFTER_OUTPUT: Duration = Duration::from_millis(200);
 /// Questions to clients that one process may have open.
 const MAX_QUESTIONS: usize = 64;
+/// How much may wait to be written. Calls wait elsewhere long before; this is for answers to requests of a
+/// process that goes on asking and never reads.
+const MAX_UNREAD: usize = 4 * MAX_MESSAGE;
 /// How often a pipe is read in a row before others have their turn.
 const READS: usize = 8;
 /// The most of a line of standard error that is logged at once.
@@ -67,20 +70,28 @@ impl Task {
                 Ok(Some(line)) => {
                     let heard = self.talk.hear(&line);
                     self.heard(heard).await;
+                    if self.talk.unwritten().len() > MAX_UNREAD {
+                        return self.broken("it asks and asks, and does not read the answers").await;
+                    }
                 }
                 Ok(None) => break,
                 Err(wire::TooLong) => {
-                    if let Some(process) = &mut self.process {
-                        process.stdout = None;
-                    }
-                    self.lines = Lines::default();
                     let reason = format!("it wrote a message of more than {} MiB", MAX_MESSAGE >> 20);
-                    self.failure.get_or_insert(reason.clone());
-                    return self.happened(Event::Broken, &reason).await;
+                    return self.broken(&reason).await;
                 }
             }
         }
         self.drained().await;
+    }
+
+    /// It does what no capsule may. Nothing more of it is heard, and it is ended.
+    async fn broken(&mut self, reason: &str) {
+        if let Some(process) = &mut self.process {
+            process.stdout = None;
+        }
+        self.lines = Lines::default();
+        self.failure.get_or_insert_with(|| reason.to_owned());
+        self.happened(Event::Broken, reason).await;
     }
 
     pub(super) async fn heard(&mut self, heard: Heard) {
