@@ -68,11 +68,6 @@ impl Package {
         manifest.permissions.clone_from(&own.permissions);
         manifest
     }
-
-    /// The file that describes it.
-    pub fn manifest_path(&self) -> PathBuf {
-        self.directory.join(self.form.file_name())
-    }
 }
 
 /// The packages that were found, and what there is to say about the others.
