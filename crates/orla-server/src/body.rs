@@ -89,18 +89,28 @@ impl HttpBody for Guarded {
     }
 }
 
-/// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied.
+/// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied; one that
+/// says itself that it is too large is only read where it `discards`.
 ///
 /// # Errors
 /// 413 beyond the bound, 408 when it takes too long, 400 when it breaks off.
-pub(crate) async fn read<B>(body: B, max: usize, time: Duration) -> Result<Bytes, StatusCode>
+pub(crate) async fn read<B>(
+    body: B,
+    max: usize,
+    time: Duration,
+    discards: bool,
+) -> Result<Bytes, StatusCode>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let mut body = body;
     // Known before a byte of it was read.
     let mut read = Err(StatusCode::PAYLOAD_TOO_LARGE);
-    if body.size_hint().lower() <= max as u64 {
+    let declared = body.size_hint().lower();
+    if declared > max as u64 && !discards {
+        return read;
+    }
+    if declared <= max as u64 {
         // The timer is armed only if the body is not there already.
         read = tokio::select! {
             biased;
@@ -171,16 +181,22 @@ mod tests {
     #[tokio::test]
     async fn a_body_is_read_within_its_bound() {
         let second = Duration::from_secs(1);
-        assert_eq!(read(pieces(&[b"ab", b"", b"cd", b"e"]), 5, second).await.unwrap(), "abcde");
-        assert_eq!(read(pieces(&[]), 5, second).await.unwrap(), "");
-        assert_eq!(read(pieces(&[b"abc", b"def"]), 5, second).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        assert_eq!(read(pieces(&[b"ab", b"", b"cd", b"e"]), 5, second, true).await.unwrap(), "abcde");
+        assert_eq!(read(pieces(&[]), 5, second, true).await.unwrap(), "");
+        assert_eq!(
+            read(pieces(&[b"abc", b"def"]), 5, second, true).await,
+            Err(StatusCode::PAYLOAD_TOO_LARGE)
+        );
         let whole = Body::Whole(Bytes::from_static(b"abcdef"));
-        assert_eq!(read(whole, 5, second).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        assert_eq!(read(whole, 5, second, true).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_takes_too_long_is_given_up() {
         let endless = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        assert_eq!(read(endless, 5, Duration::from_secs(30)).await, Err(StatusCode::REQUEST_TIMEOUT));
+        assert_eq!(
+            read(endless, 5, Duration::from_secs(30), true).await,
+            Err(StatusCode::REQUEST_TIMEOUT)
+        );
     }
 }

@@ -168,7 +168,9 @@ async fn post(
         );
     }
     let options = &settings.options;
-    let body = match body::read(body, options.max_body_bytes, options.body_timeout).await {
+    // Who expects to be told to go on has sent nothing yet of what is too large.
+    let discards = !headers.contains_key(header::EXPECT);
+    let body = match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
         Ok(body) => body,
         Err(status) => return unreadable(status, options.max_body_bytes),
     };

@@ -136,6 +136,11 @@ async fn bodies_are_bounded_in_size_and_in_time() {
     declared.raw(format!("{head}content-length: 1001\r\n\r\n{}", "x".repeat(1001)).as_bytes()).await;
     assert_eq!(declared.head().await.status, 413);
 
+    let mut expecting = world.connect().await;
+    let expects = "expect: 100-continue\r\ncontent-length: 1001\r\n\r\n";
+    expecting.raw(format!("{head}{expects}").as_bytes()).await;
+    assert_eq!(expecting.head().await.status, 413, "not told to send it");
+
     let mut chunked = world.connect().await;
     chunked.raw(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).await;
     for _ in 0..20 {

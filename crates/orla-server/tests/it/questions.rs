@@ -161,6 +161,29 @@ fn retry(rounds: &Value, answer: &Value, responses: Value) -> Value {
 }
 
 #[tokio::test]
+async fn calls_whose_clients_are_asked_hold_up_nobody() {
+    let world = World::new().await;
+    world.reload_with_places(&["ask", "echo"], 1);
+    let mut client = world.connect().await;
+    let rounds = json!([[elicitation("name")]]);
+    let (_, first) = ask(&mut client, call(&rounds), everything()).await;
+    let (_, second) = ask(&mut client, call(&rounds), everything()).await;
+    assert_eq!(second["result"]["resultType"], "input_required");
+    let mut session = world.answering_session().await;
+    begin(&mut session, 5, "tools/call", call(&rounds)).await;
+    assert!(session.head().await.is_stream());
+    message(&mut session).await.unwrap();
+    assert_eq!(world.market.running(), 0);
+    let (head, _) = client.call("echo", json!({"x": 1})).await;
+    assert_eq!(head.status, 200);
+    for asked in [&first, &second] {
+        let named = json!({"name": {"action": "accept"}});
+        let (_, last) = ask(&mut client, retry(&rounds, asked, named), everything()).await;
+        assert_eq!(last["result"]["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
 async fn without_a_session_questions_are_rounds() {
     let world = World::new().await;
     let mut client = world.connect().await;
@@ -364,7 +387,7 @@ async fn parked_calls_are_bounded_and_end_with_the_server() {
     let (_, answer) = ask(&mut client, call(&json!([[elicitation("a")]])), everything()).await;
     assert_eq!(answer["error"]["code"], -32603);
     world.seen.until(|seen| &seen.finished, 1).await;
-    assert_eq!(world.market.running(), 2);
+    assert_eq!(world.market.running(), 0, "their places are free");
     world.shutdown.cancel();
     world.seen.until(|seen| &seen.finished, 3).await;
 }

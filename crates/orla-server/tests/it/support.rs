@@ -307,6 +307,13 @@ impl World {
         load_with(&self.market, &self.seen, names, limits, &[]);
     }
 
+    /// From now on so many calls run at once.
+    pub(crate) fn reload_with_places(&self, names: &[&str], places: usize) {
+        let mut limits = Limits::default();
+        limits.max_concurrency = places;
+        load_with(&self.market, &self.seen, names, limits, &[]);
+    }
+
     pub(crate) fn reload_with(&self, names: &[&str], surfaces: &[Arc<dyn Surface>]) {
         load_with(&self.market, &self.seen, names, Limits::default(), surfaces);
     }
