@@ -5,8 +5,9 @@
 //! A [`Stream`] numbers its messages from 1 on. Whoever runs the request pushes; one [`Reader`] at a
 //! time takes. On a session's stream everything stays until the stream is forgotten, so that a client
 //! whose connection broke can come back with the last number it saw; elsewhere a message is gone once
-//! it was taken. Neither side ever waits for the other: beyond [`MAX_EVENTS`] the oldest message,
-//! always a notification, is dropped.
+//! it was taken. Neither side ever waits for the other: beyond [`MAX_EVENTS`] the oldest message is
+//! dropped, so that a client which is so late hears neither old notifications nor old questions; the
+//! answer comes last and is never dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -182,6 +182,8 @@ pub(crate) struct Conversation {
     offers: Offers,
     /// The tools of the pages so far, and their number.
     listed: (Vec<ListedTool>, usize),
+    /// They have changed since they were asked for.
+    list_again: bool,
     /// What has been logged once.
     noise: bool,
     strays: bool,
@@ -203,6 +205,7 @@ impl Conversation {
             settling: Settling::Settled,
             offers: Offers::default(),
             listed: (Vec::new(), 0),
+            list_again: false,
             noise: false,
             strays: false,
         }
@@ -327,7 +330,8 @@ impl Conversation {
         match hello.as_ref().and_then(|hello| hello.name.as_deref()) {
             Some(name) if name == capsule => {}
             Some(name) => {
-                tracing::warn!(capsule, says = name, "orla.hello gives another name than the manifest");
+                let says = wire::quoted(name.as_bytes());
+                tracing::warn!(capsule, says, "orla.hello gives another name than the manifest");
             }
             None => tracing::warn!(capsule, "orla.hello does not say who it is: params.name is missing"),
         }
@@ -417,8 +421,10 @@ impl Conversation {
         let page = match page {
             Ok(page) => page,
             Err(problem) => {
+                let problem = wire::quoted(problem.as_bytes());
                 tracing::warn!(capsule = &*self.name, problem, "tools/list gave no list");
                 self.listed = (Vec::new(), 0);
+                self.list_again = false;
                 return if self.is_open() { Heard::Nothing } else { self.opened(None) };
             }
         };
@@ -432,6 +438,9 @@ impl Conversation {
         }
         let (mut tools, _) = std::mem::take(&mut self.listed);
         tools.truncate(MAX_TOOLS);
+        if std::mem::take(&mut self.list_again) {
+            self.list(None);
+        }
         self.opened(Some(tools))
     }
 
@@ -450,8 +459,10 @@ impl Conversation {
                 }
             }
             ("notifications/message", Some(params)) => self.log(params),
-            ("notifications/tools/list_changed", _) if self.is_open() => {
-                if !self.pending.values().any(|pending| matches!(pending, Pending::ListTools)) {
+            ("notifications/tools/list_changed", _) => {
+                if self.pending.values().any(|pending| matches!(pending, Pending::ListTools)) {
+                    self.list_again = true;
+                } else if self.is_open() {
                     self.list(None);
                 }
             }

@@ -254,3 +254,21 @@ fn a_question_of_a_call_that_was_just_cancelled_reaches_nobody_else() {
     hear(&mut talk, &answer(second, "{}"));
     assert!(matches!(hear(&mut talk, ask), Heard::Question(_)));
 }
+
+#[test]
+fn tools_that_change_while_they_are_listed_are_listed_again() {
+    let mut talk = talk();
+    hear(&mut talk, HELLO);
+    hear(&mut talk, &answer(1, r#"{"capabilities":{"tools":{}}}"#));
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    hear(&mut talk, changed);
+    hear(&mut talk, changed);
+    written(&mut talk);
+    assert!(matches!(hear(&mut talk, &answer(2, r#"{"tools":[{"name":"a"}]}"#)), Heard::Learned(_)));
+    assert_eq!(written(&mut talk), [r#"{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{}}"#]);
+    let Heard::Learned(learned) = hear(&mut talk, &answer(3, r#"{"tools":[{"name":"b"}]}"#)) else {
+        panic!()
+    };
+    assert_eq!(learned.tools.unwrap()[0].name, "b");
+    assert!(written(&mut talk).is_empty());
+}
