@@ -47,7 +47,7 @@ pub struct Entry {
 pub struct Limits {
     /// How long one call may take, waiting included: 30 s (RFC 1 §5.2).
     pub timeout: Duration,
-    /// Calls that run at once: 64.
+    /// Calls that run at once: 64. One whose client is being asked something is not counted.
     pub max_concurrency: usize,
     /// Calls that wait for their turn: 1,024.
     pub max_queue: usize,
