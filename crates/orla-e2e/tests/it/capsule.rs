@@ -131,10 +131,15 @@ impl Source {
     }
 }
 
+/// How long a start may take where a test does not say: on a machine with much to do, Python takes seconds.
+const PATIENCE_MS: u64 = 30_000;
+
 /// The text of `orla-tool.json` for the package `cap`, with these members besides the required ones.
 #[expect(clippy::needless_pass_by_value, reason = "calls read as `manifest(json!(…))`")]
 pub(crate) fn manifest(more: Value) -> String {
-    let mut manifest = json!({"name": "cap", "version": "1.0.0", "entrypoint": "main.py"});
+    let mut manifest = json!({
+        "name": "cap", "version": "1.0.0", "entrypoint": "main.py", "startup_timeout_ms": PATIENCE_MS,
+    });
     let members = more.as_object().cloned().unwrap_or_default();
     manifest.as_object_mut().expect("an object").extend(members);
     manifest.to_string()

@@ -7,84 +7,13 @@ use crate::capsule::{bare, manifest, open, serve, with};
 use crate::world;
 
 /// A capsule with two tools, resources, prompts and completion, each call in a thread of its own.
-const FULL: &str = r#"#!/usr/bin/env python3
-import json, os, sys, threading, time
-HOME = os.environ["HOME"]
-lock, questions = threading.Lock(), {}
-def out(message):
-    with lock:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n"); sys.stdout.flush()
-def tell(method, params): out({"method": method, "params": params})
-def note(name, line):
-    with open(f"{HOME}/{name}", "a") as file: file.write(line + "\n")
-def wait(name):
-    while not os.path.exists(f"{HOME}/{name}"): time.sleep(0.003)
-def ask(call, method, params):
-    with lock:
-        id = f"question {len(questions)}"
-        questions[id] = [threading.Event(), None]
-    named = {} if call is None else {"_meta": {"orla/call": call}}
-    out({"id": id, "method": method, "params": {**params, **named}})
-    questions[id][0].wait()
-    return questions[id][1]
-def schema(): return {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-tools = [
-    {"name": "one", "title": "Number one", "description": "The first.", "inputSchema": schema(), "outputSchema": schema(), "annotations": {"readOnlyHint": True}},
-    {"name": "two", "description": "Does as it is told.", "inputSchema": {"type": "object"}},
-]
-def text(t): return {"content": [{"type": "text", "text": t if isinstance(t, str) else json.dumps(t)}]}
-def call(id, p):
-    a, meta = p.get("arguments") or {}, p.get("_meta") or {}
-    do, token = a.get("do"), meta.get("progressToken")
-    if do == "progress":
-        tell("notifications/progress", {"progressToken": token, "progress": 1, "total": 2, "message": a["who"]})
-        wait(a["gate"])
-        tell("notifications/progress", {"progressToken": token, "progress": 2, "total": 2, "message": a["who"]})
-        return text(a["who"])
-    if do == "log":
-        for level in ("debug", "warning"): tell("notifications/message", {"level": level, "data": a["who"]})
-        return text(a["who"])
-    if do == "wait":
-        wait(a["gate"]); return text("waited")
-    if do == "ask": return text([ask(id if a.get("named", True) else None, *question) for question in a["questions"]])
-    if do == "meta": return text(meta)
-    if do == "grow":
-        tools.append({"name": a["name"], "inputSchema": {"type": "object"}}); tell("notifications/tools/list_changed", {}); return text("grown")
-    if do == "tell":
-        tell(a["method"], a["params"]); return text("told")
-    return {"content": [{"type": "text", "text": p["name"]}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}],
-            "structuredContent": {"x": a["x"]}, "_meta": {"k": "v"}}
-def serve(m):
-    id, k, p = m["id"], m["method"], m.get("params") or {}
-    if k == "initialize": r = {"protocolVersion": p["protocolVersion"], "serverInfo": {"name": "cap", "version": "1"}, "capabilities": {
-        "tools": {"listChanged": True}, "resources": {"subscribe": True, "listChanged": True}, "prompts": {"listChanged": True}, "completions": {}, "logging": {}}}
-    elif k == "tools/list": r = {"tools": tools[:1], "nextCursor": "more"} if not p.get("cursor") else {"tools": tools[1:]}
-    elif k == "tools/call": r = call(id, p)
-    elif k == "resources/list": r = {"resources": [{"uri": "cap://a", "name": "a", "mimeType": "text/plain"}]}
-    elif k == "resources/templates/list": r = {"resourceTemplates": [{"uriTemplate": "cap://{x}", "name": "t"}]}
-    elif k == "resources/read" and p["uri"].startswith("cap://"): r = {"contents": [{"uri": p["uri"], "text": "content of " + p["uri"]}]}
-    elif k == "prompts/list": r = {"prompts": [{"name": "hello", "arguments": [{"name": "who", "required": True}]}]}
-    elif k == "prompts/get": r = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi " + p["arguments"]["who"]}}]}
-    elif k == "completion/complete": r = {"completion": {"values": [p["ref"]["name"], p["argument"]["value"] + "is"]}}
-    elif k in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):
-        note("asked.log", f"{k} {p.get('uri')}"); r = {}
-    else:
-        return out({"id": id, "error": {"code": -32002 if k == "resources/read" else -32601, "message": k + ": no such thing"}})
-    out({"id": id, "result": r})
-out({"method": "orla.hello", "params": {"name": "cap", "version": "1.0.0", "capabilities": ["tools", "resources", "prompts"]}})
-for line in sys.stdin:
-    m = json.loads(line)
-    if "method" not in m:
-        question = questions[m["id"]]; question[1] = m.get("result") or m.get("error"); question[0].set()
-    elif "id" in m:
-        if m["method"] == "tools/call": note("calls.log", line.strip())
-        threading.Thread(target=serve, args=(m,), daemon=True).start()
-    else: note("notes.log", line.strip())
-os._exit(0)
-"#;
+const FULL: &str = include_str!("../fixtures/full_capsule.py");
 
+/// A server that serves it and knows what it offers: a machine with much to do needs a while for that.
 fn full() -> Server {
-    with(world(), &manifest(json!({})), FULL).serve()
+    let server = with(world(), &manifest(json!({})), FULL).serve();
+    eventually("its tools are known", || server.client().tool_names() == ["cap__one", "cap__two"]);
+    server
 }
 
 /// Both kinds of clients, who know what there is.
@@ -305,12 +234,21 @@ fn clients_are_told_when_its_tools_change() {
         client.begin("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
     listening.next_message().expect("the acknowledgement");
     server.client().call("cap__two", json!({"do": "grow", "name": "three"}));
-    let event = stream.next_event().unwrap().expect("a notification");
-    assert!(event.contains("notifications/tools/list_changed"), "{event}");
-    let message = listening.next_message().expect("a notification");
-    assert_eq!(message["method"], "notifications/tools/list_changed", "{message}");
-    for names in [session.tool_names(), server.client().tool_names()] {
-        assert_eq!(names, ["cap__one", "cap__three", "cap__two"]);
+    // The first that they hear may be of what was learned when the capsule started.
+    let is_there = |names: Vec<String>| names == ["cap__one", "cap__three", "cap__two"];
+    loop {
+        let event = stream.next_event().unwrap().expect("a notification");
+        if event.contains("notifications/tools/list_changed") && is_there(session.tool_names()) {
+            break;
+        }
+    }
+    loop {
+        let message = listening.next_message().expect("a notification");
+        if message["method"] == "notifications/tools/list_changed"
+            && is_there(server.client().tool_names())
+        {
+            break;
+        }
     }
 }
 
@@ -473,4 +411,34 @@ fn it_learns_what_the_callers_client_can_and_where_the_call_belongs() {
         seen["traceparent"].as_str().unwrap().starts_with("00-0af7651916cd43dd8448eb211c80319c-"),
         "{text}"
     );
+}
+
+#[test]
+fn over_stdio_a_capsule_is_served_too_and_ends_with_its_client() {
+    let mut client = with(world(), &manifest(json!({})), FULL).serve_stdio();
+    let hello = json!({
+        "protocolVersion": SESSION_BASED,
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "orla-e2e", "version": "1"},
+    });
+    client.request("initialize", hello).unwrap();
+    client.notify("notifications/initialized", json!({}));
+    eventually("its tools are known", || {
+        let tools = client.request("tools/list", json!({})).unwrap();
+        tools["tools"].as_array().is_some_and(|tools| tools.len() == 2)
+    });
+    let arguments = asking(&json!([elicitation("Who?")]));
+    let id = client.begin("tools/call", json!({"name": "cap__two", "arguments": arguments}));
+    let asked = loop {
+        let message = client.next_message().expect("a question comes");
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    client.send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}));
+    let result = client.answer(id, &mut Vec::new()).unwrap();
+    assert_eq!(result["content"][0]["text"], r#"[{"action": "decline"}]"#);
+    client.close_input();
+    assert_eq!(client.wait().code(), Some(0));
+    eventually("nothing is left", || client.processes().is_empty());
 }

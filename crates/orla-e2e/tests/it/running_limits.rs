@@ -379,7 +379,7 @@ fn a_fork_bomb_is_ended_and_other_calls_are_told_why_they_could_not_start() {
     let mut server = world
         .tool("bomb", "#!/bin/bash\nwhile :; do (sleep 100 & sleep 100) & done\n")
         .tool("t", sh("echo ok"))
-        .config("timeout: 2\n")
+        .config("timeout: 5\n")
         .serve();
     let mut client = server.client();
     assert_eq!(client.call("t", json!({})).stdout(), "ok\n");
