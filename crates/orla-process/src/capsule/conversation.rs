@@ -515,16 +515,18 @@ impl Conversation {
             self.refuse(&id, METHOD_NOT_FOUND, format!("{method}: not offered to capsules"));
             return Heard::Nothing;
         }
-        let named = params.as_ref().and_then(answer::call_of).and_then(|ticket| {
-            match self.pending.get(&ticket) {
-                Some(Pending::Call { caller, .. }) => Some(caller),
-                _ => None,
-            }
-        });
-        let Some(caller) = named.or_else(|| self.only_caller()) else {
-            let several =
-                "name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight";
-            self.refuse(&id, INVALID_PARAMS, format!("{method}: {several}"));
+        let named = params.as_ref().and_then(answer::call_of);
+        let (caller, problem) = match named.map(|ticket| self.pending.get(&ticket)) {
+            Some(Some(Pending::Call { caller, .. })) => (Some(caller), ""),
+            // Its client is not asked any more, and nobody else's is.
+            Some(_) => (None, "the call in _meta[\"orla/call\"] is over"),
+            None => (
+                self.only_caller(),
+                "name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight",
+            ),
+        };
+        let Some(caller) = caller else {
+            self.refuse(&id, INVALID_PARAMS, format!("{method}: {problem}"));
             return Heard::Nothing;
         };
         let Some(client) = caller.client.clone() else {

@@ -242,6 +242,8 @@ fn a_question_of_a_call_that_was_just_cancelled_reaches_nobody_else() {
         message["id"].as_u64()
     };
     let ask = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+    let over =
+        r#"{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"_meta":{"orla/call":ONE}}}"#;
     let ((one, _), (two, _), _three) = (sent(&mut talk), sent(&mut talk), sent(&mut talk));
     assert!(talk.cancel(one));
     let first = pinged(&mut talk).unwrap();
@@ -253,6 +255,9 @@ fn a_question_of_a_call_that_was_just_cancelled_reaches_nobody_else() {
     assert_eq!(hear(&mut talk, ask), Heard::Nothing, "it may be the second's");
     hear(&mut talk, &answer(second, "{}"));
     assert!(matches!(hear(&mut talk, ask), Heard::Question(_)));
+    let over = over.replace("ONE", &one.to_string());
+    assert_eq!(hear(&mut talk, &over), Heard::Nothing, "it names another");
+    assert!(written(&mut talk).last().unwrap().contains("is over"));
 }
 
 #[test]
