@@ -259,8 +259,10 @@ async fn tell(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) 
     loop {
         let now = *lists.borrow_and_update();
         for message in session.news(now) {
-            if out.send(message).await.is_err() {
-                return;
+            tokio::select! {
+                sent = out.send(message) => if sent.is_err() { return },
+                // A client that reads nothing does not hold up the end.
+                () = core.draining.cancelled() => return,
             }
         }
         tokio::select! {

@@ -93,7 +93,7 @@ impl Subscriptions {
                 Ok(surface) => *owner = Some(surface),
                 Err(error) => {
                     drop(owner);
-                    self.forget(&uri, &topic);
+                    self.forget(&uri, topic);
                     return Err(error);
                 }
             }
@@ -141,7 +141,7 @@ impl Subscriptions {
                     .ok();
             }
             drop(owner);
-            self.forget(&uri, &topic);
+            self.forget(&uri, topic);
         }
     }
 
@@ -163,14 +163,15 @@ impl Subscriptions {
             }
         }
         drop(owner);
-        self.forget(uri, &topic);
+        self.forget(uri, topic);
     }
 
-    /// Forgets a topic that nobody is at, nor on the way to.
-    fn forget(&self, uri: &Arc<str>, topic: &Arc<Topic>) {
+    /// Lets go of a topic, and forgets it if nobody is at it, nor on the way to it.
+    fn forget(&self, uri: &Arc<str>, topic: Arc<Topic>) {
         let mut topics = lock(&self.0);
-        // The map's, and the one in hand.
-        if Arc::strong_count(topic) == 2 && topic.is_empty() {
+        // Given back under the lock: of several that let go at once, the last one sees that it is.
+        drop(topic);
+        if topics.get(uri).is_some_and(|topic| Arc::strong_count(topic) == 1 && topic.is_empty()) {
             topics.remove(uri);
         }
     }
@@ -214,4 +215,23 @@ fn params(uri: &str) -> JsonText {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_those_who_let_go_of_a_topic_the_last_forgets_it() {
+        let subscriptions = Subscriptions::default();
+        let uri: Arc<str> = "a:b".into();
+        let hold = || Arc::clone(lock(&subscriptions.0).entry(Arc::clone(&uri)).or_default());
+        let (one, two) = (hold(), hold());
+        lock(&two.subscribers).push(Arc::default());
+        subscriptions.forget(&uri, one);
+        assert_eq!(lock(&subscriptions.0).len(), 1, "another is at it");
+        lock(&two.subscribers).clear();
+        subscriptions.forget(&uri, two);
+        assert!(lock(&subscriptions.0).is_empty());
+    }
 }
