@@ -34,7 +34,7 @@ const LONGEST: Duration = Duration::from_millis(200);
 /// The questions of one sessionless request, over all the requests that take it up again.
 pub(crate) struct Rounds {
     inner: Mutex<Inner>,
-    /// Something was asked, or the work is done.
+    /// Something was asked.
     pub(crate) news: Notify,
     /// Cancelled when the client withdraws the request.
     cancellation: CancellationToken,
