@@ -39,7 +39,8 @@ pub(crate) fn dev(dir: PathBuf, before: Serve, after: Serve) -> Result<(), Failu
             Failure::failed_with(findings.iter().map(ToString::to_string).collect())
         })?;
     } else if !dir.is_dir() {
-        return Err(Failure::failed(format!("{} is not a directory", dir.display())));
+        let what = if dir.exists() { "not a directory" } else { "no such directory" };
+        return Err(Failure::failed(format!("{}: {what}", dir.display())));
     }
     run(Cli::dev_source(before, dir, after))
 }

@@ -31,10 +31,11 @@ fn shown(status: &Value) -> String {
     let nothing = Vec::new();
     let capabilities = status["capabilities"].as_array().unwrap_or(&nothing);
     let mut out = format!(
-        "orla {}, up {uptime:.1} s, generation {}, {} capabilities\n",
+        "orla {}, up {uptime:.1} s, generation {}, {} capabilit{}\n",
         text(&status["version"]),
         text(&status["generation"]),
-        capabilities.len()
+        capabilities.len(),
+        if capabilities.len() == 1 { "y" } else { "ies" }
     );
     if !capabilities.is_empty() {
         let column = |head, key: &str| {
@@ -76,7 +77,7 @@ mod tests {
         });
         assert_eq!(
             shown(&status),
-            "orla 0.1.0, up 1.5 s, generation 2, 1 capabilities\n\nNAME  KIND  INTERPRETER  SOURCE\nls    tool  sh           ./tools/ls.sh\n"
+            "orla 0.1.0, up 1.5 s, generation 2, 1 capability\n\nNAME  KIND  INTERPRETER  SOURCE\nls    tool  sh           ./tools/ls.sh\n"
         );
         let status = serde_json::json!({
             "version": "0.1.0", "uptime_ms": 1500, "generation": 2,
