@@ -68,14 +68,16 @@ pub(crate) enum Command {
     #[command(after_help = CALL)]
     Call(Call),
     /// Check the configuration, the tools and the prompts without serving
-    #[command(after_help = "Prints every problem with its place. Exits 0 if there is none, else 1.")]
+    #[command(
+        after_help = "Prints every problem and every warning with its place. Exits 1 if there is a problem, else 0."
+    )]
     Check {
         #[command(flatten)]
         settings: Settings,
     },
     /// Print the JSON Schema of the configuration
     #[command(
-        after_help = "For editors with a YAML language server, write as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json"
+        after_help = "For editors with a YAML language server:\n  orla schema > orla.schema.json\nand as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json"
     )]
     Schema,
     /// Write an example tool, a prompt and a configuration
@@ -120,6 +122,7 @@ pub(crate) enum Command {
     )]
     Completions { shell: clap_complete::Shell },
     /// Show the state of a running server
+    #[command(after_help = "ORLA_TOKEN is sent as the bearer token, if it is set.")]
     Status {
         /// The server; http://HOST:PORT of the configuration if absent
         #[arg(long)]
@@ -153,9 +156,9 @@ Examples:
   orla new capsule notes --lang python   a package in ./tools: one process for all calls";
 
 const CALL: &str = "\
-A value is JSON where it parses as JSON, else text. `args=[…]` is appended to the tool's command
-line, and `stdin=…` is piped to it. An image or other bytes are written as they are, unless to a
-terminal. With --url, ORLA_TOKEN is sent as the bearer token.
+A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
+appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes are
+written as they are, unless to a terminal. With --url, ORLA_TOKEN is sent as the bearer token.
 
 Examples:
   orla call ls path=/tmp all=true
