@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use orla_marketplace::Principal;
 use rmcp::model::ErrorData;
@@ -86,6 +86,11 @@ impl Log {
     }
 }
 
+/// A header for the log, where there is one that is a text.
+fn header_text<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
+    parts.headers.get(name)?.to_str().ok().map(|text| shown(text, 200))
+}
+
 /// The beginning of a text.
 fn shown(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
@@ -100,8 +105,8 @@ async fn route(
 ) -> Response<Body> {
     if let Err(denied) = settings.guard.check_source(&parts.uri, &parts.headers) {
         tracing::warn!(
-            host = ?parts.headers.get(header::HOST),
-            origin = ?parts.headers.get(header::ORIGIN),
+            host = header_text(parts, &header::HOST),
+            origin = header_text(parts, &header::ORIGIN),
             reason = denied.reason,
             "request refused"
         );

@@ -139,7 +139,12 @@ impl Answer {
 
     /// Prints the answer; a call that failed is a failure.
     pub(crate) fn print(&self) -> Result<(), Failure> {
-        let bytes = self.output(std::io::stdout().is_terminal());
+        let to_terminal = std::io::stdout().is_terminal();
+        let mut bytes = self.output(to_terminal);
+        if to_terminal && bytes.last().is_some_and(|last| *last != b'\n') {
+            // Or the shell's prompt would stand at the end of it.
+            bytes.push(b'\n');
+        }
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(&bytes).and_then(|()| stdout.flush());
         render::err(&self.stderr);

@@ -1,5 +1,7 @@
 //! `orla call`: one capability, through the same path as every client's call, here or on a server.
 
+use std::path::Path;
+
 use orla_marketplace::{Call, JsonText, Notice, NoticeSink, Payload, RuntimeError};
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
@@ -53,7 +55,9 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     };
     app.end_capsules().await;
     if let Err(err @ RuntimeError::Unknown { .. }) = &result {
-        return Err(Failure::failed(err.to_string()));
+        let mut lines = vec![err.to_string()];
+        lines.extend(why_unknown(&app, &call.name));
+        return Err(Failure::failed_with(lines));
     }
     if call.raw {
         render::line(&call_result_json(&result));
@@ -62,6 +66,27 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     Answer::of(&result)
         .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?
         .print()
+}
+
+/// What is known of a name that is not served: a file that is no tool, a capsule that could not say what
+/// it serves, or that there is nothing at all.
+fn why_unknown(app: &App, name: &str) -> Vec<String> {
+    let findings = app.findings();
+    let is_of_name = |finding: &&String| {
+        let path = finding.split(": ").next().unwrap_or_default();
+        Path::new(path).file_stem().is_some_and(|stem| stem == name)
+    };
+    let mut lines: Vec<String> = findings.skipped.iter().filter(is_of_name).cloned().collect();
+    for entry in app.marketplace().list() {
+        let is_of_entry = name.strip_prefix(&*entry.name).is_some_and(|rest| rest.starts_with("__"));
+        if let Some(failure) = app.marketplace().status(&entry).last_failure.filter(|_| is_of_entry) {
+            lines.push(format!("{}: {failure}", entry.name));
+        }
+    }
+    if app.marketplace().list().is_empty() {
+        lines.extend(findings.warnings.iter().cloned());
+    }
+    lines
 }
 
 /// Runs the call on a server; when this process ends, the server cancels it.

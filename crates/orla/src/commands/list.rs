@@ -49,8 +49,17 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
     let description = |row: &StatusRow| {
         catalog.get(&row.name).map(|entry| entry.manifest.description.clone()).unwrap_or_default()
     };
-    columns.push(("DESCRIPTION", rows.iter().map(description).collect()));
-    super::table_of(&columns, render::width())
+    let failures: Vec<String> =
+        rows.iter().map(|row| row.last_failure.clone().unwrap_or_default()).collect();
+    if failures.iter().all(String::is_empty) {
+        columns.push(("DESCRIPTION", rows.iter().map(description).collect()));
+        return super::table_of(&columns, render::width());
+    }
+    // Why something does not run is worth more than a tidy width.
+    let short = |row: &StatusRow| render::cut(&description(row), 40);
+    columns.push(("DESCRIPTION", rows.iter().map(short).collect()));
+    columns.push(("LAST FAILURE", failures));
+    super::table_of(&columns, 1000)
 }
 
 fn binary() -> String {

@@ -50,7 +50,6 @@ fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
         column("PID", |row| row.pid.map(|pid| pid.to_string())),
         column("UPTIME", |row| row.uptime_ms.map(uptime)),
         column("RESTARTS", |row| row.restarts.map(|count| count.to_string())),
-        column("LAST FAILURE", |row| row.last_failure.clone()),
     ];
     columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
     columns

@@ -1,6 +1,8 @@
 //! `orla serve`: the life of a server.
 
 use std::future::pending;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -172,14 +174,22 @@ impl Files {
 
     /// Waits for a change; for ever where nothing is watched.
     async fn changed(&mut self) {
-        match &mut self.watcher {
-            Some(watcher) => {
-                let change = watcher.changed().await;
+        let Some(watcher) = &mut self.watcher else { return pending().await };
+        loop {
+            let change = watcher.changed().await;
+            // A log that is kept beside the tools grows with every reload, and would ask for the next.
+            if change.and_more || !change.paths.iter().all(|path| is_own_log(path)) {
                 tracing::debug!(paths = ?change.paths, "files changed");
+                return;
             }
-            None => pending().await,
         }
     }
+}
+
+/// Whether this is the file that standard error goes to.
+fn is_own_log(path: &Path) -> bool {
+    let id = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    id(path).is_some_and(|file| id(Path::new("/dev/stderr")) == Some(file))
 }
 
 fn log_unwatched(error: Option<orla_process::watch::Error>) {

@@ -185,7 +185,9 @@ impl Task {
         let line = String::from_utf8_lossy(line.trim_ascii_end());
         if !line.is_empty() {
             tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr");
-            self.last_words = wire::quoted(line.as_bytes());
+            if tells_why(&line) || !tells_why(&self.last_words) {
+                self.last_words = wire::quoted(line.as_bytes());
+            }
         }
     }
 
@@ -230,5 +232,34 @@ fn ended(status: Option<ExitStatus>) -> String {
             (None, None) => "it ended".to_owned(),
         },
         None => "it ended".to_owned(),
+    }
+}
+
+/// Whether a line of standard error looks like the reason of an end. Programs say more after it (a stack,
+/// a version, a blank), and the last such line is what helps.
+fn tells_why(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["error", "exception", "panicked", "cannot ", "failed", "not found"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tells_why;
+
+    #[test]
+    fn the_reason_is_told_from_what_follows_it() {
+        for line in [
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'",
+            "ModuleNotFoundError: No module named 'x'",
+            "thread 'main' (7) panicked at src/main.rs:1:1:",
+            "sh: 1: nothing: not found",
+        ] {
+            assert!(tells_why(line), "{line}");
+        }
+        for line in ["Node.js v20.20.2", "  13: <unknown>", "    at node:internal/main:5"] {
+            assert!(!tells_why(line), "{line}");
+        }
     }
 }
