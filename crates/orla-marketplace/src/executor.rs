@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rtfs::Value;
-use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -274,7 +273,7 @@ struct TextBlock<'a> {
 }
 
 /// What a surface or an executor can say of a provider without asking it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProviderStatus {
     /// Where the thing comes from: a path or an address.
