@@ -148,13 +148,6 @@ impl Catalog {
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
-
-    /// The registrations of this snapshot, for the next one to begin with.
-    pub(crate) fn registrations(&self) -> impl Iterator<Item = Registration> {
-        self.entries
-            .iter()
-            .map(|entry| Registration { manifest: entry.manifest.clone(), policy: entry.policy.clone() })
-    }
 }
 
 impl Entry {
@@ -301,6 +294,20 @@ impl CatalogBuilder {
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
         self.capabilities.insert(id.clone(), Checked { registration, input, output });
         Ok(())
+    }
+
+    /// Adds everything of the previous snapshot but the capability with this id. It was checked when it
+    /// came in; one whose executor is gone since stays, and is unavailable.
+    pub(crate) fn take_over(&mut self, without: Option<&str>) {
+        let Some(previous) = self.previous.clone() else { return };
+        for entry in previous.entries().iter().filter(|entry| Some(&*entry.manifest.id) != without) {
+            let registration =
+                Registration { manifest: entry.manifest.clone(), policy: entry.policy.clone() };
+            let checked =
+                Checked { registration, input: entry.input.clone(), output: entry.output.clone() };
+            self.capabilities.insert(entry.manifest.id.clone(), checked);
+        }
+        self.surfaces.extend(previous.surfaces().iter().cloned());
     }
 
     /// Adds what is served besides capabilities.

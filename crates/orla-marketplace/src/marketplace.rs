@@ -305,7 +305,7 @@ impl CapabilityMarketplace {
         registration: impl Into<Registration>,
     ) -> Result<(), RegistrationError> {
         let _writing = self.lock();
-        let mut builder = self.successor()?;
+        let mut builder = self.successor(None);
         builder.capability(registration)?;
         self.swap(builder.build());
         Ok(())
@@ -315,16 +315,7 @@ impl CapabilityMarketplace {
     pub fn unregister_capability(&self, id: &str) -> Option<CapabilityManifest> {
         let _writing = self.lock();
         let removed = self.snapshot().get(id).map(|entry| entry.manifest.clone())?;
-        let mut builder = self.builder(self.snapshot().limits.clone());
-        for registration in self.snapshot().registrations() {
-            if registration.manifest.id != removed.id {
-                // It was registered before; an executor that is gone since takes its kind along.
-                drop(builder.capability(registration));
-            }
-        }
-        for surface in self.snapshot().surfaces() {
-            builder.surface(Arc::clone(surface));
-        }
+        let builder = self.successor(Some(&removed.id));
         self.swap(builder.build());
         Some(removed)
     }
@@ -413,16 +404,11 @@ impl CapabilityMarketplace {
         }
     }
 
-    fn successor(&self) -> Result<CatalogBuilder, RegistrationError> {
-        let newest = self.snapshot();
-        let mut builder = self.builder(newest.limits.clone());
-        for registration in newest.registrations() {
-            builder.capability(registration)?;
-        }
-        for surface in newest.surfaces() {
-            builder.surface(Arc::clone(surface));
-        }
-        Ok(builder)
+    /// A builder that begins with what is in force, but for the capability with this id.
+    fn successor(&self, without: Option<&str>) -> CatalogBuilder {
+        let mut builder = self.builder(self.snapshot().limits.clone());
+        builder.take_over(without);
+        builder
     }
 
     fn swap(&self, mut catalog: Catalog) -> Arc<Catalog> {

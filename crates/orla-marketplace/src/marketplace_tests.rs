@@ -117,6 +117,18 @@ async fn without_its_executor_a_capability_is_unavailable_and_cannot_be_register
 }
 
 #[tokio::test]
+async fn what_lost_its_executor_stays_through_changes_of_others() {
+    let market = marketplace(Limits::default(), [("a", Canned::Echoes), ("b", Canned::Echoes)]);
+    let executor = market.unregister_executor(TypeId::of::<Canned>()).unwrap();
+    assert!(market.unregister_capability("b").is_some());
+    assert_eq!(market.call(Call::to("a")).await.unwrap_err().kind(), "unavailable");
+    assert!(market.replace_executor(executor).is_none());
+    assert!(market.call(Call::to("a")).await.is_ok());
+    assert!(market.register_capability(Canned::Echoes.manifest("c")).is_ok());
+    assert_eq!(market.list().len(), 2);
+}
+
+#[tokio::test]
 async fn a_second_executor_or_id_is_refused() {
     let market = marketplace(Limits::default(), [("a", Canned::Echoes)]);
     let again = market.register_executor(Arc::new(crate::testing::MockExecutor));

@@ -5,6 +5,7 @@
 
 use orla_server::StatusRow;
 
+use super::Column;
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::{Failure, render};
@@ -45,7 +46,7 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
         ("KIND", rows.iter().map(|row| row.kind.to_owned()).collect()),
         ("RUNS", rows.iter().map(|row| row.interpreter.clone().unwrap_or_else(binary)).collect()),
     ];
-    columns.extend(super::life_columns(rows));
+    columns.extend(life_columns(rows));
     let description = |row: &StatusRow| {
         catalog.get(&row.name).map(|entry| entry.manifest.description.clone()).unwrap_or_default()
     };
@@ -60,6 +61,21 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
     columns.push(("DESCRIPTION", rows.iter().map(short).collect()));
     columns.push(("LAST FAILURE", failures));
     super::table_of(&columns, 1000)
+}
+
+/// What is known of processes that stay between calls, where there are any.
+fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
+    let column = |head, cell: fn(&StatusRow) -> Option<String>| -> Column {
+        (head, rows.iter().map(|row| cell(row).unwrap_or_default()).collect())
+    };
+    let mut columns = vec![
+        column("STATE", |row| row.state.clone()),
+        column("PID", |row| row.pid.map(|pid| pid.to_string())),
+        column("UPTIME", |row| row.uptime_ms.map(super::uptime)),
+        column("RESTARTS", |row| row.restarts.map(|count| count.to_string())),
+    ];
+    columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
+    columns
 }
 
 fn binary() -> String {

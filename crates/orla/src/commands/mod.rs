@@ -12,7 +12,6 @@ pub(crate) mod serve;
 pub(crate) mod status;
 
 use clap::CommandFactory;
-use orla_server::StatusRow;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
@@ -39,21 +38,6 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 
 /// A column of a table: its head and its cells.
 type Column = (&'static str, Vec<String>);
-
-/// What is known of processes that stay between calls, where there are any.
-fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
-    let column = |head, cell: fn(&StatusRow) -> Option<String>| -> Column {
-        (head, rows.iter().map(|row| cell(row).unwrap_or_default()).collect())
-    };
-    let mut columns = vec![
-        column("STATE", |row| row.state.clone()),
-        column("PID", |row| row.pid.map(|pid| pid.to_string())),
-        column("UPTIME", |row| row.uptime_ms.map(uptime)),
-        column("RESTARTS", |row| row.restarts.map(|count| count.to_string())),
-    ];
-    columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
-    columns
-}
 
 /// Seconds with one decimal.
 fn uptime(ms: u64) -> String {
