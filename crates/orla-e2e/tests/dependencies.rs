@@ -9,10 +9,12 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// knows all others; everyone but the marketplace reaches `rtfs` through its re-export.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rtfs", &[]),
-    ("orla-marketplace", &["rtfs"]),
+    ("orla-registry", &["rtfs"]),
+    ("orla-marketplace", &["orla-registry", "rtfs"]),
     ("orla-process", &["orla-marketplace"]),
     ("orla-server", &["orla-marketplace"]),
-    ("orla", &["orla-marketplace", "orla-process", "orla-server"]),
+    ("orla-providers", &["orla-marketplace", "orla-process"]),
+    ("orla", &["orla-marketplace", "orla-process", "orla-providers", "orla-server"]),
     ("orla-e2e", &["orla"]),
     ("xtask", &[]),
 ];
@@ -33,7 +35,13 @@ const BELOW_RTFS: &[&str] = &[
 ];
 
 /// Where conditional compilation by feature is allowed, with the feature.
-const FEATURES: &[(&str, &str)] = &[("orla-marketplace", "testing")];
+const FEATURES: &[(&str, &str)] = &[
+    ("orla-marketplace", "testing"),
+    ("orla-providers", "http"),
+    ("orla-providers", "mcp"),
+    ("orla", "http"),
+    ("orla", "mcp"),
+];
 
 fn metadata() -> Metadata {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");

@@ -32,6 +32,7 @@ mod payload;
 mod provider;
 mod record;
 pub mod schema;
+mod source;
 mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -44,15 +45,17 @@ pub use executor::{
     ProviderStatus,
 };
 pub use manifest::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Policy, Registration,
-    TITLE,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing, Policy,
+    Registration, TITLE,
 };
 pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};
 pub use provider::{
-    A2ACapability, CustomProvider, HttpCapability, LocalCapability, MCPCapability, PluginCapability,
-    ProviderType, RemoteRTFSCapability, StreamCapabilityImpl, StreamType,
+    A2ACapability, BodyMapping, CustomProvider, HttpCapability, HttpOptions, LocalCapability,
+    MCPCapability, McpOptions, PluginCapability, ProviderType, RemoteRTFSCapability,
+    StreamCapabilityImpl, StreamType,
 };
 pub use record::CallRecord;
 pub use rtfs;
+pub use source::Source;
 pub use surface::{Surface, SurfaceError, SurfaceNotice};

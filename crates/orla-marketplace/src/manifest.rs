@@ -1,6 +1,7 @@
 //! What a capability is (RTFS capability system §3.1).
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rtfs::TypeExpr;
@@ -58,6 +59,22 @@ impl CapabilityManifest {
             metadata: HashMap::new(),
         }
     }
+
+    /// Whether a call that is made twice does no more than one: its annotations say that it only reads
+    /// (`readOnlyHint`) or that repeating it has no effect (`idempotentHint`).
+    pub fn is_idempotent(&self) -> bool {
+        let annotations = self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);
+        let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
+        hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
+    }
+}
+
+/// Those of MCP's tool annotations that decide on retries.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Hints {
+    read_only_hint: Option<bool>,
+    idempotent_hint: Option<bool>,
 }
 
 /// A signature over a manifest (RTFS capability system §3.1).
@@ -96,6 +113,26 @@ pub struct CapabilityProvenance {
 pub struct Policy {
     /// How long one call may take; the marketplace's default where absent.
     pub timeout: Option<Duration>,
+    /// Calls of this capability that run at once; bounded by the marketplace's limit alone where absent.
+    pub max_concurrency: Option<usize>,
+    /// How often a call that failed for a passing reason is made again. Only capabilities that are
+    /// idempotent are retried (see [`CapabilityManifest::is_idempotent`]).
+    pub retries: u32,
+    /// Whether clients see it when they list.
+    pub listing: Listing,
+    /// What it shares its fate with, such as the origin that it is reached at: when calls fail because that
+    /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
+    pub upstream: Option<Arc<str>>,
+}
+
+/// Whether clients see a capability when they list. It can be called either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listing {
+    /// It is listed.
+    #[default]
+    Listed,
+    /// It is found by search and by its name alone.
+    Unlisted,
 }
 
 impl Policy {

@@ -1,5 +1,8 @@
 //! The kinds of provider and their settings (RTFS capability system §3.2–§3.3).
 
+mod http;
+mod mcp;
+
 use std::any::{Any, TypeId, type_name};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,6 +11,9 @@ use rtfs::TypeExpr;
 
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::JsonText;
+
+pub use http::{BodyMapping, HttpCapability, HttpOptions};
+pub use mcp::{MCPCapability, McpOptions};
 
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
 ///
@@ -122,44 +128,6 @@ impl LocalCapability {
     /// Settings with every field of the document.
     pub fn new(function: impl Into<String>) -> Self {
         Self { function: function.into() }
-    }
-}
-
-/// An HTTP endpoint (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HttpCapability {
-    /// The origin and the path below which requests go.
-    pub base_url: String,
-    /// Sent as a bearer token.
-    pub auth_token: Option<String>,
-    /// How long one request may take, in milliseconds.
-    pub timeout_ms: u64,
-}
-
-impl HttpCapability {
-    /// Settings with every field of the document.
-    pub fn new(base_url: impl Into<String>, auth_token: Option<String>, timeout_ms: u64) -> Self {
-        Self { base_url: base_url.into(), auth_token, timeout_ms }
-    }
-}
-
-/// A tool of a Model Context Protocol server (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MCPCapability {
-    /// `http(s)://…`, `stdio:COMMAND ARGS…` or `mcp:NAME`.
-    pub server_url: String,
-    /// The tool; empty means all of them.
-    pub tool_name: String,
-    /// How long one call may take, in milliseconds.
-    pub timeout_ms: u64,
-}
-
-impl MCPCapability {
-    /// Settings with every field of the document.
-    pub fn new(server_url: impl Into<String>, tool_name: impl Into<String>, timeout_ms: u64) -> Self {
-        Self { server_url: server_url.into(), tool_name: tool_name.into(), timeout_ms }
     }
 }
 

@@ -1,0 +1,38 @@
+//! Where capabilities come from that say by themselves what they serve: a set of capsules, of MCP servers, of
+//! remote instances.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::manifest::Registration;
+use crate::surface::Surface;
+
+/// Providers that say only when they run what they serve, and may change it at any time.
+///
+/// Whoever builds catalogues reads [`registrations`](Self::registrations) and
+/// [`surfaces`](Self::surfaces), and builds the next one when [`changes`](Self::changes) counts on.
+#[async_trait]
+pub trait Source: Send + Sync {
+    /// The capabilities, as far as they are known.
+    fn registrations(&self) -> Vec<Registration>;
+
+    /// What is served besides capabilities.
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>>;
+
+    /// Counts the moments at which the registrations became others.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether a capability of this name may turn out to be served, although none is known.
+    fn may_serve(&self, name: &str) -> bool;
+
+    /// Starts what is to run before anyone needs it; all of it where `all` is set.
+    fn start_eager(&self, all: bool);
+
+    /// Waits until it is known what is served, within bounds of its own.
+    async fn learn(&self);
+
+    /// Ends everything that runs, and waits for that.
+    async fn shutdown(&self);
+}

@@ -1,0 +1,1 @@
+//! HTTP APIs as providers (RTFS capability system §3.3).

@@ -1,0 +1,76 @@
+//! What is configured of a Model Context Protocol server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use orla_marketplace::id::Pattern;
+
+/// One entry of `mcpServers`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerSettings {
+    /// Its key: unique, and the first part of the ids of its tools.
+    pub name: String,
+    /// How it is reached.
+    pub reach: Reach,
+    /// How long one call may take; the marketplace's default where absent.
+    pub timeout: Option<Duration>,
+    /// The same for single tools, by the server's own names for them.
+    pub tool_timeouts: BTreeMap<String, Duration>,
+    /// How long it may take to answer its first request.
+    pub startup_timeout: Duration,
+    /// What stands before the names of its tools and prompts instead of `NAME__`; may be empty.
+    pub prefix: Option<String>,
+    /// Other names for single tools, by the server's own names for them.
+    pub rename: BTreeMap<String, String>,
+    /// The tools that are served, by the server's own names for them; all where absent.
+    pub include: Option<Vec<Pattern>>,
+    /// The tools that are not served, included or not.
+    pub exclude: Vec<Pattern>,
+    /// Whether it is started with orla, and not by the first use.
+    pub eager: bool,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// A child process that speaks on its standard input and output.
+    Process {
+        /// A program's path, or its name in `PATH`.
+        command: String,
+        /// Its arguments; no shell sees them.
+        args: Vec<String>,
+        /// Added to the environment.
+        env: BTreeMap<String, String>,
+        /// Where it runs; orla's own directory where absent.
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// The endpoint.
+        url: String,
+        /// Sent with every request.
+        headers: BTreeMap<String, String>,
+    },
+}
+
+impl ServerSettings {
+    /// How long a server may take to answer its first request, unless it is configured.
+    pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// A server of which only the name and the way to it are known.
+    pub fn new(name: impl Into<String>, reach: Reach) -> Self {
+        Self {
+            name: name.into(),
+            reach,
+            timeout: None,
+            tool_timeouts: BTreeMap::new(),
+            startup_timeout: Self::STARTUP_TIMEOUT,
+            prefix: None,
+            rename: BTreeMap::new(),
+            include: None,
+            exclude: Vec::new(),
+            eager: false,
+        }
+    }
+}

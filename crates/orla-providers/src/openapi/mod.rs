@@ -1,0 +1,5 @@
+//! OpenAPI documents as sources of HTTP capabilities.
+
+mod settings;
+
+pub use settings::{Location, OpenApiSettings, Selection};

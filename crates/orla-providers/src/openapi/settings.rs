@@ -1,0 +1,64 @@
+//! What is configured of an OpenAPI document.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use orla_marketplace::id::Pattern;
+
+/// One OpenAPI document, each of whose operations becomes a capability.
+#[derive(Clone, Debug)]
+pub struct OpenApiSettings {
+    /// The first part of the capabilities' ids; the document's title where absent.
+    pub name: Option<String>,
+    /// Where the document is.
+    pub document: Location,
+    /// Where requests go, instead of the document's first server.
+    pub base_url: Option<String>,
+    /// The credentials, by the document's names for its security schemes.
+    pub security: BTreeMap<String, String>,
+    /// Sent with every request.
+    pub headers: BTreeMap<String, String>,
+    /// The operations that become capabilities; all where empty.
+    pub include: Vec<Selection>,
+    /// The operations that do not, included or not.
+    pub exclude: Vec<Selection>,
+    /// How long one call may take.
+    pub timeout: Option<Duration>,
+}
+
+/// Where an OpenAPI document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A file.
+    File(PathBuf),
+    /// An address.
+    Url(String),
+}
+
+/// Chooses operations: those that fit one of the parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// One of the operation's tags fits.
+    Tag(Pattern),
+    /// The operation's id fits.
+    Operation(Pattern),
+    /// The path fits; a method may stand before it (`GET /pets/*`).
+    Path(Pattern),
+}
+
+impl OpenApiSettings {
+    /// A document of which only the place is known.
+    pub fn new(document: Location) -> Self {
+        Self {
+            name: None,
+            document,
+            base_url: None,
+            security: BTreeMap::new(),
+            headers: BTreeMap::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            timeout: None,
+        }
+    }
+}
