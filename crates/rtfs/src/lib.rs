@@ -8,6 +8,7 @@
 //!
 //! - [`Value`]: immutable data, cheap to clone and to share between threads, compared by value.
 //! - [`TypeExpr`]: what a value may be, as data; it prints in RTFS notation.
+//! - [`json`]: JSON text read and written, losing nothing.
 //!
 //! # What is deliberately absent
 //!
@@ -19,6 +20,7 @@
 
 #[cfg(test)]
 mod arbitrary;
+pub mod json;
 mod map;
 mod order;
 mod print;
