@@ -19,9 +19,11 @@
 #![warn(missing_docs)]
 
 mod admission;
+pub mod attestation;
 mod breaker;
 pub mod catalog;
 mod client;
+pub mod discovery;
 mod error;
 mod executor;
 mod executors;

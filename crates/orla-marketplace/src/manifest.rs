@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rtfs::TypeExpr;
 
+use crate::attestation::Custody;
 use crate::provider::ProviderType;
 
 /// Describes a capability and how to execute it (RTFS capability system §3.1).
@@ -124,6 +125,8 @@ pub struct Policy {
     /// What it shares its fate with, such as the origin that it is reached at: when calls fail because that
     /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
     pub upstream: Option<Arc<str>>,
+    /// What runs, and what it has to be where somebody vouched for it.
+    pub custody: Option<Custody>,
 }
 
 /// Whether clients see a capability when they list. It can be called either way.
