@@ -324,6 +324,8 @@ fn input_validator(
 /// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
 ///
 /// [`CapabilityMarketplace::builder`]: crate::CapabilityMarketplace::builder
+    /// The ids of all that is listed, where that is not left to the policies.
+    list_only: Option<Vec<&'static str>>,
 pub struct CatalogBuilder {
     pub(crate) executors: Arc<Executors>,
     capabilities: BTreeMap<String, Checked>,
@@ -360,6 +362,7 @@ impl CatalogBuilder {
     pub(crate) fn new(
         executors: Arc<Executors>,
         limits: Limits,
+            list_only: None,
         previous: Option<Arc<Catalog>>,
     ) -> Self {
         Self {
@@ -439,6 +442,12 @@ impl CatalogBuilder {
         self.allow = Some(patterns);
     }
 
+    /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
+    /// found by search and by their names. What is listed so is allowed, too.
+    pub fn list_only(&mut self, ids: &[&'static str]) {
+        self.list_only = Some(ids.to_vec());
+    }
+
     /// Leaves out capabilities whose MCP name fits one of the patterns, allowed or not.
     pub fn deny(&mut self, patterns: Vec<Pattern>) {
         self.deny = patterns;
@@ -451,7 +460,7 @@ impl CatalogBuilder {
 
     /// The snapshot. Its names depend on nothing but the ids in it.
     pub fn build(self) -> Catalog {
-        let Self { capabilities, surfaces, limits, allow, deny, access, previous, .. } = self;
+        let Self { capabilities, surfaces, limits, allow, deny, access, list_only, previous, .. } = self;
         let names = mcp_names(capabilities.keys().map(String::as_str));
         let names: HashMap<String, String> =
             names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
@@ -461,7 +470,13 @@ impl CatalogBuilder {
             .into_iter()
             .filter_map(|(id, checked)| {
                 let name: Arc<str> = names.get(&id)?.as_str().into();
-                let allowed = allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
+                let is_chosen = list_only.as_ref().map(|ids| ids.contains(&&*id));
+                if let Some(is_chosen) = is_chosen {
+                    let listing = if is_chosen { Listing::Listed } else { Listing::Unlisted };
+                    checked.registration.policy.listing = listing;
+                }
+                let allowed = is_chosen == Some(true)
+                    || allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
                 let denied = deny.iter().any(|pattern| pattern.matches(&name));
                 (allowed && !denied).then(|| Arc::new(shared.entry(name, checked)))
             })

@@ -23,6 +23,7 @@ pub mod attestation;
 mod breaker;
 pub mod catalog;
 mod client;
+pub mod discovery;
 mod error;
 mod executor;
 mod executors;
