@@ -17,6 +17,7 @@ mod app;
 mod cli;
 mod commands;
 mod config;
+mod exposure;
 mod findings;
 mod logging;
 mod prompts;
