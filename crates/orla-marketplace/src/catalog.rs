@@ -324,8 +324,6 @@ fn input_validator(
 /// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
 ///
 /// [`CapabilityMarketplace::builder`]: crate::CapabilityMarketplace::builder
-    /// The ids of all that is listed, where that is not left to the policies.
-    list_only: Option<Vec<&'static str>>,
 pub struct CatalogBuilder {
     pub(crate) executors: Arc<Executors>,
     capabilities: BTreeMap<String, Checked>,
@@ -334,6 +332,8 @@ pub struct CatalogBuilder {
     allow: Option<Vec<Pattern>>,
     deny: Vec<Pattern>,
     access: Option<Arc<AccessPolicy>>,
+    /// The ids of all that is listed, where that is not left to the policies.
+    list_only: Option<Vec<&'static str>>,
     /// What the new one takes over as far as it is the same: validators, and who waits for a place.
     previous: Option<Arc<Catalog>>,
 }
@@ -362,7 +362,6 @@ impl CatalogBuilder {
     pub(crate) fn new(
         executors: Arc<Executors>,
         limits: Limits,
-            list_only: None,
         previous: Option<Arc<Catalog>>,
     ) -> Self {
         Self {
@@ -372,6 +371,7 @@ impl CatalogBuilder {
             allow: None,
             deny: Vec::new(),
             access: None,
+            list_only: None,
             previous,
             limits,
         }
@@ -442,12 +442,6 @@ impl CatalogBuilder {
         self.allow = Some(patterns);
     }
 
-    /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
-    /// found by search and by their names. What is listed so is allowed, too.
-    pub fn list_only(&mut self, ids: &[&'static str]) {
-        self.list_only = Some(ids.to_vec());
-    }
-
     /// Leaves out capabilities whose MCP name fits one of the patterns, allowed or not.
     pub fn deny(&mut self, patterns: Vec<Pattern>) {
         self.deny = patterns;
@@ -456,6 +450,12 @@ impl CatalogBuilder {
     /// Says who may use what; without it, everyone may use everything.
     pub fn access(&mut self, policy: AccessPolicy) {
         self.access = Some(Arc::new(policy));
+    }
+
+    /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
+    /// found by search and by their names. What is listed so is allowed, too.
+    pub fn list_only(&mut self, ids: &[&'static str]) {
+        self.list_only = Some(ids.to_vec());
     }
 
     /// The snapshot. Its names depend on nothing but the ids in it.
@@ -468,7 +468,7 @@ impl CatalogBuilder {
             Shared { limits: &limits, previous: previous.as_deref(), breakers: HashMap::new() };
         let mut entries: Vec<Arc<Entry>> = capabilities
             .into_iter()
-            .filter_map(|(id, checked)| {
+            .filter_map(|(id, mut checked)| {
                 let name: Arc<str> = names.get(&id)?.as_str().into();
                 let is_chosen = list_only.as_ref().map(|ids| ids.contains(&&*id));
                 if let Some(is_chosen) = is_chosen {
