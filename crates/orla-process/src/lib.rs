@@ -37,6 +37,7 @@ pub mod header;
 pub mod inheritance;
 pub mod init;
 pub mod limits;
+pub mod mcp;
 pub mod metadata;
 pub mod naming;
 pub mod plan;

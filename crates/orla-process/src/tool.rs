@@ -133,6 +133,14 @@ pub struct ToolProvider {
     limits: Limits,
 }
 
+/// The permission to run a program: its file's name stands for it.
+pub(crate) fn requires(program: &Path) -> String {
+    match program.file_name() {
+        Some(name) => format!("exec:{}", name.to_string_lossy()),
+        None => "exec".to_owned(),
+    }
+}
+
 impl ToolProvider {
     /// The file.
     pub fn path(&self) -> &Path {
@@ -147,6 +155,10 @@ impl CustomProvider for ToolProvider {
 
     fn kind(&self) -> &'static str {
         "tool"
+    }
+
+    fn requires(&self) -> Vec<String> {
+        vec![requires(self.path())]
     }
 
     fn advertised_input(&self) -> Option<JsonText> {

@@ -97,6 +97,9 @@ impl Sources {
             builder.allow(allow.iter().map(Pattern::new).collect());
         }
         builder.deny(config.deny.iter().map(Pattern::new).collect());
+        if let Some(access) = &config.access {
+            builder.access(access.clone());
+        }
         let described = Arc::downgrade(marketplace);
         match Prompts::new(self.prompts.clone(), Box::new(move |tool| description(&described, tool))) {
             Ok(prompts) => builder.surface(Arc::new(prompts)),
@@ -174,13 +177,8 @@ impl Sources {
 
 /// Whether a capsule may turn out to serve a tool of this name.
 fn may_come(capsules: &Capsules, name: &str) -> bool {
-    capsules.current().iter().any(|capsule| {
-        if let Some(prefix) = &capsule.package().manifest.prefix {
-            return name.starts_with(prefix);
-        }
-        let rest = name.strip_prefix(capsule.name());
-        rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
-    })
+    use orla_marketplace::Source as _;
+    capsules.may_serve(name)
 }
 
 /// Registers a tool; one whose schema is none is served without it.

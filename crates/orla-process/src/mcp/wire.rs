@@ -5,14 +5,18 @@
 //! results) stays the text it came in: it is neither parsed nor copied, and numbers keep their digits.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 
 use bytes::{Bytes, BytesMut};
 use orla_marketplace::JsonText;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The largest message of a capsule: 16 MiB.
-pub(crate) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+use super::era::Meta;
+use super::object::push_text;
+
+/// The largest message that is read: 16 MiB.
+pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// The room for reading that is made at once, and kept while nothing comes.
 const READ: usize = 16 * 1024;
 /// With less room than this, more is made.
@@ -22,7 +26,7 @@ const READ_MOST: usize = 1024 * 1024;
 
 /// Cuts a stream of bytes into lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
@@ -30,11 +34,11 @@ pub(crate) struct Lines {
 
 /// A line that is longer than [`MAX_MESSAGE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
+pub struct TooLong;
 
 impl Lines {
     /// The buffer to append to, with room to read into.
-    pub(crate) fn room(&mut self) -> &mut BytesMut {
+    pub fn room(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
         }
@@ -50,7 +54,7 @@ impl Lines {
     ///
     /// # Errors
     /// The line that has begun is too long; nothing can be read after it.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+    pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let Some(end) = end.map(|end| self.searched + end) else {
             self.searched = self.buffer.len();
@@ -65,35 +69,75 @@ impl Lines {
     }
 
     /// What is left when the stream has ended: a line whose end never came.
-    pub(crate) fn rest(&mut self) -> Option<Bytes> {
+    pub fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();
         (!rest.trim_ascii().is_empty() && rest.len() <= MAX_MESSAGE).then_some(rest)
     }
 }
 
-/// A message of a capsule.
+/// A message of a server.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub enum Message {
     /// The answer to a request of ours.
-    Answer { id: u64, result: Result<JsonText, RpcError> },
+    Answer {
+        /// The request's number.
+        id: u64,
+        /// What it says.
+        result: Result<JsonText, RpcError>,
+    },
     /// An answer whose id is none that we could have given.
-    Stray { id: String },
-    /// A request of the capsule; the id is its JSON text.
-    Request { id: JsonText, method: String, params: Option<JsonText> },
+    Stray {
+        /// Its JSON text.
+        id: String,
+    },
+    /// A request of the server.
+    Request {
+        /// Its JSON text.
+        id: JsonText,
+        /// What is asked.
+        method: String,
+        /// What goes with it.
+        params: Option<JsonText>,
+    },
     /// Something that needs no answer.
-    Notification { method: String, params: Option<JsonText> },
+    Notification {
+        /// What is told.
+        method: String,
+        /// What goes with it.
+        params: Option<JsonText>,
+    },
 }
 
 /// Why a request was not answered with a result.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct RpcError {
+pub struct RpcError {
+    /// The code, which JSON-RPC or MCP fixes.
     #[serde(default)]
-    pub(crate) code: i64,
+    pub code: i64,
+    /// What happened, in words.
     #[serde(default)]
-    pub(crate) message: String,
+    pub message: String,
+    /// What belongs to it.
     #[serde(skip)]
-    pub(crate) data: Option<JsonText>,
+    pub data: Option<JsonText>,
+}
+
+impl RpcError {
+    /// The error of a message; whatever stands at its place, it is one.
+    fn read(line: &Bytes, error: &RawValue) -> Self {
+        #[derive(Deserialize)]
+        struct Data<'a> {
+            #[serde(borrow)]
+            data: Option<&'a RawValue>,
+        }
+        let Ok(mut read) = serde_json::from_str::<Self>(error.get()) else {
+            return Self { code: 0, message: error.get().to_owned(), data: None };
+        };
+        let data: Option<Data<'_>> = serde_json::from_str(error.get()).ok();
+        read.data = data.and_then(|data| data.data).map(|data| JsonText::slice_of(line, data));
+        read
+    }
 }
 
 #[derive(Deserialize)]
@@ -117,8 +161,19 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// The messages of a line: itself, or those of a batch (2025-03-26).
+pub fn messages(line: Bytes) -> Vec<Bytes> {
+    if !line.trim_ascii_start().starts_with(b"[") {
+        return vec![line];
+    }
+    match serde_json::from_slice::<Vec<&RawValue>>(&line) {
+        Ok(parts) => parts.iter().map(|part| line.slice_ref(part.get().as_bytes())).collect(),
+        Err(_) => vec![line],
+    }
+}
+
 /// Makes a message of a line; `None` where it is no JSON-RPC.
-pub(crate) fn read(line: &Bytes) -> Option<Message> {
+pub fn read(line: &Bytes) -> Option<Message> {
     let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
     if envelope.jsonrpc.as_deref() != Some("2.0") {
         return None;
@@ -133,11 +188,7 @@ pub(crate) fn read(line: &Bytes) -> Option<Message> {
         });
     }
     let result = match (envelope.result, envelope.error) {
-        (_, Some(error)) => Err(serde_json::from_str(error.get()).unwrap_or_else(|_| RpcError {
-            code: 0,
-            message: error.get().to_owned(),
-            data: None,
-        })),
+        (_, Some(error)) => Err(RpcError::read(line, error)),
         (Some(result), None) => Ok(JsonText::slice_of(line, result)),
         (None, None) => return None,
     };
@@ -149,76 +200,72 @@ pub(crate) fn read(line: &Bytes) -> Option<Message> {
 
 /// What `orla.hello` says (RFC 2 §9).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Hello {
-    pub(crate) name: Option<String>,
-    pub(crate) version: Option<String>,
+pub struct Hello {
+    /// The capsule's name.
+    pub name: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
 }
 
 impl Hello {
     /// The method of the startup handshake.
-    pub(crate) const METHOD: &str = "orla.hello";
+    pub const METHOD: &str = "orla.hello";
 
     /// Reads its parameters; `None` where they are missing or something else.
-    pub(crate) fn read(params: Option<&JsonText>) -> Option<Self> {
+    pub fn read(params: Option<&JsonText>) -> Option<Self> {
         serde_json::from_str(params?.as_str()).ok()
     }
 }
 
-/// Appends a request.
-pub(crate) fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &str) {
+/// Appends a request. `params` is a JSON object without `_meta`.
+pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &str, meta: Meta<'_>) {
     let start = out.len();
-    out.extend_from_slice(
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":"#).as_bytes(),
-    );
-    out.extend_from_slice(params.as_bytes());
-    end(out, start);
-}
-
-/// What goes with the call of a tool besides its arguments.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallMeta<'a> {
-    pub(crate) wants_progress: bool,
-    pub(crate) traceparent: Option<&'a str>,
-    /// What the caller's client can be asked, as JSON.
-    pub(crate) capabilities: Option<&'a str>,
-}
-
-/// Appends a call of `tool`; its progress token is its id.
-pub(crate) fn write_call(out: &mut Vec<u8>, id: u64, tool: &str, arguments: &str, meta: CallMeta<'_>) {
-    let start = out.len();
-    out.extend_from_slice(
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"#).as_bytes(),
-    );
-    push_text(out, tool);
-    out.extend_from_slice(br#","arguments":"#);
-    out.extend_from_slice(arguments.as_bytes());
-    let mut separator: &[u8] = br#","_meta":{"#;
-    let mut member = |out: &mut Vec<u8>, name: &str| {
-        out.extend_from_slice(std::mem::replace(&mut separator, b","));
-        push_text(out, name);
-        out.push(b':');
-    };
-    if meta.wants_progress {
-        member(out, "progressToken");
-        out.extend_from_slice(id.to_string().as_bytes());
-    }
-    if let Some(traceparent) = meta.traceparent {
-        member(out, "traceparent");
-        push_text(out, traceparent);
-    }
-    if let Some(capabilities) = meta.capabilities {
-        member(out, "io.modelcontextprotocol/clientCapabilities");
-        out.extend_from_slice(capabilities.as_bytes());
-    }
-    if separator == b"," {
-        out.push(b'}');
-    }
+    begin(out, id, method);
+    open(out, params);
+    let separator: &[u8] = if out.ends_with(b"{") { b"" } else { b"," };
+    meta.write(out, separator);
     out.push(b'}');
     end(out, start);
 }
 
+/// Appends a call of `tool`; its progress token is its id. `more` are members of the parameters, each behind
+/// a comma.
+pub fn write_call(
+    out: &mut Vec<u8>,
+    id: u64,
+    tool: &str,
+    arguments: &JsonText,
+    more: Option<&str>,
+    meta: Meta<'_>,
+) {
+    let start = out.len();
+    out.reserve(arguments.bytes().len() + 256);
+    begin(out, id, "tools/call");
+    out.extend_from_slice(br#"{"name":"#);
+    push_text(out, tool);
+    out.extend_from_slice(br#","arguments":"#);
+    out.extend_from_slice(arguments.bytes());
+    out.extend_from_slice(more.unwrap_or_default().as_bytes());
+    meta.write(out, b",");
+    out.push(b'}');
+    end(out, start);
+}
+
+fn begin(out: &mut Vec<u8>, id: u64, method: &str) {
+    // Writing to memory does not fail.
+    let _ = write!(out, r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":"#);
+}
+
+/// Appends an object but for its closing brace.
+fn open(out: &mut Vec<u8>, object: &str) {
+    let object = object.trim_ascii();
+    out.extend_from_slice(
+        object.strip_suffix('}').map_or(b"{", |open| open.trim_ascii_end().as_bytes()),
+    );
+}
+
 /// Appends a notification.
-pub(crate) fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&str>) {
+pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&str>) {
     let start = out.len();
     out.extend_from_slice(format!(r#"{{"jsonrpc":"2.0","method":"{method}""#).as_bytes());
     if let Some(params) = params {
@@ -229,13 +276,13 @@ pub(crate) fn write_notification(out: &mut Vec<u8>, method: &str, params: Option
 }
 
 /// Appends the notification that the answer to a request is not wanted any more.
-pub(crate) fn write_cancelled(out: &mut Vec<u8>, id: u64) {
+pub fn write_cancelled(out: &mut Vec<u8>, id: u64) {
     let params = format!(r#"{{"requestId":{id},"reason":"the caller does not wait any more"}}"#);
     write_notification(out, "notifications/cancelled", Some(&params));
 }
 
-/// Appends the answer to a request of the capsule.
-pub(crate) fn write_answer(out: &mut Vec<u8>, id: &JsonText, result: Result<&str, &RpcError>) {
+/// Appends the answer to a request of the server.
+pub fn write_answer(out: &mut Vec<u8>, id: &JsonText, result: Result<&str, &RpcError>) {
     let start = out.len();
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.bytes());
@@ -260,21 +307,16 @@ pub(crate) fn write_answer(out: &mut Vec<u8>, id: &JsonText, result: Result<&str
 /// Closes a message that began at `start`, and makes it one line: in JSON a line end is white space.
 fn end(out: &mut Vec<u8>, start: usize) {
     out.push(b'}');
-    for byte in &mut out[start..] {
-        if matches!(*byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
+    let mut from = start;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', &out[from..]) {
+        out[from + at] = b' ';
+        from += at + 1;
     }
     out.push(b'\n');
 }
 
-fn push_text(out: &mut Vec<u8>, text: &str) {
-    // Writing a string to memory does not fail.
-    let _ = serde_json::to_writer(out, text);
-}
-
 /// The beginning of what is no message, for a log line: at most 200 bytes of it.
-pub(crate) fn quoted(line: &[u8]) -> String {
+pub fn quoted(line: &[u8]) -> String {
     const SHOWN: usize = 200;
     let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
     let shown: String = shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -376,22 +418,21 @@ mod tests {
     #[test]
     fn what_is_written_is_one_line() {
         let mut out = Vec::new();
-        write_call(&mut out, 1, "a \"b\"", "{\n\t\"x\": 1\r\n}", CallMeta::default());
-        write_call(
-            &mut out,
-            2,
-            "t",
-            "{}",
-            CallMeta { wants_progress: true, traceparent: Some("00-x"), capabilities: Some("{}") },
-        );
-        write_call(
-            &mut out,
-            3,
-            "t",
-            "{}",
-            CallMeta { traceparent: Some("00-x"), ..CallMeta::default() },
-        );
-        write_request(&mut out, 4, "tools/list", "{}");
+        let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
+        let arguments = json("{\n\t\"x\": 1\r\n}");
+        write_call(&mut out, 1, "a \"b\"", &arguments, None, Meta::default());
+        let meta = Meta {
+            progress: Some(2),
+            traceparent: Some("00-x"),
+            capabilities: Some("{}"),
+            ..Meta::default()
+        };
+        write_call(&mut out, 2, "t", &json("{}"), None, meta);
+        let meta = Meta { traceparent: Some("00-x"), ..Meta::default() };
+        write_call(&mut out, 3, "t", &json("{}"), Some(",\"requestState\":\"s\""), meta);
+        write_request(&mut out, 4, "tools/list", "{}", Meta::default());
+        write_request(&mut out, 5, "m", r#"{"a":1}"#, meta);
+        write_request(&mut out, 6, "m", "{ }", meta);
         write_notification(&mut out, "notifications/initialized", None);
         write_cancelled(&mut out, 2);
         write_answer(&mut out, &JsonText::parse("\"q\"").unwrap(), Ok("{}"));
@@ -400,14 +441,35 @@ mod tests {
         let expected = [
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"a \\\"b\\\"\",\"arguments\":{ \t\"x\": 1  }}}",
             r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","arguments":{},"_meta":{"progressToken":2,"traceparent":"00-x","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
-            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t","arguments":{},"_meta":{"traceparent":"00-x"}}}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t","arguments":{},"requestState":"s","_meta":{"traceparent":"00-x"}}}"#,
             r#"{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{}}"#,
+            r#"{"jsonrpc":"2.0","id":5,"method":"m","params":{"a":1,"_meta":{"traceparent":"00-x"}}}"#,
+            r#"{"jsonrpc":"2.0","id":6,"method":"m","params":{"_meta":{"traceparent":"00-x"}}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"the caller does not wait any more"}}"#,
             r#"{"jsonrpc":"2.0","id":"q","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":9,"error":{"code":-32601,"message":"no"}}"#,
         ];
         assert_eq!(String::from_utf8(out).unwrap().lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_batch_is_so_many_messages() {
+        let parts = |text: &'static str| {
+            let parts = messages(Bytes::from_static(text.as_bytes()));
+            parts.iter().map(|part| String::from_utf8(part.to_vec()).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(r#" [{"a":1}, {"b":[2]}]"#), [r#"{"a":1}"#, r#"{"b":[2]}"#]);
+        assert_eq!(parts(r#"{"a":1}"#), [r#"{"a":1}"#]);
+        assert_eq!(parts("[1"), ["[1"]);
+        assert!(parts("[]").is_empty());
+    }
+
+    #[test]
+    fn an_error_keeps_what_belongs_to_it() {
+        let line = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32042,"message":"m","data":{"n":1.10}}}"#;
+        let Some(Message::Answer { result: Err(error), .. }) = message(line) else { panic!() };
+        assert_eq!((error.code, error.data.unwrap().as_str()), (-32042, r#"{"n":1.10}"#));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! What a capsule says about its tools and gives as their results, in the marketplace's terms. Pure
+//! What a server says about its tools and gives as their results, in the marketplace's terms. Pure
 //! functions; whatever is only passed on is neither parsed nor copied.
 
-use orla_marketplace::{JsonText, LogLevel, Notice, Outcome, Payload, Progress};
+use std::borrow::Cow;
+
+use orla_marketplace::{JsonText, LogLevel, Notice, Outcome, Payload, Progress, SurfaceNotice};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -9,38 +11,78 @@ use serde_json::{Map, Value};
 /// A tool as `tools/list` gives it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ListedTool {
-    pub(crate) name: String,
-    pub(crate) title: Option<String>,
-    pub(crate) description: Option<String>,
-    pub(crate) input_schema: Option<Value>,
-    pub(crate) output_schema: Option<Value>,
-    pub(crate) annotations: Option<Value>,
+pub struct ListedTool {
+    /// The server's name for it.
+    pub name: String,
+    /// The title for people.
+    pub title: Option<String>,
+    /// What it does.
+    pub description: Option<String>,
+    /// What it takes.
+    pub input_schema: Option<Value>,
+    /// What it gives.
+    pub output_schema: Option<Value>,
+    /// Hints about what it does.
+    pub annotations: Option<Value>,
+    /// Pictures of it.
+    pub icons: Option<Value>,
+    /// Whatever else the server says of it.
+    #[serde(rename = "_meta")]
+    pub meta: Option<Value>,
 }
 
 /// One page of `tools/list`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ToolPage {
-    pub(crate) tools: Vec<ListedTool>,
-    pub(crate) next_cursor: Option<String>,
+#[derive(Debug, Default)]
+pub struct ToolPage {
+    /// Its tools; what is none is left out.
+    pub tools: Vec<ListedTool>,
+    /// How many were left out.
+    pub left_out: usize,
+    /// Where the next page begins, if there is one.
+    pub next_cursor: Option<String>,
+}
+
+impl ToolPage {
+    /// Reads the result of `tools/list`.
+    ///
+    /// # Errors
+    /// What is wrong with the page as a whole.
+    pub fn read(result: &JsonText) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page<'a> {
+            #[serde(borrow)]
+            tools: Vec<&'a RawValue>,
+            next_cursor: Option<String>,
+        }
+        let page: Page<'_> = serde_json::from_str(result.as_str()).map_err(|err| err.to_string())?;
+        let listed = page.tools.len();
+        let tools: Vec<ListedTool> =
+            page.tools.iter().filter_map(|tool| serde_json::from_str(tool.get()).ok()).collect();
+        Ok(Self { left_out: listed - tools.len(), tools, next_cursor: page.next_cursor })
+    }
 }
 
 /// What a server offers, going by its answer to `initialize`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Offers {
-    pub(crate) tools: bool,
-    pub(crate) resources: bool,
-    /// Of changes of resources.
-    pub(crate) subscriptions: bool,
-    pub(crate) prompts: bool,
-    pub(crate) completions: bool,
-    pub(crate) logging: bool,
+pub struct Offers {
+    /// Tools.
+    pub tools: bool,
+    /// Resources and their templates.
+    pub resources: bool,
+    /// To tell of changes of resources.
+    pub subscriptions: bool,
+    /// Prompts.
+    pub prompts: bool,
+    /// Completion of arguments.
+    pub completions: bool,
+    /// Messages for the caller's log.
+    pub logging: bool,
 }
 
 impl Offers {
     /// Everything that can be offered.
-    pub(crate) const ALL: Self = Self {
+    pub const ALL: Self = Self {
         tools: true,
         resources: true,
         subscriptions: true,
@@ -49,8 +91,8 @@ impl Offers {
         logging: true,
     };
 
-    /// Reads the result of `initialize`. Whatever stands at an offer's place, it is an offer.
-    pub(crate) fn read(result: &JsonText) -> Option<Self> {
+    /// Reads the result of `initialize` or `server/discover`. Whatever stands at an offer's place, it is an offer.
+    pub fn read(result: &JsonText) -> Option<Self> {
         let result: Map<String, Value> = serde_json::from_str(result.as_str()).ok()?;
         let capabilities = result.get("capabilities");
         let get =
@@ -67,12 +109,18 @@ impl Offers {
     }
 }
 
+/// The type of a result that is a question.
+pub const INPUT_REQUIRED: &str = "input_required";
+
 /// The result of a tool.
 #[derive(Debug)]
-pub(crate) enum ToolResult {
+pub enum ToolResult {
+    /// What it gave.
     Success(Outcome),
     /// It says itself what went wrong.
     Failure(Outcome),
+    /// It needs to know more before it can go on (2026-07-28).
+    Asks,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +131,8 @@ struct CallResult<'a> {
     #[serde(borrow)]
     structured_content: Option<&'a RawValue>,
     is_error: Option<bool>,
+    #[serde(borrow)]
+    result_type: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "_meta")]
     meta: Option<&'a RawValue>,
 }
@@ -91,7 +141,7 @@ struct CallResult<'a> {
 ///
 /// # Errors
 /// What is wrong with a result in MCP's form.
-pub(crate) fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
+pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
     let plain =
         || Outcome { structured: Some(Payload::from_json(result.clone())), ..Outcome::default() };
     let read: CallResult<'_> = match serde_json::from_str(result.as_str()) {
@@ -99,6 +149,9 @@ pub(crate) fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
         Err(_) if !result.as_str().starts_with('{') => return Ok(ToolResult::Success(plain())),
         Err(err) => return Err(err.to_string()),
     };
+    if read.result_type.as_deref() == Some(INPUT_REQUIRED) {
+        return Ok(ToolResult::Asks);
+    }
     if read.content.is_none() && read.structured_content.is_none() && read.is_error.is_none() {
         return Ok(ToolResult::Success(plain()));
     }
@@ -118,8 +171,45 @@ pub(crate) fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
     })
 }
 
+/// What a notification of a server means.
+#[derive(Debug, PartialEq)]
+pub enum Told {
+    /// Something to say to the caller of the request whose progress token, a request's id, this is.
+    Progress(u64, Notice),
+    /// Something for the log of whoever calls.
+    Log(LogLevel, String),
+    /// Its tools are others.
+    ToolsChanged,
+    /// Something besides tools is another.
+    Surface(SurfaceNotice),
+    /// Nothing that is relayed.
+    Nothing,
+}
+
+/// Reads a notification.
+pub fn told(method: &str, params: Option<&JsonText>) -> Told {
+    let read = match (method, params) {
+        ("notifications/progress", Some(params)) => {
+            progress(params).map(|(token, notice)| Told::Progress(token, notice))
+        }
+        ("notifications/message", Some(params)) => {
+            log(params).map(|(level, message)| Told::Log(level, message))
+        }
+        ("notifications/tools/list_changed", _) => Some(Told::ToolsChanged),
+        ("notifications/prompts/list_changed", _) => Some(Told::Surface(SurfaceNotice::PromptsChanged)),
+        ("notifications/resources/list_changed", _) => {
+            Some(Told::Surface(SurfaceNotice::ResourcesChanged))
+        }
+        ("notifications/resources/updated", Some(params)) => {
+            uri(params).map(|uri| Told::Surface(SurfaceNotice::ResourceUpdated { uri }))
+        }
+        _ => None,
+    };
+    read.unwrap_or(Told::Nothing)
+}
+
 /// Reads `notifications/progress`: the token, which is a request's id, and the notice.
-pub(crate) fn progress(params: &JsonText) -> Option<(u64, Notice)> {
+fn progress(params: &JsonText) -> Option<(u64, Notice)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
@@ -134,7 +224,7 @@ pub(crate) fn progress(params: &JsonText) -> Option<(u64, Notice)> {
 }
 
 /// Reads `notifications/resources/updated`.
-pub(crate) fn uri(params: &JsonText) -> Option<String> {
+fn uri(params: &JsonText) -> Option<String> {
     #[derive(Deserialize)]
     struct Params {
         uri: String,
@@ -143,7 +233,7 @@ pub(crate) fn uri(params: &JsonText) -> Option<String> {
 }
 
 /// The id of the call that a capsule's own request belongs to, where it says so.
-pub(crate) fn call_of(params: &JsonText) -> Option<u64> {
+pub fn call_of(params: &JsonText) -> Option<u64> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "_meta")]
@@ -158,7 +248,7 @@ pub(crate) fn call_of(params: &JsonText) -> Option<u64> {
 }
 
 /// Reads `notifications/message`.
-pub(crate) fn log(params: &JsonText) -> Option<(LogLevel, String)> {
+fn log(params: &JsonText) -> Option<(LogLevel, String)> {
     #[derive(Deserialize)]
     struct Params<'a> {
         level: String,
@@ -193,6 +283,7 @@ mod tests {
         match tool_result(&json(text)) {
             Ok(ToolResult::Success(outcome)) => format!("ok{}", parts(outcome)),
             Ok(ToolResult::Failure(outcome)) => format!("failed{}", parts(outcome)),
+            Ok(ToolResult::Asks) => "asks".to_owned(),
             Err(problem) => format!("broken: {problem}"),
         }
     }
@@ -214,6 +305,8 @@ mod tests {
                 r#"failed content=[{"type":"text","text":"bad"}]"#,
             ),
             (r#"{"isError":true}"#, "failed"),
+            (r#"{"resultType":"input_required","inputRequests":{}}"#, "asks"),
+            (r#"{"resultType":"complete","content":[]}"#, "ok content=[]"),
         ];
         for (text, expected) in cases {
             assert_eq!(shown(text), expected, "{text}");
@@ -249,9 +342,12 @@ mod tests {
         let offers = Offers { resources: true, subscriptions: true, ..Offers::default() };
         assert_eq!(read(r#"{"capabilities":{"resources":{"subscribe":true}}}"#), Some(offers));
         assert_eq!((read("{}"), read("[]")), (Some(Offers::default()), None));
-        let page: ToolPage =
-            serde_json::from_str(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}}],"x":1}"#)
+        let page = |text: &str| ToolPage::read(&json(text));
+        let read =
+            page(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":7},3],"x":1}"#)
                 .unwrap();
-        assert_eq!((page.tools[0].name.as_str(), page.next_cursor), ("a", None));
+        assert_eq!((read.tools[0].name.as_str(), read.tools.len(), read.left_out), ("a", 1, 2));
+        assert_eq!(page(r#"{"tools":[],"nextCursor":"n"}"#).unwrap().next_cursor.as_deref(), Some("n"));
+        assert!(page(r#"{"tools":7}"#).is_err() && page("[]").is_err());
     }
 }

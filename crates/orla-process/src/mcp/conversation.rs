@@ -1,14 +1,18 @@
-//! What is said between the server and one process of a capsule: which requests wait for answers, what
-//! is still to be written, and how far the opening of MCP is. No I/O here.
+//! What is said with one process that speaks over its pipes: which requests wait for answers, what is still
+//! to be written, and how far the opening is. No I/O here.
 //!
 //! # The opening
 //!
-//! After `orla.hello` MCP is opened: `initialize`, `notifications/initialized`, `tools/list`. A capsule
-//! that only answers `tools/call` refuses this, or says nothing; then it has one tool, itself.
+//! A capsule says `orla.hello`; then MCP is opened: `initialize`, `notifications/initialized`, `tools/list`.
+//! A capsule that only answers `tools/call` refuses this, or says nothing; then it has one tool, itself.
+//!
+//! A server of MCP ([`Greeting::Initialize`]) says nothing by itself: it is asked to `initialize`, which
+//! every published server answers. One that refuses knows the revision without sessions alone, and is asked
+//! for `server/discover`.
 //!
 //! # Answers
 //!
-//! Every request has a number that no other request of this capsule ever had, whichever process it went
+//! Every request has a number that no other request of this process's name ever had, whichever process it went
 //! to. So an answer that comes late, or from a process that is gone, meets no other request.
 
 use std::collections::HashMap;
@@ -17,27 +21,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use orla_marketplace::{Client, ClientError, JsonText, Notice, NoticeSink, Payload, SurfaceNotice};
+use orla_marketplace::{Client, ClientError, JsonText, LogLevel, Notice, NoticeSink, SurfaceNotice};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::answer::{self, ListedTool, Offers, ToolPage};
-use super::wire::{self, CallMeta, Hello, Message, RpcError};
+use super::answer::{self, ListedTool, Offers, Told, ToolPage};
+use super::era::{self, Era, Meta};
+use super::object;
+use super::rounds;
+use super::wire::{self, Hello, Message, RpcError};
 
-/// The revision that capsules are asked for.
-const REVISION: &str = "2025-11-25";
-/// The most pages, and tools, of one capsule.
-const MAX_PAGES: usize = 100;
-const MAX_TOOLS: usize = 10_000;
-/// What a capsule may ask a client.
-const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+/// The most pages, and tools, of one server.
+pub const MAX_PAGES: usize = 100;
+/// See [`MAX_PAGES`].
+pub const MAX_TOOLS: usize = 10_000;
+/// What a server may ask a client.
+pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL_ERROR: i64 = -32603;
 /// Written bytes are cut off the front of the buffer beyond this.
 const COMPACT: usize = 256 * 1024;
 
-/// Something a capsule is asked.
+/// How a process opens the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// It says `orla.hello` by itself (RFC 2 §9).
+    Hello,
+    /// It answers `initialize`, or `server/discover`.
+    Initialize,
+}
+
+/// Something a server is asked.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) ticket: u64,
@@ -47,19 +62,34 @@ pub(crate) struct Request {
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
-#[derive(Debug)]
-pub(crate) enum Ask {
-    /// A call of a tool; of the only one it has where none is named.
-    Call { tool: Option<Arc<str>>, arguments: JsonText },
+/// What a server is asked.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// A call of a tool.
+    Call {
+        /// Which one; the only one it has where none is named.
+        tool: Option<Arc<str>>,
+        /// What it is given.
+        arguments: JsonText,
+        /// More members of the parameters, each behind a comma: what a further round brings.
+        more: Option<Box<str>>,
+    },
     /// Anything else.
-    Method { method: Box<str>, params: JsonText },
+    Method {
+        /// The method.
+        method: Box<str>,
+        /// A JSON object without `_meta`.
+        params: JsonText,
+    },
 }
 
 /// Who asked, as far as that one can be spoken to while the answer is made.
 #[derive(Clone, Default)]
-pub(crate) struct Caller {
-    pub(crate) notices: NoticeSink,
-    pub(crate) client: Option<Arc<dyn Client>>,
+pub struct Caller {
+    /// Takes what is said while the answer is made.
+    pub notices: NoticeSink,
+    /// Takes questions.
+    pub client: Option<Arc<dyn Client>>,
 }
 
 impl fmt::Debug for Caller {
@@ -73,33 +103,46 @@ impl fmt::Debug for Caller {
     }
 }
 
-pub(crate) type Reply = Result<JsonText, Fault>;
+/// The answer to what a server was asked.
+pub type Reply = Result<JsonText, Fault>;
 
 /// Why a request got no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The capsule says so.
+pub enum Fault {
+    /// The server says so.
     Refused(RpcError),
-    /// There is no process that could answer, for this reason.
+    /// There is nobody who could answer, for this reason.
     Gone(String),
     /// Too many requests wait.
-    Busy { sent: usize, waiting: usize },
+    Busy {
+        /// Requests that were sent.
+        sent: usize,
+        /// Requests that wait to be.
+        waiting: usize,
+    },
 }
 
-/// What a capsule serves.
+/// What a server serves.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Learned {
+pub struct Learned {
     /// None where it does not say: then it is a tool itself.
-    pub(crate) tools: Option<Vec<ListedTool>>,
-    pub(crate) offers: Offers,
+    pub tools: Option<Vec<ListedTool>>,
+    /// What it offers besides.
+    pub offers: Offers,
+    /// How it is spoken to.
+    pub era: Era,
 }
 
 /// What a line meant beyond what the conversation settles by itself.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Heard {
     Nothing,
-    /// The handshake, which comes once.
+    /// The handshake of a capsule, which comes once.
     Hello(Option<Hello>),
+    /// A server has answered its first request; also what it serves, where that needs no further one.
+    Ready(Option<Learned>),
+    /// A server can be spoken to in no way that is known here.
+    Unusable(String),
     /// What it serves, when that is first known and when it has changed.
     Learned(Learned),
     /// Something besides tools has changed.
@@ -134,6 +177,8 @@ enum Opening {
     /// No hello yet.
     Silent,
     Initializing,
+    /// `initialize` was refused.
+    Discovering,
     Listing,
     Open,
 }
@@ -145,7 +190,10 @@ enum Pending {
         reply: oneshot::Sender<Reply>,
     },
     Initialize,
+    Discover,
     ListTools,
+    /// A stream of notifications; it is answered when it ends.
+    Listen,
     /// The answer makes no difference.
     Told,
     /// What was written before this has been read: see [`Settling`].
@@ -167,6 +215,8 @@ enum Settling {
 #[derive(Debug)]
 pub(crate) struct Conversation {
     name: Arc<str>,
+    greeting: Greeting,
+    era: Era,
     tickets: Arc<AtomicU64>,
     /// The first number that this process may answer.
     first: u64,
@@ -190,10 +240,12 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub(crate) fn new(name: Arc<str>, tickets: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(name: Arc<str>, tickets: Arc<AtomicU64>, greeting: Greeting) -> Self {
         let first = tickets.load(Ordering::Relaxed);
-        Self {
+        let mut talk = Self {
             name,
+            greeting,
+            era: Era::Capsule,
             tickets,
             first,
             out: Vec::new(),
@@ -208,12 +260,18 @@ impl Conversation {
             list_again: false,
             noise: false,
             strays: false,
+        };
+        if greeting == Greeting::Initialize {
+            talk.era = Era::Session;
+            talk.initialize();
         }
+        talk
     }
 
-    /// Whether what it serves is known, or known to be unknowable.
+    /// Whether calls may be sent: what it serves is known, or known to be unknowable, or need not be known.
     pub(crate) fn is_open(&self) -> bool {
         self.opening == Opening::Open
+            || (self.opening == Opening::Listing && self.greeting == Greeting::Initialize)
     }
 
     /// Whether it has not even answered `initialize`.
@@ -244,22 +302,27 @@ impl Conversation {
         }
     }
 
-    /// Sends a request. `only` is the name of the tool where the request names none.
-    pub(crate) fn send(&mut self, request: Request, only: &str) {
+    /// Sends a request. `only` gives the name of the tool where the request names none.
+    pub(crate) fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
         let Request { ticket, ask, caller, traceparent, reply } = request;
+        let capabilities = caller.client.as_ref().map(|client| client.capabilities());
+        let meta = Meta {
+            era: self.era,
+            progress: caller.notices.is_wanted().then_some(ticket),
+            traceparent: traceparent.as_deref(),
+            capabilities: capabilities.as_ref().map(JsonText::as_str),
+        };
         match ask {
-            Ask::Call { tool, arguments } => {
-                let capabilities = caller.client.as_ref().map(|client| client.capabilities());
-                let meta = CallMeta {
-                    wants_progress: caller.notices.is_wanted(),
-                    traceparent: traceparent.as_deref(),
-                    capabilities: capabilities.as_ref().map(JsonText::as_str),
-                };
-                let tool = tool.as_deref().unwrap_or(only);
-                wire::write_call(&mut self.out, ticket, tool, arguments.as_str(), meta);
+            Ask::Call { tool: Some(tool), arguments, more } => {
+                wire::write_call(&mut self.out, ticket, &tool, &arguments, more.as_deref(), meta);
+            }
+            Ask::Call { tool: None, arguments, more } => {
+                wire::write_call(&mut self.out, ticket, &only(), &arguments, more.as_deref(), meta);
             }
             Ask::Method { method, params } => {
-                wire::write_request(&mut self.out, ticket, &method, params.as_str());
+                // What is no call of a tool carries nothing that a capsule would know.
+                let meta = if self.era == Era::Capsule { Meta::default() } else { meta };
+                wire::write_request(&mut self.out, ticket, &method, params.as_str(), meta);
             }
         }
         self.pending.insert(ticket, Pending::Call { caller, reply });
@@ -275,8 +338,8 @@ impl Conversation {
         self.in_flight -= 1;
         wire::write_cancelled(&mut self.out, ticket);
         match self.settling {
-            Settling::Settled if self.speaks_mcp => self.ping(),
-            // Without MCP it asks nothing.
+            Settling::Settled if self.speaks_mcp && self.era != Era::Sessionless => self.ping(),
+            // Without MCP it asks nothing, and without sessions only in its answers.
             Settling::Settled => {}
             Settling::Pinged | Settling::PingAgain => self.settling = Settling::PingAgain,
         }
@@ -285,7 +348,7 @@ impl Conversation {
 
     fn ping(&mut self) {
         self.settling = Settling::Pinged;
-        self.ask("ping", &json!({}), Pending::Ping);
+        self.ask("ping", "{}", Pending::Ping);
     }
 
     /// No answer will come any more.
@@ -301,11 +364,10 @@ impl Conversation {
     /// Takes a line of the process's standard output.
     pub(crate) fn hear(&mut self, line: &Bytes) -> Heard {
         match wire::read(line) {
-            Some(Message::Notification { method, params }) if method == Hello::METHOD => {
-                self.hello(params.as_ref())
-            }
             // A handshake with an id asks for an answer; it is a handshake all the same.
-            Some(Message::Request { method, params, .. }) if method == Hello::METHOD => {
+            Some(Message::Notification { method, params } | Message::Request { method, params, .. })
+                if method == Hello::METHOD && self.greeting == Greeting::Hello =>
+            {
                 self.hello(params.as_ref())
             }
             Some(_) if self.opening == Opening::Silent => self.noise(line, "came before orla.hello"),
@@ -335,23 +397,18 @@ impl Conversation {
             }
             None => tracing::warn!(capsule, "orla.hello does not say who it is: params.name is missing"),
         }
-        self.opening = Opening::Initializing;
-        let params = json!({
-            "protocolVersion": REVISION,
-            "capabilities": {
-                "sampling": {},
-                "elicitation": {"form": {}, "url": {}},
-                "roots": {"listChanged": false},
-            },
-            "clientInfo": {"name": "orla", "version": env!("CARGO_PKG_VERSION")},
-        });
-        self.ask("initialize", &params, Pending::Initialize);
+        self.initialize();
         Heard::Hello(hello)
     }
 
-    fn ask(&mut self, method: &str, params: &serde_json::Value, pending: Pending) {
+    fn initialize(&mut self) {
+        self.opening = Opening::Initializing;
+        self.ask("initialize", &era::initialize(), Pending::Initialize);
+    }
+
+    fn ask(&mut self, method: &str, params: &str, pending: Pending) {
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
-        wire::write_request(&mut self.out, id, method, &params.to_string());
+        wire::write_request(&mut self.out, id, method, params, Meta::own(self.era));
         self.pending.insert(id, pending);
     }
 
@@ -364,8 +421,9 @@ impl Conversation {
                 Heard::Nothing
             }
             Some(Pending::Initialize) => self.initialized(result),
+            Some(Pending::Discover) => self.discovered(result),
             Some(Pending::ListTools) => self.listed(result),
-            Some(Pending::Told) => Heard::Nothing,
+            Some(Pending::Told | Pending::Listen) => Heard::Nothing,
             Some(Pending::Ping) => {
                 if self.settling == Settling::PingAgain {
                     self.ping();
@@ -383,39 +441,99 @@ impl Conversation {
     }
 
     fn initialized(&mut self, result: Result<JsonText, RpcError>) -> Heard {
-        let Some(offers) = result.ok().as_ref().and_then(Offers::read) else {
-            return self.opened(None);
-        };
-        self.offers = offers;
+        match (result.as_ref().ok().and_then(Offers::read), self.greeting) {
+            (Some(offers), _) => self.offers = offers,
+            (None, Greeting::Hello) => return self.opened(None),
+            (None, Greeting::Initialize) => {
+                self.opening = Opening::Discovering;
+                self.era = Era::Sessionless;
+                self.ask("server/discover", "{}", Pending::Discover);
+                return Heard::Nothing;
+            }
+        }
         self.speaks_mcp = true;
         wire::write_notification(&mut self.out, "notifications/initialized", None);
         if self.offers.logging {
             // Each caller hears from the level on that it wants; here all of them are needed.
-            self.ask("logging/setLevel", &json!({"level": "debug"}), Pending::Told);
+            self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Told);
         }
-        if self.offers.tools {
+        self.begin()
+    }
+
+    fn discovered(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+        let offers = match result {
+            Ok(result) => Offers::read(&result).ok_or_else(|| "its answer is no object".to_owned()),
+            Err(error) => Err(error.message),
+        };
+        match offers {
+            Ok(offers) => {
+                self.offers = offers;
+                self.speaks_mcp = true;
+                self.listen(&[]);
+                self.begin()
+            }
+            Err(problem) => {
+                let problem = wire::quoted(problem.as_bytes());
+                Heard::Unusable(format!("it answers neither initialize nor server/discover: {problem}"))
+            }
+        }
+    }
+
+    /// It has answered its first request.
+    fn begin(&mut self) -> Heard {
+        let heard = if self.offers.tools {
             self.opening = Opening::Listing;
             self.list(None);
-            Heard::Nothing
+            None
         } else {
             // It speaks MCP and has no tools.
-            self.opened(Some(Vec::new()))
+            self.opening = Opening::Open;
+            Some(self.learned(Some(Vec::new())))
+        };
+        match (self.greeting, heard) {
+            (Greeting::Initialize, learned) => Heard::Ready(learned),
+            (Greeting::Hello, Some(learned)) => Heard::Learned(learned),
+            (Greeting::Hello, None) => Heard::Nothing,
         }
+    }
+
+    /// Wants to be told of changes of lists and of these resources, and of no others any more
+    /// (2026-07-28).
+    fn listen(&mut self, uris: &[String]) {
+        let old = self.pending.iter().find(|(_, pending)| matches!(pending, Pending::Listen));
+        if let Some(old) = old.map(|(id, _)| *id) {
+            self.pending.remove(&old);
+            wire::write_cancelled(&mut self.out, old);
+        }
+        self.ask("subscriptions/listen", &rounds::listen(&self.offers, uris), Pending::Listen);
+    }
+
+    /// The resources whose changes someone wants to hear of are these now. A server with a session is
+    /// told of each by itself.
+    pub(crate) fn subscriptions(&mut self, uris: &[String]) {
+        if self.era == Era::Sessionless && self.speaks_mcp && self.offers.subscriptions {
+            self.listen(uris);
+        }
+    }
+
+    /// How it is spoken to.
+    pub(crate) fn era(&self) -> Era {
+        self.era
     }
 
     /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
     pub(crate) fn subscribe(&mut self, uri: &str) {
-        self.ask("resources/subscribe", &json!({ "uri": uri }), Pending::Told);
+        self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Told);
     }
 
     fn list(&mut self, cursor: Option<&str>) {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-        self.ask("tools/list", &params, Pending::ListTools);
+        self.ask("tools/list", &params.to_string(), Pending::ListTools);
     }
 
     fn listed(&mut self, result: Result<JsonText, RpcError>) -> Heard {
         let page = match result {
-            Ok(page) => serde_json::from_str::<ToolPage>(page.as_str()).map_err(|err| err.to_string()),
+            Ok(page) => ToolPage::read(&page),
             Err(error) => Err(error.message),
         };
         let page = match page {
@@ -425,16 +543,27 @@ impl Conversation {
                 tracing::warn!(capsule = &*self.name, problem, "tools/list gave no list");
                 self.listed = (Vec::new(), 0);
                 self.list_again = false;
-                return if self.is_open() { Heard::Nothing } else { self.opened(None) };
+                return match (self.opening, self.greeting) {
+                    (Opening::Open, _) => Heard::Nothing,
+                    (_, Greeting::Hello) => self.opened(None),
+                    (_, Greeting::Initialize) => self.opened(Some(Vec::new())),
+                };
             }
         };
+        if page.left_out > 0 {
+            let (capsule, left_out) = (&*self.name, page.left_out);
+            tracing::warn!(capsule, left_out, "what tools/list gives and is no tool is left out");
+        }
         let (tools, pages) = &mut self.listed;
         tools.extend(page.tools);
         *pages += 1;
-        let goes_on = page.next_cursor.filter(|_| *pages < MAX_PAGES && tools.len() < MAX_TOOLS);
-        if let Some(cursor) = goes_on {
-            self.list(Some(&cursor));
-            return Heard::Nothing;
+        if let Some(cursor) = page.next_cursor {
+            if *pages < MAX_PAGES && tools.len() < MAX_TOOLS {
+                self.list(Some(&cursor));
+                return Heard::Nothing;
+            }
+            let (capsule, tools) = (&*self.name, tools.len());
+            tracing::warn!(capsule, tools, "its list of tools goes on and on, and is cut");
         }
         let (mut tools, _) = std::mem::take(&mut self.listed);
         tools.truncate(MAX_TOOLS);
@@ -446,46 +575,39 @@ impl Conversation {
 
     fn opened(&mut self, tools: Option<Vec<ListedTool>>) -> Heard {
         self.opening = Opening::Open;
-        Heard::Learned(Learned { tools, offers: self.offers.clone() })
+        Heard::Learned(self.learned(tools))
+    }
+
+    fn learned(&self, tools: Option<Vec<ListedTool>>) -> Learned {
+        Learned { tools, offers: self.offers.clone(), era: self.era }
     }
 
     fn notification(&mut self, method: &str, params: Option<&JsonText>) -> Heard {
-        match (method, params) {
-            ("notifications/progress", Some(params)) => {
-                if let Some((ticket, notice)) = answer::progress(params)
-                    && let Some(Pending::Call { caller, .. }) = self.pending.get(&ticket)
-                {
+        match answer::told(method, params) {
+            Told::Progress(ticket, notice) => {
+                if let Some(Pending::Call { caller, .. }) = self.pending.get(&ticket) {
                     caller.notices.send(notice);
                 }
             }
-            ("notifications/message", Some(params)) => self.log(params),
-            ("notifications/tools/list_changed", _) => {
+            Told::Log(level, message) => self.log(level, message),
+            Told::ToolsChanged => {
                 if self.pending.values().any(|pending| matches!(pending, Pending::ListTools)) {
                     self.list_again = true;
-                } else if self.is_open() {
+                } else if self.opening == Opening::Open {
                     self.list(None);
                 }
             }
-            ("notifications/prompts/list_changed", _) => {
-                return Heard::Told(SurfaceNotice::PromptsChanged);
+            Told::Surface(notice) => return Heard::Told(notice),
+            Told::Nothing => {
+                tracing::debug!(capsule = &*self.name, method, "a notification is not relayed");
             }
-            ("notifications/resources/list_changed", _) => {
-                return Heard::Told(SurfaceNotice::ResourcesChanged);
-            }
-            ("notifications/resources/updated", Some(params)) => {
-                if let Some(uri) = answer::uri(params) {
-                    return Heard::Told(SurfaceNotice::ResourceUpdated { uri });
-                }
-            }
-            _ => tracing::debug!(capsule = &*self.name, method, "a notification is not relayed"),
         }
         Heard::Nothing
     }
 
     /// A message for the log of whoever calls. MCP does not say which request it belongs to, so it goes
     /// to a caller only where there is no other.
-    fn log(&mut self, params: &JsonText) {
-        let Some((level, message)) = answer::log(params) else { return };
+    fn log(&mut self, level: LogLevel, message: String) {
         tracing::debug!(capsule = &*self.name, level = level.as_str(), message, "log message");
         if let Some(caller) = self.only_caller() {
             caller.notices.send(Notice::Log { level, message });
@@ -512,7 +634,7 @@ impl Conversation {
             return Heard::Nothing;
         }
         if !QUESTIONS.contains(&method.as_str()) {
-            self.refuse(&id, METHOD_NOT_FOUND, format!("{method}: not offered to capsules"));
+            self.refuse(&id, METHOD_NOT_FOUND, format!("{method}: not offered"));
             return Heard::Nothing;
         }
         let named = params.as_ref().and_then(answer::call_of);
@@ -537,8 +659,7 @@ impl Conversation {
             );
             return Heard::Nothing;
         };
-        let params =
-            params.unwrap_or_else(|| Payload::empty().json().cloned().unwrap_or_else(|_| id.clone()));
+        let params = params.unwrap_or_else(object::empty);
         Heard::Question(Question { id, method, params, client })
     }
 
@@ -546,17 +667,9 @@ impl Conversation {
         wire::write_answer(&mut self.out, id, Err(&RpcError { code, message, data: None }));
     }
 
-    /// Answers a question of the capsule.
+    /// Answers a question of the server.
     pub(crate) fn answer_question(&mut self, id: &JsonText, answer: Result<JsonText, ClientError>) {
-        let error = match answer {
-            Ok(result) => return wire::write_answer(&mut self.out, id, Ok(result.as_str())),
-            Err(ClientError::Refused { code, message, data }) => RpcError { code, message, data },
-            Err(err @ ClientError::Unsupported(_)) => {
-                RpcError { code: METHOD_NOT_FOUND, message: err.to_string(), data: None }
-            }
-            Err(err) => RpcError { code: INTERNAL_ERROR, message: err.to_string(), data: None },
-        };
-        wire::write_answer(&mut self.out, id, Err(&error));
+        write_client_answer(&mut self.out, id, answer);
     }
 
     fn noise(&mut self, line: &[u8], why: &str) -> Heard {
@@ -584,6 +697,19 @@ impl Conversation {
         }
         Heard::Nothing
     }
+}
+
+/// Appends what a client said to a server's question.
+pub fn write_client_answer(out: &mut Vec<u8>, id: &JsonText, answer: Result<JsonText, ClientError>) {
+    let error = match answer {
+        Ok(result) => return wire::write_answer(out, id, Ok(result.as_str())),
+        Err(ClientError::Refused { code, message, data }) => RpcError { code, message, data },
+        Err(err @ ClientError::Unsupported(_)) => {
+            RpcError { code: METHOD_NOT_FOUND, message: err.to_string(), data: None }
+        }
+        Err(err) => RpcError { code: INTERNAL_ERROR, message: err.to_string(), data: None },
+    };
+    wire::write_answer(out, id, Err(&error));
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::*;
 use std::sync::Mutex;
 
 fn talk() -> Conversation {
-    Conversation::new("cap".into(), Arc::new(AtomicU64::new(1)))
+    Conversation::new("cap".into(), Arc::new(AtomicU64::new(1)), Greeting::Hello)
 }
 
 fn hear(talk: &mut Conversation, line: &str) -> Heard {
@@ -18,9 +18,13 @@ fn written(talk: &mut Conversation) -> Vec<String> {
 fn request(talk: &Conversation, notices: NoticeSink) -> (u64, Request, oneshot::Receiver<Reply>) {
     let ticket = talk.tickets.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
-    let ask = Ask::Call { tool: None, arguments: JsonText::parse("{}").unwrap() };
+    let ask = Ask::Call { tool: None, arguments: JsonText::parse("{}").unwrap(), more: None };
     let caller = Caller { notices, client: None };
     (ticket, Request { ticket, ask, caller, traceparent: None, reply }, answer)
+}
+
+fn only() -> String {
+    "cap".to_owned()
 }
 
 const HELLO: &str =
@@ -98,8 +102,8 @@ fn answers_find_their_requests_and_no_others() {
     hear(&mut talk, HELLO);
     let (one, request_one, mut answer_one) = request(&talk, NoticeSink::default());
     let (two, request_two, mut answer_two) = request(&talk, NoticeSink::default());
-    talk.send(request_one, "cap");
-    talk.send(request_two, "cap");
+    talk.send(request_one, only);
+    talk.send(request_two, only);
     assert_eq!(talk.in_flight(), 2);
     for line in [answer(two, "2"), answer(two, "22"), answer(99, "0"), answer(0, "0"), "{}".into()] {
         assert_eq!(hear(&mut talk, &line), Heard::Nothing);
@@ -119,7 +123,7 @@ fn whoever_waits_is_told_when_no_answer_can_come() {
     let mut talk = talk();
     hear(&mut talk, HELLO);
     let (_, sent, mut answer) = request(&talk, NoticeSink::default());
-    talk.send(sent, "cap");
+    talk.send(sent, only);
     talk.fail("it exited with code 7");
     assert_eq!(answer.try_recv().unwrap().unwrap_err(), Fault::Gone("it exited with code 7".into()));
     assert_eq!(talk.in_flight(), 0);
@@ -137,10 +141,10 @@ fn notices_go_to_the_call_they_belong_to() {
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
     let (one, first, _answer) = request(&talk, sink("one"));
-    talk.send(first, "cap");
+    talk.send(first, only);
     hear(&mut talk, log);
     let (_, second, _other) = request(&talk, sink("two"));
-    talk.send(second, "cap");
+    talk.send(second, only);
     hear(&mut talk, log);
     hear(
         &mut talk,
@@ -171,7 +175,7 @@ fn a_capsules_own_requests_are_answered() {
         written(&mut talk),
         [
             r#"{"jsonrpc":"2.0","id":"p","result":{}}"#,
-            r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"message":"tasks/list: not offered to capsules"}}"#,
+            r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"message":"tasks/list: not offered"}}"#,
             r#"{"jsonrpc":"2.0","id":6,"error":{"code":-32602,"message":"roots/list: name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight"}}"#
         ]
     );
@@ -197,7 +201,7 @@ fn a_question_goes_to_the_client_of_its_own_call() {
     let sent = |talk: &mut Conversation, capabilities: &'static str| {
         let (ticket, mut request, answer) = request(talk, NoticeSink::default());
         request.caller.client = Some(Arc::new(Nobody(capabilities)));
-        talk.send(request, "cap");
+        talk.send(request, only);
         (ticket, answer)
     };
     let (_one, _answer_one) = sent(&mut talk, r#"{"one":{}}"#);
@@ -233,7 +237,7 @@ fn a_question_of_a_call_that_was_just_cancelled_reaches_nobody_else() {
     let sent = |talk: &mut Conversation| {
         let (ticket, mut request, answer) = request(talk, NoticeSink::default());
         request.caller.client = Some(Arc::new(Nobody("{}")));
-        talk.send(request, "cap");
+        talk.send(request, only);
         (ticket, answer)
     };
     let pinged = |talk: &mut Conversation| {
