@@ -247,8 +247,9 @@ impl Job {
     /// Checks the headers that repeat a tool's arguments (sessionless, over HTTP).
     pub(crate) fn check_param_headers(&self, core: &Core, headers: &HeaderMap) -> Result<(), Refused> {
         let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
-        let listing = core.listings.of(&core.market.snapshot());
-        for header in listing.headers_of(tool) {
+        let catalog = core.market.snapshot();
+        let listing = core.listings.of(&catalog);
+        for header in listing.headers_of(&catalog, tool) {
             let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
             let argument = tools::argument_as_header(text, &header.path);
             let property = header.path.join(".");
@@ -422,7 +423,8 @@ async fn list_tools(
     let listing: Arc<Listing> = core.listings.of(&catalog);
     let malformed = |_| ErrorData::invalid_params("the cursor is malformed", None);
     let cursor = cursor.map(JsonText::as_raw).transpose().map_err(malformed)?;
-    tools::list_page(id, &catalog, &listing, cursor, caller.cache_hint(core))
+    let principal = caller.principal.as_ref();
+    tools::list_page(id, &catalog, &listing, cursor, principal, caller.cache_hint(core))
 }
 
 async fn call_tool(

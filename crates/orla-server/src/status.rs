@@ -42,6 +42,9 @@ pub struct StatusRow {
     /// Why it last failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// True where clients do not see it when they list.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
 }
 
 impl StatusRow {
@@ -61,10 +64,16 @@ impl StatusRow {
             uptime_ms: status.uptime_ms,
             restarts: status.restarts,
             last_failure: status.last_failure,
+            unlisted: !entry.is_listed(),
         }
     }
 
-    /// The rows of the newest snapshot, by name.
+    /// The rows of what is listed in the newest snapshot, by name.
+    pub fn listed(market: &CapabilityMarketplace) -> Vec<Self> {
+        market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
+    }
+
+    /// The rows of everything in the newest snapshot, by name.
     pub fn all(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().entries().iter().map(|entry| Self::of(market, entry)).collect()
     }
@@ -90,7 +99,7 @@ pub(crate) fn render(core: &Core) -> Vec<u8> {
         sessions: core.sessions.count(),
         running: core.market.running(),
         waiting: core.market.waiting(),
-        capabilities: StatusRow::all(&core.market),
+        capabilities: StatusRow::listed(&core.market),
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }
@@ -104,7 +113,7 @@ pub(crate) fn gauges(core: &Core) -> Gauges {
         waiting: number(core.market.waiting()),
         sessions: number(core.sessions.count()),
         parked: number(core.parked.count()),
-        capabilities: number(newest.entries().len()),
+        capabilities: number(newest.listed().count()),
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),
