@@ -17,7 +17,7 @@ use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{CapabilityManifest, Listing, Policy, Registration};
 use crate::payload::JsonText;
-use crate::permission::{AccessPolicy, NoPermission, Permission};
+use crate::permission::{AccessPolicy, Permission};
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::search::{Index, Words};
 use crate::surface::Surface;
@@ -129,14 +129,6 @@ pub enum RegistrationError {
         id: String,
         /// What is wrong with the schema.
         source: SchemaError,
-    },
-    /// One of its permissions is none.
-    #[error("{id} declares a permission that is none: {source}")]
-    Permission {
-        /// The capability's id.
-        id: String,
-        /// What is wrong with it.
-        source: NoPermission,
     },
     /// The kind of provider has an executor already.
     #[error("an executor for this kind of provider is registered already")]
@@ -346,16 +338,15 @@ struct Checked {
 }
 
 /// What a capability declares and what its provider needs.
-fn needs(manifest: &CapabilityManifest) -> Result<Arc<[Permission]>, NoPermission> {
-    let mut needs: Vec<Permission> =
-        manifest.permissions.iter().map(|need| need.parse()).collect::<Result<_, _>>()?;
-    for need in manifest.provider.requires() {
-        let need: Permission = need.parse()?;
+fn needs(manifest: &CapabilityManifest) -> Arc<[Permission]> {
+    let mut needs: Vec<Permission> = Vec::new();
+    for need in manifest.permissions.iter().cloned().chain(manifest.provider.requires()) {
+        let need = Permission::needed(&need);
         if !needs.contains(&need) {
             needs.push(need);
         }
     }
-    Ok(needs.into())
+    needs.into()
 }
 
 impl CatalogBuilder {
@@ -406,8 +397,7 @@ impl CatalogBuilder {
         let output = manifest.output_schema.as_ref().map(|schema| validator(schema, known)).transpose();
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
-        let needs = needs(manifest)
-            .map_err(|source| RegistrationError::Permission { id: id.clone(), source })?;
+        let needs = needs(manifest);
         self.capabilities.insert(id.clone(), Checked { registration, input, output, needs });
         Ok(())
     }

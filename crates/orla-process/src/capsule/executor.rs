@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus, ProviderType,
     Registration, RuntimeResult,
@@ -33,6 +34,14 @@ impl CustomProvider for CapsuleProvider {
 
     fn kind(&self) -> &'static str {
         "capsule"
+    }
+
+    fn content(&self) -> ContentSource {
+        let definition = self.capsule.definition();
+        let package = definition.package();
+        package.map_or(ContentSource::Unknown, |package| {
+            ContentSource::Directory(package.directory.clone())
+        })
     }
 
     fn requires(&self) -> Vec<String> {
