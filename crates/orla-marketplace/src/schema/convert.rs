@@ -284,7 +284,7 @@ fn constrained(mut schema: Json, predicate: &Predicate) -> Json {
         Predicate::MinLength(n) => vec![("minLength", Some(json!(n)))],
         Predicate::MaxLength(n) => vec![("maxLength", Some(json!(n)))],
         Predicate::Length(n) => vec![("minLength", Some(json!(n))), ("maxLength", Some(json!(n)))],
-        Predicate::MatchesRegex(regex) => vec![("pattern", Some(json!(regex)))],
+        Predicate::MatchesRegex(regex) => vec![("pattern", Some(json!(regex.as_str())))],
         Predicate::MinCount(n) => vec![(min_count, Some(json!(n)))],
         Predicate::MaxCount(n) => vec![(max_count, Some(json!(n)))],
         Predicate::Count(n) => vec![(min_count, Some(json!(n))), (max_count, Some(json!(n)))],
