@@ -77,6 +77,8 @@ pub fn push_string(out: &mut String, text: &str) {
             b'\n' => out.push_str("\\n"),
             b'\r' => out.push_str("\\r"),
             b'\t' => out.push_str("\\t"),
+            8 => out.push_str("\\b"),
+            12 => out.push_str("\\f"),
             control => out.push_str(&format!("\\u{control:04x}")),
         }
         rest = &rest[at + 1..];
