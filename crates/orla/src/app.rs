@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orla_marketplace::CapabilityMarketplace;
+use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 
@@ -41,6 +42,7 @@ impl App {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
+        marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
         let served = Arc::new(Served::new(&marketplace, Arc::clone(&capsules)));
         let listed = Arc::clone(&served);
         marketplace.on_listing(move || {
@@ -208,7 +210,7 @@ mod tests {
     }
 
     fn names(app: &App) -> Vec<String> {
-        app.marketplace().snapshot().entries().iter().map(|entry| entry.name.to_string()).collect()
+        app.marketplace().snapshot().listed().map(|entry| entry.name.to_string()).collect()
     }
 
     #[test]
@@ -306,7 +308,7 @@ mod tests {
         let app = App::build(&config(dir.path(), "tools: {cap__x: {timeout: 1}}\n")).unwrap();
         assert_eq!(names(&app), ["cap", "cap_sh", "simple"]);
         let kinds: Vec<&str> =
-            app.marketplace().list().iter().map(|entry| entry.manifest.provider.kind()).collect();
+            app.marketplace().snapshot().listed().map(|entry| entry.manifest.provider.kind()).collect();
         assert_eq!(kinds, ["capsule", "tool", "tool"]);
         let findings = app.findings();
         assert_eq!(findings.problems.len(), 2);

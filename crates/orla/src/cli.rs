@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use orla_marketplace::discovery::MAX_LIMIT;
 
 use crate::commands::new::{Kind, Language};
 use crate::config::Source;
@@ -33,6 +34,8 @@ Examples:
   orla new tool greet --lang python   write the skeleton of a tool
   orla dev tools/notes                serve one package while it is written
   orla list                           what is served
+  orla search send email              find capabilities by what they are about
+  orla describe ls                    its types, and an example call
   orla call ls path=/tmp              call one tool, without a server
   orla connect claude-code --write    tell a client about this server
 
@@ -56,14 +59,25 @@ pub(crate) enum Command {
         serve: Serve,
     },
     /// Show what would be served
-    #[command(after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'")]
+    #[command(
+        after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and whatever else is not listed, too"
+    )]
     List {
+        /// Show what clients do not see when they list, too
+        #[arg(long)]
+        all: bool,
         /// Print a JSON array, each element as in /status
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         settings: Settings,
     },
+    /// Find capabilities by what they are about
+    #[command(after_help = SEARCH)]
+    Search(Search),
+    /// Show everything about one capability: types, provider, permissions, and an example call
+    #[command(after_help = DESCRIBE)]
+    Describe(Describe),
     /// Call one capability and print what it gives
     #[command(after_help = CALL)]
     Call(Call),
@@ -155,6 +169,27 @@ Examples:
   orla new tool greet --lang bash        one file in ./tools: a process for each call
   orla new capsule notes --lang python   a package in ./tools: one process for all calls";
 
+const SEARCH: &str = "\
+The best ones come first. Names count most, then titles, descriptions, and what parameters are called
+and are about. Not every word has to fit, and the last one may be the beginning of a word.
+
+Examples:
+  orla search send email
+  orla search weather --limit 3
+  orla search issue --json | jq -r '.results[].id'
+  orla search forecast --url http://127.0.0.1:8080   what a running server has
+
+Then: orla describe ID, orla call ID";
+
+const DESCRIBE: &str = "\
+Types are shown in RTFS notation and as JSON Schema. The example is made of the examples, defaults and
+choices that the schema gives, and can be pasted.
+
+Examples:
+  orla describe weather.current
+  orla describe weather__current --json | jq .input.json_schema
+  orla describe ls --url http://127.0.0.1:8080   on a running server; ORLA_TOKEN is sent as its token";
+
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
 appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes are
@@ -209,6 +244,43 @@ pub(crate) struct Serve {
     /// Reload when the tools, the prompts or the configuration change
     #[arg(long)]
     watch: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Search {
+    /// What it is about, in any words
+    #[arg(required = true)]
+    pub(crate) words: Vec<String>,
+    /// How many to show at most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = limit)]
+    pub(crate) limit: usize,
+    /// Search a running server instead of what would be served here
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Print JSON: results, each with id, name, description, kind, input and score; and total
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| format!("expected a whole number from 1 to {MAX_LIMIT}"))
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Describe {
+    /// Its id or name
+    pub(crate) id: String,
+    /// Ask a running server instead of what would be served here
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -74,8 +74,16 @@ fn run(cli: Cli) -> Result<(), Failure> {
             commands::connect::run(&client, write, &name, &Cli::source(before, settings))
         }
         Some(Command::Completions { shell }) => commands::completions(shell),
-        Some(Command::List { json, settings }) => {
-            commands::list::run(json, &Cli::source(before, settings))
+        Some(Command::List { all, json, settings }) => {
+            commands::list::run(all, json, &Cli::source(before, settings))
+        }
+        Some(Command::Search(search)) => {
+            let source = Cli::source(before, search.settings.clone());
+            commands::search::run(&search, &source)
+        }
+        Some(Command::Describe(describe)) => {
+            let source = Cli::source(before, describe.settings.clone());
+            commands::describe::run(&describe, &source)
         }
         Some(Command::Check { settings }) => commands::check::run(&Cli::source(before, settings)),
         Some(Command::Call(call)) => {

@@ -100,6 +100,7 @@ impl Sources {
         if let Some(access) = &config.access {
             builder.access(access.clone());
         }
+        config.expose.apply(&mut builder);
         let described = Arc::downgrade(marketplace);
         match Prompts::new(self.prompts.clone(), Box::new(move |tool| description(&described, tool))) {
             Ok(prompts) => builder.surface(Arc::new(prompts)),

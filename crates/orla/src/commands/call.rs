@@ -83,7 +83,7 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
             lines.push(format!("{}: {failure}", entry.name));
         }
     }
-    if app.marketplace().list().is_empty() {
+    if app.marketplace().snapshot().listed().next().is_none() {
         lines.extend(findings.warnings.iter().cloned());
     }
     lines
