@@ -17,7 +17,7 @@ mod write;
 use std::fmt;
 
 pub use read::value_from_json;
-pub use write::value_to_json;
+pub use write::{key_name, value_to_json};
 
 /// As much of a path as an error shows, in characters: keys may be of any length.
 pub const MAX_PATH: usize = 200;

@@ -28,6 +28,7 @@ mod pattern;
 mod predicate;
 mod print;
 mod read;
+mod verify;
 mod violation;
 
 use std::sync::Arc;
@@ -88,6 +89,13 @@ pub enum TypeExpr {
     },
     /// `[:ref Name]`
     Ref(Arc<str>),
+    /// A type together with what the names in it mean. It prints without them.
+    Defined {
+        /// The type.
+        ty: Box<Self>,
+        /// What its names mean, and the names in their meanings.
+        definitions: Arc<Definitions>,
+    },
     /// A type that came as JSON Schema: its text, and what of it RTFS can say. It prints as the latter.
     JsonSchema {
         /// The schema as it came.
@@ -208,6 +216,11 @@ impl TypeExpr {
     /// This type, or nil.
     pub fn optional(self) -> Self {
         Self::Union(vec![self, Self::Primitive(Primitive::Nil)])
+    }
+
+    /// The same type with a meaning for the names in it, whatever else they mean around it.
+    pub fn with_definitions(self, definitions: Arc<Definitions>) -> Self {
+        Self::Defined { ty: Box::new(self), definitions }
     }
 
     /// The same type, remembering the JSON Schema that it was made from.

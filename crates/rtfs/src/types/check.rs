@@ -74,7 +74,7 @@ impl Checking<'_> {
         }
         let walk = Walk::new(self);
         let mut found = Vec::new();
-        walk.explain(ty, value, self.form, Path::Root(root), START, &mut found);
+        walk.explain(ty, value, self.form, Path::Root(root), Level::start(self.definitions), &mut found);
         if walk.spent.get() || found.is_empty() {
             let expected = format!(
                 "what can be compared with its type in {} steps and {MAX_RECURSION} levels",
@@ -91,13 +91,12 @@ impl Checking<'_> {
     /// of long sequences that have to differ and for floats that have to be multiples.
     pub fn admits(&self, ty: &TypeExpr, value: &Value) -> bool {
         let walk = Walk::new(self);
-        walk.admits(ty, value, self.form, START) && !walk.spent.get()
+        walk.admits(ty, value, self.form, Level::start(self.definitions)) && !walk.spent.get()
     }
 }
 
 /// One check, with what it may still do.
-struct Walk<'c> {
-    definitions: &'c Definitions,
+struct Walk {
     steps: Cell<u64>,
     /// Whether it had to stop before it knew.
     spent: Cell<bool>,
@@ -105,17 +104,21 @@ struct Walk<'c> {
 
 /// How far in a check is.
 #[derive(Clone, Copy)]
-struct Level {
+struct Level<'d> {
     /// How many calls of the stack.
     recursion: u32,
     /// How many names were looked up since the last step into the value: more than there are is a
     /// name that means only itself.
     names: usize,
+    /// What names mean here.
+    definitions: &'d Definitions,
 }
 
-const START: Level = Level { recursion: 0, names: 0 };
+impl<'d> Level<'d> {
+    fn start(definitions: &'d Definitions) -> Self {
+        Self { recursion: 0, names: 0, definitions }
+    }
 
-impl Level {
     /// For another part of the type and the same value.
     fn same(self) -> Self {
         Self { recursion: self.recursion + 1, ..self }
@@ -123,20 +126,16 @@ impl Level {
 
     /// For a part of the value.
     fn inner(self) -> Self {
-        Self { recursion: self.recursion + 1, names: 0 }
+        Self { recursion: self.recursion + 1, names: 0, ..self }
     }
 }
 
-impl<'c> Walk<'c> {
-    fn new(checking: &Checking<'c>) -> Self {
-        Self {
-            definitions: checking.definitions,
-            steps: Cell::new(checking.max_steps),
-            spent: Cell::new(false),
-        }
+impl Walk {
+    fn new(checking: &Checking<'_>) -> Self {
+        Self { steps: Cell::new(checking.max_steps), spent: Cell::new(false) }
     }
 
-    fn may_go_on(&self, level: Level) -> bool {
+    fn may_go_on(&self, level: Level<'_>) -> bool {
         match self.steps.get().checked_sub(1) {
             Some(left) if level.recursion < MAX_RECURSION => self.steps.set(left),
             _ => self.spent.set(true),
@@ -145,29 +144,30 @@ impl<'c> Walk<'c> {
     }
 
     /// The type without names and origins around it, or `None` for a name that means nothing.
-    fn resolve<'t>(&self, mut ty: &'t TypeExpr, level: &mut Level) -> Option<&'t TypeExpr>
-    where
-        'c: 't,
-    {
+    fn resolve<'t>(&self, mut ty: &'t TypeExpr, level: &mut Level<'t>) -> Option<&'t TypeExpr> {
         loop {
             match ty {
                 TypeExpr::JsonSchema { meaning, .. } => ty = meaning,
+                TypeExpr::Defined { ty: inner, definitions } => {
+                    (ty, level.definitions, level.names) = (inner, definitions, 0);
+                }
                 TypeExpr::Ref(name) => {
                     level.names += 1;
-                    if level.names > self.definitions.len() {
+                    if level.names > level.definitions.len() {
                         return None;
                     }
-                    ty = self.definitions.get(name)?;
+                    ty = level.definitions.get(name)?;
                 }
                 ty => return Some(ty),
             }
         }
     }
 
-    fn admits(&self, ty: &TypeExpr, value: &Value, form: Form, mut level: Level) -> bool {
+    fn admits(&self, ty: &TypeExpr, value: &Value, form: Form, level: Level<'_>) -> bool {
         if !self.may_go_on(level) {
             return false;
         }
+        let mut level = level;
         let mut resolved = self.resolve(ty, &mut level);
         while let Some(TypeExpr::And(base, predicates)) = resolved {
             if !predicates.iter().all(|predicate| predicate.holds(value, form)) {
@@ -217,7 +217,7 @@ impl<'c> Walk<'c> {
         shape: &[Option<u64>],
         value: &Value,
         form: Form,
-        level: Level,
+        level: Level<'_>,
     ) -> bool {
         let Some((size, inner_shape)) = shape.split_first() else {
             return self.admits(item, value, form, level.same());
@@ -231,7 +231,7 @@ impl<'c> Walk<'c> {
             })
     }
 
-    fn is_record(&self, record: &MapType, map: &Map, form: Form, level: Level) -> bool {
+    fn is_record(&self, record: &MapType, map: &Map, form: Form, level: Level<'_>) -> bool {
         let mut known = 0;
         for Field { key, ty, optional } in &record.fields {
             match look_up(map, key, form) {
@@ -249,7 +249,7 @@ impl<'c> Walk<'c> {
     }
 
     /// A key of a map. JSON knows texts for keys alone, and they came as keywords.
-    fn admits_key(&self, ty: &TypeExpr, key: &Value, form: Form, level: Level) -> bool {
+    fn admits_key(&self, ty: &TypeExpr, key: &Value, form: Form, level: Level<'_>) -> bool {
         if self.admits(ty, key, form, level) {
             return true;
         }
@@ -275,13 +275,13 @@ impl<'c> Walk<'c> {
         value: &Value,
         form: Form,
         path: Path<'_>,
-        mut level: Level,
+        level: Level<'_>,
         found: &mut Vec<Violation>,
     ) {
         if found.len() >= MAX_VIOLATIONS || !self.may_go_on(level) {
             return;
         }
-        let (mut ty, before) = (ty, found.len()); // names lead out of the type that was given
+        let (mut ty, mut level, before) = (ty, level, found.len()); // names lead out of what was given
         loop {
             let Some(resolved) = self.resolve(ty, &mut level) else {
                 let expected = format!("{}, which no type is named", cut(ty, LONG));
@@ -322,7 +322,7 @@ impl<'c> Walk<'c> {
         value: &Value,
         form: Form,
         path: Path<'_>,
-        level: Level,
+        level: Level<'_>,
         found: &mut Vec<Violation>,
     ) {
         let mut part = |ty: &TypeExpr, value: &Value, step: Path<'_>| {
@@ -377,7 +377,7 @@ impl<'c> Walk<'c> {
         value: &Value,
         form: Form,
         path: Path<'_>,
-        level: Level,
+        level: Level<'_>,
         found: &mut Vec<Violation>,
     ) {
         if found.len() < MAX_VIOLATIONS && !self.admits(ty, value, form, level) {
@@ -391,7 +391,7 @@ impl<'c> Walk<'c> {
         map: &Map,
         form: Form,
         path: Path<'_>,
-        level: Level,
+        level: Level<'_>,
         found: &mut Vec<Violation>,
     ) {
         for Field { key, ty, optional } in &record.fields {
@@ -425,7 +425,7 @@ impl<'c> Walk<'c> {
         types: &'t [TypeExpr],
         value: &Value,
         form: Form,
-        level: Level,
+        level: Level<'_>,
     ) -> Option<&'t TypeExpr> {
         let of_kind: Vec<_> =
             types.iter().filter(|ty| self.is_of_kind(ty, value, form, level)).collect();
@@ -439,7 +439,13 @@ impl<'c> Walk<'c> {
         })
     }
 
-    fn constants_fit(&self, ty: &TypeExpr, value: &Value, form: Form, mut level: Level) -> bool {
+    fn constants_fit<'t>(
+        &self,
+        ty: &'t TypeExpr,
+        value: &Value,
+        form: Form,
+        mut level: Level<'t>,
+    ) -> bool {
         match (self.resolve(ty, &mut level), value) {
             (Some(TypeExpr::And(ty, _)), value) if self.may_go_on(level) => {
                 self.constants_fit(ty, value, form, level.same())
@@ -456,7 +462,7 @@ impl<'c> Walk<'c> {
 
     /// Whether the value is of the type as far as one sees from outside, so that what is wrong is
     /// inside of it.
-    fn is_of_kind(&self, ty: &TypeExpr, value: &Value, form: Form, mut level: Level) -> bool {
+    fn is_of_kind<'t>(&self, ty: &'t TypeExpr, value: &Value, form: Form, mut level: Level<'t>) -> bool {
         if !self.may_go_on(level) {
             return false;
         }
@@ -850,6 +856,19 @@ mod tests {
         let found =
             checking.check(&tree, &value("{:value 1 :kids [{:value :x :kids []}]}"), "t").unwrap_err();
         assert_eq!(found[0].to_string(), "t.kids[0].value: expected :int, got :x");
+    }
+
+    #[test]
+    fn a_type_may_bring_its_own_names() {
+        let inner = define(&[("T", "[:union :nil [:vector T]]")]);
+        let brought = ty("T").with_definitions(inner.into());
+        assert_eq!(brought.to_string(), "[:ref T]");
+        let outer = define(&[("T", ":string")]);
+        let both = TypeExpr::Tuple(vec![ty("T"), brought.clone(), ty("T")]);
+        let checking = Checking { definitions: &outer, ..Checking::default() };
+        assert!(checking.admits(&both, &value("[\"a\" [[nil]] \"b\"]")));
+        assert!(!checking.admits(&both, &value("[\"a\" \"b\" \"c\"]")));
+        assert!(brought.admits(&value("[[] nil]")));
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl fmt::Display for TypeExpr {
                 write!(f, "[:fn [{}] {result}]", params.join(" "))
             }
             Self::Ref(name) => write!(f, "[:ref {name}]"),
-            Self::JsonSchema { meaning, .. } => meaning.fmt(f),
+            Self::Defined { ty, .. } | Self::JsonSchema { meaning: ty, .. } => ty.fmt(f),
         }
     }
 }
