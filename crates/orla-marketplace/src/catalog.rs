@@ -382,19 +382,22 @@ impl CatalogBuilder {
         if self.capabilities.contains_key(id) {
             return Err(RegistrationError::Duplicate(id.clone()));
         }
-        if self.executors.find(&manifest.provider).is_none() {
+        let Some(executor) = self.executors.find(&manifest.provider) else {
             return Err(RegistrationError::NoExecutor {
                 id: id.clone(),
                 kind: manifest.provider.kind(),
             });
-        }
+        };
+        let checked = !executor.checks_types();
         let before = self.previous.as_ref().and_then(|catalog| catalog.with_id(id));
         let known = before.map(|entry| (&entry.manifest.input_schema, &entry.input));
-        let input = manifest.input_schema.as_ref().map(|schema| input_validator(schema, known));
+        let declared = manifest.input_schema.as_ref().filter(|_| checked);
+        let input = declared.map(|schema| input_validator(schema, known));
         let input = input.transpose();
         let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
         let known = before.map(|entry| (&entry.manifest.output_schema, &entry.output));
-        let output = manifest.output_schema.as_ref().map(|schema| validator(schema, known)).transpose();
+        let declared = manifest.output_schema.as_ref().filter(|_| checked);
+        let output = declared.map(|schema| validator(schema, known)).transpose();
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
         let needs = needs(manifest);

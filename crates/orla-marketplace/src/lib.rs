@@ -29,6 +29,7 @@ mod executor;
 mod executors;
 pub mod id;
 pub mod json;
+pub mod local;
 mod manifest;
 mod marketplace;
 mod payload;
