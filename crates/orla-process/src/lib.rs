@@ -32,7 +32,7 @@ pub mod discovery;
 pub mod document;
 mod excerpt;
 mod exit_watch;
-mod file_version;
+pub mod file_version;
 pub mod header;
 pub mod inheritance;
 pub mod init;
