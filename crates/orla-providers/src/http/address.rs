@@ -29,9 +29,10 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let embedded = match segments {
-        [0, 0, 0, 0, 0, 0xffff, high, low]       // an IPv4 address as it is
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]  // NAT64
-        | [0, 0, 0, 0, 0, 0, high, low] => Some((high, low)),
+        // An IPv4 address as it is, or behind NAT64.
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some((high, low))
+        }
         [0x2002, high, low, ..] => Some((high, low)), // 6to4
         _ => None,
     };
@@ -40,7 +41,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
     // Global unicast alone is public, less documentation, Teredo and benchmarks.
     match segments {
-        [0x2001, 0x0db8, ..] | [0x2001, 0x0000 | 0x0002, ..] | [0x3fff, ..] => false,
+        [0x2001, 0x0db8 | 0x0000 | 0x0002, ..] | [0x3fff, ..] => false,
         [first, ..] => (0x2000..=0x3fff).contains(&first),
     }
 }

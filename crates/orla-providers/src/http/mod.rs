@@ -24,7 +24,7 @@
 mod address;
 mod answer;
 mod arguments;
-mod body;
+pub(crate) mod body;
 mod client;
 mod encode;
 mod executor;
@@ -36,7 +36,8 @@ mod transport;
 
 pub use client::HttpLimits;
 pub use executor::HttpExecutor;
-pub use request::check;
+pub(crate) use request::shown;
+pub use request::{check, origin};
 
 #[cfg(test)]
 mod tests;

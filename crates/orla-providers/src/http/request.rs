@@ -80,6 +80,17 @@ pub fn check(http: &HttpCapability) -> Result<(), String> {
     add_credentials(http, &mut headers, &mut Vec::new(), &mut Vec::new()).map_err(unfit)
 }
 
+/// The origin that requests go to, such as `https://api.example.com`: what its capabilities share their
+/// fate with ([`Policy::upstream`](orla_marketplace::Policy)).
+pub fn origin(http: &HttpCapability) -> Option<String> {
+    base_url(&http.base_url).ok().map(|url| url.origin().ascii_serialization())
+}
+
+/// An address as it may be shown.
+pub(crate) fn shown(address: &str) -> String {
+    HttpCapability::new(address, None, 0).address()
+}
+
 /// What can be said of the request before there is an input.
 struct Plan<'a> {
     base: Url,
@@ -103,7 +114,7 @@ impl<'a> Given<'a> {
     }
 
     fn rest(&self) -> Vec<(&'a str, &'a RawValue)> {
-        let all = self.arguments.into_iter().flat_map(|arguments| arguments.iter());
+        let all = self.arguments.into_iter().flat_map(Arguments::iter);
         all.filter(|(name, _)| !self.used.contains(name)).collect()
     }
 }
@@ -436,3 +447,7 @@ pub(super) fn secrets(http: &HttpCapability) -> Vec<&str> {
     let credentials = options.credentials.iter().map(|credential| credential.value.as_str());
     http.auth_token.as_deref().into_iter().chain(credentials).chain(configured).collect()
 }
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;
