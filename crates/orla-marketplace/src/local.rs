@@ -78,6 +78,11 @@ pub fn registrations() -> Vec<Registration> {
     ALL.clone()
 }
 
+/// The built-in with this name, ready to be registered.
+pub fn registration_of(name: &str) -> Option<Registration> {
+    CapabilityRegistry.get(name).map(registration)
+}
+
 fn registration(builtin: &'static Builtin) -> Registration {
     let (input, output) = (builtin.input_schema(), builtin.output_schema());
     let provider = ProviderType::Local(LocalCapability::new(builtin.name));

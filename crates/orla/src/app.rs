@@ -10,22 +10,32 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use orla_marketplace::CapabilityMarketplace;
+use futures_util::future::join_all;
 use orla_marketplace::discovery::DiscoveryExecutor;
+use orla_marketplace::local::{self, LocalExecutor};
+use orla_marketplace::{CapabilityMarketplace, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
+#[cfg(feature = "http")]
+use orla_providers::http::HttpExecutor;
+#[cfg(feature = "mcp")]
+use orla_providers::mcp::{McpExecutor, McpServers};
 
 use crate::Failure;
-use crate::config::{Config, Problem};
+use crate::config::{Config, Problem, every_tool};
 use crate::findings::{Findings, sentences};
 use crate::prompts;
-use crate::served::{Served, Sources, limits};
+use crate::served::{Providers, Served, Sources, limits};
 
 /// What a configuration describes.
 pub(crate) struct App {
     marketplace: Arc<CapabilityMarketplace>,
     instance: Arc<Instance>,
     capsules: Arc<Capsules>,
+    #[cfg(feature = "mcp")]
+    servers: Arc<McpServers>,
+    /// All of them, those above included.
+    providers: Providers,
     served: Arc<Served>,
     tools: Loader,
     /// The concurrency that the executors were made for.
@@ -42,8 +52,18 @@ impl App {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
+        let mut providers: Providers = vec![Arc::clone(&capsules) as Arc<dyn Source>];
+        #[cfg(feature = "mcp")]
+        let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
+        #[cfg(feature = "mcp")]
+        providers.push(Arc::clone(&servers) as Arc<dyn Source>);
+        marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
-        let served = Arc::new(Served::new(&marketplace, Arc::clone(&capsules)));
+        #[cfg(feature = "http")]
+        marketplace.replace_executor(Arc::new(HttpExecutor::new()));
+        #[cfg(feature = "mcp")]
+        marketplace.replace_executor(Arc::new(McpExecutor::new(Arc::clone(&servers))));
+        let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
         marketplace.on_listing(move || {
             let served = Arc::clone(&listed);
@@ -51,7 +71,18 @@ impl App {
         });
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
-        let mut app = Self { marketplace, instance, capsules, served, tools, concurrency, findings };
+        let mut app = Self {
+            marketplace,
+            instance,
+            capsules,
+            #[cfg(feature = "mcp")]
+            servers,
+            providers,
+            served,
+            tools,
+            concurrency,
+            findings,
+        };
         app.load(config).map_err(Failure::failed)?;
         Ok(app)
     }
@@ -93,9 +124,17 @@ impl App {
         };
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
+        findings.warnings.extend(sentences(&config.warnings));
         self.load_packages(config, process, &mut found, &mut findings);
-        let sources =
-            Sources { config: config.clone(), tools: found.registrations, prompts: prompts.prompts };
+        self.load_servers(config, &mut findings);
+        let declared = config.capabilities.iter().filter(|one| every_tool(&one.value).is_none());
+        let sources = Sources {
+            config: config.clone(),
+            tools: found.registrations,
+            declared: declared.cloned().collect(),
+            builtins: builtins(config),
+            prompts: prompts.prompts,
+        };
         self.served.publish(sources, &mut findings);
         self.findings = findings;
         Ok(())
@@ -130,26 +169,65 @@ impl App {
         self.capsules.load(watched, policy(config));
     }
 
-    /// Starts the capsules that are to run before anyone needs them. One that is served alone is there to
-    /// be looked at.
-    pub(crate) fn start_eager(&self, config: &Config) {
-        self.capsules.start_eager(config.capsules.eager || is_alone(config));
+    /// Takes over the MCP servers; those whose definition is the same go on.
+    #[cfg(feature = "mcp")]
+    fn load_servers(&self, config: &Config, findings: &mut Findings) {
+        let capsules = self.capsules.current();
+        let mut servers = Vec::with_capacity(config.servers.len());
+        for server in &config.servers {
+            let mut settings = server.value.clone();
+            let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
+            if settings.prefix.is_none() && is_taken(&settings.name) {
+                let prefix = format!("{}_2__", settings.name);
+                let text = format!(
+                    "mcpServers.{}: a capsule has this name; the server's tools are called {prefix}…",
+                    settings.name
+                );
+                findings.warnings.push(config.placed(server.at, text));
+                settings.prefix = Some(prefix);
+            }
+            servers.push(settings);
+        }
+        let wildcards = config.capabilities.iter().filter(|one| every_tool(&one.value).is_some());
+        self.servers.load(servers, wildcards.map(|one| one.value.clone()), policy(config));
     }
 
-    /// Puts in force what capsules turn out to serve, for as long as the server runs.
-    pub(crate) fn follow_capsules(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (mut changes, served) = (self.capsules.changes(), Arc::clone(&self.served));
-        async move {
-            while changes.changed().await.is_ok() {
-                served.refresh();
-            }
+    #[cfg(not(feature = "mcp"))]
+    fn load_servers(&self, config: &Config, findings: &mut Findings) {
+        if let Some(server) = config.servers.first() {
+            let text = "mcpServers: this orla was built without MCP servers".to_owned();
+            findings.problems.push(config.placed(server.at, text));
         }
     }
 
-    /// Ends every process that stays between calls.
-    pub(crate) fn end_capsules(&self) -> impl Future<Output = ()> + Send + use<> {
-        let capsules = Arc::clone(&self.capsules);
-        async move { capsules.shutdown().await }
+    /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
+    /// at.
+    pub(crate) fn start_eager(&self, config: &Config) {
+        self.capsules.start_eager(config.capsules.eager || is_alone(config));
+        for provider in self.providers.iter().skip(1) {
+            provider.start_eager(false);
+        }
+    }
+
+    /// Puts in force what the providers turn out to serve, for as long as the server runs.
+    pub(crate) fn follow_providers(&self) -> Vec<impl Future<Output = ()> + Send + use<>> {
+        let follow = |provider: &Arc<dyn Source>| {
+            let (mut changes, served) = (provider.changes(), Arc::clone(&self.served));
+            async move {
+                while changes.changed().await.is_ok() {
+                    served.refresh();
+                }
+            }
+        };
+        self.providers.iter().map(follow).collect()
+    }
+
+    /// Ends every process and connection that stays between calls.
+    pub(crate) fn end_providers(&self) -> impl Future<Output = ()> + Send + use<> {
+        let providers = self.providers.clone();
+        async move {
+            join_all(providers.iter().map(|provider| provider.shutdown())).await;
+        }
     }
 
     /// Makes the executors, once and again when their bounds change. Calls that run keep the old ones.
@@ -163,6 +241,17 @@ impl App {
         self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
         self.concurrency = Some(config.max_concurrency);
     }
+}
+
+/// The built-ins, as far as the configuration serves them.
+fn builtins(config: &Config) -> Vec<Registration> {
+    let mut builtins = local::registrations();
+    builtins.retain_mut(|builtin| {
+        let listing = config.builtins.listing(&builtin.manifest.id);
+        builtin.policy.listing = listing.unwrap_or_default();
+        listing.is_some()
+    });
+    builtins
 }
 
 /// Whether the tools directory is one package, which is then served without anything else.

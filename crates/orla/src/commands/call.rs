@@ -53,7 +53,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
             }
         }
     };
-    app.end_capsules().await;
+    app.end_providers().await;
     if let Err(err @ RuntimeError::Unknown { .. }) = &result {
         let mut lines = vec![err.to_string()];
         lines.extend(why_unknown(&app, &call.name));

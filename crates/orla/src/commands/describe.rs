@@ -33,7 +33,7 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
     app.marketplace().prepare_listing().await;
     let catalog = app.marketplace().snapshot();
     let described = catalog.get(id).map(|entry| discovery::description(entry));
-    app.end_capsules().await;
+    app.end_providers().await;
     described.ok_or_else(|| {
         let near = catalog.similar(id).into_iter().next();
         Failure::failed(match near {

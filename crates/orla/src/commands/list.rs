@@ -37,7 +37,7 @@ async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>), Failu
     app.marketplace().prepare_listing().await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
-    app.end_capsules().await;
+    app.end_providers().await;
     Ok((app, rows))
 }
 

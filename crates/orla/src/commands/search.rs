@@ -43,7 +43,7 @@ async fn here(config: &Config, query: &str, limit: usize) -> Result<Value, Failu
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
     let found = discovery::search(&app.marketplace().snapshot(), query, limit, None).json();
-    app.end_capsules().await;
+    app.end_providers().await;
     Ok(found)
 }
 

@@ -68,13 +68,15 @@ async fn serve(source: Source) -> Result<(), Failure> {
     log_unwatched(followed.err());
 
     let tasks = TaskTracker::new();
-    // Capsules end after the calls that need them.
-    let capsules_end = app.end_capsules();
+    // Providers end after the calls that need them.
+    let providers_end = app.end_providers();
     let mut serving = tasks.spawn(async move {
         serving.await;
-        capsules_end.await;
+        providers_end.await;
     });
-    tasks.spawn(app.follow_capsules());
+    for following in app.follow_providers() {
+        tasks.spawn(following);
+    }
     app.start_eager(&config);
     let mut reloader = Reloader::new(source, config, logging);
     let stop = loop {
@@ -205,5 +207,6 @@ fn targets(config: &Config) -> Vec<Target> {
         // One of them may come.
         None => paths.extend(DEFAULT_FILES.iter().map(Into::into)),
     }
+    paths.extend(config.named_files.iter().cloned());
     paths.into_iter().map(|path| Target { path, recursive: false }).collect()
 }

@@ -128,6 +128,7 @@ fn manifest(
     }
     let ((id, at), provider) = (draft.id?, draft.provider?);
     let provider = provider.of(&id);
+    let is_described = draft.description.is_some();
     let description = draft.description.unwrap_or_else(|| provider::description(&provider));
     let mut manifest = CapabilityManifest::new(id, description, provider);
     if let Some(name) = draft.name {
@@ -142,6 +143,10 @@ fn manifest(
     manifest.metadata.extend(draft.metadata);
     manifest.metadata.extend(draft.title.map(|title| (TITLE.to_owned(), title)));
     manifest.metadata.extend(draft.annotations.map(|hints| (ANNOTATIONS.to_owned(), hints)));
+    if let Err(problem) = provider::complete(&mut manifest, is_described) {
+        reader.problem(at, || format!("{path}: {problem}"));
+        return None;
+    }
     let mut registration = Registration::from(manifest);
     let own = provider::timeout(&registration.manifest.provider);
     registration.policy.timeout = draft.timeout.or(own);

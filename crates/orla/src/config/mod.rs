@@ -41,6 +41,7 @@ use orla_providers::openapi::OpenApiSettings;
 use orla_server::BearerToken;
 
 pub(crate) use builtins::Builtins;
+pub(crate) use capabilities::every_tool;
 
 use crate::exposure::Exposure;
 
@@ -440,6 +441,14 @@ impl Config {
         match (self.origins.get(key), &self.file) {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
             _ => Problem::new(text),
+        }
+    }
+
+    /// A sentence about something in the file, with its place.
+    pub(crate) fn placed(&self, at: Position, text: String) -> String {
+        match &self.file {
+            Some(file) => Problem::at(file, at, text).to_string(),
+            None => text,
         }
     }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::{
-    BodyMapping, CredentialPlace, HttpCapability, HttpCredential, HttpOptions, LocalCapability,
-    MCPCapability, ProviderType, Redirects,
+    BodyMapping, CapabilityManifest, CredentialPlace, HttpCapability, HttpCredential, HttpOptions,
+    LocalCapability, MCPCapability, ProviderType, Redirects, local,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
 use serde_json::{Value, json};
 
-use super::keys::list_of;
+use super::keys::{list_of, nearest};
 use super::read::{Reader, excerpt, shown, unexpected};
 use super::schema::{variable, whole};
 use super::servers::header;
@@ -207,6 +207,10 @@ fn http(
         reader.problem(at, || format!("{path}.base_url: missing, and required"));
         return None;
     }
+    if let Err(problem) = orla_providers::http::check(&http) {
+        reader.problem(at, || format!("{path}: {problem}"));
+        return None;
+    }
     Some(http)
 }
 
@@ -318,10 +322,34 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCred
     credentials
 }
 
+/// Completes the manifest of a built-in with what the built-in says of itself.
+///
+/// # Errors
+/// There is no such built-in.
+pub(super) fn complete(manifest: &mut CapabilityManifest, is_described: bool) -> Result<(), String> {
+    let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
+    let Some(builtin) = local::registration_of(&settings.function) else {
+        let all = local::registrations();
+        let near = nearest(&settings.function, all.iter().map(|one| one.manifest.id.as_str()));
+        let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+        return Err(format!("no built-in is named {}{hint}", excerpt(&settings.function)));
+    };
+    let own = builtin.manifest;
+    if !is_described {
+        manifest.description = own.description;
+    }
+    manifest.input_schema = manifest.input_schema.take().or(own.input_schema);
+    manifest.output_schema = manifest.output_schema.take().or(own.output_schema);
+    for (key, value) in own.metadata {
+        manifest.metadata.entry(key).or_insert(value);
+    }
+    Ok(())
+}
+
 /// A description of a capability that has none of its own.
 pub(super) fn description(provider: &ProviderType) -> String {
     match provider {
-        ProviderType::Local(local) => format!("The built-in function {}.", local.function),
+        ProviderType::Local(local) => format!("The built-in {}.", local.function),
         ProviderType::Http(http) => {
             let method = http.options.method.as_deref().unwrap_or("POST");
             let path = http.options.path.split('?').next().unwrap_or_default();

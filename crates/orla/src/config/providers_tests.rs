@@ -335,12 +335,25 @@ fn a_provider_may_be_written_in_any_of_its_forms() {
         "{type: MCP, server_url: 'https://h/mcp', tool_name: }",
         "{mcp: {server_url: 'mcp:my server', tool_name: '*'}}",
     ];
+    let ids = [
+        "sum",
+        "math.add",
+        "math.subtract",
+        "math.multiply",
+        "math.divide",
+        "h1",
+        "h2",
+        "h3",
+        "m1",
+        "m2",
+        "m3",
+    ];
     let config = good(&format!(
         "mcpServers: {{my server: {{command: x}}}}\ncapabilities:\n{}",
         kinds
             .iter()
-            .enumerate()
-            .map(|(n, kind)| format!("- {{id: c{n}, provider: {kind}}}\n"))
+            .zip(ids)
+            .map(|(kind, id)| format!("- {{id: {id}, provider: {kind}}}\n"))
             .collect::<String>()
     ));
     let found: Vec<&str> =
@@ -354,7 +367,7 @@ fn a_provider_may_be_written_in_any_of_its_forms() {
     };
     assert_eq!(
         (function(0).as_str(), function(1).as_str(), function(2).as_str()),
-        ("math.add", "c1", "c2")
+        ("math.add", "math.add", "math.subtract")
     );
     let every: Vec<bool> =
         config.capabilities.iter().map(|one| capabilities::every_tool(&one.value).is_some()).collect();
@@ -362,6 +375,11 @@ fn a_provider_may_be_written_in_any_of_its_forms() {
     let ProviderType::MCP(last) = &config.capabilities[10].value.manifest.provider else { panic!() };
     assert_eq!(last.server_url, "mcp:my_server");
     let description = |index: usize| config.capabilities[index].value.manifest.description.clone();
+    let local = &config.capabilities[0].value.manifest;
+    assert!(
+        local.input_schema.is_some() && local.is_idempotent(),
+        "what the built-in says of itself holds"
+    );
     assert_eq!(description(5), "Sends POST http://h/x and gives the answer.");
     assert_eq!(description(7), "Sends GET http://h/{city} and gives the answer.");
     assert_eq!(description(8), "The tool add of the MCP server.");
@@ -402,7 +420,7 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "capabilities[0]: expected a mapping with id and provider, or with openapi, got text \"x\" at orla.yaml:1:16",
         ),
         (
-            "capabilities: [{provider: local}]\n",
+            "capabilities: [{provider: {local: {function: math.add}}}]\n",
             "capabilities[0].id: missing, and required at orla.yaml:1:16",
         ),
         (
@@ -410,15 +428,15 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "capabilities[0].provider: missing, and required at orla.yaml:1:16",
         ),
         (
-            "capabilities: [{id: ' a', provider: local}]\n",
+            "capabilities: [{id: ' a', provider: {local: {function: math.add}}}]\n",
             "capabilities[0].id: expected at most 256 bytes in one line, without blanks around, got text \" a\" at orla.yaml:1:21",
         ),
         (
-            "capabilities: [{id: a, provider: local, descripton: x}]\n",
-            "capabilities[0].descripton: unknown key, did you mean description? at orla.yaml:1:41",
+            "capabilities: [{id: a, descripton: x, provider: {local: {function: math.add}}}]\n",
+            "capabilities[0].descripton: unknown key, did you mean description? at orla.yaml:1:24",
         ),
         (
-            "capabilities: [{id: a, provider: local}, {id: b, provider: local},\n {id: a, provider: local}]\n",
+            "capabilities: [{id: a, provider: {local: {function: math.add}}}, {id: b, provider: {local: {function: math.add}}},\n {id: a, provider: {local: {function: math.add}}}]\n",
             "capabilities[2].id: a is declared twice, first on line 1 at orla.yaml:2:7",
         ),
         (
@@ -466,24 +484,24 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "a: mcpServers has no server note, did you mean notes? at orla.yaml:2:21",
         ),
         (
-            "capabilities: [{id: a, provider: local, input_schema: 3}]\n",
-            "capabilities[0].input_schema: expected a JSON Schema or a mapping `field: type`, got 3 at orla.yaml:1:55",
+            "capabilities: [{id: a, input_schema: 3, provider: {local: {function: math.add}}}]\n",
+            "capabilities[0].input_schema: expected a JSON Schema or a mapping `field: type`, got 3 at orla.yaml:1:38",
         ),
         (
-            "capabilities: [{id: a, provider: local, timeout: 0}]\n",
-            "capabilities[0].timeout: expected a number of seconds above 0 and at most 86400, got 0 at orla.yaml:1:50",
+            "capabilities: [{id: a, timeout: 0, provider: {local: {function: math.add}}}]\n",
+            "capabilities[0].timeout: expected a number of seconds above 0 and at most 86400, got 0 at orla.yaml:1:33",
         ),
         (
-            "capabilities: [{id: a, provider: local, retries: 11}]\n",
-            "capabilities[0].retries: expected a whole number from 0 to 10, got 11 at orla.yaml:1:50",
+            "capabilities: [{id: a, retries: 11, provider: {local: {function: math.add}}}]\n",
+            "capabilities[0].retries: expected a whole number from 0 to 10, got 11 at orla.yaml:1:33",
         ),
         (
-            "capabilities: [{id: a, provider: local, attestation: {signature: x, authority: y}}]\n",
-            "capabilities[0].attestation.created_at: missing, and required at orla.yaml:1:54",
+            "capabilities: [{id: a, attestation: {signature: x, authority: y}, provider: {local: {function: math.add}}}]\n",
+            "capabilities[0].attestation.created_at: missing, and required at orla.yaml:1:37",
         ),
         (
-            "capabilities: [{id: a, provider: local, provenance: {source: x, content_hash: y, registered_at: soon}}]\n",
-            "capabilities[0].provenance.registered_at: expected an instant such as 2026-01-31T12:00:00Z, got text \"soon\" at orla.yaml:1:97",
+            "capabilities: [{id: a, provenance: {source: x, content_hash: y, registered_at: soon}, provider: {local: {function: math.add}}}]\n",
+            "capabilities[0].provenance.registered_at: expected an instant such as 2026-01-31T12:00:00Z, got text \"soon\" at orla.yaml:1:80",
         ),
         (
             "openapi: [[x]]\n",
@@ -500,6 +518,14 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
         (
             "openapi: {openapi: a.yaml, include: [{tga: x}]}\n",
             "openapi.include[0].tga: unknown key, did you mean tag? at orla.yaml:1:39",
+        ),
+        (
+            "capabilities: [{id: math.ad, provider: local}]\n",
+            "capabilities[0]: no built-in is named math.ad, did you mean math.add? at orla.yaml:1:21",
+        ),
+        (
+            "capabilities: [{id: a, provider: {Http: {base_url: 'http://h', path: '/{'}}}]\n",
+            "capabilities[0].provider.Http: `/{`: expected {NAME}, or {{ and }} for braces at orla.yaml:1:35",
         ),
         (
             "builtins: some\n",
