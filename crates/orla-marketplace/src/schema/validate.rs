@@ -1,5 +1,7 @@
 //! Checking data against a schema.
 
+use std::sync::OnceLock;
+
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{PatternOptions, ValidationError};
 use rtfs::TypeExpr;
@@ -19,10 +21,14 @@ const MAX_CHECKED_DEPTH: u16 = 127;
 const MAX_VIOLATIONS: usize = 1_000;
 
 /// A schema that is ready to check data.
+///
+/// Whether it is a schema is known from the start. Its compiled form takes several times as long to make and
+/// as much memory as the schema, so where nothing else can turn out to be wrong with it, it is made when it is
+/// first needed: of thousands of capabilities few are ever called.
 #[derive(Debug)]
 pub struct Validator {
     schema: Json,
-    compiled: jsonschema::Validator,
+    compiled: OnceLock<jsonschema::Validator>,
 }
 
 impl Validator {
@@ -36,12 +42,25 @@ impl Validator {
     }
 
     pub(super) fn compile_json(schema: Json) -> Result<Self, SchemaError> {
-        let compiled = jsonschema::options()
-            .offline()
-            .with_pattern_options(PatternOptions::regex())
-            .build(&schema)
-            .map_err(|error| schema_error(&error, &schema))?;
+        let mut compiled = OnceLock::new();
+        if shows_when_compiled(&schema) {
+            let form = compiled_form(&schema).map_err(|error| schema_error(&error, &schema))?;
+            compiled = form.into();
+        } else {
+            jsonschema::meta::validate(&schema).map_err(|error| schema_error(&error, &schema))?;
+        }
         Ok(Self { schema, compiled })
+    }
+
+    fn compiled(&self) -> Result<&jsonschema::Validator, Vec<Violation>> {
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(compiled);
+        }
+        let compiled = compiled_form(&self.schema).map_err(|error| {
+            let got = format!("a problem: {}", schema_error(&error, &self.schema));
+            vec![Violation { path: "schema".into(), expected: "a schema that can be used".into(), got }]
+        })?;
+        Ok(self.compiled.get_or_init(|| compiled))
     }
 
     /// Checks JSON text. `root` is what the paths begin with, such as `input`.
@@ -54,10 +73,11 @@ impl Validator {
             Ok(data) => data,
             Err(error) => return Err(vec![unreadable(json_text, root, &error)]),
         };
-        if self.compiled.is_valid(&data) {
+        let compiled = self.compiled()?;
+        if compiled.is_valid(&data) {
             return Ok(()); // the usual case, and much faster than to collect nothing
         }
-        let errors = self.compiled.iter_errors(&data);
+        let errors = compiled.iter_errors(&data);
         let mut violations: Vec<_> =
             errors.flat_map(|error| self.violations(root, &error, &data)).take(MAX_VIOLATIONS).collect();
         for violation in &mut violations {
@@ -99,6 +119,23 @@ impl Validator {
             [] => "no such property".to_owned(),
             names => cut(&format!("no such property (there are {})", names.join(", ")), SHOWN_EXPECTED),
         }
+    }
+}
+
+fn compiled_form(schema: &Json) -> Result<jsonschema::Validator, ValidationError<'static>> {
+    let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
+    options.build(schema).map_err(|error| error.to_owned())
+}
+
+/// Whether only compiling it shows if a schema is sound: references may lead nowhere, and regular expressions
+/// may be none.
+fn shows_when_compiled(schema: &Json) -> bool {
+    match schema {
+        Json::Object(members) => members.iter().any(|(key, value)| {
+            key.starts_with('$') || key.starts_with("pattern") || shows_when_compiled(value)
+        }),
+        Json::Array(items) => items.iter().any(shows_when_compiled),
+        _ => false,
     }
 }
 
