@@ -192,7 +192,7 @@ impl CapabilityMarketplace {
             admitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
         }
         if let Some(schema) = &entry.input {
-            let checked = schema.check(input.json()?.as_str(), "input");
+            let checked = schema.check_payload(input, "input");
             checked.map_err(|violations| RuntimeError::InvalidInput { id: id(), violations })?;
         }
 
@@ -230,7 +230,7 @@ impl CapabilityMarketplace {
         };
 
         if let (Some(schema), Some(structured)) = (&entry.output, &outcome.structured) {
-            let checked = schema.check(structured.json()?.as_str(), "output");
+            let checked = schema.check_payload(structured, "output");
             if let Err(violations) = checked {
                 let kept = Outcome { structured: None, ..outcome };
                 return Err(RuntimeError::InvalidOutput {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Field, MapType, Predicate, Primitive, TypeExpr};
+use super::{Field, MapType, Predicate, Primitive, TypeExpr, format};
 use crate::print::keyword_into;
 use crate::value::Value;
 
@@ -38,7 +38,8 @@ impl fmt::Display for TypeExpr {
                 params.extend(rest.iter().map(|rest| format!("& {rest}")));
                 write!(f, "[:fn [{}] {result}]", params.join(" "))
             }
-            Self::Ref(name) => write!(f, "[:ref {name}]"),
+            Self::Ref(name) if is_symbol(name) => write!(f, "[:ref {name}]"),
+            Self::Ref(name) => write!(f, "[:ref {:?}]", Value::from(&**name)),
             Self::Defined { ty, .. } | Self::JsonSchema { meaning: ty, .. } => ty.fmt(f),
         }
     }
@@ -103,6 +104,15 @@ fn quoted_key(key: &Value) -> bool {
         Value::Vector(_) => true,
         _ => false,
     }
+}
+
+/// Whether a name can stand as a bare symbol. Strict on purpose: quotes are always right.
+fn is_symbol(name: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || "*+!-_<>=&%$./".contains(c);
+    name.starts_with(char::is_alphabetic)
+        && name.chars().all(inside)
+        && !["nil", "true", "false"].contains(&name)
+        && format::uuid(name).is_none()
 }
 
 /// `[:name A B]`
@@ -173,6 +183,7 @@ mod tests {
                 "[:fn [:int :string & :int] :string]",
             ),
             (TypeExpr::Ref("Tree".into()), "[:ref Tree]"),
+            (TypeExpr::Ref("#/a b".into()), "[:ref \"#/a b\"]"),
             (int().with_json_schema("{}".into()), ":int"),
             (
                 and(
