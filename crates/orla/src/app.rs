@@ -24,6 +24,7 @@ use orla_providers::mcp::{McpExecutor, McpServers};
 use crate::Failure;
 use crate::config::{Config, Problem, every_tool};
 use crate::findings::{Findings, sentences};
+use crate::governance::{Governance, Rules};
 use crate::prompts;
 use crate::served::{Providers, Served, Sources, limits};
 
@@ -38,6 +39,8 @@ pub(crate) struct App {
     providers: Providers,
     served: Arc<Served>,
     tools: Loader,
+    governance: Governance,
+    rules: Arc<Rules>,
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
@@ -71,6 +74,7 @@ impl App {
         });
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
+        let (governance, rules) = (Governance::default(), Arc::default());
         let mut app = Self {
             marketplace,
             instance,
@@ -80,6 +84,8 @@ impl App {
             providers,
             served,
             tools,
+            governance,
+            rules,
             concurrency,
             findings,
         };
@@ -96,10 +102,15 @@ impl App {
         &self.findings
     }
 
+    /// By what the newest snapshot's capabilities were judged.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// Builds the next snapshot and puts it in force.
     ///
     /// # Errors
-    /// The tools directory cannot be used; the snapshot in force stays.
+    /// The tools directory or the attestations cannot be used; the snapshot in force stays.
     pub(crate) fn load(&mut self, config: &Config) -> Result<(), String> {
         let process = orla_process::Limits {
             max_output_bytes: config.max_output_bytes,
@@ -109,6 +120,7 @@ impl App {
             .tools
             .load(&config.tools_dir, process)
             .map_err(|err| format!("tools directory {err}"))?;
+        let rules = Arc::new(self.governance.rules(config)?);
         self.provide_executors(config);
         if is_alone(config) {
             // What is inside of a package is no tool of its own.
@@ -134,8 +146,10 @@ impl App {
             declared: declared.cloned().collect(),
             builtins: builtins(config),
             prompts: prompts.prompts,
+            rules: Arc::clone(&rules),
         };
         self.served.publish(sources, &mut findings);
+        self.rules = rules;
         self.findings = findings;
         Ok(())
     }

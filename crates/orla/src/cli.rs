@@ -89,6 +89,19 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Vouch for capabilities as they are now: sign what they say of themselves and what they run
+    #[command(after_help = ATTEST)]
+    Attest(Attest),
+    /// Show who vouches for what would be served, and whether that still holds
+    #[command(
+        after_help = "Exits 1 if an attestation does not hold, or if require_attestation is set and one is missing."
+    )]
+    Verify(Verify),
+    /// Look at the audit log
+    Audit {
+        #[command(subcommand)]
+        command: Audit,
+    },
     /// Print the JSON Schema of the configuration
     #[command(
         after_help = "For editors with a YAML language server:\n  orla schema > orla.schema.json\nand as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json"
@@ -201,6 +214,25 @@ Examples:
   orla call add --json '{\"a\": 1, \"b\": 2}'
   orla call add a=1 b=2 --url http://127.0.0.1:8080";
 
+const ATTEST: &str = "\
+Attestations go into orla.attestations.json beside the configuration. They count where the
+configuration trusts the key, and as long as neither the capability's manifest nor what it runs
+changes. With `require_attestation: true`, nothing else is served.
+
+Examples:
+  orla attest --new-key ops.pem --authority ops   make a key; paste what it prints into orla.yaml
+  orla attest --key ops.pem                       vouch for everything that is served
+  orla attest deploy --key ops.pem --expires 90   vouch for one, for 90 days
+  orla verify                                     what holds now";
+
+const AUDIT: &str = "\
+Exits 1 at the first line that was changed, removed, added or moved, and says which and why. What was
+cut off at the end shows only beside the last hash, so keep that somewhere else.
+
+Examples:
+  orla audit verify                the file that `audit` in orla.yaml names
+  orla audit verify audit.jsonl";
+
 const CONNECT: &str = "\
 Examples:
   orla connect claude-desktop           print the entry and where it belongs
@@ -301,6 +333,52 @@ pub(crate) struct Call {
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Attest {
+    /// Names or ids of capabilities; everything that is served if there are none
+    pub(crate) names: Vec<String>,
+    /// The secret key to sign with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Whose key it is [default: its name in trusted_keys]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) authority: Option<String>,
+    /// After how many days the attestations end to hold [default: never]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) expires: Option<u32>,
+    /// Where to write them [default: `attestations` of the configuration, orla.attestations.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Make a key, write it to FILE for its owner alone, and print the lines that trust it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "key", "expires", "out"])]
+    pub(crate) new_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Verify {
+    /// Names or ids of capabilities; everything but built-ins if there are none
+    pub(crate) names: Vec<String>,
+    /// Print a JSON array: id, status, authority, created_at, expires_at, reason, content_hash
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Check that no line was changed, removed, added or moved
+    #[command(after_help = AUDIT)]
+    Verify {
+        /// The log [default: `audit` of the configuration]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        settings: Settings,
+    },
 }
 
 impl Settings {

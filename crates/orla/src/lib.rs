@@ -19,6 +19,7 @@ mod commands;
 mod config;
 mod exposure;
 mod findings;
+mod governance;
 mod logging;
 mod prompts;
 mod reload;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Audit, Cli, Command};
 use config::Problem;
 
 /// Runs the command line and gives the exit code.
@@ -92,6 +93,17 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Some(Command::Status { url, json, settings }) => {
             commands::status::run(url.as_deref(), json, &Cli::source(before, settings))
+        }
+        Some(Command::Attest(attest)) => {
+            let source = Cli::source(before, attest.settings.clone());
+            commands::attest::run(&attest, &source)
+        }
+        Some(Command::Verify(verify)) => {
+            let source = Cli::source(before, verify.settings.clone());
+            commands::verify::run(&verify, &source)
+        }
+        Some(Command::Audit { command: Audit::Verify { file, settings } }) => {
+            commands::audit::verify(file.as_deref(), &Cli::source(before, settings))
         }
         Some(Command::Dev { dir, serve }) => commands::serve::dev(dir, before, serve),
         Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),

@@ -17,6 +17,7 @@ use orla_process::document::Position;
 use crate::config::keys::nearest;
 use crate::config::{Config, Placed, Problem, ToolOverride};
 use crate::findings::Findings;
+use crate::governance::Rules;
 use crate::prompts::{Prompt, Prompts};
 
 /// How many names in `tools` that no tool has are told apart.
@@ -44,6 +45,8 @@ pub(crate) struct Sources {
     /// The built-ins: what has the id of another gives way.
     pub(crate) builtins: Vec<Registration>,
     pub(crate) prompts: Vec<Prompt>,
+    /// By what capabilities are judged before they are served.
+    pub(crate) rules: Arc<Rules>,
 }
 
 impl Served {
@@ -177,9 +180,13 @@ impl Sources {
         self.name_unknown(&names, providers, findings);
     }
 
-    /// Registers a capability; one whose schema is none is served without it.
+    /// Registers a capability; one whose schema is none is served without it, and one that is not vouched
+    /// for not at all where that is required.
     fn register(&self, builder: &mut CatalogBuilder, tool: Tool, findings: &mut Findings) {
         let Tool { mut registration, at } = tool;
+        if !self.rules.take_charge(&mut registration, findings) {
+            return;
+        }
         loop {
             let Err(err) = builder.capability(registration.clone()) else { return };
             findings.problems.push(placed(&self.config, at, err.to_string()));

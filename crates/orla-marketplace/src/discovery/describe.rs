@@ -6,9 +6,10 @@ use rtfs::{TypeExpr, Value};
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::example::example;
+use crate::attestation::format_instant;
 use crate::catalog::Entry;
 use crate::json::value_from_json;
-use crate::manifest::{ANNOTATIONS, CapabilityProvenance, TITLE};
+use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TITLE};
 use crate::payload::JsonText;
 use crate::schema::type_from_json_schema;
 
@@ -39,7 +40,9 @@ pub fn description(entry: &Entry) -> Json {
     add("annotations", annotations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default());
     let permissions: Vec<&str> = entry.needs().iter().map(|need| need.as_str()).collect();
     add("permissions", json!(permissions));
-    add("provenance", manifest.provenance.as_ref().map(provenance).unwrap_or_default());
+    add("provenance", entry.provenance().as_ref().map(provenance).unwrap_or_default());
+    // One that does not hold is none.
+    add("attestation", entry.attestation().map(attestation).unwrap_or_default());
     let schema: Json = serde_json::from_str(input.as_str()).unwrap_or_default();
     add("example", example_call(&manifest.id, &example(&schema)));
     described
@@ -68,6 +71,9 @@ pub fn description_text(described: &Json) -> String {
         let version = from["version"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
         out.push_str(&format!("\nComes from {}{version}\n", text(&from["source"])));
     }
+    if let Some(authority) = described["attestation"]["authority"].as_str() {
+        out.push_str(&format!("\nAttested by {authority}, and as it was then\n"));
+    }
     let example = &described["example"];
     out.push_str(&format!(
         "\nExample, as the arguments of capability_call:\n{}\nand in RTFS:\n{}\n",
@@ -95,7 +101,10 @@ pub(super) fn type_of(declared: Option<&TypeExpr>, schema: Option<&JsonText>) ->
 
 fn provenance(from: &CapabilityProvenance) -> Json {
     let registered = from.registered_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut provenance = json!({"source": from.source, "content_hash": from.content_hash});
+    let mut provenance = json!({"source": from.source});
+    if !from.content_hash.is_empty() {
+        provenance["content_hash"] = json!(from.content_hash);
+    }
     if let Some(version) = &from.version {
         provenance["version"] = json!(version);
     }
@@ -104,6 +113,15 @@ fn provenance(from: &CapabilityProvenance) -> Json {
     }
     provenance["registered_at"] = json!(u64::try_from(registered.as_millis()).unwrap_or(u64::MAX));
     provenance
+}
+
+fn attestation(by: &CapabilityAttestation) -> Json {
+    let mut attestation =
+        json!({"authority": by.authority, "created_at": format_instant(by.created_at)});
+    if let Some(end) = by.expires_at {
+        attestation["expires_at"] = json!(format_instant(end));
+    }
+    attestation
 }
 
 /// A call as the arguments of `capability_call` and as RTFS.

@@ -26,6 +26,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
+use crate::attestation::ContentSource;
 use crate::catalog::{Catalog, Entry, Hit};
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::{CallContext, CapabilityExecutor, Outcome, Principal};
@@ -69,6 +70,10 @@ impl CustomProvider for Discovery {
 
     fn kind(&self) -> &'static str {
         "discovery"
+    }
+
+    fn content(&self) -> ContentSource {
+        ContentSource::Program
     }
 }
 

@@ -63,6 +63,7 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("permissions", list(&described["permissions"])),
         ("source", text(&from["source"])),
         ("hash", text(&from["content_hash"])),
+        ("attested by", text(&described["attestation"]["authority"])),
         ("input", text(&described["input"]["type"])),
         ("output", text(&described["output"]["type"])),
     ];

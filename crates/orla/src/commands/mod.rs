@@ -1,6 +1,8 @@
 //! One module for each command.
 
 mod answer;
+pub(crate) mod attest;
+pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
 mod client;
@@ -12,6 +14,7 @@ pub(crate) mod new;
 pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod verify;
 
 use clap::CommandFactory;
 use tokio::runtime::{Builder, Runtime};

@@ -7,7 +7,10 @@ use std::time::Duration;
 use orla_process::document::Node;
 
 use super::read::Reader;
-use super::{Config, LogFormat, Severity, Transport, access, builtins, capabilities, openapi, servers};
+use super::{
+    AuditSync, Config, LogFormat, Severity, Transport, access, builtins, capabilities, governance,
+    openapi, servers,
+};
 use crate::exposure::Exposure;
 
 /// One key: what it is called, what it admits and where it goes, and what it means.
@@ -228,6 +231,35 @@ pub(crate) const KEYS: &[Key] = &[
             get: |c| index(Exposure::WORDS, &c.expose),
         },
         about: "What clients see when they list: all, or search: the tools capability_search, capability_describe and capability_call alone, through which everything else is found and called.",
+    },
+    Key {
+        name: "trusted_keys",
+        kind: Kind::Own(governance::KEYS),
+        about: "Whose attestations count: the public keys by the names of their authorities. `orla attest --new-key FILE` makes one.",
+    },
+    Key {
+        name: "attestations",
+        kind: Kind::Path(|c| &mut c.governance.attestations),
+        about: "The file that `orla attest` writes and that attestations are read from; orla.attestations.json beside this file where absent.",
+    },
+    Key {
+        name: "require_attestation",
+        kind: Kind::Flag(|c| &mut c.governance.require_attestation),
+        about: "Serve only what one of trusted_keys vouches for as it is now. Built-ins need no attestation.",
+    },
+    Key {
+        name: "audit",
+        kind: Kind::Path(|c| &mut c.governance.audit),
+        about: "File to which every call is appended, each line chained to the one before by its hash; none where absent. A change needs a restart.",
+    },
+    Key {
+        name: "audit_sync",
+        kind: Kind::Choice {
+            words: || words(AuditSync::WORDS),
+            put: |c, n| c.governance.audit_sync = AuditSync::WORDS[n].1,
+            get: |c| index(AuditSync::WORDS, &c.governance.audit_sync),
+        },
+        about: "When the audit log is written through to the disk: after every batch of lines, once in a second, or when the system likes. A change needs a restart.",
     },
     Key {
         name: "watch",

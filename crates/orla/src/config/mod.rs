@@ -20,6 +20,7 @@ mod comments;
 mod dotenv;
 pub(crate) mod expand;
 mod fields;
+mod governance;
 pub(crate) mod keys;
 mod openapi;
 mod provider;
@@ -42,6 +43,7 @@ use orla_server::BearerToken;
 
 pub(crate) use builtins::Builtins;
 pub(crate) use capabilities::every_tool;
+pub(crate) use governance::{AuditSync, GovernanceConfig};
 
 use crate::exposure::Exposure;
 
@@ -88,6 +90,7 @@ pub(crate) struct Config {
     /// The OpenAPI documents, in the order of the file.
     pub(crate) documents: Vec<Placed<OpenApiSettings>>,
     pub(crate) builtins: Builtins,
+    pub(crate) governance: GovernanceConfig,
     pub(crate) expose: Exposure,
     /// What the file names besides directories: a change of one is a change of the configuration.
     pub(crate) named_files: Vec<PathBuf>,
@@ -232,6 +235,7 @@ impl Default for Config {
             capabilities: Vec::new(),
             documents: Vec::new(),
             builtins: Builtins::default(),
+            governance: GovernanceConfig::default(),
             expose: Exposure::default(),
             named_files: Vec::new(),
             warnings: Vec::new(),
@@ -342,7 +346,7 @@ fn read_file(path: &Path) -> Result<String, Problem> {
 ///
 /// # Errors
 /// A sentence with its path.
-fn read_text(path: &Path, max: u64) -> Result<String, String> {
+pub(crate) fn read_text(path: &Path, max: u64) -> Result<String, String> {
     let failed = |reason: String| format!("{} cannot be read: {reason}", path.display());
     let bytes = read_bytes(path, max).map_err(|unread| match unread {
         Unread::TooLarge => failed(format!("larger than {max} bytes")),
@@ -403,6 +407,13 @@ impl Config {
         if http && self.port != running.port {
             kept.push("port");
         }
+        if (&self.governance.audit, self.governance.audit_sync)
+            != (&running.governance.audit, running.governance.audit_sync)
+        {
+            kept.push("audit");
+        }
+        self.governance.audit.clone_from(&running.governance.audit);
+        self.governance.audit_sync = running.governance.audit_sync;
         self.transport = running.transport;
         self.host.clone_from(&running.host);
         self.port = running.port;

@@ -31,7 +31,11 @@ fn of_keys(keys: &[Key], defaults: &mut Config) -> Map<String, Value> {
 fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
     let schema = match kind {
         Kind::Path(place) => {
-            json!({"type": "string", "minLength": 1, "default": place(defaults).to_str()})
+            let mut schema = json!({"type": "string", "minLength": 1});
+            if let Some(path) = place(defaults).to_str().filter(|path| !path.is_empty()) {
+                schema["default"] = path.into();
+            }
+            schema
         }
         Kind::Text(place) => json!({"type": "string", "minLength": 1, "default": place(defaults)}),
         Kind::Port(place) => or_variable(
