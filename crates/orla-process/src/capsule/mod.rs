@@ -90,10 +90,15 @@ impl fmt::Debug for Capsules {
 impl Capsules {
     /// No capsules yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
+        Self::counting(instance, policy, watch::Sender::new(0))
+    }
+
+    /// The same, whose changes are counted here.
+    pub fn counting(instance: Arc<Instance>, policy: Policy, changes: watch::Sender<u64>) -> Self {
         Self {
             instance,
             policy: Arc::new(Mutex::new(policy)),
-            changes: watch::Sender::new(0),
+            changes,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             known: Mutex::default(),
@@ -111,28 +116,38 @@ impl Capsules {
     pub fn supervise(&self, definitions: impl IntoIterator<Item = Definition>, policy: Policy) {
         *lock(&self.policy) = policy;
         let mut known = self.known();
-        let mut current = Vec::new();
-        for definition in definitions {
-            let definition = Arc::new(definition);
-            let alive = known.alive.get(definition.name()).and_then(Weak::upgrade);
-            let capsule = match alive {
-                Some(capsule) => {
-                    capsule.loaded(definition);
-                    capsule
-                }
-                None => {
-                    let turn = known.turns.entry(definition.name().to_owned()).or_default();
-                    Arc::new(self.capsule(definition, Arc::clone(turn)))
-                }
-            };
-            known.alive.insert(Arc::clone(&capsule.shared.name), Arc::downgrade(&capsule));
-            current.push(capsule);
-        }
+        let current = definitions
+            .into_iter()
+            .map(|definition| self.carried(&mut known, definition, true))
+            .collect();
         let old = std::mem::replace(&mut known.current, current);
         known.alive.retain(|_, capsule| capsule.strong_count() > 0);
         known.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         drop(known);
         drop(old);
+    }
+
+    /// The one of this name, made now if there is none; whoever holds it keeps it.
+    pub fn one(&self, definition: Definition) -> Arc<Capsule> {
+        self.carried(&mut self.known(), definition, false)
+    }
+
+    fn carried(&self, known: &mut Known, definition: Definition, is_load: bool) -> Arc<Capsule> {
+        let definition = Arc::new(definition);
+        let capsule = match known.alive.get(definition.name()).and_then(Weak::upgrade) {
+            Some(capsule) => {
+                if is_load {
+                    capsule.loaded(definition);
+                }
+                capsule
+            }
+            None => {
+                let turn = known.turns.entry(definition.name().to_owned()).or_default();
+                Arc::new(self.capsule(definition, Arc::clone(turn)))
+            }
+        };
+        known.alive.insert(Arc::clone(&capsule.shared.name), Arc::downgrade(&capsule));
+        capsule
     }
 
     fn capsule(&self, definition: Arc<Definition>, turn: Arc<AsyncMutex<()>>) -> Capsule {

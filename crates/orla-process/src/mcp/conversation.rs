@@ -614,15 +614,15 @@ impl Conversation {
         }
     }
 
-    /// The caller of the only request in flight, where nothing else can be meant.
+    /// The caller that is meant where the server does not say so.
     fn only_caller(&self) -> Option<&Caller> {
-        if self.in_flight != 1 || self.settling != Settling::Settled {
+        if self.settling != Settling::Settled {
             return None;
         }
-        self.pending.values().find_map(|pending| match pending {
+        only(self.pending.values().filter_map(|pending| match pending {
             Pending::Call { caller, .. } => Some(caller),
             _ => None,
-        })
+        }))
     }
 
     /// A request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
@@ -697,6 +697,20 @@ impl Conversation {
         }
         Heard::Nothing
     }
+}
+
+/// The caller of what a server says without saying to whom: the only one, or any of several whose clients ask
+/// in one and the same session.
+pub fn only<'a>(callers: impl Iterator<Item = &'a Caller>) -> Option<&'a Caller> {
+    let session = |caller: &Caller| caller.client.as_ref().and_then(|client| client.session());
+    let mut chosen: Option<&Caller> = None;
+    for caller in callers {
+        match chosen {
+            Some(first) if session(first).is_none() || session(first) != session(caller) => return None,
+            _ => chosen = Some(caller),
+        }
+    }
+    chosen
 }
 
 /// Appends what a client said to a server's question.

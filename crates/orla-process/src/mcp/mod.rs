@@ -24,7 +24,8 @@ mod tools;
 pub mod wire;
 
 pub use conversation::{
-    Ask, Caller, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, QUESTIONS, Reply, write_client_answer,
+    Ask, Caller, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, QUESTIONS, Reply, only,
+    write_client_answer,
 };
 pub use era::Era;
 pub use peer::{Ending, Peer, call, failure};
