@@ -7,6 +7,9 @@
 //! What is served is made in [`served`](crate::served); what there is to say about it is collected in
 //! [`findings`](crate::findings).
 
+#[cfg(feature = "http")]
+mod documents;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +23,9 @@ use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
 use orla_providers::mcp::{McpExecutor, McpServers};
+
+#[cfg(feature = "http")]
+use documents::Documents;
 
 use crate::Failure;
 use crate::config::{Config, Problem, every_tool};
@@ -35,6 +41,8 @@ pub(crate) struct App {
     capsules: Arc<Capsules>,
     #[cfg(feature = "mcp")]
     servers: Arc<McpServers>,
+    #[cfg(feature = "http")]
+    documents: Arc<Documents>,
     /// All of them, those above included.
     providers: Providers,
     served: Arc<Served>,
@@ -60,6 +68,10 @@ impl App {
         let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
         #[cfg(feature = "mcp")]
         providers.push(Arc::clone(&servers) as Arc<dyn Source>);
+        #[cfg(feature = "http")]
+        let documents = Arc::new(Documents::new());
+        #[cfg(feature = "http")]
+        providers.push(Arc::clone(&documents) as Arc<dyn Source>);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
         #[cfg(feature = "http")]
@@ -81,6 +93,8 @@ impl App {
             capsules,
             #[cfg(feature = "mcp")]
             servers,
+            #[cfg(feature = "http")]
+            documents,
             providers,
             served,
             tools,
@@ -139,6 +153,7 @@ impl App {
         findings.warnings.extend(sentences(&config.warnings));
         self.load_packages(config, process, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
+        self.load_documents(config, &mut findings);
         let declared = config.capabilities.iter().filter(|one| every_tool(&one.value).is_none());
         let sources = Sources {
             config: config.clone(),
@@ -211,6 +226,20 @@ impl App {
         if let Some(server) = config.servers.first() {
             let text = "mcpServers: this orla was built without MCP servers".to_owned();
             findings.problems.push(config.placed(server.at, text));
+        }
+    }
+
+    /// Reads the OpenAPI documents that are files, and takes over what those at an address gave so far.
+    #[cfg(feature = "http")]
+    fn load_documents(&self, config: &Config, findings: &mut Findings) {
+        self.documents.load(config, findings);
+    }
+
+    #[cfg(not(feature = "http"))]
+    fn load_documents(&self, config: &Config, findings: &mut Findings) {
+        if let Some(document) = config.documents.first() {
+            let text = "openapi: this orla was built without HTTP capabilities".to_owned();
+            findings.problems.push(config.placed(document.at, text));
         }
     }
 

@@ -12,7 +12,6 @@ use orla_marketplace::{
 };
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::answer::{self, Context};
@@ -112,7 +111,8 @@ impl HttpExecutor {
         http.options.method = Some("GET".to_owned());
         http.options.body = BodyMapping::None;
         http.options.max_answer_bytes = max_bytes;
-        let prepared = prepare(&http, &JsonText::from(RawValue::NULL)).map_err(|unfit| match unfit {
+        let nothing = JsonText::parse("{}").map_err(|err| err.to_string())?;
+        let prepared = prepare(&http, &nothing).map_err(|unfit| match unfit {
             Unfit::Settings(problem) => problem,
             Unfit::Input(refused) => refused.to_string(),
         })?;

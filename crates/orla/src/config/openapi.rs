@@ -16,8 +16,17 @@ use super::{Config, Placed};
 pub(super) const KEY: Own =
     Own { read, schema, expected: "a file, an address, a mapping with openapi, or a list of these" };
 
-const FIELDS: [&str; 8] =
-    ["openapi", "name", "base_url", "security", "headers", "include", "exclude", "timeout"];
+const FIELDS: [&str; 9] = [
+    "openapi",
+    "name",
+    "base_url",
+    "security",
+    "headers",
+    "include",
+    "exclude",
+    "timeout",
+    "output_schemas",
+];
 const SELECTIONS: [&str; 3] = ["tag", "operation", "path"];
 const METHODS: [&str; 8] = ["GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"];
 
@@ -72,6 +81,9 @@ fn mapping(
             "include" => settings.include = selections(reader, &place, node),
             "exclude" => settings.exclude = selections(reader, &place, node),
             "timeout" => settings.timeout = reader.seconds(&place, node),
+            "output_schemas" => {
+                settings.output_schemas = reader.flag(&place, node, "true or false").unwrap_or_default();
+            }
             other => reader.unknown(key.at, other, &format!("{path}."), FIELDS),
         }
     }
@@ -152,7 +164,9 @@ pub(super) fn element_schema() -> Value {
             "headers": {"anyOf": [texts], "description": "Sent with every request."},
             "include": {"anyOf": [selections], "description": "The operations that become capabilities; all by default."},
             "exclude": {"anyOf": [selections], "description": "The operations that do not."},
-            "timeout": {"anyOf": [seconds(86_400), variable()], "description": "Seconds that one call may take."},
+            "timeout": {"anyOf": [seconds(86_400), variable()], "description": "Seconds that one call may take, and the fetching of the document."},
+            "output_schemas": {"anyOf": [{"type": "boolean"}, variable()],
+                "description": "Hold answers to the document's schemas."},
         },
         "additionalProperties": false,
     })

@@ -485,7 +485,7 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
         ),
         (
             "capabilities: [{id: a, input_schema: 3, provider: {local: {function: math.add}}}]\n",
-            "capabilities[0].input_schema: expected a JSON Schema or a mapping `field: type`, got 3 at orla.yaml:1:38",
+            "capabilities[0].input_schema: expected a JSON Schema, a mapping `field: type` or a type in RTFS notation, got 3 at orla.yaml:1:38",
         ),
         (
             "capabilities: [{id: a, timeout: 0, provider: {local: {function: math.add}}}]\n",

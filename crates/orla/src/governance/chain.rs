@@ -233,7 +233,11 @@ mod tests {
         assert_eq!(changed(|lines| lines.insert(2, lines[1].clone())), Err(3), "one stands twice");
         assert_eq!(changed(|lines| lines[3][20] ^= 1), Err(4), "a byte changed");
         assert_eq!(changed(|lines| lines[4].truncate(30)), Err(5), "the last is cut off");
-        assert_eq!(changed(|lines| lines[4].retain(|byte| *byte != b'\n')), Err(5), "its end is cut off");
+        assert_eq!(
+            changed(|lines| lines[4].retain(|byte| *byte != b'\n')),
+            Err(5),
+            "its end is cut off"
+        );
         assert_eq!(changed(|lines| lines.insert(1, b"\n".to_vec())), Err(2), "an empty line came");
         assert_eq!(changed(|lines| lines.push(b"x\n".to_vec())), Err(6), "a line that is none");
     }
