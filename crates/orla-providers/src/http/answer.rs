@@ -42,7 +42,7 @@ pub(super) fn read(
     context: Context<'_>,
     status: StatusCode,
     headers: &HeaderMap,
-    body: Bytes,
+    body: &Bytes,
 ) -> RuntimeResult<Outcome> {
     let media_type = text_of(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let meta = meta(status, headers)?;
@@ -56,7 +56,7 @@ pub(super) fn read(
 fn success(
     context: Context<'_>,
     media_type: &str,
-    body: Bytes,
+    body: &Bytes,
     meta: JsonText,
 ) -> RuntimeResult<Outcome> {
     let kind = essence(media_type);
@@ -67,7 +67,7 @@ fn success(
         return Ok(Outcome { structured: None, content: None, meta: Some(meta) });
     }
     if is_json(&kind) && is_accepted(&kind) {
-        return match json(&body) {
+        return match json(body) {
             Some(json) => Ok(Outcome {
                 structured: Some(Payload::from_json(json)),
                 content: None,
@@ -82,7 +82,7 @@ fn success(
     if is_vague
         && !accepted.is_empty()
         && accepted.iter().any(|range| is_json(&essence(range)))
-        && let Some(json) = json(&body)
+        && let Some(json) = json(body)
     {
         return Ok(Outcome {
             structured: Some(Payload::from_json(json)),
@@ -93,12 +93,12 @@ fn success(
     if !(is_accepted(&kind) || kind.is_empty()) {
         return Err(wrong(context, &kind, &kind, body, meta));
     }
-    let content = Some(block(context, media_type, &body)?);
+    let content = Some(block(context, media_type, body)?);
     Ok(Outcome { structured: None, content, meta: Some(meta) })
 }
 
 /// An answer of another kind than was asked for.
-fn wrong(context: Context<'_>, got: &str, kind: &str, body: Bytes, meta: JsonText) -> RuntimeError {
+fn wrong(context: Context<'_>, got: &str, kind: &str, body: &Bytes, meta: JsonText) -> RuntimeError {
     let wanted = match &context.http.options.accept[..] {
         [] => "JSON".to_owned(),
         some => some.join(" or "),
@@ -107,7 +107,7 @@ fn wrong(context: Context<'_>, got: &str, kind: &str, body: Bytes, meta: JsonTex
     let message = format!(
         "{name} failed: {host} answers with {got} instead of {wanted}; trying again will not help"
     );
-    let outcome = outcome(context, kind, &body, meta);
+    let outcome = outcome(context, kind, body, meta);
     RuntimeError::Failed { id: name.to_owned(), message, outcome }
 }
 
@@ -116,11 +116,11 @@ fn failure(
     status: StatusCode,
     headers: &HeaderMap,
     media_type: &str,
-    body: Bytes,
+    body: &Bytes,
     meta: JsonText,
 ) -> RuntimeError {
     let Context { name, host, http, .. } = context;
-    let says = match said(&essence(media_type), &body) {
+    let says = match said(&essence(media_type), body) {
         Some(text) => format!(": {}", hidden(http, &text)),
         None => String::new(),
     };
@@ -147,7 +147,7 @@ fn failure(
         _ => "the same call will fail again",
     };
     let message = format!("{name} failed: {answered}; {hint}");
-    let outcome = outcome(context, media_type, &body, meta);
+    let outcome = outcome(context, media_type, body, meta);
     RuntimeError::Failed { id: name.to_owned(), message, outcome }
 }
 

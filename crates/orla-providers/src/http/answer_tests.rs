@@ -14,7 +14,7 @@ fn answered(
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
         .collect();
-    read(context, StatusCode::from_u16(status).unwrap(), &headers, Bytes::from_static(body))
+    read(context, StatusCode::from_u16(status).unwrap(), &headers, &Bytes::from_static(body))
 }
 
 fn plain() -> HttpCapability {

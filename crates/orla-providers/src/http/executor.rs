@@ -43,6 +43,11 @@ impl HttpExecutor {
     pub(super) fn with_clients(clients: Clients) -> Self {
         Self { clients }
     }
+
+    #[cfg(test)]
+    pub(super) fn clients_for_tests(&self) -> &Clients {
+        &self.clients
+    }
 }
 
 impl Default for HttpExecutor {
@@ -75,7 +80,7 @@ impl CapabilityExecutor for HttpExecutor {
         let exchange = async {
             let whole = self.exchange(http, prepared, &ctx.name, &arrived).await?;
             let context = Context { name: &ctx.name, call_id: &ctx.call_id, host: &whole.host, http };
-            answer::read(context, whole.status, &whole.headers, whole.body)
+            answer::read(context, whole.status, &whole.headers, &whole.body)
         };
         tokio::select! {
             biased;

@@ -24,7 +24,8 @@ pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<St
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(format!("its server {text} has no http:// or https://"));
     }
-    Ok(url.into())
+    // As it was written, where it was whole.
+    Ok(if Url::parse(&text).is_ok() { text } else { url.into() })
 }
 
 fn expand(template: &str, variables: Option<&Json>) -> Result<String, String> {
