@@ -29,7 +29,7 @@ use crate::protocol::Revision;
 use crate::rounds::Rounds;
 use crate::rpc::{self, Id, Meta, Params, push_json};
 use crate::session::Session;
-use crate::state::{Core, INSTRUCTIONS, capabilities, implementation};
+use crate::state::{Core, capabilities, implementation, instructions};
 use crate::surfaces::{self, Asking, method_not_found};
 use crate::tools::{self, CacheHint, Listing};
 
@@ -386,17 +386,19 @@ impl Caller {
 
 /// Begins a session or refuses to: the answer to `initialize`.
 pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
-    let result = InitializeResult::new(capabilities(&core.market.snapshot()))
+    let catalog = core.market.snapshot();
+    let result = InitializeResult::new(capabilities(&catalog))
         .with_server_info(implementation())
-        .with_instructions(INSTRUCTIONS)
+        .with_instructions(instructions(&catalog))
         .with_protocol_version(revision.version());
     serialized(id, &result)
 }
 
 fn discover(core: &Core, id: &Id) -> Bytes {
-    let config = ServerConfig::new(capabilities(&core.market.snapshot()))
+    let catalog = core.market.snapshot();
+    let config = ServerConfig::new(capabilities(&catalog))
         .with_server_info(implementation())
-        .with_instructions(INSTRUCTIONS);
+        .with_instructions(instructions(&catalog));
     let result = DiscoverResult::from_server_info(Revision::served(), config)
         .with_ttl_ms(core.cache_hint().ttl_ms);
     serialized(id, &result)

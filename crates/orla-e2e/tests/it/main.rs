@@ -12,6 +12,7 @@ mod cli;
 mod configuration;
 mod development;
 mod discovery;
+mod discovery_search;
 mod environment;
 mod http_surface;
 mod logs;
