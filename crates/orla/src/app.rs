@@ -16,7 +16,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::local::{self, LocalExecutor};
-use orla_marketplace::{CapabilityMarketplace, Registration, Source};
+use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 #[cfg(feature = "http")]
@@ -28,7 +28,7 @@ use orla_providers::mcp::{McpExecutor, McpServers};
 use documents::Documents;
 
 use crate::Failure;
-use crate::config::{Config, Problem, every_tool};
+use crate::config::{Config, Problem};
 use crate::findings::{Findings, sentences};
 use crate::governance::{Governance, Rules};
 use crate::prompts;
@@ -154,7 +154,7 @@ impl App {
         self.load_packages(config, process, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
         self.load_documents(config, &mut findings);
-        let declared = config.capabilities.iter().filter(|one| every_tool(&one.value).is_none());
+        let declared = config.capabilities.iter().filter(|one| !is_of_server(&one.value));
         let sources = Sources {
             config: config.clone(),
             tools: found.registrations,
@@ -217,15 +217,16 @@ impl App {
             }
             servers.push(settings);
         }
-        let wildcards = config.capabilities.iter().filter(|one| every_tool(&one.value).is_some());
-        self.servers.load(servers, wildcards.map(|one| one.value.clone()), policy(config));
+        let own = config.capabilities.iter().filter(|one| is_of_server(&one.value));
+        self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
     }
 
     #[cfg(not(feature = "mcp"))]
     fn load_servers(&self, config: &Config, findings: &mut Findings) {
-        if let Some(server) = config.servers.first() {
-            let text = "mcpServers: this orla was built without MCP servers".to_owned();
-            findings.problems.push(config.placed(server.at, text));
+        let own = config.capabilities.iter().find(|one| is_of_server(&one.value)).map(|one| one.at);
+        if let Some(at) = config.servers.first().map(|server| server.at).or(own) {
+            let text = "this orla was built without MCP servers".to_owned();
+            findings.problems.push(config.placed(at, text));
         }
     }
 
@@ -284,6 +285,11 @@ impl App {
         self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
         self.concurrency = Some(config.max_concurrency);
     }
+}
+
+/// Whether a capability is a tool of an MCP server, or all of them: the servers say what they are.
+fn is_of_server(registration: &Registration) -> bool {
+    matches!(registration.manifest.provider, ProviderType::MCP(_))
 }
 
 /// The built-ins, as far as the configuration serves them.

@@ -15,7 +15,7 @@ use orla_marketplace::{
 use orla_process::document::Position;
 
 use crate::config::keys::nearest;
-use crate::config::{Config, Placed, Problem, ToolOverride};
+use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
 use crate::findings::Findings;
 use crate::governance::Rules;
 use crate::prompts::{Prompt, Prompts};
@@ -184,6 +184,9 @@ impl Sources {
     /// for not at all where that is required.
     fn register(&self, builder: &mut CatalogBuilder, tool: Tool, findings: &mut Findings) {
         let Tool { mut registration, at } = tool;
+        if registration.manifest.description.trim().is_empty() {
+            registration.manifest.description = description_of(&registration.manifest.provider);
+        }
         if !self.rules.take_charge(&mut registration, findings) {
             return;
         }

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, MCPCapability,
-    ProviderType, Registration, TITLE, rtfs::TypeExpr,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType,
+    Registration, TITLE, rtfs::TypeExpr,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
 use serde_json::{Value, json};
@@ -128,9 +128,7 @@ fn manifest(
     }
     let ((id, at), provider) = (draft.id?, draft.provider?);
     let provider = provider.of(&id);
-    let is_described = draft.description.is_some();
-    let description = draft.description.unwrap_or_else(|| provider::description(&provider));
-    let mut manifest = CapabilityManifest::new(id, description, provider);
+    let mut manifest = CapabilityManifest::new(id, draft.description.unwrap_or_default(), provider);
     if let Some(name) = draft.name {
         manifest.name = name;
     }
@@ -143,7 +141,7 @@ fn manifest(
     manifest.metadata.extend(draft.metadata);
     manifest.metadata.extend(draft.title.map(|title| (TITLE.to_owned(), title)));
     manifest.metadata.extend(draft.annotations.map(|hints| (ANNOTATIONS.to_owned(), hints)));
-    if let Err(problem) = provider::complete(&mut manifest, is_described) {
+    if let Err(problem) = provider::complete(&mut manifest) {
         reader.problem(at, || format!("{path}: {problem}"));
         return None;
     }
@@ -281,14 +279,6 @@ fn time(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<SystemTime> 
         reader.problem(node.at, || format!("{path}{}", unexpected(expected, node)));
     }
     instant
-}
-
-/// Whether a declared capability stands for all tools of an MCP server.
-pub(crate) fn every_tool(registration: &Registration) -> Option<&MCPCapability> {
-    match &registration.manifest.provider {
-        ProviderType::MCP(mcp) if mcp.is_every_tool() => Some(mcp),
-        _ => None,
-    }
 }
 
 fn schema() -> Value {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The text with `// …` and `/* … */` blanked out, and everything else where it was. Only for what begins
-/// like a JSON object: what is YAML has its own comments.
+/// like a JSON object, the first key of which stands in quotes: what is YAML has its own comments.
 pub(super) fn without_comments(text: &str) -> Cow<'_, str> {
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = begin.starts_with('{') || begin.starts_with("//") || begin.starts_with("/*");
@@ -32,7 +32,11 @@ pub(super) fn without_comments(text: &str) -> Cow<'_, str> {
         out.push_str(&rest[..length]);
         rest = &rest[length..];
     }
-    Cow::Owned(out)
+    let inside = out.trim_start_matches('\u{feff}').trim_start().strip_prefix('{').map(str::trim_start);
+    match inside {
+        Some(inside) if inside.starts_with(['"', '}']) => Cow::Owned(out),
+        _ => Cow::Borrowed(text),
+    }
 }
 
 /// The length of the string that the text begins with, its quotes included.
@@ -68,8 +72,10 @@ mod tests {
                 "{/* ü\n */\"a\": \"http://x /* y */ \\\" // z\"}",
                 "{    \n   \"a\": \"http://x /* y */ \\\" // z\"}",
             ),
+            ("{ // \"b\"\n\"a\": 1}", "{       \n\"a\": 1}"),
             ("{\"a\": \"b", "{\"a\": \"b"),
-            ("{/* a", "{    "),
+            ("{/* a */}", "{       }"),
+            ("{a: //server/share}", "{a: //server/share}"),
             ("url: http://x # y", "url: http://x # y"),
         ];
         for (text, expected) in cases {

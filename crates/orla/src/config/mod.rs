@@ -42,8 +42,8 @@ use orla_providers::openapi::OpenApiSettings;
 use orla_server::BearerToken;
 
 pub(crate) use builtins::Builtins;
-pub(crate) use capabilities::every_tool;
 pub(crate) use governance::{AuditSync, GovernanceConfig};
+pub(crate) use provider::description as description_of;
 
 use crate::exposure::Exposure;
 

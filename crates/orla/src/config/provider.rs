@@ -169,13 +169,21 @@ fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String
         return reader.url(path, node);
     }
     let rest = url.strip_prefix("stdio:").or_else(|| url.strip_prefix("mcp:"));
-    if rest.is_some_and(|rest| !rest.trim().is_empty()) {
-        return Some(url);
+    if rest.is_none_or(|rest| rest.trim().is_empty()) {
+        reader.problem(node.at, || {
+            format!(
+                "{path}: expected http(s)://…, stdio:COMMAND ARGS… or mcp:NAME (a server of mcpServers)"
+            )
+        });
+        return None;
     }
-    reader.problem(node.at, || {
-        format!("{path}: expected http(s)://…, stdio:COMMAND ARGS… or mcp:NAME (a server of mcpServers)")
-    });
-    None
+    match orla_providers::mcp::check(&url) {
+        Ok(()) => Some(url),
+        Err(problem) => {
+            reader.problem(node.at, || format!("{path}: {problem}"));
+            None
+        }
+    }
 }
 
 fn http(
@@ -326,7 +334,7 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCred
 ///
 /// # Errors
 /// There is no such built-in.
-pub(super) fn complete(manifest: &mut CapabilityManifest, is_described: bool) -> Result<(), String> {
+pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> {
     let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
     let Some(builtin) = local::registration_of(&settings.function) else {
         let all = local::registrations();
@@ -335,7 +343,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest, is_described: bool) ->
         return Err(format!("no built-in is named {}{hint}", excerpt(&settings.function)));
     };
     let own = builtin.manifest;
-    if !is_described {
+    if manifest.description.is_empty() {
         manifest.description = own.description;
     }
     manifest.input_schema = manifest.input_schema.take().or(own.input_schema);
@@ -347,9 +355,8 @@ pub(super) fn complete(manifest: &mut CapabilityManifest, is_described: bool) ->
 }
 
 /// A description of a capability that has none of its own.
-pub(super) fn description(provider: &ProviderType) -> String {
+pub(crate) fn description(provider: &ProviderType) -> String {
     match provider {
-        ProviderType::Local(local) => format!("The built-in {}.", local.function),
         ProviderType::Http(http) => {
             let method = http.options.method.as_deref().unwrap_or("POST");
             let path = http.options.path.split('?').next().unwrap_or_default();

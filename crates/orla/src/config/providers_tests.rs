@@ -369,12 +369,15 @@ fn a_provider_may_be_written_in_any_of_its_forms() {
         (function(0).as_str(), function(1).as_str(), function(2).as_str()),
         ("math.add", "math.add", "math.subtract")
     );
-    let every: Vec<bool> =
-        config.capabilities.iter().map(|one| capabilities::every_tool(&one.value).is_some()).collect();
+    let every: Vec<bool> = config
+        .capabilities
+        .iter()
+        .map(|one| matches!(&one.value.manifest.provider, ProviderType::MCP(mcp) if mcp.is_every_tool()))
+        .collect();
     assert_eq!(every[8..], [false, true, true]);
     let ProviderType::MCP(last) = &config.capabilities[10].value.manifest.provider else { panic!() };
     assert_eq!(last.server_url, "mcp:my_server");
-    let description = |index: usize| config.capabilities[index].value.manifest.description.clone();
+    let description = |index: usize| description_of(&config.capabilities[index].value.manifest.provider);
     let local = &config.capabilities[0].value.manifest;
     assert!(
         local.input_schema.is_some() && local.is_idempotent(),

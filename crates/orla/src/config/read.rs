@@ -28,10 +28,8 @@ pub(super) fn file(
     lookup: Lookup<'_>,
     problems: &mut Vec<Problem>,
 ) {
-    let root = document::parse(text).or_else(|err| {
-        // Editors' own files are JSON with comments.
-        document::parse(&without_comments(text)).map_err(|_| err)
-    });
+    // Editors' own files are JSON with comments.
+    let root = document::parse(&without_comments(text));
     let clients = Clients::new(path, root.as_ref().ok().and_then(Option::as_ref));
     let lookup = |name: &str| clients.variable(name, lookup);
     let mut reader = Reader { path, lookup: &lookup, problems, unreported: 0, warnings: Vec::new() };
