@@ -245,8 +245,14 @@ fn plain(key: &str, value: &Json) -> Option<Json> {
                 let names = ["string", "number", "integer", "boolean", "object", "array", "null"];
                 value.as_str().is_some_and(|name| names.contains(&name))
             };
-            let list = value.as_array();
-            is_type(value) || list.is_some_and(|names| !names.is_empty() && names.iter().all(is_type))
+            let is_list = |names: &Vec<Json>| {
+                if names.is_empty() || names.len() > 7 {
+                    return false;
+                }
+                let each_once = (1..names.len()).all(|at| !names[..at].contains(&names[at]));
+                names.iter().all(is_type) && each_once
+            };
+            is_type(value) || value.as_array().is_some_and(is_list)
         }
         "enum" => value.as_array().is_some_and(|options| !options.is_empty()),
         "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
