@@ -27,6 +27,9 @@ pub struct StatusRow {
     /// What runs it, such as `python3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
+    /// Who vouches for it as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attested_by: Option<String>,
     /// The life cycle's state, where there is a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
@@ -59,6 +62,7 @@ impl StatusRow {
             id,
             source: status.source,
             interpreter: status.interpreter,
+            attested_by: entry.attestation().map(|attestation| attestation.authority.clone()),
             state: status.state,
             pid: status.pid,
             uptime_ms: status.uptime_ms,

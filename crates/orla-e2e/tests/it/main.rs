@@ -14,6 +14,7 @@ mod development;
 mod discovery;
 mod discovery_search;
 mod environment;
+mod governance;
 mod http_surface;
 mod logs;
 mod prompts;

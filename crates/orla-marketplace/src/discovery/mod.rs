@@ -207,8 +207,10 @@ impl DiscoveryExecutor {
     async fn describe(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
         let arguments: DescribeArguments<'_> = arguments(inputs, ctx)?;
         let catalog = self.catalog(ctx).await?;
-        let entry = find(&catalog, &arguments.id, ctx)?;
-        let described = description(entry);
+        let entry = Arc::clone(find(&catalog, &arguments.id, ctx)?);
+        // What it runs may have to be read for its hash.
+        let described = tokio::task::spawn_blocking(move || description(&entry)).await;
+        let described = described.map_err(|_| RuntimeError::Panicked { id: ctx.name.to_string() })?;
         let text = description_text(&described);
         outcome(&described, text)
     }

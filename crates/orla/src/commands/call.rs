@@ -32,6 +32,11 @@ pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
 /// Runs the call in this process. A signal cancels it, which ends its process group.
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build(config)?;
+    // Written to its end when this goes out of scope.
+    let audit = super::serve::audit_of(config)?;
+    if let Some(audit) = &audit {
+        audit.observe(app.marketplace());
+    }
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
     // Asked for on the command line, the time also binds a tool that would take longer.
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::app::App;
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
+use crate::governance::attestations_file;
 use crate::governance::audit::Audit;
 use crate::logging::Logging;
 use crate::reload::Reloader;
@@ -243,6 +244,7 @@ fn targets(config: &Config) -> Vec<Target> {
         // One of them may come.
         None => paths.extend(DEFAULT_FILES.iter().map(Into::into)),
     }
+    paths.push(attestations_file(config));
     paths.extend(config.named_files.iter().cloned());
     paths.into_iter().map(|path| Target { path, recursive: false }).collect()
 }
