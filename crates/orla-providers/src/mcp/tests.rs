@@ -32,7 +32,7 @@ pub(super) fn fake(name: &str, modes: &[&str]) -> ServerSettings {
     ServerSettings::new(name, Reach::Process { command: "python3".into(), args, env, cwd: None })
 }
 
-fn declared(id: &str, server_url: &str, tool: &str) -> Registration {
+pub(super) fn declared(id: &str, server_url: &str, tool: &str) -> Registration {
     let mcp = MCPCapability::new(server_url, tool, 0);
     CapabilityManifest::new(id, "Declared.", ProviderType::MCP(mcp)).into()
 }

@@ -8,11 +8,15 @@
 
 mod client;
 mod exchange;
+#[cfg(test)]
+mod fake;
 mod headers;
 mod link;
 mod shared;
 mod sse;
 mod supervisor;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
