@@ -15,6 +15,7 @@ use crate::mcp::Greeting;
 
 /// What a supervised process is started from, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "each is held once, behind a shared pointer")]
 pub enum Definition {
     /// A tool capsule (RFC 2).
     Package(Package),

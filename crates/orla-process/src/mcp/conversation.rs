@@ -1,19 +1,15 @@
 //! What is said with one process that speaks over its pipes: which requests wait for answers, what is still
 //! to be written, and how far the opening is. No I/O here.
 //!
-//! # The opening
-//!
-//! A capsule says `orla.hello`; then MCP is opened: `initialize`, `notifications/initialized`, `tools/list`.
-//! A capsule that only answers `tools/call` refuses this, or says nothing; then it has one tool, itself.
-//!
-//! A server of MCP ([`Greeting::Initialize`]) says nothing by itself: it is asked to `initialize`, which
-//! every published server answers. One that refuses knows the revision without sessions alone, and is asked
-//! for `server/discover`.
+//! How it begins is in [`opening`], what the other side asks in [`questions`].
 //!
 //! # Answers
 //!
 //! Every request has a number that no other request of this process's name ever had, whichever process it went
 //! to. So an answer that comes late, or from a process that is gone, meets no other request.
+
+mod opening;
+mod questions;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,25 +17,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use orla_marketplace::{Client, ClientError, JsonText, LogLevel, Notice, NoticeSink, SurfaceNotice};
-use serde_json::json;
+use orla_marketplace::{Client, JsonText, LogLevel, Notice, NoticeSink, SurfaceNotice};
 use tokio::sync::oneshot;
 
-use super::answer::{self, ListedTool, Offers, Told, ToolPage};
-use super::era::{self, Era, Meta};
-use super::object;
-use super::rounds;
+use super::answer::{self, ListedTool, Offers, Told};
+use super::era::{Era, Meta};
 use super::wire::{self, Hello, Message, RpcError};
+
+pub use questions::{QUESTIONS, only, write_client_answer};
 
 /// The most pages, and tools, of one server.
 pub const MAX_PAGES: usize = 100;
 /// See [`MAX_PAGES`].
 pub const MAX_TOOLS: usize = 10_000;
-/// What a server may ask a client.
-pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
-const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
-const INTERNAL_ERROR: i64 = -32603;
 /// Written bytes are cut off the front of the buffer beyond this.
 const COMPACT: usize = 256 * 1024;
 
@@ -382,30 +372,6 @@ impl Conversation {
         }
     }
 
-    fn hello(&mut self, params: Option<&JsonText>) -> Heard {
-        let capsule = &*self.name;
-        if self.opening != Opening::Silent {
-            tracing::warn!(capsule, "said orla.hello more than once; the first one counts");
-            return Heard::Nothing;
-        }
-        let hello = Hello::read(params);
-        match hello.as_ref().and_then(|hello| hello.name.as_deref()) {
-            Some(name) if name == capsule => {}
-            Some(name) => {
-                let says = wire::quoted(name.as_bytes());
-                tracing::warn!(capsule, says, "orla.hello gives another name than the manifest");
-            }
-            None => tracing::warn!(capsule, "orla.hello does not say who it is: params.name is missing"),
-        }
-        self.initialize();
-        Heard::Hello(hello)
-    }
-
-    fn initialize(&mut self) {
-        self.opening = Opening::Initializing;
-        self.ask("initialize", &era::initialize(), Pending::Initialize);
-    }
-
     fn ask(&mut self, method: &str, params: &str, pending: Pending) {
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
         wire::write_request(&mut self.out, id, method, params, Meta::own(self.era));
@@ -440,148 +406,6 @@ impl Conversation {
         }
     }
 
-    fn initialized(&mut self, result: Result<JsonText, RpcError>) -> Heard {
-        match (result.as_ref().ok().and_then(Offers::read), self.greeting) {
-            (Some(offers), _) => self.offers = offers,
-            (None, Greeting::Hello) => return self.opened(None),
-            (None, Greeting::Initialize) => {
-                self.opening = Opening::Discovering;
-                self.era = Era::Sessionless;
-                self.ask("server/discover", "{}", Pending::Discover);
-                return Heard::Nothing;
-            }
-        }
-        self.speaks_mcp = true;
-        wire::write_notification(&mut self.out, "notifications/initialized", None);
-        if self.offers.logging {
-            // Each caller hears from the level on that it wants; here all of them are needed.
-            self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Told);
-        }
-        self.begin()
-    }
-
-    fn discovered(&mut self, result: Result<JsonText, RpcError>) -> Heard {
-        let offers = match result {
-            Ok(result) => Offers::read(&result).ok_or_else(|| "its answer is no object".to_owned()),
-            Err(error) => Err(error.message),
-        };
-        match offers {
-            Ok(offers) => {
-                self.offers = offers;
-                self.speaks_mcp = true;
-                self.listen(&[]);
-                self.begin()
-            }
-            Err(problem) => {
-                let problem = wire::quoted(problem.as_bytes());
-                Heard::Unusable(format!("it answers neither initialize nor server/discover: {problem}"))
-            }
-        }
-    }
-
-    /// It has answered its first request.
-    fn begin(&mut self) -> Heard {
-        let heard = if self.offers.tools {
-            self.opening = Opening::Listing;
-            self.list(None);
-            None
-        } else {
-            // It speaks MCP and has no tools.
-            self.opening = Opening::Open;
-            Some(self.learned(Some(Vec::new())))
-        };
-        match (self.greeting, heard) {
-            (Greeting::Initialize, learned) => Heard::Ready(learned),
-            (Greeting::Hello, Some(learned)) => Heard::Learned(learned),
-            (Greeting::Hello, None) => Heard::Nothing,
-        }
-    }
-
-    /// Wants to be told of changes of lists and of these resources, and of no others any more
-    /// (2026-07-28).
-    fn listen(&mut self, uris: &[String]) {
-        let old = self.pending.iter().find(|(_, pending)| matches!(pending, Pending::Listen));
-        if let Some(old) = old.map(|(id, _)| *id) {
-            self.pending.remove(&old);
-            wire::write_cancelled(&mut self.out, old);
-        }
-        self.ask("subscriptions/listen", &rounds::listen(&self.offers, uris), Pending::Listen);
-    }
-
-    /// The resources whose changes someone wants to hear of are these now. A server with a session is
-    /// told of each by itself.
-    pub(crate) fn subscriptions(&mut self, uris: &[String]) {
-        if self.era == Era::Sessionless && self.speaks_mcp && self.offers.subscriptions {
-            self.listen(uris);
-        }
-    }
-
-    /// How it is spoken to.
-    pub(crate) fn era(&self) -> Era {
-        self.era
-    }
-
-    /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
-    pub(crate) fn subscribe(&mut self, uri: &str) {
-        self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Told);
-    }
-
-    fn list(&mut self, cursor: Option<&str>) {
-        let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-        self.ask("tools/list", &params.to_string(), Pending::ListTools);
-    }
-
-    fn listed(&mut self, result: Result<JsonText, RpcError>) -> Heard {
-        let page = match result {
-            Ok(page) => ToolPage::read(&page),
-            Err(error) => Err(error.message),
-        };
-        let page = match page {
-            Ok(page) => page,
-            Err(problem) => {
-                let problem = wire::quoted(problem.as_bytes());
-                tracing::warn!(capsule = &*self.name, problem, "tools/list gave no list");
-                self.listed = (Vec::new(), 0);
-                self.list_again = false;
-                return match (self.opening, self.greeting) {
-                    (Opening::Open, _) => Heard::Nothing,
-                    (_, Greeting::Hello) => self.opened(None),
-                    (_, Greeting::Initialize) => self.opened(Some(Vec::new())),
-                };
-            }
-        };
-        if page.left_out > 0 {
-            let (capsule, left_out) = (&*self.name, page.left_out);
-            tracing::warn!(capsule, left_out, "what tools/list gives and is no tool is left out");
-        }
-        let (tools, pages) = &mut self.listed;
-        tools.extend(page.tools);
-        *pages += 1;
-        if let Some(cursor) = page.next_cursor {
-            if *pages < MAX_PAGES && tools.len() < MAX_TOOLS {
-                self.list(Some(&cursor));
-                return Heard::Nothing;
-            }
-            let (capsule, tools) = (&*self.name, tools.len());
-            tracing::warn!(capsule, tools, "its list of tools goes on and on, and is cut");
-        }
-        let (mut tools, _) = std::mem::take(&mut self.listed);
-        tools.truncate(MAX_TOOLS);
-        if std::mem::take(&mut self.list_again) {
-            self.list(None);
-        }
-        self.opened(Some(tools))
-    }
-
-    fn opened(&mut self, tools: Option<Vec<ListedTool>>) -> Heard {
-        self.opening = Opening::Open;
-        Heard::Learned(self.learned(tools))
-    }
-
-    fn learned(&self, tools: Option<Vec<ListedTool>>) -> Learned {
-        Learned { tools, offers: self.offers.clone(), era: self.era }
-    }
-
     fn notification(&mut self, method: &str, params: Option<&JsonText>) -> Heard {
         match answer::told(method, params) {
             Told::Progress(ticket, notice) => {
@@ -614,64 +438,6 @@ impl Conversation {
         }
     }
 
-    /// The caller that is meant where the server does not say so.
-    fn only_caller(&self) -> Option<&Caller> {
-        if self.settling != Settling::Settled {
-            return None;
-        }
-        only(self.pending.values().filter_map(|pending| match pending {
-            Pending::Call { caller, .. } => Some(caller),
-            _ => None,
-        }))
-    }
-
-    /// A request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
-    /// the id of the call's request), else of the only call in flight, unless one was cancelled this very
-    /// moment: MCP has no word for this, and a question must not reach another's client.
-    fn request(&mut self, id: JsonText, method: String, params: Option<JsonText>) -> Heard {
-        if method == "ping" {
-            wire::write_answer(&mut self.out, &id, Ok("{}"));
-            return Heard::Nothing;
-        }
-        if !QUESTIONS.contains(&method.as_str()) {
-            self.refuse(&id, METHOD_NOT_FOUND, format!("{method}: not offered"));
-            return Heard::Nothing;
-        }
-        let named = params.as_ref().and_then(answer::call_of);
-        let (caller, problem) = match named.map(|ticket| self.pending.get(&ticket)) {
-            Some(Some(Pending::Call { caller, .. })) => (Some(caller), ""),
-            // Its client is not asked any more, and nobody else's is.
-            Some(_) => (None, "the call in _meta[\"orla/call\"] is over"),
-            None => (
-                self.only_caller(),
-                "name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight",
-            ),
-        };
-        let Some(caller) = caller else {
-            self.refuse(&id, INVALID_PARAMS, format!("{method}: {problem}"));
-            return Heard::Nothing;
-        };
-        let Some(client) = caller.client.clone() else {
-            self.refuse(
-                &id,
-                METHOD_NOT_FOUND,
-                format!("{method}: this caller's client cannot be asked"),
-            );
-            return Heard::Nothing;
-        };
-        let params = params.unwrap_or_else(object::empty);
-        Heard::Question(Question { id, method, params, client })
-    }
-
-    fn refuse(&mut self, id: &JsonText, code: i64, message: String) {
-        wire::write_answer(&mut self.out, id, Err(&RpcError { code, message, data: None }));
-    }
-
-    /// Answers a question of the server.
-    pub(crate) fn answer_question(&mut self, id: &JsonText, answer: Result<JsonText, ClientError>) {
-        write_client_answer(&mut self.out, id, answer);
-    }
-
     fn noise(&mut self, line: &[u8], why: &str) -> Heard {
         let (capsule, text) = (&*self.name, wire::quoted(line));
         if std::mem::replace(&mut self.noise, true) {
@@ -699,33 +465,5 @@ impl Conversation {
     }
 }
 
-/// The caller of what a server says without saying to whom: the only one, or any of several whose clients ask
-/// in one and the same session.
-pub fn only<'a>(callers: impl Iterator<Item = &'a Caller>) -> Option<&'a Caller> {
-    let session = |caller: &Caller| caller.client.as_ref().and_then(|client| client.session());
-    let mut chosen: Option<&Caller> = None;
-    for caller in callers {
-        match chosen {
-            Some(first) if session(first).is_none() || session(first) != session(caller) => return None,
-            _ => chosen = Some(caller),
-        }
-    }
-    chosen
-}
-
-/// Appends what a client said to a server's question.
-pub fn write_client_answer(out: &mut Vec<u8>, id: &JsonText, answer: Result<JsonText, ClientError>) {
-    let error = match answer {
-        Ok(result) => return wire::write_answer(out, id, Ok(result.as_str())),
-        Err(ClientError::Refused { code, message, data }) => RpcError { code, message, data },
-        Err(err @ ClientError::Unsupported(_)) => {
-            RpcError { code: METHOD_NOT_FOUND, message: err.to_string(), data: None }
-        }
-        Err(err) => RpcError { code: INTERNAL_ERROR, message: err.to_string(), data: None },
-    };
-    wire::write_answer(out, id, Err(&error));
-}
-
 #[cfg(test)]
-#[path = "conversation_tests.rs"]
 mod tests;

@@ -26,7 +26,7 @@ const READ_MOST: usize = 1024 * 1024;
 
 /// Cuts a stream of bytes into lines.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub(crate) struct Lines {
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
@@ -34,11 +34,11 @@ pub struct Lines {
 
 /// A line that is longer than [`MAX_MESSAGE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub(crate) struct TooLong;
 
 impl Lines {
     /// The buffer to append to, with room to read into.
-    pub fn room(&mut self) -> &mut BytesMut {
+    pub(crate) fn room(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
         }
@@ -54,7 +54,7 @@ impl Lines {
     ///
     /// # Errors
     /// The line that has begun is too long; nothing can be read after it.
-    pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let Some(end) = end.map(|end| self.searched + end) else {
             self.searched = self.buffer.len();
@@ -69,7 +69,7 @@ impl Lines {
     }
 
     /// What is left when the stream has ended: a line whose end never came.
-    pub fn rest(&mut self) -> Option<Bytes> {
+    pub(crate) fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();
         (!rest.trim_ascii().is_empty() && rest.len() <= MAX_MESSAGE).then_some(rest)

@@ -12,15 +12,7 @@ pub(super) enum Address {
     /// An entry of `mcpServers`.
     Entry(String),
     /// A server of its own.
-    Own(ServerSettings),
-}
-
-/// Whether a `server_url` leads somewhere.
-///
-/// # Errors
-/// What is wrong with it. The address itself is not repeated, as it may hold secrets.
-pub fn check(server_url: &str) -> Result<(), String> {
-    parse(server_url).map(drop)
+    Own(Box<ServerSettings>),
 }
 
 /// Reads a `server_url`: `mcp:NAME`, `stdio:COMMAND ARGS…` or `http(s)://…`.
@@ -37,14 +29,14 @@ pub(super) fn parse(server_url: &str) -> Result<Address, String> {
         let command = words.next().filter(|command| !command.is_empty()).ok_or("it names no command")?;
         let shown = command.rsplit('/').next().unwrap_or_default().to_owned();
         let reach = Reach::Process { command, args: words.collect(), env: BTreeMap::new(), cwd: None };
-        return Ok(Address::Own(ServerSettings::new(named(&shown, server_url), reach)));
+        return Ok(Address::Own(ServerSettings::new(named(&shown, server_url), reach).into()));
     }
     if server_url.starts_with("http://") || server_url.starts_with("https://") {
         let url =
             reqwest::Url::parse(server_url).map_err(|err| format!("its address is none: {err}"))?;
         let shown = url.host_str().unwrap_or_default().to_owned();
         let reach = Reach::Http { url: server_url.to_owned(), headers: BTreeMap::new() };
-        return Ok(Address::Own(ServerSettings::new(named(&shown, server_url), reach)));
+        return Ok(Address::Own(ServerSettings::new(named(&shown, server_url), reach).into()));
     }
     Err("its server_url is neither http(s)://…, stdio:COMMAND ARGS… nor mcp:NAME".to_owned())
 }
@@ -61,9 +53,10 @@ mod tests {
     #[test]
     fn every_form_is_read() {
         let process = |url: &str| match parse(url) {
-            Ok(Address::Own(ServerSettings { reach: Reach::Process { command, args, .. }, .. })) => {
-                format!("{command} {args:?}")
-            }
+            Ok(Address::Own(own)) => match own.reach {
+                Reach::Process { command, args, .. } => format!("{command} {args:?}"),
+                other => format!("{other:?}"),
+            },
             other => format!("{other:?}"),
         };
         assert_eq!(process("stdio:npx -y 'a b' c\\ d"), r#"npx ["-y", "a b", "c d"]"#);

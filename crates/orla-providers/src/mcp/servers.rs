@@ -94,7 +94,7 @@ impl McpServers {
             .filter_map(|capability| {
                 let mcp: &MCPCapability = capability.manifest.provider.settings().ok()?;
                 match address::parse(&mcp.server_url) {
-                    Ok(Address::Own(settings)) => Some((mcp.server_url.clone(), Arc::new(settings))),
+                    Ok(Address::Own(settings)) => Some((mcp.server_url.clone(), Arc::from(settings))),
                     Ok(Address::Entry(_)) | Err(_) => None,
                 }
             })

@@ -324,7 +324,7 @@ impl<'a> Exchange<'a> {
             Message::Answer { .. } | Message::Stray { .. } => {}
             Message::Notification { method, params } => match answer::told(&method, params.as_ref()) {
                 Told::Progress(token, notice) if token == self.ticket => {
-                    self.caller.notices.send(notice)
+                    self.caller.notices.send(notice);
                 }
                 Told::Log(level, message) => {
                     self.caller.notices.send(orla_marketplace::Notice::Log { level, message });

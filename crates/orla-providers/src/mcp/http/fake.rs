@@ -81,7 +81,7 @@ impl Fake {
         let app =
             axum::Router::new().fallback(move |method: Method, headers: HeaderMap, body: Bytes| {
                 let state = Arc::clone(&shared);
-                async move { state.handle(&method, headers, &body) }
+                async move { state.handle(&method, &headers, &body) }
             });
         tasks.spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { address, state, _tasks: tasks }
@@ -100,7 +100,7 @@ impl Fake {
 type Said = mpsc::Sender<String>;
 
 impl State {
-    fn handle(self: &Arc<Self>, method: &Method, headers: HeaderMap, body: &Bytes) -> Response<Body> {
+    fn handle(self: &Arc<Self>, method: &Method, headers: &HeaderMap, body: &Bytes) -> Response<Body> {
         let message: Value = serde_json::from_slice(body).unwrap_or_default();
         let rpc = message["method"].as_str().unwrap_or_default().to_owned();
         let header =

@@ -114,7 +114,7 @@ impl Events {
             }
             b"id" if !value.contains(&0) => self.event.id = Some(value),
             b"retry" => {
-                self.event.retry = std::str::from_utf8(&value).ok().and_then(|ms| ms.parse().ok())
+                self.event.retry = std::str::from_utf8(&value).ok().and_then(|ms| ms.parse().ok());
             }
             _ => return Ok(()),
         }

@@ -85,7 +85,7 @@ fn set(shared: &Shared, state: State) {
     let to = state.name();
     match &state {
         State::Crashed { reason, .. } => {
-            tracing::warn!(server, from = before, to, cause = reason, "server")
+            tracing::warn!(server, from = before, to, cause = reason, "server");
         }
         _ => tracing::info!(server, from = before, to, "server"),
     }

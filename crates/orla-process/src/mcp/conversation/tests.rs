@@ -1,5 +1,8 @@
-use super::*;
 use std::sync::Mutex;
+
+use orla_marketplace::ClientError;
+
+use super::*;
 
 fn talk() -> Conversation {
     Conversation::new("cap".into(), Arc::new(AtomicU64::new(1)), Greeting::Hello)
@@ -280,4 +283,123 @@ fn tools_that_change_while_they_are_listed_are_listed_again() {
     };
     assert_eq!(learned.tools.unwrap()[0].name, "b");
     assert!(written(&mut talk).is_empty());
+}
+
+fn server() -> Conversation {
+    Conversation::new("srv".into(), Arc::new(AtomicU64::new(1)), Greeting::Initialize)
+}
+
+#[test]
+fn a_server_is_asked_to_initialize_at_once_and_is_open_when_it_has() {
+    let mut talk = server();
+    assert!(written(&mut talk)[0].starts_with(r#"{"jsonrpc":"2.0","id":1,"method":"initialize""#));
+    assert_eq!(hear(&mut talk, "starting up"), Heard::Nothing);
+    assert_eq!(hear(&mut talk, HELLO), Heard::Nothing, "that is a capsule's word");
+    assert!(!talk.is_open());
+    let heard = hear(&mut talk, &answer(1, r#"{"capabilities":{"tools":{},"logging":{}}}"#));
+    assert_eq!(heard, Heard::Ready(None));
+    assert!(talk.is_open(), "calls need not wait for the list");
+    assert_eq!(
+        written(&mut talk),
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            r#"{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{}}"#
+        ]
+    );
+    let broken = r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no list"}}"#;
+    let Heard::Learned(learned) = hear(&mut talk, broken) else { panic!() };
+    assert_eq!(learned.tools, Some(Vec::new()), "a server is no tool itself");
+}
+
+#[test]
+fn a_server_without_tools_is_known_at_once() {
+    let mut talk = server();
+    let heard = hear(&mut talk, &answer(1, r#"{"capabilities":{"prompts":{}}}"#));
+    let Heard::Ready(Some(learned)) = heard else { panic!("{heard:?}") };
+    assert!(learned.tools == Some(Vec::new()) && learned.offers.prompts && learned.era == Era::Session);
+}
+
+#[test]
+fn a_server_that_does_not_initialize_is_asked_without_a_session() {
+    let refusal =
+        |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"no"}}}}"#);
+    let mut talk = server();
+    written(&mut talk);
+    assert_eq!(hear(&mut talk, &refusal(1)), Heard::Nothing);
+    let asked = written(&mut talk).remove(0);
+    assert!(
+        asked.contains(r#""method":"server/discover""#) && asked.contains(r#""2026-07-28""#),
+        "{asked}"
+    );
+    assert_eq!(
+        hear(&mut talk, &answer(2, r#"{"capabilities":{"tools":{},"resources":{"subscribe":true}}}"#)),
+        Heard::Ready(None)
+    );
+    let lines = written(&mut talk);
+    assert!(lines[0].contains(r#""id":3,"method":"subscriptions/listen""#), "{lines:?}");
+    assert!(lines[1].contains(r#""id":4,"method":"tools/list","params":{"_meta":{"#), "{lines:?}");
+    talk.subscriptions(&["a:b".to_owned()]);
+    let lines = written(&mut talk);
+    assert!(lines[0].contains(r#""method":"notifications/cancelled","params":{"requestId":3"#));
+    assert!(lines[1].contains(r#""resourceSubscriptions":["a:b"]"#), "{lines:?}");
+    let (_, sent, _answer) = request(&talk, NoticeSink::default());
+    talk.send(sent, only);
+    assert!(written(&mut talk)[0].contains(r#"clientCapabilities":{}"#));
+
+    let mut talk = server();
+    hear(&mut talk, &refusal(1));
+    assert_eq!(
+        hear(&mut talk, &refusal(2)),
+        Heard::Unusable("it answers neither initialize nor server/discover: no".into())
+    );
+}
+
+#[test]
+fn an_endless_list_of_tools_is_cut() {
+    let mut talk = server();
+    hear(&mut talk, &answer(1, r#"{"capabilities":{"tools":{}}}"#));
+    for id in 2.. {
+        let page = format!(r#"{{"tools":[{{"name":"t{id}"}},7],"nextCursor":"{id}"}}"#);
+        if let Heard::Learned(learned) = hear(&mut talk, &answer(id, &page)) {
+            assert_eq!(learned.tools.unwrap().len(), MAX_PAGES);
+            return;
+        }
+        assert!(id < 1000);
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_a_server_says_every_call_has_at_most_one_answer_and_none_is_lost(
+        steps in proptest::collection::vec((0..7_u8, 0..12_u64), 0..60)
+    ) {
+        let mut talk = server();
+        let mut open = std::collections::HashMap::new();
+        for (step, number) in steps {
+            match step {
+                0 | 1 => {
+                    let (ticket, sent, reply) = request(&talk, NoticeSink::default());
+                    talk.send(sent, only);
+                    open.insert(ticket, reply);
+                }
+                2 => drop(hear(&mut talk, &answer(number, r#"{"capabilities":{"tools":{}},"tools":[]}"#))),
+                3 => drop(hear(&mut talk, &format!(r#"{{"jsonrpc":"2.0","id":{number},"error":{{}}}}"#))),
+                4 => drop(hear(&mut talk, r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#)),
+                5 => drop(hear(&mut talk, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#)),
+                _ => {
+                    if talk.cancel(number) {
+                        open.remove(&number);
+                    }
+                }
+            }
+            let waiting = open.values_mut().filter(|reply| reply.is_empty()).count();
+            proptest::prop_assert_eq!(waiting, talk.in_flight());
+        }
+        talk.fail("over");
+        for reply in open.values_mut() {
+            proptest::prop_assert!(reply.try_recv().is_ok());
+        }
+        proptest::prop_assert_eq!(talk.in_flight(), 0);
+    }
 }
