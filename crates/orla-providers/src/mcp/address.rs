@@ -15,6 +15,14 @@ pub(super) enum Address {
     Own(Box<ServerSettings>),
 }
 
+/// Whether a `server_url` leads somewhere.
+///
+/// # Errors
+/// What is wrong with it. The address itself is not repeated, as it may hold secrets.
+pub fn check(server_url: &str) -> Result<(), String> {
+    parse(server_url).map(drop)
+}
+
 /// Reads a `server_url`: `mcp:NAME`, `stdio:COMMAND ARGS…` or `http(s)://…`.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ mod server;
 mod servers;
 mod settings;
 
+pub use address::check;
 pub use executor::McpExecutor;
 pub use servers::McpServers;
 pub use settings::{Reach, ServerSettings};
