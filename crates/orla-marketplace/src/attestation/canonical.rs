@@ -130,7 +130,7 @@ fn number(text: &str) -> Result<String, CanonicalError> {
     let exponent: i64 = exponent.trim_start_matches('+').parse().unwrap_or(i64::MAX);
     let point = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
     if exponent.abs() > MAX_EXPONENT || all.len() > 100_000 {
-        return Err(CanonicalError(format!("the number {:.40} is out of bounds", text)));
+        return Err(CanonicalError(format!("the number {text:.40} is out of bounds")));
     }
     let point = exponent + point(whole.len()) - point(leading);
     let count = digits.len();

@@ -198,7 +198,6 @@ mod tests {
         ];
         for (name, change) in changes {
             let (mut attestation, keys) = signed();
-            attestation.signature.insert_str(0, "");
             let before = attestation.clone();
             change(&mut attestation);
             let flaw = check(&attestation, &subject(), &keys, noon()).err();

@@ -214,29 +214,22 @@ impl Writer {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is something to do, and takes what has come.
     fn wait(&self, shared: &Shared) -> (Vec<Event>, u64, bool) {
-        let mut queue = shared.lock();
-        loop {
-            let is_due =
-                self.unsynced && self.sync == AuditSync::Second && self.synced.elapsed() >= PAUSE;
-            // What is stuck is tried again after a pause, with whatever has come meanwhile.
-            let is_stuck = !self.pending.is_empty();
-            if queue.ending || is_due || !is_stuck && !(queue.events.is_empty() && queue.lost == 0) {
-                break;
-            }
-            let idle = !is_stuck && !(self.unsynced && self.sync == AuditSync::Second);
-            if idle {
-                queue = shared.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            let waited = shared.work.wait_timeout(queue, PAUSE).unwrap_or_else(PoisonError::into_inner);
-            queue = waited.0;
-            if is_stuck && waited.1.timed_out() {
-                break;
-            }
-        }
-        if !self.pending.is_empty() && !queue.ending {
+        let queue = shared.lock();
+        // What is stuck is tried again after a pause, whatever comes meanwhile.
+        let is_stuck = !self.pending.is_empty();
+        let waits = |queue: &mut Queue| {
+            !queue.ending && (is_stuck || queue.events.is_empty() && queue.lost == 0)
+        };
+        let is_timed = is_stuck || self.unsynced && self.sync == AuditSync::Second;
+        let mut queue = if is_timed {
+            let waited = shared.work.wait_timeout_while(queue, PAUSE, waits);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            shared.work.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner)
+        };
+        if is_stuck && !queue.ending {
             return (Vec::new(), 0, false);
         }
         let lost = std::mem::take(&mut queue.lost);
@@ -377,7 +370,7 @@ fn continued(end: &[u8], is_whole: bool) -> Result<(Chain, Vec<u8>), String> {
         // Only its end is missing.
         return Ok((complete, b"\n".to_vec()));
     }
-    let recovered = chain.append(Chain::recovered(torn, timestamp(SystemTime::now())));
+    let recovered = chain.append(Chain::recovered(torn, &timestamp(SystemTime::now())));
     Ok((chain, format!("\n{recovered}").into_bytes()))
 }
 

@@ -65,7 +65,7 @@ impl Chain {
     }
 
     /// The line after one that a crash cut off.
-    pub(super) fn recovered(torn: &[u8], time: String) -> Fields {
+    pub(super) fn recovered(torn: &[u8], time: &str) -> Fields {
         let mut fields = Fields::new();
         fields.insert("time".to_owned(), json!(time));
         fields.insert("event".to_owned(), json!(RECOVERED));
@@ -261,7 +261,7 @@ mod tests {
         assert!(walk(&log).is_err());
         let other = chain.clone().append(event(7));
         assert_eq!(walk(&[&log[..], other.as_bytes()].concat()).map_err(|b| b.line), Err(3));
-        log.extend(chain.append(Chain::recovered(torn, "now".to_owned())).into_bytes());
+        log.extend(chain.append(Chain::recovered(torn, "now")).into_bytes());
         log.extend(chain.append(event(8)).into_bytes());
         assert_eq!(walk(&log).map(|end| end.seq), Ok(4));
         let at = log.windows(4).position(|bytes| bytes == b"ti\0\0").unwrap();

@@ -33,6 +33,8 @@ const MAX_FILES: usize = 20_000;
 const MAX_LEVELS: usize = 64;
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
+/// The most files and directories that are looked at before a call, instead of beside it.
+const LOOKED_AT: usize = 256;
 /// Written by programs when they run, and no part of them.
 const PASSED_OVER: [&str; 2] = [".git", "__pycache__"];
 
@@ -129,8 +131,10 @@ impl Content for Shared {
     }
 
     fn known_hash(&self) -> Option<Arc<str>> {
-        let known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().filter(|known| known.is_current()).map(|known| Arc::clone(&known.hash))
+        // While somebody reads it, it is not known; whoever may wait asks for the hash.
+        let known = self.0.known.try_lock().ok()?;
+        let known = known.as_ref().filter(|known| known.versions.len() <= LOOKED_AT)?;
+        known.is_current().then(|| Arc::clone(&known.hash))
     }
 
     fn hash_later(&self) -> Later {

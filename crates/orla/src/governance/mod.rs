@@ -102,16 +102,25 @@ impl Rules {
     pub(crate) fn take_charge(&self, registration: &mut Registration, findings: &mut Findings) -> bool {
         let manifest = &mut registration.manifest;
         let source = self.source(&manifest.provider);
-        let mut provenance = CapabilityProvenance {
+        let declared = manifest.provenance.take();
+        let mut provenance = declared.clone().unwrap_or_else(|| CapabilityProvenance {
             source: source.name(),
             version: Some(manifest.version.clone()).filter(|version| !version.is_empty()),
-            // Computed for whoever asks.
             content_hash: String::new(),
             custody_chain: vec![source.name()],
             registered_at: SystemTime::now(),
-        };
+        });
+        // Computed for whoever asks.
+        provenance.content_hash.clear();
         let is_built_in = source == ContentSource::Program;
         let mut custody = Custody::new(self.contents.of(source));
+        let claimed = declared.map(|declared| declared.content_hash);
+        if let Some(claimed) = claimed.filter(|claimed| custody.content_hash().as_ref() != Ok(claimed)) {
+            findings.warnings.push(format!(
+                "{}: provenance.content_hash is {claimed}, which is not the hash of what it runs",
+                manifest.id
+            ));
+        }
         let verdict = if is_built_in {
             manifest.attestation = None;
             Verdict::BuiltIn
@@ -355,6 +364,30 @@ mod tests {
         forged.manifest.attestation = Some(CapabilityAttestation { signature: "AAAA".into(), ..claim });
         assert!(!setting.rules.take_charge(&mut forged, &mut Findings::default()));
         assert_eq!(forged.manifest.attestation, None);
+    }
+
+    #[test]
+    fn a_declared_provenance_is_kept_but_for_a_hash_that_is_not_true() {
+        let setting = Setting::new(false);
+        let declared = |hash: &str| CapabilityProvenance {
+            source: "git:tools".into(),
+            version: None,
+            content_hash: hash.into(),
+            custody_chain: vec!["me".into()],
+            registered_at: SystemTime::UNIX_EPOCH,
+        };
+        let hash = orla_marketplace::attestation::hash_text(b"1");
+        for (claimed, warnings) in [(hash.as_str(), 0), ("sha256:00", 1)] {
+            let mut registration = setting.registration();
+            registration.manifest.provenance = Some(declared(claimed));
+            let mut findings = Findings::default();
+            assert!(setting.rules.take_charge(&mut registration, &mut findings));
+            assert_eq!(findings.warnings.len(), warnings, "{:?}", findings.warnings);
+            let provenance = registration.manifest.provenance.unwrap();
+            assert_eq!((&*provenance.source, &*provenance.content_hash), ("git:tools", ""));
+            assert_eq!(provenance.custody_chain[0], "me");
+            assert_eq!(registration.policy.custody.unwrap().content_hash(), Ok(hash.clone()));
+        }
     }
 
     #[test]
