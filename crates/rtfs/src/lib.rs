@@ -18,6 +18,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+// What the tests of other crates use as well calls this one by its name.
+#[cfg(test)]
+extern crate self as rtfs;
+
 #[cfg(test)]
 mod arbitrary;
 pub mod json;

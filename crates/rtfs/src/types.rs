@@ -20,6 +20,8 @@
 //! [`Checking::max_steps`], also with types that refer to themselves, and recurses no deeper than
 //! the stack of a thread allows. Regular expressions run in linear time.
 
+#[cfg(test)]
+mod arbitrary;
 mod check;
 mod definitions;
 mod format;
@@ -292,7 +294,55 @@ impl From<Primitive> for TypeExpr {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::arbitrary::{Chooser, any_plain_type, any_type};
     use super::*;
+    use crate::arbitrary::any_value;
+    use crate::json::{value_from_json, value_to_json};
+
+    proptest! {
+        #[test]
+        fn what_was_printed_reads_as_the_same(ty in any_type()) {
+            let text = ty.to_string();
+            let again = TypeExpr::parse(&text);
+            prop_assert_eq!(again, Ok(ty), "{}", text);
+        }
+
+        #[test]
+        fn a_type_admits_the_values_that_it_generates(ty in any_type(), seed in any::<u64>()) {
+            let mut chooser = Chooser::new(seed);
+            for _ in 0..4 {
+                let Some(value) = chooser.value_of(&ty) else { continue };
+                prop_assert_eq!(ty.check(&value, "x"), Ok(()), "{} of {:?}", value.pr_str(), ty);
+                let json = Checking { form: Form::Json, ..Checking::default() };
+                let Ok(text) = value_to_json(&value) else { continue };
+                let value = value_from_json(&text).unwrap();
+                prop_assert_eq!(json.check(&ty, &value, "x"), Ok(()), "{} of {:?}", text, ty);
+            }
+        }
+
+        #[test]
+        fn a_value_is_of_a_type_or_there_is_a_reason(ty in any_type(), value in any_value()) {
+            for form in [Form::Value, Form::Json] {
+                let checking = Checking { form, ..Checking::default() };
+                match checking.check(&ty, &value, "x") {
+                    Ok(()) => prop_assert!(checking.admits(&ty, &value)),
+                    Err(violations) => {
+                        prop_assert!(!checking.admits(&ty, &value) && !violations.is_empty());
+                        prop_assert!(violations.iter().all(|violation| violation.path.starts_with('x')));
+                    }
+                }
+            }
+            let not = TypeExpr::Not(Box::new(ty.clone()));
+            prop_assert_ne!(ty.admits(&value), not.admits(&value));
+        }
+
+        #[test]
+        fn plain_types_print_and_read_too(ty in any_plain_type()) {
+            prop_assert_eq!(ty.to_string().parse(), Ok(ty));
+        }
+    }
 
     #[test]
     fn remembers_the_schema_it_came_from_once() {

@@ -257,3 +257,58 @@ fn references_that_multiply_are_replaced_to_a_bound() {
     let schema = json!({"$ref": "#/$defs/d0", "$defs": defs});
     assert!(type_from_json_schema(&schema).to_string().len() < 100_000);
 }
+
+#[path = "../../../rtfs/src/types/arbitrary.rs"]
+mod arbitrary;
+
+mod properties {
+    use proptest::prelude::*;
+    use rtfs::json::{value_from_json, value_to_json};
+    use rtfs::{Checking, Form};
+
+    use super::arbitrary::{Chooser, any_plain_type, any_type};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_schema_of_a_type_admits_what_the_type_does(ty in any_type(), seed in any::<u64>()) {
+            let schema = json_schema_of(&ty);
+            let by_schema = JsonValidator::compile_json(schema.clone());
+            prop_assert!(by_schema.is_ok(), "{}: {} {:?}", ty, schema, by_schema);
+            let by_schema = by_schema.unwrap();
+            let by_type = Validator::compile(&ty).unwrap();
+            let again = type_from_json_schema(&schema);
+            let mut chooser = Chooser::new(seed);
+            let as_json = Checking { form: Form::Json, ..Checking::default() };
+            for _ in 0..4 {
+                let Some(value) = chooser.value_of(&ty) else { continue };
+                let Ok(json) = value_to_json(&value) else { continue };
+                prop_assert_eq!(by_type.check_value(&value, "x"), Ok(()));
+                prop_assert_eq!(by_type.check(&json, "x"), Ok(()), "{}: {}", ty, json);
+                prop_assert_eq!(by_schema.check(&json, "x"), Ok(()), "{}: {} {}", ty, schema, json);
+                let natural = value_from_json(&json).unwrap();
+                prop_assert_eq!(as_json.check(&again, &natural, "x"), Ok(()), "{}: {} {} {}", ty, schema, json, again);
+            }
+        }
+
+        #[test]
+        fn a_type_that_both_can_say_means_the_same_after_both(
+            ty in any_plain_type(),
+            other in any_plain_type(),
+            seed in any::<u64>(),
+        ) {
+            let schema = json_schema_of(&ty);
+            let again = type_from_json_schema(&schema);
+            let by_schema = JsonValidator::compile_json(schema.clone()).unwrap();
+            let mut chooser = Chooser::new(seed);
+            for from in [&ty, &ty, &other, &other] {
+                let Some(value) = chooser.value_of(from) else { continue };
+                let Ok(json) = value_to_json(&value) else { continue };
+                let value = value_from_json(&json).unwrap();
+                let admits = ty.admits(&value);
+                prop_assert_eq!(by_schema.check(&json, "x").is_ok(), admits, "{}: {} {}", ty, schema, json);
+                prop_assert_eq!(again.admits(&value), admits, "{}: {} {} {}", ty, schema, again, json);
+            }
+        }
+    }
+}

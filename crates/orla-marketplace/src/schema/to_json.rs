@@ -336,19 +336,25 @@ fn any_of(mut schemas: Vec<Json>) -> Json {
         0 => json!(false),
         1 => schemas.remove(0),
         _ => match names_alone(&schemas) {
+            Some(names) if names.len() == 1 => json!({ "type": names[0] }),
             Some(names) => json!({ "type": names }),
             None => json!({ "anyOf": schemas }),
         },
     }
 }
 
-/// The names of the types, if each schema says nothing but one, and each another.
-fn names_alone(schemas: &[Json]) -> Option<Vec<&Json>> {
-    let name = |schema: &Json| schema.as_object().is_some_and(|schema| schema.len() == 1);
-    let names = schemas.iter().map(|schema| if name(schema) { schema.get("type") } else { None });
-    let mut names: Vec<_> = names.collect::<Option<_>>()?;
+/// The names of the types, if each schema says nothing but such.
+fn names_alone(schemas: &[Json]) -> Option<Vec<&str>> {
+    let mut names = Vec::new();
+    for schema in schemas {
+        let kind = schema.as_object().filter(|schema| schema.len() == 1)?.get("type")?;
+        match kind {
+            Json::Array(several) => names.extend(several.iter().filter_map(Json::as_str)),
+            one => names.extend(one.as_str()),
+        }
+    }
     let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.to_string()));
+    names.retain(|name| seen.insert(*name));
     Some(names)
 }
 

@@ -26,6 +26,8 @@ impl Predicate {
             Self::LessThan(x) => order(x).is_some_and(std::cmp::Ordering::is_lt),
             Self::AtMost(x) => order(x).is_some_and(std::cmp::Ordering::is_le),
             Self::Equals(x) => equal(x, value, form),
+            // 1.0 may be 1 to JSON, but it is enough that it may be something else.
+            Self::Differs(x) if is_number(x) => x != value,
             Self::Differs(x) => !equal(x, value, form),
             Self::InRange(from, to) => {
                 order(from).is_some_and(std::cmp::Ordering::is_ge)
