@@ -19,7 +19,7 @@ use orla_registry::{Builtin, BuiltinError, CapabilityRegistry};
 
 use crate::attestation::hash_text;
 use crate::error::{RuntimeError, RuntimeResult, Violation};
-use crate::executor::{CallContext, CapabilityExecutor, Outcome};
+use crate::executor::{CallContext, CapabilityExecutor, Outcome, ProviderStatus};
 use crate::manifest::{
     ANNOTATIONS, CapabilityManifest, CapabilityProvenance, Listing, Policy, Registration, TITLE,
 };
@@ -67,6 +67,12 @@ impl CapabilityExecutor for LocalExecutor {
             work.await.map_err(|_| RuntimeError::Panicked { id: ctx.name.to_string() })?
         };
         result.map(Outcome::from_value).map_err(|error| failure(builtin, error, inputs, ctx))
+    }
+
+    fn status(&self, _provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        status.source = Some(SOURCE.to_owned());
+        status
     }
 }
 

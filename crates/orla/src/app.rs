@@ -121,6 +121,16 @@ impl App {
         &self.rules
     }
 
+    /// Why providers give nothing at the moment, as far as they have been asked.
+    pub(crate) fn problems_of_providers(&self) -> Vec<String> {
+        let mut problems: Vec<String> = Vec::new();
+        #[cfg(feature = "mcp")]
+        problems.extend(self.servers.problems());
+        #[cfg(feature = "http")]
+        problems.extend(self.documents.problems());
+        problems
+    }
+
     /// Builds the next snapshot and puts it in force.
     ///
     /// # Errors

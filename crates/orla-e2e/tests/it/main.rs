@@ -20,12 +20,15 @@ mod logs;
 mod prompts;
 mod protocol;
 mod protocol_hostile;
+mod providers_http;
+mod providers_mcp;
 mod reload;
 mod resume;
 mod running;
 mod running_hostile;
 mod running_limits;
 mod stdio;
+mod upstream;
 
 use orla_e2e::World;
 

@@ -132,6 +132,16 @@ impl McpServers {
         drop(old);
     }
 
+    /// Why servers give nothing that are known to give nothing, each as a sentence that names the server.
+    pub fn problems(&self) -> Vec<String> {
+        let silent = self.servers().into_iter().filter(|server| server.learned().is_none());
+        let problem = |server: Arc<Server>| {
+            let failure = server.status().last_failure?;
+            Some(format!("MCP server {}: {failure}", server.name()))
+        };
+        silent.filter_map(problem).collect()
+    }
+
     /// The server of a `server_url`; one that the address names by itself is made at its first use.
     ///
     /// # Errors

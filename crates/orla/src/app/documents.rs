@@ -44,6 +44,8 @@ struct Document {
     registrations: Arc<Mutex<Vec<Registration>>>,
     /// Whether it is known what it gives, or that it gives nothing at the moment.
     attempt: watch::Sender<Attempt>,
+    /// Why the newest attempt gave nothing.
+    problem: Mutex<Option<String>>,
     stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -110,6 +112,15 @@ impl Documents {
         self.changed();
     }
 
+    /// Why documents at an address gave nothing when they were last asked for.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let known = self.known();
+        let problems = known.iter().filter_map(|document| {
+            document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        });
+        problems.map(|problem| format!("openapi: {problem}")).collect()
+    }
+
     /// Begins to fetch what has not been fetched yet.
     fn fetch(&self) {
         for document in self.known().iter() {
@@ -149,6 +160,7 @@ impl Document {
             settings,
             registrations: Arc::new(Mutex::new(given)),
             attempt: watch::Sender::new(attempt),
+            problem: Mutex::default(),
             _guard: stop.clone().drop_guard(),
             stop,
         }
@@ -160,6 +172,8 @@ impl Document {
 
     /// Takes what an attempt gave, and says whether that is final.
     fn take(&self, result: Result<Imported, ImportError>) -> bool {
+        let problem = result.as_ref().err().map(ToString::to_string);
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
         let is_there = match result {
             Ok(imported) => {
                 warnings(&self.settings, &imported)

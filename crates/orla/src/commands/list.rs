@@ -14,11 +14,12 @@ use crate::{Failure, render};
 pub(crate) fn run(all: bool, json: bool, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    let (app, rows) = super::small_runtime()?.block_on(look(&config, all))?;
+    let (app, rows, problems) = super::small_runtime()?.block_on(look(&config, all))?;
     if json {
         return super::print_json(&rows);
     }
-    for finding in app.findings().warnings.iter().chain(&app.findings().problems) {
+    let findings = app.findings();
+    for finding in findings.warnings.iter().chain(&findings.problems).chain(&problems) {
         render::warning(finding);
     }
     if rows.is_empty() {
@@ -32,13 +33,15 @@ pub(crate) fn run(all: bool, json: bool, source: &Source) -> Result<(), Failure>
     Ok(())
 }
 
-async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>), Failure> {
+/// What is served, and why providers give nothing.
+async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>, Vec<String>), Failure> {
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
+    let problems = app.problems_of_providers();
     app.end_providers().await;
-    Ok((app, rows))
+    Ok((app, rows, problems))
 }
 
 fn table(app: &App, rows: &[StatusRow]) -> String {
