@@ -3,7 +3,7 @@
 use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value};
 use serde_json::json;
 
-use super::validate::Validator as JsonValidator;
+use super::validate::JsonValidator;
 use super::{Validator, json_schema_of, type_from_json_schema};
 
 #[test]

@@ -43,7 +43,7 @@
 use rtfs::{Definitions, TypeExpr};
 use serde_json::{Map as Object, Value as Json, json};
 
-use super::validate::Validator as JsonValidator;
+use super::validate::JsonValidator;
 use super::{SchemaError, type_from_json_schema};
 use crate::json::{cut, push_key};
 

@@ -1,4 +1,4 @@
-//! Checking data against a schema.
+//! Checking data against a JSON Schema.
 
 use std::sync::OnceLock;
 
@@ -20,24 +20,24 @@ const MAX_CHECKED_DEPTH: u16 = 127;
 /// The most violations that one check reports: millions of wrong items help nobody.
 const MAX_VIOLATIONS: usize = 1_000;
 
-/// A schema that is ready to check data.
+/// A JSON Schema that is ready to check data.
 ///
 /// Whether it is a schema is known from the start. Its compiled form takes several times as long to make and
 /// as much memory as the schema, so where nothing else can turn out to be wrong with it, it is made when it is
 /// first needed: of thousands of capabilities few are ever called.
 #[derive(Debug)]
-pub struct Validator {
+pub(super) struct JsonValidator {
     schema: Json,
     compiled: OnceLock<jsonschema::Validator>,
 }
 
-impl Validator {
+impl JsonValidator {
     /// Makes a type ready, by the JSON Schema it came from if it did.
     ///
     /// # Errors
     /// A JSON Schema that is none, that refers to something outside of itself, or whose regular
     /// expressions need more than linear time.
-    pub fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
+    pub(super) fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
         Self::compile_json(json_schema_of(ty))
     }
 
@@ -68,7 +68,7 @@ impl Validator {
     /// # Errors
     /// All violations (up to 1,000) in the order of the schema. Text that is no JSON, or that the
     /// check cannot hold (nested deeper than 127 levels, a number beyond the largest float), is one.
-    pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
+    pub(super) fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
         let data = match serde_json::from_str(json_text) {
             Ok(data) => data,
             Err(error) => return Err(vec![unreadable(json_text, root, &error)]),
@@ -124,7 +124,7 @@ impl Validator {
 
 fn compiled_form(schema: &Json) -> Result<jsonschema::Validator, ValidationError<'static>> {
     let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-    options.build(schema).map_err(|error| error.to_owned())
+    options.build(schema).map_err(ValidationError::to_owned)
 }
 
 /// Whether only compiling it shows if a schema is sound: references may lead nowhere, and regular expressions
@@ -294,7 +294,7 @@ mod tests {
     use crate::schema::{schema_from_declaration, type_from_json_schema};
 
     fn violations(schema: &Json, data: &str) -> Vec<String> {
-        let validator = Validator::compile(&type_from_json_schema(schema)).unwrap();
+        let validator = JsonValidator::compile(&type_from_json_schema(schema)).unwrap();
         let violations = validator.check(data, "input").err().unwrap_or_default();
         violations.iter().map(ToString::to_string).collect()
     }
@@ -431,7 +431,7 @@ mod tests {
             ),
         ];
         for (schema, text) in cases {
-            assert_eq!(Validator::compile_json(schema).unwrap_err().to_string(), text);
+            assert_eq!(JsonValidator::compile_json(schema).unwrap_err().to_string(), text);
         }
     }
 
@@ -440,7 +440,7 @@ mod tests {
         for reference in
             ["https://example.com/a.json", "file:///etc/passwd", "other.json", "#/$defs/none"]
         {
-            let error = Validator::compile_json(json!({"$ref": reference})).unwrap_err();
+            let error = JsonValidator::compile_json(json!({"$ref": reference})).unwrap_err();
             assert!(error.problem.contains("cannot be resolved"), "{error}");
         }
     }
@@ -464,7 +464,7 @@ mod tests {
             json!({"$dynamicRef": "#"}),
             json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),
         ] {
-            if let Ok(validator) = Validator::compile_json(schema) {
+            if let Ok(validator) = JsonValidator::compile_json(schema) {
                 let _either_way = validator.check("{}", "input");
             }
         }
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn the_shorthand_is_enforced_like_any_schema() {
         let declared = json!({"city": "string", "limit": "integer?", "tags": "string[]?"});
-        let validator = Validator::compile(&schema_from_declaration(&declared).unwrap()).unwrap();
+        let validator = JsonValidator::compile(&schema_from_declaration(&declared).unwrap()).unwrap();
         assert_eq!(validator.check(r#"{"city": "Paris", "more": 1}"#, "input"), Ok(()));
         let violations = validator.check(r#"{"limit": 1.5, "tags": ["a", 2]}"#, "input").unwrap_err();
         let texts: Vec<_> = violations.iter().map(ToString::to_string).collect();

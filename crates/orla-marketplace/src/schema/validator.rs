@@ -3,7 +3,7 @@
 use rtfs::{Checking, Definitions, Form, TypeExpr, Value};
 
 use super::SchemaError;
-use super::validate::Validator as JsonValidator;
+use super::validate::JsonValidator;
 use crate::error::Violation;
 use crate::json::{JsonError, value_from_json, value_to_json};
 use crate::payload::Payload;
