@@ -208,9 +208,7 @@ pub(crate) fn list_page(
         if last.is_some() {
             items.push(',');
         }
-        items.push_str(
-            listing.tool(catalog, *at).map(|tool| tool.text(modern.is_some())).unwrap_or("{}"),
-        );
+        items.push_str(listing.tool(catalog, *at).map_or("{}", |tool| tool.text(modern.is_some())));
         last = Some(&entries[*at].name);
     }
     let next = last.filter(|_| places.peek().is_some()).map(|name| cursor_after(name));

@@ -11,6 +11,7 @@ use crate::catalog::Entry;
 use crate::json::value_from_json;
 use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TITLE};
 use crate::payload::JsonText;
+use crate::permission::Permission;
 use crate::schema::type_from_json_schema;
 
 /// The structured result of `capability_describe`: what it is, its types in both notations, its kind of
@@ -38,7 +39,7 @@ pub fn description(entry: &Entry) -> Json {
     add("output", types(manifest.output_schema.as_ref(), entry.output_schema().as_ref()));
     let annotations = manifest.metadata.get(ANNOTATIONS);
     add("annotations", annotations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default());
-    let permissions: Vec<&str> = entry.needs().iter().map(|need| need.as_str()).collect();
+    let permissions: Vec<&str> = entry.needs().iter().map(Permission::as_str).collect();
     add("permissions", json!(permissions));
     add("provenance", entry.provenance().as_ref().map(provenance).unwrap_or_default());
     // One that does not hold is none.

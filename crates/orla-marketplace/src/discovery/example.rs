@@ -225,7 +225,7 @@ mod tests {
     use crate::schema::{Validator, schema_from_declaration};
     use proptest::prelude::*;
 
-    fn input(properties: Json) -> Json {
+    fn input(properties: &Json) -> Json {
         let names: Vec<String> = properties.as_object().unwrap().keys().cloned().collect();
         json!({"type": "object", "properties": properties, "required": names})
     }
@@ -261,7 +261,7 @@ mod tests {
             (json!({"$ref": "#/$defs/d"}), json!("deep")),
         ];
         for (schema, expected) in cases {
-            let mut root = input(json!({"p": schema}));
+            let mut root = input(&json!({"p": schema}));
             root["$defs"] = json!({"d": {"const": "deep"}});
             assert_eq!(example(&root), json!({"p": expected}), "{schema}");
         }
@@ -317,7 +317,7 @@ mod tests {
                 }),
                 prop::collection::vec(inner.clone(), 1..3).prop_map(|any| json!({"anyOf": any})),
                 prop::collection::hash_map("[a-c]", inner, 0..3)
-                    .prop_map(|properties| input(json!(properties))),
+                    .prop_map(|properties| input(&json!(properties))),
             ]
         })
     }
@@ -325,7 +325,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_example_is_accepted_by_its_schema(properties in prop::collection::hash_map("[a-d]", schema(), 0..4)) {
-            let schema = input(json!(properties));
+            let schema = input(&json!(properties));
             let declared = schema_from_declaration(&schema).unwrap();
             let made = example(&schema).to_string();
             let checked = Validator::compile(&declared).unwrap().check(&made, "input");

@@ -201,7 +201,7 @@ impl DiscoveryExecutor {
         let catalog = self.catalog(ctx).await?;
         let found = search(&catalog, &arguments.query, limit, ctx.principal.as_ref());
         let text = found.text(&arguments.query);
-        outcome(&found.json(), text)
+        outcome(&found.json(), &text)
     }
 
     async fn describe(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
@@ -212,7 +212,7 @@ impl DiscoveryExecutor {
         let described = tokio::task::spawn_blocking(move || description(&entry)).await;
         let described = described.map_err(|_| RuntimeError::Panicked { id: ctx.name.to_string() })?;
         let text = description_text(&described);
-        outcome(&described, text)
+        outcome(&described, &text)
     }
 
     async fn call(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
@@ -383,7 +383,7 @@ fn failed(ctx: &CallContext, message: String) -> RuntimeError {
 }
 
 /// A value, and the text for clients that show only that.
-fn outcome(value: &Json, text: String) -> RuntimeResult<Outcome> {
+fn outcome(value: &Json, text: &str) -> RuntimeResult<Outcome> {
     let json = |value: &Json| JsonText::of(value).map_err(|err| RuntimeError::Generic(err.to_string()));
     Ok(Outcome {
         structured: Some(Payload::from_json(json(value)?)),
