@@ -24,6 +24,7 @@ use std::time::SystemTime;
 use orla_marketplace::attestation::{
     ContentSource, Custody, Definition, Flaw, Subject, TrustedKeys, check,
 };
+use orla_marketplace::local::SOURCE;
 use orla_marketplace::{
     CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType, Registration,
 };
@@ -102,7 +103,13 @@ impl Rules {
     pub(crate) fn take_charge(&self, registration: &mut Registration, findings: &mut Findings) -> bool {
         let manifest = &mut registration.manifest;
         let source = self.source(&manifest.provider);
+        let is_built_in = source == ContentSource::Program;
         let declared = manifest.provenance.take();
+        if is_built_in && declared.as_ref().is_some_and(|declared| declared.source == SOURCE) {
+            // What the registry says of its own.
+            (manifest.provenance, manifest.attestation) = (declared, None);
+            return true;
+        }
         let mut provenance = declared.clone().unwrap_or_else(|| CapabilityProvenance {
             source: source.name(),
             version: Some(manifest.version.clone()).filter(|version| !version.is_empty()),
@@ -112,7 +119,6 @@ impl Rules {
         });
         // Computed for whoever asks.
         provenance.content_hash.clear();
-        let is_built_in = source == ContentSource::Program;
         let mut custody = Custody::new(self.contents.of(source));
         let claimed = declared.map(|declared| declared.content_hash);
         if let Some(claimed) = claimed.filter(|claimed| custody.content_hash().as_ref() != Ok(claimed)) {
@@ -121,12 +127,7 @@ impl Rules {
                 manifest.id
             ));
         }
-        let verdict = if is_built_in {
-            manifest.attestation = None;
-            Verdict::BuiltIn
-        } else {
-            self.judge(manifest, &custody)
-        };
+        let verdict = if is_built_in { Verdict::BuiltIn } else { self.judge(manifest, &custody) };
         manifest.attestation = None;
         let id = manifest.id.clone();
         let refused = match verdict {
