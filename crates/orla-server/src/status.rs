@@ -92,18 +92,23 @@ struct Status {
     running: usize,
     waiting: usize,
     capabilities: Vec<StatusRow>,
+    /// How many more there are that are not listed.
+    unlisted: usize,
 }
 
 /// The whole of `/status`.
 pub(crate) fn render(core: &Core) -> Vec<u8> {
+    let catalog = core.market.snapshot();
+    let capabilities = StatusRow::listed(&core.market);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: uptime_ms(core),
-        generation: core.market.snapshot().generation(),
+        generation: catalog.generation(),
         sessions: core.sessions.count(),
         running: core.market.running(),
         waiting: core.market.waiting(),
-        capabilities: StatusRow::listed(&core.market),
+        unlisted: catalog.entries().len().saturating_sub(capabilities.len()),
+        capabilities,
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }
