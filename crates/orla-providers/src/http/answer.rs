@@ -142,6 +142,7 @@ fn failure(
         401 => "it needs credentials, and none are configured",
         403 if has_credentials => "the configured credentials do not permit it",
         403 => "it may need credentials, and none are configured",
+        409 | 423 => "trying again later may help",
         300..=399 => "this redirect is not followed",
         500..=599 => "the fault is at its side, so trying again may help",
         _ => "the same call will fail again",

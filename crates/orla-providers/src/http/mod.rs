@@ -40,4 +40,6 @@ pub(crate) use request::shown;
 pub use request::{check, origin};
 
 #[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
 mod tests;

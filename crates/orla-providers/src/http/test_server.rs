@@ -12,26 +12,26 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    pub(super) head: String,
-    pub(super) body: String,
+pub(crate) struct Asked {
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Asked {
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 }
 
 /// Where an answer goes.
-pub(super) struct Answer {
-    pub(super) stream: TcpStream,
+pub(crate) struct Answer {
+    pub(crate) stream: TcpStream,
     /// Whether another may follow it.
     is_whole: bool,
 }
 
 impl Answer {
-    pub(super) fn send(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 }
@@ -47,17 +47,17 @@ struct Seen {
 }
 
 /// A server with a thread for each connection. Dropping it ends it.
-pub(super) struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Seen>,
 }
 
 impl Server {
-    pub(super) fn start(handle: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(handle: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static) -> Self {
         Self::at([127, 0, 0, 1], handle)
     }
 
-    pub(super) fn at(ip: [u8; 4], handle: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn at(ip: [u8; 4], handle: impl Fn(&Asked, &mut Answer) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(SocketAddr::from((ip, 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
@@ -79,28 +79,28 @@ impl Server {
         Self { address, seen }
     }
 
-    pub(super) fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         self.address.to_string()
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.seen.asked.lock().unwrap().clone()
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::Relaxed)
     }
 
     /// Waits until so many connections have ended.
-    pub(super) async fn eventually_ended(&self, count: usize) {
+    pub(crate) async fn eventually_ended(&self, count: usize) {
         until(|| self.seen.ended.load(Ordering::Relaxed) >= count).await;
     }
 }
@@ -113,7 +113,7 @@ impl Drop for Server {
 }
 
 /// Waits until something holds, or fails the test.
-pub(super) async fn until(condition: impl Fn() -> bool) {
+pub(crate) async fn until(condition: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < end, "it did not happen");
@@ -159,23 +159,23 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
 }
 
 /// A whole answer, after which the connection stays.
-pub(super) fn answer(to: &mut Answer, status: &str, fields: &str, body: &[u8]) {
+pub(crate) fn answer(to: &mut Answer, status: &str, fields: &str, body: &[u8]) {
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{fields}\r\n", body.len());
     to.is_whole = to.send(head.as_bytes()) && to.send(body);
 }
 
-pub(super) fn redirect(to: &mut Answer, status: u16, target: &str) {
+pub(crate) fn redirect(to: &mut Answer, status: u16, target: &str) {
     answer(to, &format!("{status} Elsewhere"), &format!("location: {target}\r\n"), b"");
 }
 
 /// Says nothing until the client hangs up.
-pub(super) fn wait_for_end(to: &mut Answer) {
+pub(crate) fn wait_for_end(to: &mut Answer) {
     let mut byte = [0];
     while to.stream.read(&mut byte).is_ok_and(|count| count > 0) {}
 }
 
 /// A server that knows no TLS and says so, for one connection.
-pub(super) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
+pub(crate) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
@@ -188,7 +188,7 @@ pub(super) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
 }
 
 /// A TLS server whose certificate nobody vouches for, for one connection.
-pub(super) fn tls() -> (SocketAddr, JoinHandle<()>) {
+pub(crate) fn tls() -> (SocketAddr, JoinHandle<()>) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::ring::default_provider());

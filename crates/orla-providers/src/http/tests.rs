@@ -13,12 +13,9 @@ use orla_marketplace::{
     Payload, ProviderType, Redirects, RuntimeError, RuntimeResult,
 };
 
-use self::server::{Server, answer, redirect};
 use super::client::Clients;
+use super::test_server::{self as server, Server, answer, redirect};
 use super::{HttpExecutor, HttpLimits};
-
-#[path = "test_server.rs"]
-mod server;
 
 fn get(server: &Server) -> HttpCapability {
     let mut http = HttpCapability::new(server.url(), None, 10_000);

@@ -89,3 +89,65 @@ fn reason(err: &std::io::Error) -> String {
     let text = err.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use orla_marketplace::HttpCapability;
+
+    use super::*;
+    use crate::http::test_server::{Server, answer, redirect};
+
+    const PETS: &str = r#"{"openapi": "3.1.0", "info": {"title": "Pets"}, "servers": [{"url": "../v2"}],
+        "paths": {"/pets": {"get": {"operationId": "list"}}}}"#;
+
+    async fn loaded(document: Location) -> Result<Imported, String> {
+        load(&OpenApiSettings::new(document)).await.map_err(|err| err.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_document_is_fetched_and_its_server_is_relative_to_it() {
+        let server = Server::start(|asked, to| match asked.path() {
+            "/api/openapi.json" => answer(to, "200 OK", "", PETS.as_bytes()),
+            "/moved" => redirect(to, 301, "/api/openapi.json"),
+            _ => answer(to, "404 Not Found", "", b""),
+        });
+        let imported = loaded(Location::Url(format!("{}/moved", server.url()))).await.unwrap();
+        let manifest = &imported.registrations[0].manifest;
+        assert_eq!(manifest.id, "pets.list");
+        let http: &HttpCapability = manifest.provider.settings().unwrap();
+        // Relative to the configured address, not to where that redirects.
+        assert_eq!(http.base_url, format!("{}/v2", server.url()));
+        let secret = format!("{}/none.json?token=s3cret", server.url());
+        assert_eq!(
+            loaded(Location::Url(secret)).await.unwrap_err(),
+            format!("{}/none.json: {} answers 404 Not Found", server.url(), server.host())
+        );
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_says_which_and_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path
+        };
+        let cases = [
+            (dir.path().join("none.yaml"), "No such file or directory"),
+            (dir.path().to_owned(), "it is no file"),
+            (write("broken.yaml", b"a: [1\nb: 2"), "2:2: "),
+            (write("latin.yaml", b"openapi: \xfc"), "1:10: not UTF-8 (at byte 9)"),
+            (write("old.json", br#"{"swagger": "2.0"}"#), "this is Swagger 2.0"),
+        ];
+        for (path, problem) in cases {
+            let error = loaded(Location::File(path.clone())).await.unwrap_err();
+            assert!(error.starts_with(&format!("{}: {problem}", path.display())), "{error}");
+        }
+        let good = write("pets.json", PETS.as_bytes());
+        let imported = loaded(Location::File(good)).await.unwrap();
+        assert_eq!(
+            imported.warnings[0].to_string(),
+            "#/paths/~1pets/get: its server is \"../v2\": say with base_url where requests go; the operation is left out"
+        );
+    }
+}

@@ -6,6 +6,10 @@
 //! OpenAPI (`xml`, `discriminator`, `x-…`) and values that no schema may have, so that whatever comes out
 //! is a schema. References become entries of `$defs`; a recursive schema stays recursive.
 //!
+//! Of answers the outline alone is kept: types, properties, alternatives. What a document says beyond that
+//! (what is required, limits, closed lists) is often more than its server keeps, in the document's own
+//! examples even, and a call that did what it should must not fail for it.
+//!
 //! # Bounds
 //!
 //! Depth, and the number of values in a schema together with all that it refers to. A schema that refers
@@ -26,6 +30,36 @@ const MAX_VALUES: usize = 50_000;
 const MAX_DESCRIPTION: usize = 1_000;
 /// As much of an example as is kept, in bytes of JSON.
 const MAX_EXAMPLE: usize = 200;
+
+/// What is not kept of the schemas of answers.
+const BEYOND_THE_OUTLINE: [&str; 26] = [
+    "required",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "const",
+    "dependentSchemas",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
 
 /// For whom a schema is: what may only be read is not asked for, and the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +156,23 @@ impl<'a> Converter<'a> {
         value: &Json,
         depth: usize,
     ) -> Result<(), String> {
+        if self.side == Side::Answer && BEYOND_THE_OUTLINE.contains(&key) {
+            return Ok(());
+        }
         let converted = match key {
+            // One value may well fit two alternatives that are told apart by words alone.
+            "oneOf" if self.side == Side::Answer => {
+                let list = self.list(value, depth)?;
+                out.extend(list.map(|list| ("anyOf".to_owned(), list)));
+                None
+            }
+            "enum" if self.side == Side::Answer => {
+                if value.is_array() {
+                    out.insert("examples".into(), value.clone());
+                }
+                None
+            }
+            "additionalProperties" if self.side == Side::Answer && !value.is_object() => None,
             "properties" => match value {
                 Json::Object(members) => {
                     let mut properties = Map::new();
@@ -166,8 +216,8 @@ impl<'a> Converter<'a> {
                 _ => None,
             },
             "allOf" | "anyOf" | "oneOf" | "prefixItems" => self.list(value, depth)?,
-            "example" if value.to_string().len() <= MAX_EXAMPLE => {
-                out.insert("examples".into(), json!([value]));
+            "example" if is_short(value) => {
+                out.entry("examples").or_insert_with(|| json!([value]));
                 None
             }
             "examples" => value.is_array().then(|| value.clone()).filter(is_short),
@@ -447,8 +497,31 @@ mod tests {
             json!({"type": "object", "required": ["secret", "name"], "properties": {"secret": {}, "name": {}}})
         );
         let answer = converted("3.1.0", Side::Answer, &schema, &components).unwrap();
-        assert_eq!(answer["required"], json!(["id", "name"]));
+        assert_eq!(answer["properties"], json!({"id": {"$ref": "#/$defs/Id"}, "name": {}}));
         assert_eq!(answer["$defs"], json!({"Id": {"type": "integer"}}));
+    }
+
+    #[test]
+    fn of_answers_the_outline_is_kept() {
+        let schema = json!({
+            "type": "object", "required": ["a"], "additionalProperties": false, "minProperties": 1,
+            "properties": {
+                "a": {"type": "string", "enum": ["x", "y"], "example": "x", "maxLength": 1},
+                "b": {"oneOf": [{"type": "integer", "minimum": 3}, {"type": "number"}]},
+                "c": {"type": "object", "additionalProperties": {"type": "boolean", "const": true}},
+            },
+        });
+        assert_eq!(
+            converted("3.1.0", Side::Answer, &schema, &json!({})).unwrap(),
+            json!({
+                "type": "object",
+                "properties": {
+                    "a": {"type": "string", "examples": ["x", "y"]},
+                    "b": {"anyOf": [{"type": "integer"}, {"type": "number"}]},
+                    "c": {"type": "object", "additionalProperties": {"type": "boolean"}},
+                },
+            })
+        );
     }
 
     #[test]

@@ -26,8 +26,9 @@ pub struct OpenApiSettings {
     pub exclude: Vec<Selection>,
     /// How long one call may take, and the fetching of the document.
     pub timeout: Option<Duration>,
-    /// Whether answers are held to the document's schemas: what breaks them is an error, and clients are
-    /// told what to expect. Some documents promise more than their servers keep.
+    /// Whether answers are held to the outline of the document's schemas, and clients are told of it. Not by
+    /// default: many documents promise what their servers do not keep, and the schemas of answers are
+    /// most of what a client would have to read.
     pub output_schemas: bool,
 }
 
@@ -77,7 +78,7 @@ impl OpenApiSettings {
             include: Vec::new(),
             exclude: Vec::new(),
             timeout: None,
-            output_schemas: true,
+            output_schemas: false,
         }
     }
 }
