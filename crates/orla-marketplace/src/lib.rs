@@ -53,8 +53,8 @@ pub use executor::{
     ProviderStatus,
 };
 pub use manifest::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing, Policy,
-    Registration, TITLE,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ICONS, Listing, META,
+    Policy, Registration, TITLE,
 };
 pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};

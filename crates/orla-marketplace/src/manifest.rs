@@ -33,7 +33,8 @@ pub struct CapabilityManifest {
     pub provenance: Option<CapabilityProvenance>,
     /// What it needs to be allowed, such as `net:api.example.com`.
     pub permissions: Vec<String>,
-    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`].
+    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`ICONS`],
+    /// [`META`].
     pub metadata: HashMap<String, String>,
 }
 
@@ -41,6 +42,10 @@ pub struct CapabilityManifest {
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
+/// Metadata key: the JSON text of the list of icons that clients show.
+pub const ICONS: &str = "icons";
+/// Metadata key: the JSON text of the object that stands as `_meta` where the capability is listed.
+pub const META: &str = "_meta";
 
 impl CapabilityManifest {
     /// A manifest of the required parts; everything else is empty.

@@ -443,9 +443,12 @@ async fn call_tool(
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
-        Err(error) => match asks.missing().filter(|_| error.kind() == "failed") {
-            Some(missing) => Err(missing),
-            None => Ok(tools::failure(id, &error, caller.is_modern())),
+        Err(error) => match (asks.missing().filter(|_| error.kind() == "failed"), error) {
+            (Some(missing), _) => Err(missing),
+            (None, RuntimeError::Refused { code, message, data, .. }) => {
+                Err(surfaces::refused(code, message, data.as_ref()))
+            }
+            (None, error) => Ok(tools::failure(id, &error, caller.is_modern())),
         },
     }
 }

@@ -16,8 +16,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::HeaderName;
 use orla_marketplace::{
-    ANNOTATIONS, Catalog, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult,
-    TITLE,
+    ANNOTATIONS, Catalog, Entry, ICONS, JsonText, META, Outcome, Payload, Principal, RuntimeError,
+    RuntimeResult, TITLE,
 };
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
@@ -105,6 +105,13 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     let annotations = manifest.metadata.get(ANNOTATIONS).filter(|text| Object::parse(text).is_some());
     if let Some(annotations) = annotations {
         tool.push_str(&format!(r#","annotations":{annotations}"#));
+    }
+    let icons = manifest.metadata.get(ICONS).filter(|text| text.starts_with('['));
+    if let Some(icons) = icons.filter(|text| JsonText::parse((*text).clone()).is_ok()) {
+        tool.push_str(&format!(r#","icons":{icons}"#));
+    }
+    if let Some(meta) = manifest.metadata.get(META).filter(|text| Object::parse(text).is_some()) {
+        tool.push_str(&format!(r#","_meta":{meta}"#));
     }
     tool.push('}');
     tool

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus, ProviderType,
-    Registration, RuntimeResult,
+    Registration, RuntimeError, RuntimeResult,
 };
 
 use super::Capsule;
@@ -107,7 +107,14 @@ impl CapabilityExecutor for CapsuleExecutor {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
         let provider: &CapsuleProvider = provider.settings()?;
-        mcp::call(&*provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await
+        let called = mcp::call(&*provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
+        called.map_err(|error| match error {
+            // What goes wrong in a capsule is a result: its caller's model may know a way.
+            RuntimeError::Refused { ref id, .. } => {
+                RuntimeError::Failed { id: id.clone(), message: error.to_string(), outcome: None }
+            }
+            other => other,
+        })
     }
 
     fn status(&self, provider: &ProviderType) -> ProviderStatus {

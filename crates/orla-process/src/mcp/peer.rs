@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 use super::answer::{self, Offers, ToolResult};
 use super::conversation::{Ask, Fault};
 use super::rounds::{self, MAX_ROUNDS, Unanswered};
+use super::wire::RpcError;
 
 /// A server of MCP, whatever it is reached through.
 #[async_trait]
@@ -103,9 +104,8 @@ fn unanswered(problem: &Unanswered, ctx: &CallContext) -> RuntimeError {
 pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
     let id = ctx.name.to_string();
     match ending {
-        Ending::Fault(Fault::Refused(error)) => {
-            let message = format!("{id} refused the call: {} (code {})", error.message, error.code);
-            RuntimeError::Failed { id, message, outcome: None }
+        Ending::Fault(Fault::Refused(RpcError { code, message, data })) => {
+            RuntimeError::Refused { id, code, message, data }
         }
         Ending::Fault(Fault::Gone(reason)) => RuntimeError::Unavailable { id, reason, source: None },
         Ending::Fault(Fault::Busy { sent, waiting }) => {

@@ -195,7 +195,7 @@ const NOT_FOUND: [i64; 2] = [-32002, -32602];
 
 fn surface_error(method: &str, ending: Ending, ctx: &CallContext) -> SurfaceError {
     match ending {
-        Ending::Fault(Fault::Refused(RpcError { code, message, .. })) => match method {
+        Ending::Fault(Fault::Refused(RpcError { code, message, data })) => match method {
             "resources/read"
             | "resources/subscribe"
             | "resources/unsubscribe"
@@ -205,7 +205,7 @@ fn surface_error(method: &str, ending: Ending, ctx: &CallContext) -> SurfaceErro
                 SurfaceError::NotFound(message)
             }
             _ if code == -32602 => SurfaceError::Invalid(message),
-            _ => SurfaceError::Failed(format!("{message} (code {code})")),
+            _ => SurfaceError::Refused { code, message, data },
         },
         other => SurfaceError::Failed(failure(other, ctx).to_string()),
     }
