@@ -1,11 +1,22 @@
 //! The table of all groups; in each, the functions are sorted by name.
 
+mod bytes;
+mod csv;
+mod date;
+mod hash;
+mod json;
 mod list;
 mod math;
 mod object;
+mod regex;
 mod set;
 mod stats;
+mod template;
 mod text;
+mod toml;
+mod url;
+mod uuid;
+mod yaml;
 
 use std::ops::Range;
 
@@ -18,12 +29,25 @@ use crate::limits::deep;
 
 /// Sorted by name.
 pub(crate) static ALL: &[(&str, &[Builtin])] = &[
+    ("base64", bytes::BASE64_BUILTINS),
+    ("csv", csv::BUILTINS),
+    ("date", date::BUILTINS),
+    ("duration", date::DURATION_BUILTINS),
+    ("hash", hash::BUILTINS),
+    ("hex", bytes::HEX_BUILTINS),
+    ("json", json::BUILTINS),
     ("list", list::BUILTINS),
     ("math", math::BUILTINS),
     ("object", object::BUILTINS),
+    ("regex", regex::BUILTINS),
     ("set", set::BUILTINS),
     ("stats", stats::BUILTINS),
+    ("template", template::BUILTINS),
     ("text", text::BUILTINS),
+    ("toml", toml::BUILTINS),
+    ("url", url::BUILTINS),
+    ("uuid", uuid::BUILTINS),
+    ("yaml", yaml::BUILTINS),
 ];
 
 /// A map with keywords as keys, as JSON's objects become.

@@ -21,6 +21,7 @@ use crate::limits::{BoundedText, items_fit, text_fits, vector};
 use crate::schema::{BOOLEAN, COUNT, INTEGER, LIST, NUMBER, TEXT, TEXTS};
 
 pub(super) use compare::natural;
+pub(super) use shape::html;
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
