@@ -63,15 +63,17 @@ impl App {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
-        let mut providers: Providers = vec![Arc::clone(&capsules) as Arc<dyn Source>];
         #[cfg(feature = "mcp")]
         let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
-        #[cfg(feature = "mcp")]
-        providers.push(Arc::clone(&servers) as Arc<dyn Source>);
         #[cfg(feature = "http")]
         let documents = Arc::new(Documents::new());
-        #[cfg(feature = "http")]
-        providers.push(Arc::clone(&documents) as Arc<dyn Source>);
+        let providers = Providers::from([
+            Arc::clone(&capsules) as Arc<dyn Source>,
+            #[cfg(feature = "mcp")]
+            (Arc::clone(&servers) as Arc<dyn Source>),
+            #[cfg(feature = "http")]
+            (Arc::clone(&documents) as Arc<dyn Source>),
+        ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
         #[cfg(feature = "http")]
@@ -123,12 +125,13 @@ impl App {
 
     /// Why providers give nothing at the moment, as far as they have been asked.
     pub(crate) fn problems_of_providers(&self) -> Vec<String> {
-        let mut problems: Vec<String> = Vec::new();
-        #[cfg(feature = "mcp")]
-        problems.extend(self.servers.problems());
-        #[cfg(feature = "http")]
-        problems.extend(self.documents.problems());
-        problems
+        let problems: Vec<Vec<String>> = Vec::from([
+            #[cfg(feature = "mcp")]
+            self.servers.problems(),
+            #[cfg(feature = "http")]
+            self.documents.problems(),
+        ]);
+        problems.concat()
     }
 
     /// Builds the next snapshot and puts it in force.

@@ -4,6 +4,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::{ANNOTATIONS, BodyMapping, CredentialPlace, ProviderType, Redirects, TITLE};
 use orla_providers::mcp::{Reach, ServerSettings};
 use orla_providers::openapi::{Location, Selection};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -588,5 +589,24 @@ fn builtins_are_listed_as_the_key_says() {
             (math, other),
             "{text}"
         );
+    }
+}
+
+proptest! {
+    /// Every mistake has a place, and none makes the reading fail as a whole.
+    #[test]
+    fn a_configuration_with_anything_in_any_place_is_read_or_refused_with_places(
+        at in 0_usize..2000,
+        length in 0_usize..12,
+        new in "[\\[\\]{}:,'\"a1 \n$*&-]{0,8}",
+    ) {
+        let seed = include_str!("../../../../fuzz/seeds/configuration/providers.yaml");
+        let chars: Vec<char> = seed.chars().collect();
+        let at = at % chars.len();
+        let end = (at + length).min(chars.len());
+        let text: String = chars[..at].iter().copied().chain(new.chars()).chain(chars[end..].iter().copied()).collect();
+        for problem in problems(&text) {
+            prop_assert!(problem.contains(" at orla.yaml:") || problem.contains("more problems"), "{problem}");
+        }
     }
 }
