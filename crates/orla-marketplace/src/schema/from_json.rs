@@ -9,7 +9,8 @@ use std::cell::{Cell, RefCell};
 use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value, text_formats};
 use serde_json::{Map as Object, Value as Json};
 
-use super::to_json::{INTEGER_PATTERN, URL_PATTERN, json_schema_of};
+use super::conditions::URL_PATTERN;
+use super::to_json::{INTEGER_PATTERN, json_schema_of};
 use crate::json::value_from_json;
 
 /// As deep as a type may get when references are replaced by what they refer to.
