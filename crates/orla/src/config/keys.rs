@@ -264,7 +264,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "watch",
         kind: Kind::Flag(|c| &mut c.watch),
-        about: "Reload when the tools, the prompts or this file change.",
+        about: "Reload when the tools, the prompts, this file or files that it names change.",
     },
 ];
 
