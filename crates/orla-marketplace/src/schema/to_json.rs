@@ -107,19 +107,21 @@ impl Names<'_> {
             TypeExpr::Ref(name) => self.reference(name, side),
             TypeExpr::Primitive(primitive) => primitive_schema(*primitive, side),
             TypeExpr::Union(types) => any_of(types.iter().map(|ty| self.schema(ty, side)).collect()),
-            TypeExpr::Vector(item) => array_of(self.schema(item, side)),
-            TypeExpr::List(item) => side.looks_like(array_of(self.schema(item, side))),
+            TypeExpr::Vector(item) => array_of(&self.schema(item, side)),
+            TypeExpr::List(item) => side.looks_like(array_of(&self.schema(item, side))),
             TypeExpr::Set(item) => {
-                let mut schema = array_of(self.schema(item, side));
+                let mut schema = array_of(&self.schema(item, side));
                 if is_injective(item) {
                     schema["uniqueItems"] = true.into();
                 }
                 side.looks_like(schema)
             }
-            TypeExpr::Tuple(items) => tuple_of(items.iter().map(|ty| self.schema(ty, side)).collect()),
+            TypeExpr::Tuple(items) => {
+                tuple_of(&items.iter().map(|ty| self.schema(ty, side)).collect::<Vec<_>>())
+            }
             TypeExpr::Array { item, shape } => {
                 shape.iter().rev().fold(self.schema(item, side), |inner, size| {
-                    let mut schema = array_of(inner);
+                    let mut schema = array_of(&inner);
                     if let Some(n) = size {
                         schema["minItems"] = (*n).into();
                         schema["maxItems"] = (*n).into();
@@ -195,7 +197,10 @@ impl Names<'_> {
         for Field { key, ty, optional } in &record.fields {
             let Some(name) = key_name(key) else {
                 // A map with such a key has no JSON, one without it has.
-                if *optional && side == Side::Above { continue } else { return side.unsaid() }
+                if *optional && side == Side::Above {
+                    continue;
+                }
+                return side.unsaid();
             };
             if side == Side::Below && !matches!(key, Value::Keyword(_)) {
                 return json!(false);
@@ -356,11 +361,11 @@ fn names_alone(schemas: &[Json]) -> Option<Vec<&str>> {
     Some(names)
 }
 
-fn array_of(item: Json) -> Json {
-    if is_any(&item) { json!({ "type": "array" }) } else { json!({ "type": "array", "items": item }) }
+fn array_of(item: &Json) -> Json {
+    if is_any(item) { json!({ "type": "array" }) } else { json!({ "type": "array", "items": item }) }
 }
 
-fn tuple_of(items: Vec<Json>) -> Json {
+fn tuple_of(items: &[Json]) -> Json {
     match items.len() {
         0 => json!({ "type": "array", "maxItems": 0 }),
         n => {

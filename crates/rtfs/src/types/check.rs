@@ -84,8 +84,9 @@ impl Checking<'_> {
         Err(found)
     }
 
-    /// Whether a value is of a type, without the reasons. It allocates nothing, but for the items
-    /// of long sequences that have to differ and for floats that have to be multiples.
+    /// Whether a value is of a type, without the reasons. It allocates nothing, but for long
+    /// sequences whose items have to differ, for floats that have to be multiples, and where a text of
+    /// JSON has to be read as something else.
     pub fn admits(&self, ty: &TypeExpr, value: &Value) -> bool {
         let walk = Walk::new(self);
         walk.admits(ty, value, self.form, Level::start(self.definitions)) && !walk.spent.get()
@@ -256,6 +257,9 @@ impl Walk {
         }
         let (Form::Json, Value::Keyword(keyword)) = (form, key) else { return false };
         let name = keyword.name();
+        if matches!(ty, TypeExpr::Primitive(Primitive::String | Primitive::Symbol)) {
+            return true;
+        }
         if self.admits(ty, &Value::from(name), form, level) {
             return true;
         }
