@@ -16,7 +16,7 @@ use orla_process::document::{Key, Kind as Shape, Node, Position};
 use serde_json::{Value, json};
 
 use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
-use super::provider::{self, Provider};
+use super::provider;
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::{seconds, variable, whole};
 use super::{Config, Placed, openapi, servers};
@@ -97,7 +97,7 @@ struct Draft {
     name: Option<String>,
     description: Option<String>,
     version: Option<String>,
-    provider: Option<Provider>,
+    provider: Option<ProviderType>,
     input: Option<TypeExpr>,
     output: Option<TypeExpr>,
     permissions: Vec<String>,
@@ -127,7 +127,7 @@ fn manifest(
         }
     }
     let ((id, at), provider) = (draft.id?, draft.provider?);
-    let provider = provider.of(&id);
+    let provider = provider::of(provider, &id);
     let mut manifest = CapabilityManifest::new(id, draft.description.unwrap_or_default(), provider);
     if let Some(name) = draft.name {
         manifest.name = name;

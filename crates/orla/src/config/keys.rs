@@ -9,7 +9,7 @@ use orla_process::document::Node;
 use super::read::Reader;
 use super::{
     AuditSync, Config, LogFormat, Severity, Transport, access, builtins, capabilities, governance,
-    openapi, servers,
+    inputs, openapi, servers,
 };
 use crate::exposure::Exposure;
 
@@ -184,7 +184,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "inputs",
-        kind: Kind::Own(servers::INPUTS),
+        kind: Kind::Own(inputs::KEY),
         about: "What VS Code's mcp.json asks a person for. ${input:ID} is the environment variable ID (in capitals, `_` for what is no letter or digit), else the default that stands here.",
     },
     Key {

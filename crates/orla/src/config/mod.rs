@@ -21,6 +21,7 @@ mod dotenv;
 pub(crate) mod expand;
 mod fields;
 mod governance;
+mod inputs;
 pub(crate) mod keys;
 mod openapi;
 mod provider;
