@@ -43,8 +43,10 @@ fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String, bool) {
     if let Some(tls) = cause::<rustls::Error>(err) {
         let is_certificate =
             matches!(tls, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
+        let said = tls.to_string();
+        let why = said.strip_prefix("invalid peer certificate: ").unwrap_or(&said);
         return match is_certificate {
-            true => (format!("the TLS certificate of {host} is not trusted: {tls}"), false),
+            true => (format!("the TLS certificate of {host} is not trusted: {why}"), false),
             false => (format!("TLS with {host} failed: {tls}"), false),
         };
     }
