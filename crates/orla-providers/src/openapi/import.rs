@@ -175,8 +175,14 @@ impl Import<'_> {
     ) -> Result<Registration, String> {
         let none = Json::Null;
         let shared = item.get("parameters").unwrap_or(&none);
-        let Operation { options, input, output } =
-            operation::read(self.document, path, method, operation, shared)?;
+        let Operation { options, input, output } = operation::read(
+            self.document,
+            path,
+            method,
+            operation,
+            shared,
+            self.settings.output_schemas,
+        )?;
         let credentials = self.credentials(operation);
         let base_url = match &self.settings.base_url {
             Some(base_url) => base_url.clone(),
@@ -198,9 +204,7 @@ impl Import<'_> {
             CapabilityManifest::new(id, words(path, method, operation), ProviderType::Http(http));
         manifest.version = self.provenance.version.clone().unwrap_or_default();
         manifest.input_schema = Some(type_from_json_schema(&input));
-        if self.settings.output_schemas {
-            manifest.output_schema = output.as_ref().map(type_from_json_schema);
-        }
+        manifest.output_schema = output.as_ref().map(type_from_json_schema);
         manifest.provenance = Some(self.provenance.clone());
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations(method).to_string());
         let summary = operation.get("summary").and_then(Json::as_str).map(str::trim);
