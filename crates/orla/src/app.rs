@@ -467,4 +467,43 @@ mod tests {
         assert_eq!(findings.warnings.len(), 1);
         assert!(findings.warnings[0].contains("is a package named cap; served as cap_sh"));
     }
+
+    #[test]
+    fn a_server_with_the_name_of_a_capsule_gives_way() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(
+            dir.path(),
+            "notes/tool.yaml",
+            "name: notes\nversion: 1.0.0\nentrypoint: run.sh\nruntime: {mode: capsule}\n",
+        );
+        tool(dir.path(), "notes/run.sh", "#!/bin/sh\n");
+        let text = "mcpServers:\n  notes: {command: x, colour: red}\n  other: {command: y}\n";
+        let app = App::build(&config(dir.path(), text)).unwrap();
+        assert_eq!(app.findings().problems, Vec::<String>::new());
+        assert_eq!(
+            app.findings().warnings,
+            [
+                "mcpServers.notes.colour: unknown key, ignored at orla.yaml:2:23",
+                "mcpServers.notes: a capsule has this name; the server's tools are called notes_2__… at orla.yaml:2:3",
+            ]
+        );
+    }
+
+    #[test]
+    fn builtins_are_there_unlisted_and_give_way_to_what_has_their_id() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(dir.path(), "a", "#!/bin/sh\n");
+        let text = "capabilities: [{id: math.add, description: Mine, provider: {Local: {function: math.subtract}}}]\ntools: {math.abs: {enabled: false}, text.upper: {timeout: 2}}\n";
+        let app = App::build(&config(dir.path(), text)).unwrap();
+        assert_eq!((&app.findings().problems, &app.findings().warnings), (&vec![], &vec![]));
+        let listed: Vec<String> =
+            app.marketplace().snapshot().listed().map(|entry| entry.name.to_string()).collect();
+        assert_eq!(listed, ["a", "math__add"]);
+        let entry = |id: &str| app.marketplace().get(id);
+        assert_eq!(entry("math.add").unwrap().manifest.description, "Mine");
+        assert_eq!(entry("text.upper").unwrap().policy.timeout, Some(std::time::Duration::from_secs(2)));
+        assert!(entry("math.abs").is_none() && entry("math.subtract").is_some());
+        let none = App::build(&config(dir.path(), "builtins: false\n")).unwrap();
+        assert!(none.marketplace().get("math.add").is_none());
+    }
 }
