@@ -164,7 +164,7 @@ impl App {
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
         findings.warnings.extend(sentences(&config.warnings));
-        self.load_packages(config, process, &mut found, &mut findings);
+        self.load_packages(config, process, &rules, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
         self.load_documents(config, &mut findings);
         let declared = config.capabilities.iter().filter(|one| !is_of_server(&one.value));
@@ -187,6 +187,7 @@ impl App {
         &self,
         config: &Config,
         process: orla_process::Limits,
+        rules: &Arc<Rules>,
         found: &mut Loaded,
         findings: &mut Findings,
     ) {
@@ -204,7 +205,22 @@ impl App {
                 Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }
         }
-        let watched = capsules.into_iter().map(|capsule| {
+        // What nobody vouches for is not even started to be asked what it serves, now or later.
+        let (capsules, refused): (Vec<_>, Vec<_>) = capsules
+            .into_iter()
+            .map(|package| (rules.may_start(&package.directory), package))
+            .partition(|(may_start, _)| may_start.is_ok());
+        findings.problems.extend(refused.into_iter().filter_map(|(why, package)| {
+            Some(format!("{}: not served: {}", package.manifest.name, why.err()?))
+        }));
+        let asked = Arc::clone(rules);
+        self.capsules.guard(rules.is_required().then(|| {
+            capsule::Gate::new(move |definition| match definition.package() {
+                Some(package) => asked.may_start(&package.directory),
+                None => Ok(()),
+            })
+        }));
+        let watched = capsules.into_iter().map(|(_, capsule)| {
             // Whoever asks for files to be watched means those of capsules too.
             if config.watch { capsule.hot_loaded() } else { capsule }
         });
