@@ -54,11 +54,13 @@ fn the_tools_of_discovery_are_there_and_not_listed() {
 
 #[test]
 fn with_expose_search_only_they_are_listed_and_everything_else_can_be_called() {
-    let world = shop().config("expose: search\n");
+    let world = shop().tool("other", sh("echo")).config("expose: search\n");
     let listed = json_of(&world.run(&["list", "--json"]));
     let names: Vec<&str> =
         listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, TOOLS);
+    let checked = world.run(&["check"]);
+    assert!(checked.stdout.contains("4 tools"), "its own, and not the three: {checked:?}");
     let server = world.serve();
     for mut client in server.clients() {
         assert_eq!(client.tool_names(), TOOLS);
