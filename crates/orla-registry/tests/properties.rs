@@ -1,5 +1,7 @@
 //! Whatever a built-in is given, it answers: no panic, the same each time, and never more than the bounds allow.
 
+#![expect(clippy::unwrap_used, reason = "all of this is a test, and what makes values for it")]
+
 use orla_registry::{Builtin, BuiltinError, CapabilityRegistry, MAX_DEPTH, MAX_ITEMS, MAX_TEXT};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -487,7 +487,7 @@ fn is_prime_u64(n: u64) -> bool {
     if n < 2 {
         return false;
     }
-    if let Some(factor) = BASES.iter().find(|p| n % **p == 0) {
+    if let Some(factor) = BASES.iter().find(|p| n.is_multiple_of(**p)) {
         return n == *factor;
     }
     let multiply = |a: u64, b: u64| (u128::from(a) * u128::from(b) % u128::from(n)) as u64;

@@ -68,7 +68,7 @@ fn render(args: &Arguments<'_>) -> Result<Value> {
 enum Node<'t> {
     Text(&'t str),
     Value { name: &'t str, raw: bool },
-    Section { name: &'t str, inverted: bool, inner: Vec<Node<'t>> },
+    Section { name: &'t str, inverted: bool, inner: Vec<Self> },
     Partial { name: &'t str, indent: &'t str },
 }
 
@@ -105,7 +105,7 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
             Tag::Value(name, raw) => nodes.push(Node::Value { name, raw }),
             Tag::Comment => {}
             Tag::Partial(name) => {
-                nodes.push(Node::Partial { name, indent: if alone { before } else { "" } })
+                nodes.push(Node::Partial { name, indent: if alone { before } else { "" } });
             }
             Tag::Open(name, inverted) => {
                 if open.len() == MAX_NESTING {

@@ -24,6 +24,8 @@ pub(super) use compare::natural;
 pub(super) use shape::html;
 
 type Result<T> = std::result::Result<T, BuiltinError>;
+type Rewrite = fn(&str) -> String;
+type Measure = fn(&str) -> usize;
 
 const INPUT: Parameter = required("text", TEXT, "The text.");
 const PART: Parameter = required("part", TEXT, "The text to look for.");
@@ -452,7 +454,7 @@ fn some_part<'a>(args: &Arguments<'a>) -> Result<&'a str> {
 fn case(args: &Arguments<'_>) -> Result<Value> {
     let text = args.text("text")?;
     args.text("style")?;
-    let styles: [(&str, fn(&str) -> String); 6] = [
+    let styles: [(&str, Rewrite); 6] = [
         ("snake", |text| text.to_snake_case()),
         ("kebab", |text| text.to_kebab_case()),
         ("camel", |text| text.to_lower_camel_case()),
@@ -497,7 +499,7 @@ fn join(args: &Arguments<'_>) -> Result<Value> {
 
 fn length(args: &Arguments<'_>) -> Result<Value> {
     let text = args.text("text")?;
-    let units: [(&str, fn(&str) -> usize); 5] = [
+    let units: [(&str, Measure); 5] = [
         ("characters", |text| text.chars().count()),
         ("graphemes", |text| text.graphemes(true).count()),
         ("bytes", str::len),
@@ -509,7 +511,7 @@ fn length(args: &Arguments<'_>) -> Result<Value> {
 
 fn normalize(args: &Arguments<'_>) -> Result<Value> {
     let text = args.text("text")?;
-    let forms: [(&str, fn(&str) -> String); 4] = [
+    let forms: [(&str, Rewrite); 4] = [
         ("nfc", |text| Composing::new_nfc().normalize(text).into_owned()),
         ("nfd", |text| Decomposing::new_nfd().normalize(text).into_owned()),
         ("nfkc", |text| Composing::new_nfkc().normalize(text).into_owned()),

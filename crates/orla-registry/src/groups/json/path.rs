@@ -48,7 +48,7 @@ struct Node<'a> {
 }
 
 struct Step<'a> {
-    before: Option<Rc<Step<'a>>>,
+    before: Option<Rc<Self>>,
     name: Name<'a>,
 }
 
