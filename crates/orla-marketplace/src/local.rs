@@ -16,6 +16,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use orla_registry::{Builtin, BuiltinError, CapabilityRegistry};
+use rtfs::TypeExpr;
 
 use crate::attestation::hash_text;
 use crate::error::{RuntimeError, RuntimeResult, Violation};
@@ -44,8 +45,14 @@ impl CapabilityExecutor for LocalExecutor {
         TypeId::of::<LocalCapability>()
     }
 
-    fn checks_types(&self) -> bool {
-        true
+    /// With the types of the built-in itself, or none; others are the marketplace's to check.
+    fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
+        let settings = manifest.provider.settings::<LocalCapability>().ok();
+        let Some(known) = settings.and_then(|settings| known(&settings.function)) else { return false };
+        let own =
+            |declared: &Option<TypeExpr>, own: &Option<TypeExpr>| declared.is_none() || declared == own;
+        own(&manifest.input_schema, &known.manifest.input_schema)
+            && own(&manifest.output_schema, &known.manifest.output_schema)
     }
 
     async fn execute(
@@ -79,14 +86,24 @@ impl CapabilityExecutor for LocalExecutor {
 /// Every built-in, ready to be registered: it can be called and is found by search, and is listed
 /// where its [`Policy::listing`] is set to [`Listing::Listed`].
 pub fn registrations() -> Vec<Registration> {
-    static ALL: LazyLock<Vec<Registration>> =
-        LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
-    ALL.clone()
+    all().to_vec()
 }
 
 /// The built-in with this name, ready to be registered.
 pub fn registration_of(name: &str) -> Option<Registration> {
-    CapabilityRegistry.get(name).map(registration)
+    known(name).cloned()
+}
+
+/// All of them, in the order of their ids; made when they are first asked for.
+fn all() -> &'static [Registration] {
+    static ALL: LazyLock<Vec<Registration>> =
+        LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
+    &ALL
+}
+
+fn known(name: &str) -> Option<&'static Registration> {
+    let at = all().binary_search_by(|registration| registration.manifest.id.as_str().cmp(name)).ok()?;
+    all().get(at)
 }
 
 fn registration(builtin: &'static Builtin) -> Registration {

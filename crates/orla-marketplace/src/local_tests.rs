@@ -72,6 +72,20 @@ async fn a_builtin_that_is_not_there_is_said_to_be_missing() {
     assert_eq!(call(&market, "sum", "{}").await.unwrap_err(), "there is no built-in named math.ad");
 }
 
+#[tokio::test]
+async fn a_type_of_ones_own_is_held_to() {
+    let market = CapabilityMarketplace::new(Limits::default());
+    market.register_executor(Arc::new(LocalExecutor)).unwrap();
+    let mut registration = registration_of("math.add").unwrap();
+    registration.manifest.id = "small.add".to_owned();
+    let schema = json!({"type": "object", "properties": {"a": {"maximum": 9}}});
+    registration.manifest.input_schema = Some(type_from_json_schema(&schema));
+    market.register_capability(registration).unwrap();
+    assert_eq!(call(&market, "small.add", r#"{"a":9,"b":1}"#).await.unwrap(), "10");
+    let error = call(&market, "small.add", r#"{"a":10,"b":1}"#).await.unwrap_err();
+    assert_eq!(error, "small__add cannot take these arguments: input.a: expected at most 9, got 10");
+}
+
 /// A schema of a built-in, compiled once.
 fn validators() -> &'static [(&'static Builtin, Validator, Validator)] {
     static ALL: LazyLock<Vec<(&'static Builtin, Validator, Validator)>> = LazyLock::new(|| {
