@@ -1,7 +1,11 @@
 //! `docs/builtins.md` says what there is: it is written from the table, and this fails where it is not.
 //! `ORLA_WRITE_DOCS=1 cargo test -p orla-registry --test documentation` writes it.
 
-#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the page is a file, and this a test")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "the page is a file, and this a test"
+)]
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -179,7 +179,7 @@ fn is_sound(result: &Result<Value, BuiltinError>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
 
     #[test]
     fn every_builtin_answers_whatever_it_is_given((builtin, input) in any_call(any_value())) {
