@@ -107,11 +107,7 @@ impl Documents {
             };
             next.push(Arc::new(Document::new(settings.clone(), given, attempt, &self.stop)));
         }
-<<<<<<< crates/orla/src/app/documents.rs
-        // Whoever loads makes a snapshot of it at once: there is nothing to be told.
-=======
         // No change to count: whoever loads makes the next snapshot.
->>>>>>> /tmp/w/c_new
         *known = next;
     }
 
