@@ -77,9 +77,7 @@ impl CapabilityExecutor for LocalExecutor {
     }
 
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
-        let mut status = ProviderStatus::default();
-        status.source = Some(SOURCE.to_owned());
-        status
+        ProviderStatus { source: Some(SOURCE.to_owned()), ..ProviderStatus::default() }
     }
 }
 
