@@ -89,7 +89,7 @@ async fn a_type_of_ones_own_is_held_to() {
 /// A schema of a built-in, compiled once.
 fn validators() -> &'static [(&'static Builtin, Validator, Validator)] {
     static ALL: LazyLock<Vec<(&'static Builtin, Validator, Validator)>> = LazyLock::new(|| {
-        let compiled = |schema: Option<rtfs::TypeExpr>| Validator::compile(&schema.unwrap()).unwrap();
+        let compiled = |schema: Option<TypeExpr>| Validator::compile(&schema.unwrap()).unwrap();
         let of = |builtin: &'static Builtin| {
             let manifest = registration(builtin).manifest;
             (builtin, compiled(manifest.input_schema), compiled(manifest.output_schema))
