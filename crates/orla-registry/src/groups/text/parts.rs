@@ -170,15 +170,19 @@ pub(super) fn split(args: &Arguments<'_>) -> Result<Value> {
 
 pub(super) fn trim(args: &Arguments<'_>) -> Result<Value> {
     let text = args.text("text")?;
-    let characters: Option<Vec<char>> =
-        args.optional_text("characters")?.map(|text| text.chars().take(1_000).collect());
+    let characters = args.optional_text("characters")?.map(|text| {
+        let mut characters: Vec<char> = text.chars().collect();
+        characters.sort_unstable();
+        characters
+    });
     let (start, end) = args.choice(
         "side",
         &[("both", (true, true)), ("start", (true, false)), ("end", (false, true))],
         (true, true),
     )?;
-    let is_cut =
-        |c: char| characters.as_ref().map_or(c.is_whitespace(), |characters| characters.contains(&c));
+    let is_cut = |c: char| {
+        characters.as_ref().map_or(c.is_whitespace(), |characters| characters.binary_search(&c).is_ok())
+    };
     let text = if start { text.trim_start_matches(is_cut) } else { text };
     Ok(Value::from(if end { text.trim_end_matches(is_cut) } else { text }))
 }
