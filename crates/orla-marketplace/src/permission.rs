@@ -18,6 +18,7 @@
 //! - Every other kind: `KIND:REST`, such as `exec:git`.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use crate::executor::Principal;
@@ -150,6 +151,8 @@ impl Permission {
                     (Some(_), None) => false,
                     (Some(path), Some(wanted)) => {
                         is_absolute == wanted_absolute
+                            // No `*`, and no shorter path, stands for a step upwards.
+                            && steps_up(path) == steps_up(wanted)
                             && path.len() <= wanted.len()
                             && path
                                 .iter()
@@ -190,10 +193,7 @@ impl FromStr for Permission {
             ("*", None) => Scope::Everything,
             ("net", rest) => {
                 let (host, port) = host_and_port(rest.unwrap_or("*"));
-                Scope::Net {
-                    host: Pattern::new(host.to_ascii_lowercase()),
-                    port: port.map(Pattern::new),
-                }
+                Scope::Net { host: Pattern::new(one_name(host)), port: port.map(Pattern::new) }
             }
             ("fs", rest) => {
                 let (action, path) = match rest.map(|rest| rest.split_once(':').unwrap_or((rest, ""))) {
@@ -246,6 +246,25 @@ fn host_and_port(text: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// A host as it is written in one way: in lower case, without the dot that may end a name, and an IPv6
+/// address in its shortest form.
+fn one_name(host: &str) -> String {
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    if let Ok(address) = address.parse::<Ipv6Addr>() {
+        return format!("[{address}]");
+    }
+    let host = host.to_ascii_lowercase();
+    match host.strip_suffix('.') {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => host,
+    }
+}
+
+/// How many steps upwards a path begins with that nothing took back.
+fn steps_up(path: &[Pattern]) -> usize {
+    path.iter().take_while(|part| part.as_str() == "..").count()
+}
+
 /// The parts of a path without `.`, with `..` taken back as far as there is something to take back.
 fn resolved(path: &str) -> Vec<&str> {
     let is_absolute = path.starts_with('/');
@@ -289,6 +308,10 @@ mod tests {
             ("net:localhost:8080", "net:localhost", false),
             ("net:[::1]:80", "net:[::1]:80", true),
             ("net:[::1]", "net:[::1]:80", true),
+            ("net:[::1]", "net:[0:0:0:0:0:0:0:1]:80", true),
+            ("net:[::1]", "net:::1", true),
+            ("net:api.example.com", "net:api.example.com.:80", true),
+            ("net:api.example.com.", "net:api.example.com", true),
             ("net:api.example.com", "net", false),
             ("fs:read:./data", "fs:read:data/a/b", true),
             ("fs:read:./data", "fs:read:./data/../secret", false),
@@ -298,6 +321,11 @@ mod tests {
             ("fs:read:/srv", "fs:read:srv", false),
             ("fs:read:/../etc", "fs:read:/etc/x", true),
             ("fs:read:..", "fs:read:../x", true),
+            ("fs:read:..", "fs:read:../../x", false),
+            ("fs:read:.", "fs:read:x/y", true),
+            ("fs:read:.", "fs:read:../x", false),
+            ("fs:read:./*", "fs:read:../x", false),
+            ("fs:read:*", "fs:read:a/../../x", false),
             ("fs", "fs:write:/x", true),
             ("fs:write", "fs:write:/x", true),
             ("fs:write:/x", "fs:write", false),

@@ -5,6 +5,7 @@ mod mcp;
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt::Debug;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,12 +137,29 @@ impl ProviderType {
     }
 }
 
-/// The permission to reach the host of an address; the whole network where it names none.
+/// The permission to reach the host of an address; the whole network where it names none, or names it in a
+/// way that others may read otherwise.
 fn host(address: &str) -> String {
-    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let rest = address.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    if host.is_empty() { "net".to_owned() } else { format!("net:{host}") }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    if host.is_empty() || !host.chars().all(is_plain) || is_odd_number(host) {
+        return "net".to_owned();
+    }
+    format!("net:{host}")
+}
+
+/// Whether a host is an IPv4 address that is not written as four decimal numbers, such as `0x7f.1`.
+fn is_odd_number(host: &str) -> bool {
+    if host.starts_with('[') {
+        return false;
+    }
+    let name = host.split(':').next().unwrap_or_default();
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let last = name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x");
+    is_number && name.parse::<Ipv4Addr>().is_err()
 }
 
 /// The settings of a kind of provider that the marketplace does not know.
@@ -312,6 +330,14 @@ mod tests {
             (http("http://localhost:8080"), "net:localhost:8080"),
             (http("http://[::1]:80/"), "net:[::1]:80"),
             (http(""), "net"),
+            (http("http://evil.example\\@api.example.com/"), "net:evil.example"),
+            (http("http:/evil.example"), "net"),
+            (http("http:///evil.example"), "net"),
+            (http("http://%65vil.example"), "net"),
+            (http("http://ev\til.example"), "net"),
+            (http("http://127.0.0.1:80"), "net:127.0.0.1:80"),
+            (http("http://2130706433"), "net"),
+            (http("http://0x7f.1:80"), "net"),
             (mcp("mcp:github", "search"), "mcp:github/search"),
             (mcp("mcp:github", ""), "mcp:github/*"),
             (mcp("stdio:npx -y server", "x"), "exec:npx"),
