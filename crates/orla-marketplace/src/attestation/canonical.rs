@@ -16,7 +16,7 @@ use crate::schema::json_schema_of;
 /// The most levels of nesting.
 const MAX_DEPTH: usize = 128;
 /// The largest exponent of a number that is told apart: beyond it no two programs agree.
-const MAX_EXPONENT: i64 = 1_000_000;
+const MAX_EXPONENT: u64 = 1_000_000;
 
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,7 +129,7 @@ fn number(text: &str) -> Result<String, CanonicalError> {
     // The value is 0.DIGITS × 10^point.
     let exponent: i64 = exponent.trim_start_matches('+').parse().unwrap_or(i64::MAX);
     let point = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
-    if exponent.abs() > MAX_EXPONENT || all.len() > 100_000 {
+    if exponent.unsigned_abs() > MAX_EXPONENT || all.len() > 100_000 {
         return Err(CanonicalError(format!("the number {text:.40} is out of bounds")));
     }
     let point = exponent + point(whole.len()) - point(leading);
@@ -212,7 +212,16 @@ mod tests {
 
     #[test]
     fn what_could_be_read_in_two_ways_has_no_form() {
-        for text in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, "{", "[1,]", "1e99999999", "nul", ""] {
+        for text in [
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            "{",
+            "[1,]",
+            "1e99999999",
+            "1e-9223372036854775808",
+            "nul",
+            "",
+        ] {
             assert!(canonical_json(text).is_err(), "{text}");
         }
         assert!(canonical_json(&format!("{}{}", "[".repeat(5000), "]".repeat(5000))).is_err());

@@ -4,6 +4,8 @@
 //! choices, and only then a value made up of the type and its bounds. Of an object the required members are
 //! shown, and others where the author gives an example of them. What a `pattern` asks for is not made up.
 
+use std::cell::Cell;
+
 use serde_json::{Map as Object, Number, Value as Json, json};
 
 /// How deep examples nest, references included.
@@ -12,16 +14,20 @@ const MAX_DEPTH: usize = 8;
 const MAX_MADE: u64 = 64;
 /// Members of one object that are shown at most.
 const MAX_MEMBERS: usize = 64;
+/// Schemas that are looked at for one example, as often as they are: a small one can lead to very many.
+const MAX_SCHEMAS: usize = 2000;
 
 /// An example of an input: an object.
 pub(super) fn example(schema: &Json) -> Json {
-    let made = Maker { root: schema }.of(schema, "", 0);
+    let made = Maker { root: schema, left: Cell::new(MAX_SCHEMAS) }.of(schema, "", 0);
     if made.is_object() { made } else { json!({}) }
 }
 
 struct Maker<'a> {
     /// What local references lead into.
     root: &'a Json,
+    /// How many schemas may still be looked at.
+    left: Cell<usize>,
 }
 
 impl Maker<'_> {
@@ -31,9 +37,10 @@ impl Maker<'_> {
         if let Some(given) = given(schema) {
             return given;
         }
-        if depth >= MAX_DEPTH {
+        let Some(left) = self.left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else {
             return Json::Null;
-        }
+        };
+        self.left.set(left);
         if let Some(target) = schema.get("$ref").and_then(Json::as_str).and_then(|at| self.target(at)) {
             return self.of(target, name, depth + 1);
         }
@@ -286,6 +293,19 @@ mod tests {
             (at, depth) = (next, depth + 1);
         }
         assert!((2..=MAX_DEPTH).contains(&depth));
+    }
+
+    #[test]
+    fn a_small_schema_does_not_lead_to_a_large_example() {
+        let mut nested = json!({"type": "integer"});
+        for _ in 0..6 {
+            nested = json!({"type": "array", "minItems": 64, "items": nested});
+        }
+        let itself = vec![json!({"$ref": "#"}); 100];
+        for schema in [input(&json!({"p": nested})), json!({"type": "object", "anyOf": itself})] {
+            let nodes = |made: &Json| made.to_string().matches(['[', '{', ',']).count();
+            assert!(nodes(&example(&schema)) < 2 * MAX_SCHEMAS);
+        }
     }
 
     fn schema() -> impl Strategy<Value = Json> {
