@@ -31,12 +31,36 @@ pub struct Catalog {
     surfaces: Vec<Arc<dyn Surface>>,
     pub(crate) limits: Limits,
     pub(crate) admission: Arc<Admission>,
+    choice: Arc<Choice>,
     /// Without one, everything is permitted.
     access: Option<Arc<AccessPolicy>>,
     /// By upstream.
     breakers: HashMap<Arc<str>, Arc<Breaker>>,
     /// Made by the first search.
     index: OnceLock<Index>,
+}
+
+/// Which of the registered capabilities are served, and which of them are listed.
+#[derive(Clone, Default)]
+struct Choice {
+    allow: Option<Vec<Pattern>>,
+    deny: Vec<Pattern>,
+    /// The ids of all that is listed, where that is not left to the policies.
+    list_only: Option<Vec<&'static str>>,
+}
+
+impl Choice {
+    /// Whether a capability is served; says in its policy whether it is listed.
+    fn takes(&self, name: &str, registration: &mut Registration) -> bool {
+        let is_chosen = self.list_only.as_ref().map(|ids| ids.contains(&&*registration.manifest.id));
+        if let Some(is_chosen) = is_chosen {
+            let listing = if is_chosen { Listing::Listed } else { Listing::Unlisted };
+            registration.policy.listing = listing;
+        }
+        let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        let allowed = self.allow.as_deref().is_none_or(fits) || is_chosen == Some(true);
+        allowed && !fits(&self.deny)
+    }
 }
 
 /// A capability that a search found.
@@ -321,11 +345,8 @@ pub struct CatalogBuilder {
     capabilities: BTreeMap<String, Checked>,
     surfaces: Vec<Arc<dyn Surface>>,
     limits: Limits,
-    allow: Option<Vec<Pattern>>,
-    deny: Vec<Pattern>,
+    choice: Arc<Choice>,
     access: Option<Arc<AccessPolicy>>,
-    /// The ids of all that is listed, where that is not left to the policies.
-    list_only: Option<Vec<&'static str>>,
     /// What the new one takes over as far as it is the same: validators, and who waits for a place.
     previous: Option<Arc<Catalog>>,
 }
@@ -359,10 +380,8 @@ impl CatalogBuilder {
             executors,
             capabilities: BTreeMap::new(),
             surfaces: Vec::new(),
-            allow: None,
-            deny: Vec::new(),
+            choice: Arc::default(),
             access: None,
-            list_only: None,
             previous,
             limits,
         }
@@ -421,6 +440,7 @@ impl CatalogBuilder {
             self.capabilities.insert(entry.manifest.id.clone(), checked);
         }
         self.surfaces.extend(previous.surfaces().iter().cloned());
+        self.choice = Arc::clone(&previous.choice);
         self.access.clone_from(&previous.access);
     }
 
@@ -432,12 +452,12 @@ impl CatalogBuilder {
     /// Keeps only capabilities whose MCP name fits one of the patterns. The others can be neither
     /// listed nor called.
     pub fn allow(&mut self, patterns: Vec<Pattern>) {
-        self.allow = Some(patterns);
+        Arc::make_mut(&mut self.choice).allow = Some(patterns);
     }
 
     /// Leaves out capabilities whose MCP name fits one of the patterns, allowed or not.
     pub fn deny(&mut self, patterns: Vec<Pattern>) {
-        self.deny = patterns;
+        Arc::make_mut(&mut self.choice).deny = patterns;
     }
 
     /// Says who may use what; without it, everyone may use everything.
@@ -448,12 +468,12 @@ impl CatalogBuilder {
     /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
     /// found by search and by their names. What is listed so is allowed, too.
     pub fn list_only(&mut self, ids: &[&'static str]) {
-        self.list_only = Some(ids.to_vec());
+        Arc::make_mut(&mut self.choice).list_only = Some(ids.to_vec());
     }
 
     /// The snapshot. Its names depend on nothing but the ids in it.
     pub fn build(self) -> Catalog {
-        let Self { capabilities, surfaces, limits, allow, deny, access, list_only, previous, .. } = self;
+        let Self { capabilities, surfaces, limits, choice, access, previous, .. } = self;
         let names = mcp_names(capabilities.keys().map(String::as_str));
         let names: HashMap<String, String> =
             names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
@@ -463,15 +483,8 @@ impl CatalogBuilder {
             .into_iter()
             .filter_map(|(id, mut checked)| {
                 let name: Arc<str> = names.get(&id)?.as_str().into();
-                let is_chosen = list_only.as_ref().map(|ids| ids.contains(&&*id));
-                if let Some(is_chosen) = is_chosen {
-                    let listing = if is_chosen { Listing::Listed } else { Listing::Unlisted };
-                    checked.registration.policy.listing = listing;
-                }
-                let allowed = is_chosen == Some(true)
-                    || allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
-                let denied = deny.iter().any(|pattern| pattern.matches(&name));
-                (allowed && !denied).then(|| Arc::new(shared.entry(name, checked)))
+                let is_served = choice.takes(&name, &mut checked.registration);
+                is_served.then(|| Arc::new(shared.entry(name, checked)))
             })
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -488,6 +501,7 @@ impl CatalogBuilder {
             entries,
             surfaces,
             admission,
+            choice,
             access,
             breakers,
             limits,

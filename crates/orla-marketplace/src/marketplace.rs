@@ -161,7 +161,13 @@ impl CapabilityMarketplace {
         }
         let Some(entry) = catalog.get(&call.target) else {
             let id = cut(&call.target, SHOWN);
-            return Err(RuntimeError::Unknown { similar: catalog.similar(&id), id });
+            let mut similar = catalog.similar(&id);
+            // Whoever may not call something is not told that it is there.
+            let principal = call.principal.as_ref();
+            similar.retain(|name| {
+                catalog.get(name).is_some_and(|entry| catalog.permits(principal, entry).is_ok())
+            });
+            return Err(RuntimeError::Unknown { similar, id });
         };
         let seat = Seat::new(&catalog.admission);
         let ctx = self.context(&catalog, entry, &call, &seat);
@@ -188,7 +194,7 @@ impl CapabilityMarketplace {
         let permitted = catalog.permits(ctx.principal.as_ref(), entry);
         permitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
         if let Some(custody) = &entry.policy.custody {
-            let admitted = custody.admit().await;
+            let admitted = in_time(custody.admit(), entry, ctx).await?;
             admitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
         }
         if let Some(schema) = &entry.input {
@@ -476,19 +482,33 @@ impl CapabilityMarketplace {
 /// Waits for a place, within the call's time.
 async fn admitted(admission: &Admission, entry: &Entry, ctx: &CallContext) -> RuntimeResult<Place> {
     let id = || entry.name.to_string();
-    let late = || RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None };
-    let place = tokio::select! {
-        biased;
-        place = admission.enter() => place.map_err(|full| RuntimeError::Busy {
-            id: id(), running: full.running, waiting: full.waiting,
-        })?,
-        () = ctx.cancellation.cancelled() => {
-            return Err(RuntimeError::Cancelled { id: id(), outcome: None });
-        }
-        () = tokio::time::sleep_until(ctx.deadline) => return Err(late()),
-    };
+    let place = in_time(admission.enter(), entry, ctx).await?.map_err(|full| RuntimeError::Busy {
+        id: id(),
+        running: full.running,
+        waiting: full.waiting,
+    })?;
     // A place that came free at the very end is no use: nothing is started that must end at once.
-    if Instant::now() >= ctx.deadline { Err(late()) } else { Ok(place) }
+    if Instant::now() >= ctx.deadline {
+        return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
+    }
+    Ok(place)
+}
+
+/// What `future` gives, within the call's time and until it is cancelled.
+async fn in_time<T>(
+    future: impl Future<Output = T>,
+    entry: &Entry,
+    ctx: &CallContext,
+) -> RuntimeResult<T> {
+    let id = || entry.name.to_string();
+    tokio::select! {
+        biased;
+        given = future => Ok(given),
+        () = ctx.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
+        () = tokio::time::sleep_until(ctx.deadline) => {
+            Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None })
+        }
+    }
 }
 
 /// What a caller is told whose call is not even tried.

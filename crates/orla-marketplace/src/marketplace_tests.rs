@@ -179,6 +179,12 @@ fn denied_names_are_neither_listed_nor_callable() {
     let names: Vec<&str> = catalog.entries().iter().map(|entry| &*entry.name).collect();
     assert_eq!(names, ["read"]);
     assert!(catalog.get("write").is_none());
+    market.replace(catalog);
+    for id in ["other", "write", "run"] {
+        market.register_capability(Canned::Echoes.manifest(id)).unwrap();
+    }
+    let names: Vec<String> = market.list().iter().map(|entry| entry.name.to_string()).collect();
+    assert_eq!(names, ["other", "read", "run"], "what comes later is held to it, too");
 }
 
 #[test]
@@ -315,4 +321,38 @@ async fn whoever_lacks_a_permission_learns_nothing_of_the_schema() {
     let mut call = Call::to("fetch");
     call.principal = Some(Principal("alice".into()));
     assert_eq!(market.call(call).await.unwrap_err().kind(), "invalid-input");
+    let near = market.call(Call::to("fetsh")).await.unwrap_err();
+    assert_eq!(near.to_string(), "unknown tool: fetsh", "nor is it suggested");
+}
+
+/// A content that is never read to its end.
+struct Endless;
+
+impl crate::attestation::Content for Endless {
+    fn hash(&self) -> Result<String, String> {
+        Err("it has no end".to_owned())
+    }
+
+    fn known_hash(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    fn hash_later(&self) -> BoxFuture<'static, Result<String, String>> {
+        std::future::pending().boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_what_is_vouched_for_takes_no_longer_than_the_call_may() {
+    let market = marketplace(limits(100), []);
+    let mut vouched = Registration::from(Canned::Echoes.manifest("a"));
+    let custody = crate::attestation::Custody::new(Arc::new(Endless));
+    vouched.policy.custody = Some(custody.vouched("x", None, true));
+    market.register_capability(vouched).unwrap();
+    let began = Instant::now();
+    assert_eq!(market.call(Call::to("a")).await.unwrap_err().kind(), "timeout");
+    assert_eq!(began.elapsed(), Duration::from_millis(100));
+    let call = Call::to("a");
+    call.cancellation.cancel();
+    assert_eq!(market.call(call).await.unwrap_err().kind(), "cancelled");
 }
