@@ -150,8 +150,10 @@ impl Rules {
         let refused = match verdict {
             Verdict::BuiltIn => None,
             Verdict::Holds(attestation) => {
-                let hash = custody.content_hash().unwrap_or_default();
-                custody = custody.vouched(&hash, attestation.expires_at, self.required);
+                // What was signed, and not what is there by now.
+                let hash = attestation.metadata.get(CONTENT_HASH).map(String::as_str);
+                let until = attestation.expires_at;
+                custody = custody.vouched(hash.unwrap_or_default(), until, self.required);
                 provenance.custody_chain.push(format!("attested by {}", attestation.authority));
                 manifest.attestation = Some(attestation);
                 None
@@ -322,15 +324,20 @@ pub(crate) fn subject(manifest: &CapabilityManifest, custody: &Custody) -> Resul
 /// that the same configuration elsewhere is the same definition.
 fn reached(server: &ServerSettings, base: &Path) -> Definition {
     match &server.reach {
-        Reach::Process { command, args, env, .. } => {
-            let path = Path::new(command);
-            let command = match path.strip_prefix(base) {
-                Ok(below) if path.is_absolute() || !base.as_os_str().is_empty() => below,
-                _ => path,
+        Reach::Process { command, args, env, cwd } => {
+            let from_base = |path: &Path| match path.strip_prefix(base) {
+                Ok(below) if path.is_absolute() || !base.as_os_str().is_empty() => below.to_owned(),
+                _ => path.to_owned(),
             };
-            Definition::new(&format!("stdio:{}", command.display()))
+            let command = from_base(Path::new(command));
+            let definition = Definition::new(&format!("stdio:{}", command.display()))
                 .with("args", args.clone())
-                .with_names("env", env)
+                .with_names("env", env);
+            match cwd {
+                // What a relative path in the arguments leads to follows from it.
+                Some(cwd) => definition.with("cwd", from_base(cwd).display().to_string()),
+                None => definition,
+            }
         }
         Reach::Http { url, headers } => Definition::new(url).with_names("headers", headers),
     }
@@ -482,15 +489,18 @@ mod tests {
 
     #[test]
     fn how_a_server_is_reached_holds_no_secret_and_no_place_of_this_machine() {
-        let process = |command: &str, value: &str| {
+        let within = |command: &str, value: &str, cwd: Option<&str>| {
             let reach = Reach::Process {
                 command: command.into(),
                 args: vec!["-y".into()],
                 env: [("TOKEN".to_owned(), value.to_owned())].into(),
-                cwd: None,
+                cwd: cwd.map(Into::into),
             };
             reached(&ServerSettings::new("s", reach), Path::new("/here")).to_json()
         };
+        let process = |command: &str, value: &str| within(command, value, None);
+        assert_ne!(within("npx", "a", Some("/one")), within("npx", "a", Some("/other")));
+        assert!(within("npx", "a", Some("/here/sub")).contains("\"cwd\":\"sub\""));
         assert!(!process("npx", "CANARY").contains("CANARY"));
         assert_eq!(process("npx", "a"), process("npx", "b"));
         assert_ne!(process("npx", "a"), process("uvx", "a"));
