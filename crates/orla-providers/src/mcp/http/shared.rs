@@ -12,7 +12,7 @@ use orla_process::mcp::wire::{self, RpcError};
 use orla_process::mcp::{Caller, Learned, QUESTIONS, only, write_client_answer};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client as HttpClient, Url};
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +21,8 @@ use super::link::Link;
 
 /// Notices that one who listens may be late for.
 const TOLD: usize = 64;
+/// Questions without a request of their own that a server may have open.
+const MAX_QUESTIONS: usize = 64;
 /// The most resources of one server whose changes are told.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
 
@@ -44,6 +46,8 @@ pub(super) struct Shared {
     subscriptions: Mutex<BTreeMap<String, usize>>,
     callers: Mutex<HashMap<u64, Caller>>,
     repeated: RwLock<Arc<Repeated>>,
+    /// Places for the questions that belong to no request.
+    pub(super) questions: Arc<Semaphore>,
     /// Someone needs it.
     pub(super) wanted: Notify,
     /// Its tools are others.
@@ -125,6 +129,7 @@ impl Shared {
             subscriptions: Mutex::default(),
             callers: Mutex::default(),
             repeated: RwLock::default(),
+            questions: Arc::new(Semaphore::new(MAX_QUESTIONS)),
             wanted: Notify::new(),
             tools_changed: Notify::new(),
             resubscribe: Notify::new(),

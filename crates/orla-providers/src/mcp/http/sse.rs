@@ -28,6 +28,8 @@ pub(super) struct Events {
     after_return: bool,
     has_begun: bool,
     event: Event,
+    /// The data of the event, where it has come in several lines.
+    joined: BytesMut,
     has_data: bool,
     has_any: bool,
 }
@@ -52,8 +54,11 @@ impl Events {
     pub(super) fn next(&mut self) -> Result<Option<Event>, TooLarge> {
         while let Some(line) = self.line()? {
             if line.is_empty() {
-                let event = std::mem::take(&mut self.event);
+                let mut event = std::mem::take(&mut self.event);
                 self.has_data = false;
+                if !self.joined.is_empty() {
+                    event.data = std::mem::take(&mut self.joined).freeze();
+                }
                 if std::mem::take(&mut self.has_any) {
                     return Ok(Some(event));
                 }
@@ -98,15 +103,14 @@ impl Events {
         };
         match name {
             b"data" if self.has_data => {
-                let together = self.event.data.len() + 1 + value.len();
-                if together > MAX_MESSAGE {
+                if self.joined.is_empty() {
+                    self.joined.extend_from_slice(&self.event.data);
+                }
+                if self.joined.len() + 1 + value.len() > MAX_MESSAGE {
                     return Err(TooLarge);
                 }
-                let mut data = BytesMut::with_capacity(together);
-                data.extend_from_slice(&self.event.data);
-                data.extend_from_slice(b"\n");
-                data.extend_from_slice(&value);
-                self.event.data = data.freeze();
+                self.joined.extend_from_slice(b"\n");
+                self.joined.extend_from_slice(&value);
             }
             b"data" => {
                 self.event.data = value;

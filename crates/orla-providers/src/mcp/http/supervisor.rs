@@ -28,13 +28,15 @@ use super::sse::{Event, Events};
 const GOODBYE: Duration = Duration::from_secs(2);
 /// What a server says first on a stream of changes.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-/// A stream that lasted this long was none that is refused again and again.
+/// A link or a stream that lasted this long was none that ends at once, again and again.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// Looks after a server until it is not needed any more.
 pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let mut number = 0;
     let mut failures = 0;
+    // Links in a row that ended soon without a failure.
+    let mut short = 0;
     let mut link: Option<Arc<Link>> = None;
     let served = async {
         shared.wanted.notified().await;
@@ -46,13 +48,25 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                 Ok(Ok(opened)) => {
                     let opened = Arc::new(opened);
                     link = Some(Arc::clone(&opened));
-                    failures = 0;
                     if number > 1 {
                         shared.restarts.fetch_add(1, Ordering::Relaxed);
                     }
-                    set(&shared, State::Ready(Arc::clone(&opened), Instant::now()));
-                    match serve(&shared, &opened).await {
-                        None => continue,
+                    let since = Instant::now();
+                    set(&shared, State::Ready(Arc::clone(&opened), since));
+                    let ended = serve(&shared, &opened).await;
+                    if since.elapsed() >= LASTING {
+                        (failures, short) = (0, 0);
+                    }
+                    match ended {
+                        None => {
+                            // The first is opened anew at once: a session may end at any time.
+                            let backoff = lock(&shared.policy).backoff(short);
+                            if short > 0 {
+                                sleep(backoff).await;
+                            }
+                            short = short.saturating_add(1);
+                            continue;
+                        }
                         Some(reason) => reason,
                     }
                 }
@@ -274,6 +288,8 @@ fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
                 shared.heard(answer::told(&method, params.as_ref()));
             }
             Some(Message::Request { id, method, params }) => {
+                // The server hears nothing of one too many, and its own time ends the question.
+                let Ok(place) = Arc::clone(&shared.questions).try_acquire_owned() else { continue };
                 // It belongs to no request; it is relayed only where there is but one that it can be of.
                 let client = shared.only_client();
                 let params = params.unwrap_or_else(object::empty);
@@ -287,7 +303,9 @@ fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
                     *request.headers_mut() = headers;
                     *request.body_mut() = Some(body.into());
                     *request.timeout_mut() = Some(LASTING);
-                    client.execute(request).await.map(drop)
+                    let sent = client.execute(request).await.map(drop);
+                    drop(place);
+                    sent
                 });
             }
             // The graceful end of a subscription, or what belongs elsewhere.
