@@ -40,7 +40,10 @@ fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => !is_public(address.into()),
         Some(Host::Ipv6(address)) => !is_public(address.into()),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Domain(name)) => {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            name == "localhost" || name.ends_with(".localhost")
+        }
         None => false,
     }
 }
@@ -75,6 +78,7 @@ mod tests {
         let cases = [
             ("https://docs.example/x", "https://api.example", true),
             ("https://docs.example/x", "http://localhost:1", false),
+            ("https://docs.example/x", "http://localhost.:1", false),
             ("https://docs.example/x", "http://169.254.169.254/latest", false),
             ("https://1.1.1.1/x", "http://[::1]:1", false),
             ("http://localhost:1/x", "http://127.0.0.1:2", true),
