@@ -21,8 +21,8 @@ struct Api {
 
 impl Api {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
         let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (ended, seen) = (Arc::clone(&stop), Arc::clone(&asked));
         thread::spawn(move || {
@@ -42,7 +42,7 @@ impl Api {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().expect("no panic").clone()
     }
 }
 
@@ -54,7 +54,7 @@ impl Drop for Api {
 }
 
 fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>) {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -64,16 +64,16 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>) {
         }
         let line = head[before..].trim_end().to_owned();
         if let Some(value) = line.strip_prefix("content-length: ") {
-            length = value.parse().unwrap();
+            length = value.parse().expect("a length");
         }
         if line.is_empty() {
             break;
         }
     }
     let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    let body = String::from_utf8(body).unwrap();
-    seen.lock().unwrap().push(format!("{head}{body}"));
+    reader.read_exact(&mut body).expect("a whole body");
+    let body = String::from_utf8(body).expect("a text");
+    seen.lock().expect("no panic").push(format!("{head}{body}"));
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     let mut to = reader.into_inner();
     let answer = |status: &str, fields: &str, body: &str| {
