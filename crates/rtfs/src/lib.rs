@@ -19,6 +19,8 @@
 
 #[cfg(test)]
 mod arbitrary;
+mod function;
+mod lazy;
 mod map;
 mod order;
 mod print;
@@ -27,6 +29,8 @@ mod sequence;
 mod types;
 mod value;
 
+pub use function::{Closure, Code, Native};
+pub use lazy::Seq;
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
