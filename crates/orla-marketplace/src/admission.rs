@@ -46,6 +46,11 @@ impl Admission {
         }
     }
 
+    /// Whether it was made with these bounds.
+    pub(crate) fn has(&self, size: usize, max_waiting: usize) -> bool {
+        (self.size, self.max_waiting) == (size.clamp(1, Semaphore::MAX_PERMITS), max_waiting)
+    }
+
     /// Waits for a place.
     ///
     /// # Errors
@@ -102,8 +107,9 @@ fn one_more(count: &AtomicUsize, max: usize) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
 }
 
-/// The place of a call that may ask its client. It is given back while the client is asked: a person
-/// may take minutes, and everybody else's calls would wait.
+/// The place of a call that may ask its client or make calls of its own. It is given back meanwhile: a
+/// person may take minutes, and everybody else's calls would wait; and a call within a call takes a
+/// place itself.
 ///
 /// With the answer the call takes a place again if one is free, and goes on without if none is: whoever
 /// holds the places may be waiting for what this call does next. So more calls than there are places
@@ -135,7 +141,8 @@ impl Seat {
         Seated(self)
     }
 
-    fn ask(&self) -> Asking<'_> {
+    /// The call waits for something that may take long, until the guard is dropped.
+    pub(crate) fn leave(&self) -> Asking<'_> {
         let mut held = self.lock();
         held.asking += 1;
         if held.place.is_some() && one_more(&self.admission.away, self.admission.max_waiting) {
@@ -163,8 +170,8 @@ impl Drop for Seated<'_> {
     }
 }
 
-/// A question that waits for its answer.
-struct Asking<'a>(&'a Seat);
+/// A question, or a call within the call, that waits for its answer.
+pub(crate) struct Asking<'a>(&'a Seat);
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
@@ -194,7 +201,7 @@ impl Client for SeatedClient {
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
-        let _asking = self.seat.ask();
+        let _asking = self.seat.leave();
         self.client.request(method, params).await
     }
 }

@@ -5,17 +5,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
 use crate::admission::Admission;
+use crate::breaker::{Breaker, BreakerLimits};
+use crate::executor::Principal;
 use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
-use crate::manifest::{CapabilityManifest, Policy, Registration};
+use crate::manifest::{CapabilityManifest, Listing, Policy, Registration};
 use crate::payload::JsonText;
+use crate::permission::{AccessPolicy, NoPermission, Permission};
 use crate::schema::{SchemaError, Validator, json_schema_of};
+use crate::search::{Index, Words};
 use crate::surface::Surface;
 
 /// Every capability that can be called at one moment, and what is served besides.
@@ -27,6 +31,21 @@ pub struct Catalog {
     surfaces: Vec<Arc<dyn Surface>>,
     pub(crate) limits: Limits,
     pub(crate) admission: Arc<Admission>,
+    /// Without one, everything is permitted.
+    access: Option<Arc<AccessPolicy>>,
+    /// By upstream.
+    breakers: HashMap<Arc<str>, Arc<Breaker>>,
+    /// Made by the first search.
+    index: OnceLock<Index>,
+}
+
+/// A capability that a search found.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// The capability.
+    pub entry: Arc<Entry>,
+    /// How well it fits: above 0, and comparable within one search alone.
+    pub score: f32,
 }
 
 /// One capability in a catalogue.
@@ -39,7 +58,18 @@ pub struct Entry {
     pub policy: Policy,
     pub(crate) input: Option<Arc<Validator>>,
     pub(crate) output: Option<Arc<Validator>>,
+    /// What its calls need: what it declares, and what its provider needs.
+    needs: Arc<[Permission]>,
+    /// Its own places, where fewer calls may run at once than of all capabilities together.
+    pub(crate) admission: Option<Arc<Admission>>,
+    /// Shared with all that have the same upstream.
+    pub(crate) breaker: Option<Arc<Breaker>>,
+    /// How often a call that failed for a passing reason is made again.
+    pub(crate) retries: u32,
 }
+
+/// Retries of what is idempotent and has an upstream, unless its policy says otherwise.
+const RETRIES: u32 = 2;
 
 /// The bounds that hold for all calls together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +83,19 @@ pub struct Limits {
     pub max_queue: usize,
     /// Calls within calls: 64.
     pub max_depth: u32,
+    /// When what cannot be reached is left alone for a while.
+    pub breaker: BreakerLimits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(30), max_concurrency: 64, max_queue: 1024, max_depth: 64 }
+        Self {
+            timeout: Duration::from_secs(30),
+            max_concurrency: 64,
+            max_queue: 1024,
+            max_depth: 64,
+            breaker: BreakerLimits::default(),
+        }
     }
 }
 
@@ -91,6 +129,14 @@ pub enum RegistrationError {
         id: String,
         /// What is wrong with the schema.
         source: SchemaError,
+    },
+    /// One of its permissions is none.
+    #[error("{id} declares a permission that is none: {source}")]
+    Permission {
+        /// The capability's id.
+        id: String,
+        /// What is wrong with it.
+        source: NoPermission,
     },
     /// The kind of provider has an executor already.
     #[error("an executor for this kind of provider is registered already")]
@@ -139,6 +185,39 @@ impl Catalog {
         near.into_iter().take(3).map(|(_, name)| name.to_string()).collect()
     }
 
+    /// The capabilities that fit the words, the best first, `limit` at most: ranked by BM25 over names,
+    /// titles, descriptions and parameters. The index is made by the first search of a snapshot.
+    pub fn search(&self, words: &str, limit: usize) -> Vec<Hit> {
+        self.search_where(words, limit, |_| true)
+    }
+
+    /// As [`search`](Self::search), among the capabilities that `admits` lets through.
+    pub fn search_where(&self, words: &str, limit: usize, admits: impl Fn(&Entry) -> bool) -> Vec<Hit> {
+        let index =
+            self.index.get_or_init(|| Index::new(self.entries.iter().map(|entry| Words::of(entry))));
+        let found = index.search(words).into_iter();
+        let hits = found.filter_map(|(at, score)| {
+            let entry = self.entries.get(at)?;
+            admits(entry).then(|| Hit { entry: Arc::clone(entry), score })
+        });
+        hits.take(limit).collect()
+    }
+
+    /// The capabilities that clients see when they list, in the order of their MCP names.
+    pub fn listed(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter().filter(|entry| entry.is_listed())
+    }
+
+    /// Whether this caller may call a capability.
+    ///
+    /// # Errors
+    /// What the caller lacks.
+    pub fn permits(&self, principal: Option<&Principal>, entry: &Entry) -> Result<(), String> {
+        let Some(access) = &self.access else { return Ok(()) };
+        let missing = access.missing(principal, &entry.manifest.id, &entry.name, &entry.needs);
+        missing.map_or(Ok(()), |need| Err(need.to_string()))
+    }
+
     /// What is served besides capabilities.
     pub fn surfaces(&self) -> &[Arc<dyn Surface>] {
         &self.surfaces
@@ -150,7 +229,23 @@ impl Catalog {
     }
 }
 
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({})", self.manifest.id)
+    }
+}
+
 impl Entry {
+    /// What its calls need: what it declares, and what its provider needs by its kind.
+    pub fn needs(&self) -> &[Permission] {
+        &self.needs
+    }
+
+    /// Whether clients see it when they list.
+    pub fn is_listed(&self) -> bool {
+        self.policy.listing == Listing::Listed
+    }
+
     /// The JSON Schema of the input that clients are shown: the declared one as it was written,
     /// else what the provider advertises, else any object. MCP asks that it says `type: object`,
     /// so where that is left out it is added.
@@ -236,6 +331,7 @@ pub struct CatalogBuilder {
     limits: Limits,
     allow: Option<Vec<Pattern>>,
     deny: Vec<Pattern>,
+    access: Option<Arc<AccessPolicy>>,
     /// What the new one takes over as far as it is the same: validators, and who waits for a place.
     previous: Option<Arc<Catalog>>,
 }
@@ -244,6 +340,20 @@ struct Checked {
     registration: Registration,
     input: Option<Arc<Validator>>,
     output: Option<Arc<Validator>>,
+    needs: Arc<[Permission]>,
+}
+
+/// What a capability declares and what its provider needs.
+fn needs(manifest: &CapabilityManifest) -> Result<Arc<[Permission]>, NoPermission> {
+    let mut needs: Vec<Permission> =
+        manifest.permissions.iter().map(|need| need.parse()).collect::<Result<_, _>>()?;
+    for need in manifest.provider.requires() {
+        let need: Permission = need.parse()?;
+        if !needs.contains(&need) {
+            needs.push(need);
+        }
+    }
+    Ok(needs.into())
 }
 
 impl CatalogBuilder {
@@ -258,6 +368,7 @@ impl CatalogBuilder {
             surfaces: Vec::new(),
             allow: None,
             deny: Vec::new(),
+            access: None,
             previous,
             limits,
         }
@@ -292,7 +403,9 @@ impl CatalogBuilder {
         let output = manifest.output_schema.as_ref().map(|schema| validator(schema, known)).transpose();
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
-        self.capabilities.insert(id.clone(), Checked { registration, input, output });
+        let needs = needs(manifest)
+            .map_err(|source| RegistrationError::Permission { id: id.clone(), source })?;
+        self.capabilities.insert(id.clone(), Checked { registration, input, output, needs });
         Ok(())
     }
 
@@ -303,11 +416,16 @@ impl CatalogBuilder {
         for entry in previous.entries().iter().filter(|entry| Some(&*entry.manifest.id) != without) {
             let registration =
                 Registration { manifest: entry.manifest.clone(), policy: entry.policy.clone() };
-            let checked =
-                Checked { registration, input: entry.input.clone(), output: entry.output.clone() };
+            let checked = Checked {
+                registration,
+                input: entry.input.clone(),
+                output: entry.output.clone(),
+                needs: Arc::clone(&entry.needs),
+            };
             self.capabilities.insert(entry.manifest.id.clone(), checked);
         }
         self.surfaces.extend(previous.surfaces().iter().cloned());
+        self.access.clone_from(&previous.access);
     }
 
     /// Adds what is served besides capabilities.
@@ -326,48 +444,88 @@ impl CatalogBuilder {
         self.deny = patterns;
     }
 
+    /// Says who may use what; without it, everyone may use everything.
+    pub fn access(&mut self, policy: AccessPolicy) {
+        self.access = Some(Arc::new(policy));
+    }
+
     /// The snapshot. Its names depend on nothing but the ids in it.
     pub fn build(self) -> Catalog {
-        let Self { capabilities, surfaces, limits, allow, deny, previous, .. } = self;
-        let unchanged = previous.filter(|catalog| {
-            let old = &catalog.limits;
-            (old.max_concurrency, old.max_queue) == (limits.max_concurrency, limits.max_queue)
-        });
+        let Self { capabilities, surfaces, limits, allow, deny, access, previous, .. } = self;
         let names = mcp_names(capabilities.keys().map(String::as_str));
         let names: HashMap<String, String> =
             names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
+        let mut shared =
+            Shared { limits: &limits, previous: previous.as_deref(), breakers: HashMap::new() };
         let mut entries: Vec<Arc<Entry>> = capabilities
             .into_iter()
             .filter_map(|(id, checked)| {
                 let name: Arc<str> = names.get(&id)?.as_str().into();
                 let allowed = allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
                 let denied = deny.iter().any(|pattern| pattern.matches(&name));
-                (allowed && !denied).then(|| {
-                    Arc::new(Entry {
-                        name,
-                        manifest: checked.registration.manifest,
-                        policy: checked.registration.policy,
-                        input: checked.input,
-                        output: checked.output,
-                    })
-                })
+                (allowed && !denied).then(|| Arc::new(shared.entry(name, checked)))
             })
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let keyed = |key: fn(&Entry) -> Arc<str>| {
             entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
         };
+        let before = previous.as_ref().map(|catalog| &catalog.admission);
+        let admission = shared.admission(before, limits.max_concurrency);
+        let breakers = shared.breakers;
         Catalog {
             generation: 0,
             by_id: keyed(|entry| entry.manifest.id.as_str().into()),
             by_name: keyed(|entry| Arc::clone(&entry.name)),
             entries,
             surfaces,
-            admission: unchanged.map_or_else(
-                || Arc::new(Admission::new(limits.max_concurrency, limits.max_queue)),
-                |catalog| Arc::clone(&catalog.admission),
-            ),
+            admission,
+            access,
+            breakers,
             limits,
+            index: OnceLock::new(),
         }
+    }
+}
+
+/// What the entries of a new snapshot share with each other and with those of the previous one: who runs
+/// and waits counts on, and what an upstream did is not forgotten.
+struct Shared<'a> {
+    limits: &'a Limits,
+    previous: Option<&'a Catalog>,
+    breakers: HashMap<Arc<str>, Arc<Breaker>>,
+}
+
+impl Shared<'_> {
+    fn entry(&mut self, name: Arc<str>, checked: Checked) -> Entry {
+        let Checked { registration: Registration { manifest, policy }, input, output, needs } = checked;
+        let before = self.previous.and_then(|catalog| catalog.with_id(&manifest.id));
+        let admission = policy
+            .max_concurrency
+            .map(|size| self.admission(before.and_then(|entry| entry.admission.as_ref()), size));
+        let breaker = policy.upstream.as_ref().map(|upstream| self.breaker(upstream));
+        let by_itself = if policy.upstream.is_some() { RETRIES } else { 0 };
+        let retries = match policy.retries.unwrap_or(by_itself) {
+            retries if retries > 0 && manifest.is_idempotent() => retries,
+            _ => 0,
+        };
+        Entry { manifest, name, policy, input, output, needs, admission, breaker, retries }
+    }
+
+    fn admission(&self, before: Option<&Arc<Admission>>, size: usize) -> Arc<Admission> {
+        let same = before.filter(|admission| admission.has(size, self.limits.max_queue));
+        same.map_or_else(|| Arc::new(Admission::new(size, self.limits.max_queue)), Arc::clone)
+    }
+
+    fn breaker(&mut self, upstream: &Arc<str>) -> Arc<Breaker> {
+        if let Some(breaker) = self.breakers.get(upstream) {
+            return Arc::clone(breaker);
+        }
+        let limits = &self.limits.breaker;
+        let same = |breaker: &&Arc<Breaker>| breaker.limits == *limits;
+        let before = self.previous.and_then(|catalog| catalog.breakers.get(upstream)).filter(same);
+        let breaker = before.map_or_else(|| Arc::new(Breaker::new(limits.clone())), Arc::clone);
+        self.breakers.insert(Arc::clone(upstream), Arc::clone(&breaker));
+        breaker
     }
 }

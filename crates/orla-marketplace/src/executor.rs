@@ -13,6 +13,8 @@ use rtfs::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Seat;
+use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::{JsonText, Payload};
@@ -78,6 +80,31 @@ pub struct CallContext {
     pub traceparent: Option<Arc<str>>,
     /// How many calls this one is nested in.
     pub depth: u32,
+    /// What calls within this one share with it.
+    pub(crate) within: Within,
+}
+
+/// What the calls within a call share with it.
+#[derive(Clone, Default)]
+pub(crate) struct Within {
+    /// The place of the outer call, which it gives back while it waits for an inner one.
+    pub(crate) seat: Option<Arc<Seat>>,
+    /// The snapshot that the outer call's caller named.
+    pub(crate) catalog: Option<Arc<Catalog>>,
+}
+
+impl CallContext {
+    /// The snapshot that the caller named, where it named one: a session calls what it last listed.
+    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
+        self.within.catalog.as_ref()
+    }
+
+    /// Waits for calls within this one ([`Call::within`](crate::Call::within)). This one gives its place
+    /// back meanwhile, as else calls that wait for calls could hold all places for ever.
+    pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
+        let _away = self.within.seat.as_ref().map(|seat| seat.leave());
+        inner.await
+    }
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -96,6 +123,7 @@ impl CallContext {
             principal: None,
             traceparent: None,
             depth: 0,
+            within: Within::default(),
         }
     }
 }

@@ -74,6 +74,11 @@ impl Pattern {
         Self(text.into())
     }
 
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Whether the whole of `name` fits. Linear in both but for the product of their lengths at worst.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());

@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod breaker;
 pub mod catalog;
 mod client;
 mod error;
@@ -29,15 +30,19 @@ pub mod json;
 mod manifest;
 mod marketplace;
 mod payload;
+mod permission;
 mod provider;
 mod record;
+mod retry;
 pub mod schema;
+mod search;
 mod source;
 mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
+pub use breaker::BreakerLimits;
+pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{
@@ -50,9 +55,11 @@ pub use manifest::{
 };
 pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};
+pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
 pub use provider::{
-    A2ACapability, BodyMapping, CustomProvider, HttpCapability, HttpOptions, LocalCapability,
-    MCPCapability, McpOptions, PluginCapability, ProviderType, RemoteRTFSCapability,
+    A2ACapability, BodyMapping, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
+    HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpConnection, McpOptions,
+    ParameterPlace, ParameterStyle, PluginCapability, ProviderType, Redirects, RemoteRTFSCapability,
     StreamCapabilityImpl, StreamType,
 };
 pub use record::CallRecord;

@@ -115,9 +115,10 @@ pub struct Policy {
     pub timeout: Option<Duration>,
     /// Calls of this capability that run at once; bounded by the marketplace's limit alone where absent.
     pub max_concurrency: Option<usize>,
-    /// How often a call that failed for a passing reason is made again. Only capabilities that are
-    /// idempotent are retried (see [`CapabilityManifest::is_idempotent`]).
-    pub retries: u32,
+    /// How often a call that failed for a passing reason is made again; twice where absent and the
+    /// capability has an upstream. Only capabilities that are idempotent are retried
+    /// (see [`CapabilityManifest::is_idempotent`]).
+    pub retries: Option<u32>,
     /// Whether clients see it when they list.
     pub listing: Listing,
     /// What it shares its fate with, such as the origin that it is reached at: when calls fail because that

@@ -2,11 +2,12 @@
 //! (RTFS capability system §2.1, §4).
 //!
 //! Read [`CapabilityMarketplace::call`] first. Every call of every front end takes that path:
-//! look up, validate the input, wait for a place, execute under deadline and cancellation,
-//! validate the output, record. Executors do none of it. A call that asks its client something gives
+//! look up, authorise, validate the input, wait for a place, execute under deadline and cancellation
+//! (again where that is safe and may help), validate the output, record. Executors do none of it. A call that asks its client something gives
 //! its place back meanwhile (`admission`).
 
 use std::any::TypeId;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +20,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Seat, SeatedClient};
+use crate::admission::{Admission, Place, Seat, SeatedClient};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::client::Client;
-use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus};
+use crate::error::{RuntimeError, RuntimeResult, seconds};
+use crate::executor::{
+    CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus, Within,
+};
 use crate::executors::Executors;
 use crate::id::instance_number;
 use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::payload::Payload;
 use crate::record::{CallRecord, Observer, Recording};
+use crate::retry::wait_before_retry;
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
 /// After it the call is given up, whatever the executor does.
@@ -100,6 +104,24 @@ impl Call {
         }
     }
 
+    /// A call of `target` within the call that `ctx` belongs to: one deeper, on the same snapshot, for
+    /// the same principal, with as much time as that one has left; cancelled with it, and what it says
+    /// and asks goes where that one's notices and questions go.
+    pub fn within(ctx: &CallContext, target: impl Into<String>) -> Self {
+        Self {
+            target: target.into(),
+            input: Payload::empty(),
+            catalog: ctx.within.catalog.clone(),
+            timeout: Some(ctx.deadline.saturating_duration_since(Instant::now())),
+            cancellation: ctx.cancellation.clone(),
+            notices: ctx.notices.clone(),
+            client: ctx.client.clone(),
+            principal: ctx.principal.clone(),
+            traceparent: ctx.traceparent.clone(),
+            depth: ctx.depth + 1,
+        }
+    }
+
     /// The call with this input.
     #[must_use]
     pub fn with(mut self, input: Payload) -> Self {
@@ -163,51 +185,45 @@ impl CapabilityMarketplace {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: id(), what });
         }
+        let permitted = catalog.permits(ctx.principal.as_ref(), entry);
+        permitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
         if let Some(schema) = &entry.input {
             let checked = schema.check(input.json()?.as_str(), "input");
             checked.map_err(|violations| RuntimeError::InvalidInput { id: id(), violations })?;
         }
 
-        let place = tokio::select! {
-            biased;
-            place = catalog.admission.enter() => place.map_err(|full| RuntimeError::Busy {
-                id: id(), running: full.running, waiting: full.waiting,
-            })?,
-            () = ctx.cancellation.cancelled() => {
-                return Err(RuntimeError::Cancelled { id: id(), outcome: None });
+        let mut retries = 0;
+        let outcome = loop {
+            let own = match &entry.admission {
+                Some(admission) => Some(admitted(admission, entry, ctx).await?),
+                None => None,
+            };
+            let seated = seat.take(admitted(&catalog.admission, entry, ctx).await?);
+            recording.admitted();
+            let passage = entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
+            let passage = passage.map_err(|wait| left_alone(entry, wait))?;
+            let result = self.attempt(entry, input, ctx).await;
+            if let Some(passage) = passage {
+                passage.came_back(&result);
             }
-            () = tokio::time::sleep_until(ctx.deadline) => {
-                return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
-            }
-        };
-        let seated = seat.take(place);
-        recording.admitted();
-        // A place that came free at the very end is no use: nothing is started that must end at once.
-        if Instant::now() >= ctx.deadline {
-            return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
-        }
-
-        let executors = self.executors.load();
-        let executor = Arc::clone(executors.find(&entry.manifest.provider).ok_or_else(|| {
-            let reason =
-                format!("nothing runs providers of kind {} any more", entry.manifest.provider.kind());
-            RuntimeError::Unavailable { id: id(), reason, source: None }
-        })?);
-        drop(executors);
-        let execution =
-            AssertUnwindSafe(executor.execute(&entry.manifest.provider, input, ctx)).catch_unwind();
-        let outcome = tokio::select! {
-            biased;
-            done = execution => done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: id() }))?,
-            () = overdue(ctx) => {
-                return Err(if ctx.cancellation.is_cancelled() {
-                    RuntimeError::Cancelled { id: id(), outcome: None }
-                } else {
-                    RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
-                });
+            drop((seated, own));
+            let error = match result {
+                Ok(outcome) => break outcome,
+                Err(error) => error,
+            };
+            let left = ctx.deadline.saturating_duration_since(Instant::now());
+            let Some(wait) = wait_before_retry(&error, entry.retries, retries, left, jitter()) else {
+                return Err(error);
+            };
+            retries += 1;
+            tracing::debug!(capability = &*entry.name, retries, %error, "the call is made again");
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = ctx.cancellation.cancelled() => {
+                    return Err(RuntimeError::Cancelled { id: id(), outcome: None });
+                }
             }
         };
-        drop(seated);
 
         if let (Some(schema), Some(structured)) = (&entry.output, &outcome.structured) {
             let checked = schema.check(structured.json()?.as_str(), "output");
@@ -223,6 +239,33 @@ impl CapabilityMarketplace {
         Ok(outcome)
     }
 
+    /// Runs the executor once, and gives it up when it heeds neither its deadline nor cancellation.
+    async fn attempt(
+        &self,
+        entry: &Entry,
+        input: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let id = || entry.name.to_string();
+        let provider = &entry.manifest.provider;
+        let executors = self.executors.load();
+        let executor = Arc::clone(executors.find(provider).ok_or_else(|| {
+            let reason = format!("nothing runs providers of kind {} any more", provider.kind());
+            RuntimeError::Unavailable { id: id(), reason, source: None }
+        })?);
+        drop(executors);
+        let execution = AssertUnwindSafe(executor.execute(provider, input, ctx)).catch_unwind();
+        tokio::select! {
+            biased;
+            done = execution => done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: id() })),
+            () = overdue(ctx) => Err(if ctx.cancellation.is_cancelled() {
+                RuntimeError::Cancelled { id: id(), outcome: None }
+            } else {
+                RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
+            }),
+        }
+    }
+
     /// The context for a request to a surface, made as a call's is: [`Call::target`] names the
     /// surface, and of the limits the time is the one that holds.
     pub fn surface_context(&self, call: &Call) -> CallContext {
@@ -231,8 +274,10 @@ impl CapabilityMarketplace {
     }
 
     fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call, seat: &Arc<Seat>) -> CallContext {
-        let own = entry.policy.timeout.unwrap_or(catalog.limits.timeout);
+        let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
+        let own = own.unwrap_or(catalog.limits.timeout);
         let mut ctx = self.new_context(Arc::clone(&entry.name), own, call);
+        ctx.within.seat = Some(Arc::clone(seat));
         ctx.client = ctx.client.map(|client| -> Arc<dyn Client> {
             Arc::new(SeatedClient { client, seat: Arc::clone(seat) })
         });
@@ -253,6 +298,7 @@ impl CapabilityMarketplace {
             principal: call.principal.clone(),
             traceparent: call.traceparent.clone(),
             depth: call.depth,
+            within: Within { seat: None, catalog: call.catalog.clone() },
         }
     }
 
@@ -330,20 +376,11 @@ impl CapabilityMarketplace {
         self.snapshot().entries().to_vec()
     }
 
-    /// The capabilities in whose name or description every word occurs; those with all the words in
-    /// their name come first.
+    /// The capabilities of the newest snapshot that fit the words, the best first; see
+    /// [`Catalog::search`].
     pub fn search(&self, words: &str) -> Vec<Arc<Entry>> {
-        let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-        let mut found: Vec<(bool, Arc<Entry>)> = Vec::new();
-        for entry in self.snapshot().entries() {
-            let name = format!("{} {}", entry.manifest.id, entry.manifest.name).to_lowercase();
-            let description = entry.manifest.description.to_lowercase();
-            if words.iter().all(|word| name.contains(word) || description.contains(word)) {
-                found.push((!words.iter().all(|word| name.contains(word)), Arc::clone(entry)));
-            }
-        }
-        found.sort_by_key(|(elsewhere, _)| *elsewhere);
-        found.into_iter().map(|(_, entry)| entry).collect()
+        let hits = self.snapshot().search(words, usize::MAX);
+        hits.into_iter().map(|hit| hit.entry).collect()
     }
 
     /// The newest snapshot.
@@ -424,6 +461,38 @@ impl CapabilityMarketplace {
         // The guarded data is `()`: a panic in a writer left nothing half done.
         self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// Waits for a place, within the call's time.
+async fn admitted(admission: &Admission, entry: &Entry, ctx: &CallContext) -> RuntimeResult<Place> {
+    let id = || entry.name.to_string();
+    let late = || RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None };
+    let place = tokio::select! {
+        biased;
+        place = admission.enter() => place.map_err(|full| RuntimeError::Busy {
+            id: id(), running: full.running, waiting: full.waiting,
+        })?,
+        () = ctx.cancellation.cancelled() => {
+            return Err(RuntimeError::Cancelled { id: id(), outcome: None });
+        }
+        () = tokio::time::sleep_until(ctx.deadline) => return Err(late()),
+    };
+    // A place that came free at the very end is no use: nothing is started that must end at once.
+    if Instant::now() >= ctx.deadline { Err(late()) } else { Ok(place) }
+}
+
+/// What a caller is told whose call is not even tried.
+fn left_alone(entry: &Entry, wait: Duration) -> RuntimeError {
+    let upstream = entry.policy.upstream.as_deref().unwrap_or_default();
+    let wait = Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+    let reason = format!("{upstream} has failed again and again; it is tried anew in {}", seconds(wait));
+    RuntimeError::Unavailable { id: entry.name.to_string(), reason, source: None }
+}
+
+/// A number from 0 to 1.
+fn jitter() -> f64 {
+    let bits = RandomState::new().build_hasher().finish();
+    bits as f64 / u64::MAX as f64
 }
 
 /// Ends when the executor has had its time and the grace to end by itself.

@@ -152,13 +152,13 @@ async fn every_call_is_recorded_once_also_when_its_caller_goes_away() {
 }
 
 #[tokio::test]
-async fn search_finds_by_every_word_and_prefers_the_name() {
+async fn search_finds_by_any_word_and_prefers_the_name() {
     let market =
         marketplace(Limits::default(), [("weather", Canned::Echoes), ("canned", Canned::Echoes)]);
     let names =
         |words: &str| market.search(words).iter().map(|e| e.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names("canned"), ["canned", "weather"]);
-    assert_eq!(names("capability WEATHER"), ["weather"]);
+    assert_eq!(names("capability WEATHER"), ["weather", "canned"]);
     assert!(names("nothing like it").is_empty());
 }
 

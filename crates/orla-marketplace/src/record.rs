@@ -15,7 +15,9 @@ use crate::executor::{CallContext, Outcome, Principal};
 pub struct CallRecord {
     /// The call.
     pub call_id: Arc<str>,
-    /// The capability's MCP name.
+    /// The capability.
+    pub entry: Arc<Entry>,
+    /// Its MCP name.
     pub name: Arc<str>,
     /// The provider's kind.
     pub kind: &'static str,
@@ -35,7 +37,7 @@ pub struct CallRecord {
 
 /// Records a call exactly once, also when its future is dropped: then it was cancelled.
 pub(crate) struct Recording<'a> {
-    entry: &'a Entry,
+    entry: &'a Arc<Entry>,
     ctx: &'a CallContext,
     started: Instant,
     queued: Duration,
@@ -48,7 +50,7 @@ pub(crate) struct Observer(pub(crate) Box<dyn Fn(&CallRecord) + Send + Sync>);
 
 impl<'a> Recording<'a> {
     pub(crate) fn begin(
-        entry: &'a Entry,
+        entry: &'a Arc<Entry>,
         ctx: &'a CallContext,
         observer: Option<Arc<Observer>>,
     ) -> Self {
@@ -80,6 +82,7 @@ impl<'a> Recording<'a> {
         }
         let record = CallRecord {
             call_id: Arc::clone(&self.ctx.call_id),
+            entry: Arc::clone(self.entry),
             name: Arc::clone(&self.entry.name),
             kind: self.entry.manifest.provider.kind(),
             outcome,

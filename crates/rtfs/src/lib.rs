@@ -8,6 +8,7 @@
 //!
 //! - [`Value`]: immutable data, cheap to clone and to share between threads, compared by value.
 //! - [`TypeExpr`]: what a value may be, as data; it prints in RTFS notation.
+//! - [`json`]: JSON text read and written, losing nothing.
 //!
 //! # What is deliberately absent
 //!
@@ -19,20 +20,33 @@
 
 #[cfg(test)]
 mod arbitrary;
+mod builtins;
+mod compiler;
+mod error;
 mod function;
+pub mod json;
 mod lazy;
+mod limits;
+mod machine;
 mod map;
 mod order;
 mod print;
 mod scalar;
 mod sequence;
+mod syntax;
 mod types;
+mod typing;
 mod value;
 
+pub use compiler::{Modules, Options, compile, imports};
+pub use error::{Error, Origin};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
+pub use limits::Limits;
+pub use machine::{CallOptions, Event, Global, Outcome, Program, Request, Run, Ticket};
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
+pub use syntax::{Diagnostic, Diagnostics, Position, Source, Span, read};
 pub use types::{Field, MapType, Predicate, Primitive, TypeExpr};
 pub use value::Value;

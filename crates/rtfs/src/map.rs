@@ -162,6 +162,11 @@ impl Set {
         self.0.find(member).is_some()
     }
 
+    /// The member that equals this.
+    pub(crate) fn get(&self, member: &Value) -> Option<&Value> {
+        self.at(self.0.find(member)?)
+    }
+
     /// Adds a member and says whether it was new.
     ///
     /// In place if nobody else holds this set, else in a copy.

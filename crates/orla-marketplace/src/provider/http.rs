@@ -1,16 +1,19 @@
 //! The settings of HTTP capabilities (RTFS capability system §3.3).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// An HTTP endpoint (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// With the document's fields alone, a call posts its whole input as JSON to the base URL.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpCapability {
     /// The origin and the path below which requests go. No caller can replace it.
     pub base_url: String,
-    /// Sent as a bearer token.
+    /// Sent as a bearer token, to the base URL's origin alone.
     pub auth_token: Option<String>,
-    /// How long one request may take, in milliseconds.
+    /// How long one request may take, in milliseconds; 0 leaves it to the call's own deadline.
     pub timeout_ms: u64,
     /// What the document leaves open: how a call becomes a request.
     pub options: HttpOptions,
@@ -21,22 +24,74 @@ impl HttpCapability {
     pub fn new(base_url: impl Into<String>, auth_token: Option<String>, timeout_ms: u64) -> Self {
         Self { base_url: base_url.into(), auth_token, timeout_ms, options: HttpOptions::default() }
     }
+
+    /// The base URL as it may be shown: without a user's name and password, query and fragment.
+    pub fn address(&self) -> String {
+        let url = self.base_url.split(['?', '#']).next().unwrap_or_default();
+        let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        format!("{scheme}://{host}{path}")
+    }
 }
 
-/// How a call becomes an HTTP request. By default the whole input is posted as JSON to the base URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl fmt::Debug for HttpCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpCapability")
+            .field("base_url", &self.address())
+            .field("auth_token", &self.auth_token.as_ref().map(|_| Hidden))
+            .field("timeout_ms", &self.timeout_ms)
+            .field("options", &self.options)
+            .finish()
+    }
+}
+
+/// How a call becomes an HTTP request, and what is accepted as its answer.
+///
+/// In the templates of `path`, `query` and `headers`, `{name}` stands for that argument and `{{` for a
+/// brace. A query parameter or header whose argument is absent or null is left out; in the path it has to
+/// be there.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpOptions {
     /// The method; `POST` where absent.
     pub method: Option<String>,
-    /// Appended to the base URL; `{name}` is replaced by that argument.
+    /// Template of what is appended to the base URL, such as `/v1/{city}` or `/find?name={name}`.
     pub path: String,
     /// Query parameters: name → template.
     pub query: BTreeMap<String, String>,
     /// Header fields: name → template.
     pub headers: BTreeMap<String, String>,
+    /// Arguments that are not written as templates, but in one of the styles of OpenAPI.
+    pub parameters: Vec<HttpParameter>,
     /// What of the input becomes the body.
     pub body: BodyMapping,
+    /// The media type of the body, and with it how it is written: JSON, `application/x-www-form-urlencoded`
+    /// and `multipart/form-data` have their own forms; of any other type, text is sent as it is where the
+    /// type is a textual one and decoded as base64 where it is not. `application/json` where absent.
+    pub media_type: Option<String>,
+    /// Of the parts of a multipart body, those that are not just texts or JSON.
+    pub parts: BTreeMap<String, HttpPart>,
+    /// Sent with every request to the base URL's origin, and shown nowhere.
+    pub credentials: Vec<HttpCredential>,
+    /// The media types of answers, wildcards included. What is something else is an error. Any where empty.
+    pub accept: Vec<String>,
+    /// Which redirects are followed.
+    pub redirects: Redirects,
+    /// How many redirects are followed within one call.
+    pub max_redirects: u32,
+    /// Whether a redirect may lead from a public address to a private one (loopback, link-local, a
+    /// network of one's own).
+    pub allow_private_redirects: bool,
+    /// The largest answer that is read, in bytes after decompression.
+    pub max_answer_bytes: usize,
+}
+
+impl HttpOptions {
+    /// The most redirects that are followed, unless it is configured.
+    pub const MAX_REDIRECTS: u32 = 5;
+    /// The largest answer, unless it is configured.
+    pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 }
 
 impl Default for HttpOptions {
@@ -46,20 +101,197 @@ impl Default for HttpOptions {
             path: String::new(),
             query: BTreeMap::new(),
             headers: BTreeMap::new(),
+            parameters: Vec::new(),
             body: BodyMapping::Rest,
+            media_type: None,
+            parts: BTreeMap::new(),
+            credentials: Vec::new(),
+            accept: Vec::new(),
+            redirects: Redirects::default(),
+            max_redirects: Self::MAX_REDIRECTS,
+            allow_private_redirects: false,
+            max_answer_bytes: Self::MAX_ANSWER_BYTES,
         }
+    }
+}
+
+impl fmt::Debug for HttpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The values of headers and query parameters are where people put keys.
+        f.debug_struct("HttpOptions")
+            .field("method", &self.method)
+            .field("path", &self.path.split('?').next())
+            .field("query", &self.query.keys())
+            .field("headers", &self.headers.keys())
+            .field("parameters", &self.parameters)
+            .field("body", &self.body)
+            .field("media_type", &self.media_type)
+            .field("credentials", &self.credentials)
+            .field("accept", &self.accept)
+            .field("redirects", &self.redirects)
+            .finish_non_exhaustive()
     }
 }
 
 /// What of the input becomes the body of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BodyMapping {
-    /// What path, query and headers did not use, as a JSON object; as query parameters where the method
-    /// has no body.
+    /// What path, query and headers did not use, as an object; as query parameters where the method
+    /// (`GET`, `HEAD`, `OPTIONS`, `DELETE`) has no body.
     #[default]
     Rest,
-    /// This argument.
+    /// This argument; no body where it is absent.
     Argument(String),
     /// Nothing.
     None,
+}
+
+/// An argument that becomes a part of a request as OpenAPI describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HttpParameter {
+    /// The argument.
+    pub argument: String,
+    /// The parameter's own name.
+    pub name: String,
+    /// Where it goes.
+    pub place: ParameterPlace,
+    /// How lists and objects are written.
+    pub style: ParameterStyle,
+    /// Whether each item of a list, and each property of an object, is written apart.
+    pub explode: bool,
+    /// Whether reserved characters of URLs stay as they are, as far as that is safe.
+    pub allow_reserved: bool,
+}
+
+impl HttpParameter {
+    /// A parameter in the style that is usual at its place.
+    pub fn new(argument: impl Into<String>, name: impl Into<String>, place: ParameterPlace) -> Self {
+        let style = match place {
+            ParameterPlace::Path | ParameterPlace::Header => ParameterStyle::Simple,
+            ParameterPlace::Query | ParameterPlace::Cookie => ParameterStyle::Form,
+        };
+        Self {
+            argument: argument.into(),
+            name: name.into(),
+            place,
+            style,
+            explode: style == ParameterStyle::Form,
+            allow_reserved: false,
+        }
+    }
+}
+
+/// Where a parameter goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterPlace {
+    /// In the place of `{name}` in the path.
+    Path,
+    /// Into the query.
+    Query,
+    /// Into a header field.
+    Header,
+    /// Into the header field `Cookie`.
+    Cookie,
+}
+
+/// How lists and objects are written. The names are OpenAPI's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterStyle {
+    /// `a,b`
+    Simple,
+    /// `.a.b`
+    Label,
+    /// `;name=a,b`
+    Matrix,
+    /// `name=a,b`
+    Form,
+    /// `name=a b`
+    SpaceDelimited,
+    /// `name=a|b`
+    PipeDelimited,
+    /// `name[key]=value`
+    DeepObject,
+    /// The JSON text of the whole.
+    Json,
+}
+
+/// How one part of a multipart body is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpPart {
+    /// Its media type.
+    pub media_type: Option<String>,
+    /// Whether it is a file: the argument is base64 text.
+    pub is_file: bool,
+}
+
+/// A secret that goes with every request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpCredential {
+    /// Where it goes.
+    pub place: CredentialPlace,
+    /// What is sent there.
+    pub value: String,
+}
+
+impl fmt::Debug for HttpCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpCredential").field("place", &self.place).field("value", &Hidden).finish()
+    }
+}
+
+/// Where a credential goes, with the name it has there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialPlace {
+    /// A header field.
+    Header(String),
+    /// A query parameter.
+    Query(String),
+    /// A cookie.
+    Cookie(String),
+}
+
+/// Which redirects are followed.
+///
+/// To another origin go neither credentials nor configured headers, and never a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// None.
+    None,
+    /// Those within the origin.
+    SameOrigin,
+    /// Those to other origins too.
+    #[default]
+    Any,
+}
+
+/// What stands where a secret is.
+struct Hidden;
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut http =
+            HttpCapability::new("https://me:pw@api.example.com/v1?key=k1#x", Some("t0ken".into()), 1);
+        http.options.headers.insert("X-Key".into(), "k2".into());
+        http.options.query.insert("key".into(), "k3".into());
+        let place = CredentialPlace::Cookie("session".into());
+        http.options.credentials.push(HttpCredential { place, value: "k4".into() });
+        http.options.path = "/x?key=k5".into();
+        let shown = format!("{http:?}");
+        for secret in ["pw", "k1", "t0ken", "k2", "k3", "k4", "k5"] {
+            assert!(!shown.contains(secret), "{secret} in {shown}");
+        }
+        assert!(shown.contains("https://api.example.com/v1"), "{shown}");
+        assert!(shown.contains("X-Key") && shown.contains("session"), "{shown}");
+    }
 }

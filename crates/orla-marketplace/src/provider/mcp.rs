@@ -1,5 +1,9 @@
 //! The settings of capabilities of MCP servers (RTFS capability system §3.3).
 
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
 /// A tool of a Model Context Protocol server (RTFS capability system §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -9,7 +13,7 @@ pub struct MCPCapability {
     pub server_url: String,
     /// The tool; empty or `*` means all of them.
     pub tool_name: String,
-    /// How long one call may take, in milliseconds.
+    /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
     pub timeout_ms: u64,
     /// What the document leaves open.
     pub options: McpOptions,
@@ -25,9 +29,66 @@ impl MCPCapability {
             options: McpOptions::default(),
         }
     }
+
+    /// Whether all tools of the server are meant.
+    pub fn is_every_tool(&self) -> bool {
+        matches!(self.tool_name.as_str(), "" | "*")
+    }
+}
+
+impl MCPCapability {
+    /// What a call needs: the server's tool where the server has a name, else what it is reached by.
+    pub(crate) fn requires(&self) -> String {
+        if let Some(server) = self.server_url.strip_prefix("mcp:") {
+            let tool = if self.tool_name.is_empty() { "*" } else { &self.tool_name };
+            return format!("mcp:{server}/{tool}");
+        }
+        match self.server_url.strip_prefix("stdio:") {
+            Some(command) => {
+                let program = command.split_whitespace().next().unwrap_or("*");
+                format!("exec:{program}")
+            }
+            None => super::host(&self.server_url),
+        }
+    }
 }
 
 /// What the document leaves open of how a server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct McpOptions {}
+pub struct McpOptions {
+    /// The connection that calls go through, where the executor knows it already. A capability that holds
+    /// one keeps the server: it ends with its last user.
+    pub connection: Option<McpConnection>,
+}
+
+/// A connection to a server, as the executor of MCP capabilities knows it. Two are equal where they are
+/// the same one.
+#[derive(Clone)]
+pub struct McpConnection(Arc<dyn Any + Send + Sync>);
+
+impl McpConnection {
+    /// A connection, whatever it is made of.
+    pub fn new<T: Any + Send + Sync>(connection: Arc<T>) -> Self {
+        Self(connection)
+    }
+
+    /// The connection, if it is made of this.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl PartialEq for McpConnection {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for McpConnection {}
+
+impl fmt::Debug for McpConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("McpConnection")
+    }
+}

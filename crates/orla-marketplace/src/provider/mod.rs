@@ -6,14 +6,18 @@ mod mcp;
 use std::any::{Any, TypeId, type_name};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rtfs::TypeExpr;
 
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::JsonText;
 
-pub use http::{BodyMapping, HttpCapability, HttpOptions};
-pub use mcp::{MCPCapability, McpOptions};
+pub use http::{
+    BodyMapping, CredentialPlace, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
+    ParameterPlace, ParameterStyle, Redirects,
+};
+pub use mcp::{MCPCapability, McpConnection, McpOptions};
 
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
 ///
@@ -23,6 +27,10 @@ pub use mcp::{MCPCapability, McpOptions};
 /// [`Custom`]: ProviderType::Custom
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each capability, and it stays where it is"
+)]
 pub enum ProviderType {
     /// A sandboxed built-in.
     Local(LocalCapability),
@@ -76,6 +84,36 @@ impl ProviderType {
         }
     }
 
+    /// What a call needs by the kind of its provider, in the notation of [`Permission`]: a host to be
+    /// reached, a program to be run.
+    ///
+    /// [`Permission`]: crate::Permission
+    pub fn requires(&self) -> Vec<String> {
+        match self {
+            Self::Local(_) => Vec::new(),
+            Self::Http(http) => vec![host(&http.base_url)],
+            Self::MCP(mcp) => vec![mcp.requires()],
+            Self::A2A(agent) => vec![host(&agent.endpoint)],
+            Self::Plugin(plugin) => vec![format!("exec:{}", plugin.plugin_path)],
+            Self::RemoteRTFS(remote) => vec![host(&remote.endpoint)],
+            Self::Stream(stream) => stream.provider.requires(),
+            Self::Custom(custom) => custom.requires(),
+        }
+    }
+
+    /// How long one call may take by the provider's own settings, if they say so.
+    pub fn timeout(&self) -> Option<Duration> {
+        let ms = match self {
+            Self::Http(http) => http.timeout_ms,
+            Self::MCP(mcp) => mcp.timeout_ms,
+            Self::A2A(agent) => agent.timeout_ms,
+            Self::RemoteRTFS(remote) => remote.timeout_ms,
+            Self::Stream(stream) => return stream.provider.timeout(),
+            Self::Local(_) | Self::Plugin(_) | Self::Custom(_) => return None,
+        };
+        (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
     pub(crate) fn custom(&self) -> Option<&dyn CustomProvider> {
         match self {
             Self::Custom(custom) => Some(&**custom),
@@ -97,6 +135,14 @@ impl ProviderType {
     }
 }
 
+/// The permission to reach the host of an address; the whole network where it names none.
+fn host(address: &str) -> String {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if host.is_empty() { "net".to_owned() } else { format!("net:{host}") }
+}
+
 /// The settings of a kind of provider that the marketplace does not know.
 pub trait CustomProvider: Debug + Send + Sync {
     /// The settings themselves: the executor finds them by their type.
@@ -104,6 +150,11 @@ pub trait CustomProvider: Debug + Send + Sync {
 
     /// The kind as one word, for lists and logs.
     fn kind(&self) -> &'static str;
+
+    /// What a call needs by the kind of the provider, such as `exec:ls`; see [`ProviderType::requires`].
+    fn requires(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The JSON Schema shown to clients where the manifest declares no input. It is never enforced.
     fn advertised_input(&self) -> Option<JsonText> {
@@ -244,6 +295,27 @@ pub enum StreamType {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_provider_needs_follows_from_where_it_leads() {
+        let http = |url: &str| ProviderType::Http(HttpCapability::new(url, None, 0));
+        let mcp = |url: &str, tool: &str| ProviderType::MCP(MCPCapability::new(url, tool, 0));
+        for (provider, needs) in [
+            (http("https://user:secret@api.example.com/v1?x"), "net:api.example.com"),
+            (http("http://localhost:8080"), "net:localhost:8080"),
+            (http("http://[::1]:80/"), "net:[::1]:80"),
+            (http(""), "net"),
+            (mcp("mcp:github", "search"), "mcp:github/search"),
+            (mcp("mcp:github", ""), "mcp:github/*"),
+            (mcp("stdio:npx -y server", "x"), "exec:npx"),
+            (mcp("https://mcp.example.com/mcp", "x"), "net:mcp.example.com"),
+        ] {
+            let [need] = &provider.requires()[..] else { panic!("one need") };
+            assert_eq!(need, needs);
+            assert!(need.parse::<crate::Permission>().is_ok());
+        }
+        assert_eq!(http("http://x").timeout(), None);
+    }
 
     #[test]
     fn settings_are_found_by_their_type_and_a_mismatch_is_an_error() {

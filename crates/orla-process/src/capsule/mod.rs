@@ -39,7 +39,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use orla_marketplace::{CallContext, JsonText, ProviderStatus, Registration};
+use async_trait::async_trait;
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, Registration, Source, Surface};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -198,6 +199,44 @@ impl Capsules {
 
     fn known(&self) -> MutexGuard<'_, Known> {
         lock(&self.known)
+    }
+}
+
+#[async_trait]
+impl Source for Capsules {
+    fn registrations(&self) -> Vec<Registration> {
+        self.registrations()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        let own = self.surfaces().into_iter();
+        own.map(|surface| surface as Arc<dyn Surface>).collect()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        self.current().iter().any(|capsule| {
+            if let Some(prefix) = &capsule.package().manifest.prefix {
+                return name.starts_with(prefix.as_str());
+            }
+            let rest = name.strip_prefix(capsule.name());
+            rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
+        })
+    }
+
+    fn start_eager(&self, all: bool) {
+        self.start_eager(all);
+    }
+
+    async fn learn(&self) {
+        self.learn().await;
+    }
+
+    async fn shutdown(&self) {
+        self.shutdown().await;
     }
 }
 

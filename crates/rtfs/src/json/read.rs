@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::{Keyword, MAX_DEPTH, Map, Value, Vector};
 use num_bigint::BigInt;
-use rtfs::{Keyword, MAX_DEPTH, Map, Value, Vector};
 
 use super::{JsonError, MAX_PATH, cut, push_index, push_key};
 

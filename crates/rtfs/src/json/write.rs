@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use rtfs::{Map, Value};
+use crate::{Map, Value};
 
 use super::{JsonError, MAX_PATH, cut, push_index, push_key, push_string};
 
@@ -42,7 +42,12 @@ impl Writer {
             Value::List(list) => self.array(list.items().iter())?,
             Value::Set(set) => self.array(set.iter())?,
             Value::Map(map) => self.object(map)?,
-            _ => return Err(self.problem(format!("a {} cannot be written as JSON", value.type_name()))),
+            Value::Seq(seq) if seq.realized().is_some() => {
+                self.array(value.items().unwrap_or_default().iter())?;
+            }
+            Value::Seq(_) | Value::Native(_) | Value::Code(_) | Value::Closure(_) => {
+                return Err(self.problem(format!("a {} cannot be written as JSON", value.type_name())));
+            }
         }
         Ok(())
     }

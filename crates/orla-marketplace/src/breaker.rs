@@ -1,0 +1,219 @@
+//! The circuit breaker of an upstream: what cannot be reached is left alone for a while, so that nobody
+//! waits for it and it is not buried under calls when it comes back.
+//!
+//! [`State`] is the pure part. Capabilities that share an upstream share a [`Breaker`]; it lives as long as
+//! some catalogue has one of them.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{RuntimeError, RuntimeResult};
+
+/// When a breaker opens, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BreakerLimits {
+    /// Failures in a row that open it: 5. With 0 it never opens.
+    pub failures: u32,
+    /// How long it is open the first time: 1 s. The time doubles with each probe that fails.
+    pub open_min: Duration,
+    /// What that time grows to: 30 s.
+    pub open_max: Duration,
+}
+
+impl Default for BreakerLimits {
+    fn default() -> Self {
+        Self { failures: 5, open_min: Duration::from_secs(1), open_max: Duration::from_secs(30) }
+    }
+}
+
+/// Stands between the calls of one upstream and it.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    pub(crate) limits: BreakerLimits,
+    state: Mutex<State>,
+}
+
+/// What is known of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Calls pass; so many failed in a row.
+    Closed { failures: u32 },
+    /// No call passes until then; it has been open so often in a row.
+    Open { until: Instant, times: u32 },
+    /// One call was let through to see; if it has not come back by then, another is.
+    Probing { until: Instant, times: u32 },
+}
+
+/// How a call that passed went, as far as the upstream is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    Well,
+    Badly,
+    /// It says nothing of the upstream.
+    Nowhere,
+}
+
+impl State {
+    /// Whether a call may pass now; if not, for how long none may.
+    fn enter(self, now: Instant, limits: &BreakerLimits) -> (Self, Result<(), Duration>) {
+        match self {
+            Self::Closed { .. } => (self, Ok(())),
+            Self::Open { until, .. } | Self::Probing { until, .. } if now < until => {
+                (self, Err(until - now))
+            }
+            Self::Open { times, .. } | Self::Probing { times, .. } => {
+                (Self::Probing { until: now + limits.open_for(times), times }, Ok(()))
+            }
+        }
+    }
+
+    fn left(self, went: Went, now: Instant, limits: &BreakerLimits) -> Self {
+        match (self, went) {
+            (_, Went::Well) => Self::Closed { failures: 0 },
+            (Self::Closed { failures }, Went::Badly) => {
+                let failures = failures.saturating_add(1);
+                if limits.failures > 0 && failures >= limits.failures {
+                    Self::Open { until: now + limits.open_for(0), times: 1 }
+                } else {
+                    Self::Closed { failures }
+                }
+            }
+            (Self::Probing { times, .. }, Went::Badly) => {
+                Self::Open { until: now + limits.open_for(times), times: times.saturating_add(1) }
+            }
+            // The probe came to nothing: the next call is one.
+            (Self::Probing { times, .. }, Went::Nowhere) => Self::Open { until: now, times },
+            // A call from before it opened.
+            (Self::Open { .. }, Went::Badly) | (_, Went::Nowhere) => self,
+        }
+    }
+}
+
+impl BreakerLimits {
+    fn open_for(&self, times: u32) -> Duration {
+        self.open_min.saturating_mul(1 << times.min(20)).min(self.open_max)
+    }
+}
+
+impl Breaker {
+    pub(crate) fn new(limits: BreakerLimits) -> Self {
+        Self { limits, state: Mutex::new(State::Closed { failures: 0 }) }
+    }
+
+    /// Lets a call pass.
+    ///
+    /// # Errors
+    /// For how long none may.
+    pub(crate) fn enter(&self) -> Result<Passage<'_>, Duration> {
+        let entered = self.change(|state| state.enter(Instant::now(), &self.limits));
+        entered.map(|()| Passage { breaker: self, went: Went::Nowhere })
+    }
+
+    fn change<T>(&self, next: impl FnOnce(State) -> (State, T)) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (new, answer) = next(*state);
+        *state = new;
+        answer
+    }
+}
+
+/// A call on its way. Dropping it without a result says nothing of the upstream.
+#[derive(Debug)]
+pub(crate) struct Passage<'a> {
+    breaker: &'a Breaker,
+    went: Went,
+}
+
+impl Passage<'_> {
+    /// The call came back.
+    pub(crate) fn came_back<T>(mut self, result: &RuntimeResult<T>) {
+        self.went = match result {
+            Err(RuntimeError::Unavailable { .. } | RuntimeError::TimedOut { .. }) => Went::Badly,
+            Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Went::Nowhere,
+            // Whatever it says, it is there.
+            _ => Went::Well,
+        };
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        let (went, limits) = (self.went, &self.breaker.limits);
+        self.breaker.change(|state| (state.left(went, Instant::now(), limits), ()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn failed() -> RuntimeResult<()> {
+        Err(RuntimeError::Unavailable { id: "x".into(), reason: "down".into(), source: None })
+    }
+
+    fn passes(breaker: &Breaker, result: &RuntimeResult<()>) -> bool {
+        breaker.enter().map(|passage| passage.came_back(result)).is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_after_failures_in_a_row_and_closes_when_a_probe_succeeds() {
+        let breaker = Breaker::new(BreakerLimits::default());
+        for _ in 0..4 {
+            assert!(passes(&breaker, &failed()));
+        }
+        assert!(passes(&breaker, &Ok(())), "a success begins the count anew");
+        for _ in 0..5 {
+            assert!(passes(&breaker, &failed()));
+        }
+        assert_eq!(breaker.enter().unwrap_err(), Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let probe = breaker.enter().unwrap();
+        assert!(breaker.enter().is_err(), "one probe at a time");
+        probe.came_back(&failed());
+        assert_eq!(breaker.enter().unwrap_err(), Duration::from_secs(2));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(passes(&breaker, &Ok(())));
+        assert!(passes(&breaker, &failed()), "it is closed again");
+        assert!(breaker.enter().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_came_to_nothing_is_made_again_and_a_refusal_is_no_failure() {
+        let limits = BreakerLimits { failures: 1, ..BreakerLimits::default() };
+        let breaker = Breaker::new(limits);
+        let refused = Err(RuntimeError::Failed { id: "x".into(), message: "404".into(), outcome: None });
+        assert!(passes(&breaker, &refused) && passes(&breaker, &failed()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        drop(breaker.enter().unwrap());
+        assert!(passes(&breaker, &Ok(())));
+        let never = Breaker::new(BreakerLimits { failures: 0, ..BreakerLimits::default() });
+        assert!((0..100).all(|_| passes(&never, &failed())));
+    }
+
+    proptest! {
+        /// Whatever happens, it is open for no longer than it may be, and a success closes it.
+        #[test]
+        fn it_is_never_open_for_long(steps in proptest::collection::vec((0..3_u8, 0..5_000_u64), 0..60)) {
+            let limits = BreakerLimits::default();
+            let (mut state, mut now) = (State::Closed { failures: 0 }, Instant::now());
+            for (what, wait) in steps {
+                now += Duration::from_millis(wait);
+                let (entered, passed) = state.enter(now, &limits);
+                state = entered;
+                if let Err(wait) = passed {
+                    prop_assert!(wait <= limits.open_max);
+                    continue;
+                }
+                let went = [Went::Well, Went::Badly, Went::Nowhere][usize::from(what)];
+                state = state.left(went, now, &limits);
+                if went == Went::Well {
+                    prop_assert_eq!(state, State::Closed { failures: 0 });
+                }
+            }
+        }
+    }
+}

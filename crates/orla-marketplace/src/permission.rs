@@ -1,0 +1,371 @@
+//! What capabilities need, and who may use what (RTFS capability system §6).
+//!
+//! A capability says what it needs as [`Permission`]s, such as `net:api.example.com`; to what its manifest
+//! declares comes what its provider needs anyway. An [`AccessPolicy`] says what is granted to whom. Without
+//! one, whatever the configuration declares is granted: who writes it decides what is served.
+//!
+//! Pure functions on text: nothing here opens a file or resolves a name, so a path means what is written.
+//!
+//! # How patterns match
+//!
+//! A grant covers a need of the same kind when the rest of it does. A kind alone (`exec`) covers all of its
+//! kind. `*` stands for any run of characters, everything else for itself, and the whole has to match.
+//! - `net:HOST` or `net:HOST:PORT`: `net:*.example.com` covers `net:api.example.com` and not
+//!   `net:example.com`; without a port, any port. Case does not matter.
+//! - `fs:read:PATH`, `fs:write:PATH`: a path covers what is below it. `.` and `..` are resolved first, so
+//!   `./data` does not cover `./data/../secret`.
+//! - `mcp:SERVER/TOOL`: `mcp:SERVER` covers all of its tools.
+//! - Every other kind: `KIND:REST`, such as `exec:git`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::executor::Principal;
+use crate::id::Pattern;
+
+/// Who may use what.
+///
+/// A call is permitted when each of the capability's needs is covered by what some rule that applies allows,
+/// and by nothing that one denies. A rule applies when both the caller and the capability fit it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessPolicy {
+    /// The rules; their order does not matter, as a denial wins over any permission.
+    pub rules: Vec<Rule>,
+}
+
+/// What is granted to some callers for some capabilities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The callers' names. A caller without a name is [`ANONYMOUS`].
+    pub to: Vec<Pattern>,
+    /// The capabilities, by id or MCP name.
+    pub capabilities: Vec<Pattern>,
+    /// What is granted.
+    pub allow: Vec<Permission>,
+    /// What is refused, whoever allows it. `*` refuses the capabilities altogether.
+    pub deny: Vec<Permission>,
+}
+
+/// What a caller without a name is called in a policy.
+pub const ANONYMOUS: &str = "anonymous";
+
+/// Something that a capability needs, or a pattern over such things.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Permission {
+    text: Box<str>,
+    scope: Scope,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Scope {
+    /// `*`
+    Everything,
+    Net {
+        host: Pattern,
+        port: Option<Pattern>,
+    },
+    /// `fs:read:…` or `fs:write:…`; `None` is any path.
+    Path {
+        action: Box<str>,
+        path: Option<Vec<Pattern>>,
+        is_absolute: bool,
+    },
+    Other {
+        kind: Box<str>,
+        rest: Pattern,
+    },
+}
+
+/// Why a text is no permission.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a permission such as net:api.example.com, fs:read:./data, exec or mcp:server/*, got {0:?}"
+)]
+pub struct NoPermission(pub String);
+
+impl AccessPolicy {
+    /// The first need that this caller lacks for this capability; none where the call is permitted.
+    pub fn missing<'a>(
+        &'a self,
+        principal: Option<&Principal>,
+        id: &str,
+        name: &str,
+        needs: &'a [Permission],
+    ) -> Option<&'a Permission> {
+        let who = principal.map_or(ANONYMOUS, |principal| &principal.0);
+        let applies = |rule: &&Rule| {
+            rule.to.iter().any(|pattern| pattern.matches(who))
+                && rule.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
+        };
+        let rules: Vec<&Rule> = self.rules.iter().filter(applies).collect();
+        let denied = |need: &Permission| {
+            rules.iter().any(|rule| rule.deny.iter().any(|denied| denied.overlaps(need)))
+        };
+        let everything = |denied: &&Permission| denied.scope == Scope::Everything;
+        if let Some(everything) = rules.iter().find_map(|rule| rule.deny.iter().find(everything)) {
+            return Some(needs.first().unwrap_or(everything));
+        }
+        let allowed = |need: &Permission| {
+            rules.iter().any(|rule| rule.allow.iter().any(|allowed| allowed.covers(need)))
+        };
+        needs.iter().find(|need| denied(need) || !allowed(need))
+    }
+}
+
+impl Permission {
+    /// The permission as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a grant of this is one of `need` too. Where `need` is itself a pattern, all of it has to be
+    /// covered.
+    pub fn covers(&self, need: &Self) -> bool {
+        match (&self.scope, &need.scope) {
+            (Scope::Everything, _) => true,
+            (Scope::Net { host, port }, Scope::Net { host: wanted, port: wanted_port }) => {
+                host.matches(wanted.as_str())
+                    && match (port, wanted_port) {
+                        (None, _) => true,
+                        (Some(port), Some(wanted)) => port.matches(wanted.as_str()),
+                        (Some(port), None) => port.as_str() == "*",
+                    }
+            }
+            (
+                Scope::Path { action, path, is_absolute },
+                Scope::Path { action: wanted_action, path: wanted, is_absolute: wanted_absolute },
+            ) => {
+                let acts = action.is_empty() || action == wanted_action;
+                acts && match (path, wanted) {
+                    (None, _) => true,
+                    (Some(_), None) => false,
+                    (Some(path), Some(wanted)) => {
+                        is_absolute == wanted_absolute
+                            && path.len() <= wanted.len()
+                            && path
+                                .iter()
+                                .zip(wanted)
+                                .all(|(part, wanted)| part.matches(wanted.as_str()))
+                    }
+                }
+            }
+            (Scope::Other { kind, rest }, Scope::Other { kind: wanted_kind, rest: wanted }) => {
+                kind == wanted_kind && rest.matches(wanted.as_str())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether something falls under both. A need that may reach what is denied is denied: `exec` is, where
+    /// `exec:rm` is denied.
+    fn overlaps(&self, need: &Self) -> bool {
+        self.covers(need) || (self.scope != Scope::Everything && need.covers(self))
+    }
+}
+
+impl FromStr for Permission {
+    type Err = NoPermission;
+
+    fn from_str(text: &str) -> Result<Self, NoPermission> {
+        let problem = || NoPermission(crate::json::cut(text, 200));
+        let sound = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
+        if !sound(text) || text.trim() != text {
+            return Err(problem());
+        }
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) if sound(rest) => (kind, Some(rest)),
+            Some(_) => return Err(problem()),
+            None => (text, None),
+        };
+        let scope = match (kind, rest) {
+            ("*", None) => Scope::Everything,
+            ("net", rest) => {
+                let (host, port) = host_and_port(rest.unwrap_or("*"));
+                Scope::Net {
+                    host: Pattern::new(host.to_ascii_lowercase()),
+                    port: port.map(Pattern::new),
+                }
+            }
+            ("fs", rest) => {
+                let (action, path) = match rest.map(|rest| rest.split_once(':').unwrap_or((rest, ""))) {
+                    None => ("", None),
+                    Some((action @ ("read" | "write"), "")) => (action, None),
+                    Some((action @ ("read" | "write"), path)) => (action, Some(path)),
+                    Some(_) => return Err(problem()),
+                };
+                Scope::Path {
+                    action: action.into(),
+                    is_absolute: path.is_some_and(|path| path.starts_with('/')),
+                    path: path.map(|path| resolved(path).into_iter().map(Pattern::new).collect()),
+                }
+            }
+            ("mcp", Some(rest)) if !rest.contains('/') => {
+                Scope::Other { kind: kind.into(), rest: Pattern::new(format!("{rest}/*")) }
+            }
+            (kind, rest)
+                if !kind.is_empty()
+                    && kind.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) =>
+            {
+                Scope::Other { kind: kind.into(), rest: Pattern::new(rest.unwrap_or("*")) }
+            }
+            _ => return Err(problem()),
+        };
+        Ok(Self { text: text.into(), scope })
+    }
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permission({})", self.text)
+    }
+}
+
+/// A host and its port, if there is one; an IPv6 address is in brackets.
+fn host_and_port(text: &str) -> (&str, Option<&str>) {
+    match text.rsplit_once(':') {
+        // A colon within brackets, or one of several without, is a part of the address.
+        Some((host, port)) if !port.contains(']') && (host.ends_with(']') || !host.contains(':')) => {
+            (host, Some(port))
+        }
+        _ => (text, None),
+    }
+}
+
+/// The parts of a path without `.`, with `..` taken back as far as there is something to take back.
+fn resolved(path: &str) -> Vec<&str> {
+    let is_absolute = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            // Above the root there is the root.
+            ".." if is_absolute => {}
+            part => parts.push(part),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn permission(text: &str) -> Permission {
+        text.parse().unwrap_or_else(|err| panic!("{err}"))
+    }
+
+    #[test]
+    fn a_grant_covers_what_it_says_and_nothing_beside_it() {
+        for (grant, need, covered) in [
+            ("*", "exec", true),
+            ("net", "net:api.example.com", true),
+            ("net:api.example.com", "net:API.Example.com", true),
+            ("net:api.example.com", "net:api.example.com.evil.org", false),
+            ("net:api.example.com", "net:apixexample.com", false),
+            ("net:*.example.com", "net:api.example.com", true),
+            ("net:*.example.com", "net:example.com", false),
+            ("net:localhost", "net:localhost:8080", true),
+            ("net:localhost:8080", "net:localhost:8080", true),
+            ("net:localhost:8080", "net:localhost:8081", false),
+            ("net:localhost:8080", "net:localhost", false),
+            ("net:[::1]:80", "net:[::1]:80", true),
+            ("net:[::1]", "net:[::1]:80", true),
+            ("net:api.example.com", "net", false),
+            ("fs:read:./data", "fs:read:data/a/b", true),
+            ("fs:read:./data", "fs:read:./data/../secret", false),
+            ("fs:read:./data", "fs:read:database", false),
+            ("fs:read:./data", "fs:write:./data", false),
+            ("fs:read:/", "fs:read:/etc/passwd", true),
+            ("fs:read:/srv", "fs:read:srv", false),
+            ("fs:read:/../etc", "fs:read:/etc/x", true),
+            ("fs:read:..", "fs:read:../x", true),
+            ("fs", "fs:write:/x", true),
+            ("fs:write", "fs:write:/x", true),
+            ("fs:write:/x", "fs:write", false),
+            ("fs:read:./logs/*.txt", "fs:read:logs/a.txt", true),
+            ("fs:read:./logs/*.txt", "fs:read:logs/a/b.txt", false),
+            ("exec", "exec:git", true),
+            ("exec:git", "exec", false),
+            ("exec:git", "exec:git2", false),
+            ("mcp:github/*", "mcp:github/search", true),
+            ("mcp:github", "mcp:github/search", true),
+            ("mcp:git", "mcp:github/search", false),
+            ("gpu", "gpu", true),
+            ("net", "exec", false),
+        ] {
+            assert_eq!(permission(grant).covers(&permission(need)), covered, "{grant} covers {need}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_permission_is_refused() {
+        for text in ["", "net:", " exec", "fs:list:/", "a b", "x\n", ":x", "**"] {
+            assert!(text.parse::<Permission>().is_err(), "{text:?}");
+        }
+    }
+
+    fn policy(rules: &[(&str, &str, &[&str], &[&str])]) -> AccessPolicy {
+        let all = |texts: &[&str]| texts.iter().map(|text| permission(text)).collect();
+        let rule = |(to, capabilities, allow, deny): &(&str, &str, &[&str], &[&str])| Rule {
+            to: vec![Pattern::new(*to)],
+            capabilities: vec![Pattern::new(*capabilities)],
+            allow: all(allow),
+            deny: all(deny),
+        };
+        AccessPolicy { rules: rules.iter().map(rule).collect() }
+    }
+
+    #[test]
+    fn a_policy_grants_to_whom_it_says_and_a_denial_wins() {
+        let policy = policy(&[
+            ("*", "*", &["net:api.example.com"], &[]),
+            ("alice", "*", &["*"], &["exec:rm"]),
+            ("bob", "git.*", &["exec"], &[]),
+            ("mallory", "*", &["*"], &["*"]),
+        ]);
+        for (who, id, needs, missing) in [
+            (None, "x", &["net:api.example.com"][..], None),
+            (None, "x", &["net:api.example.com", "exec:x"], Some("exec:x")),
+            (None, "x", &[], None),
+            (Some("alice"), "x", &["exec:ls", "fs:read:/"], None),
+            (Some("alice"), "x", &["exec:rm"], Some("exec:rm")),
+            (Some("alice"), "x", &["exec"], Some("exec")),
+            (Some("bob"), "git.log", &["exec:git"], None),
+            (Some("bob"), "ls", &["exec:ls"], Some("exec:ls")),
+            (Some("mallory"), "x", &[], Some("*")),
+            (Some("mallory"), "x", &["net:api.example.com"], Some("net:api.example.com")),
+        ] {
+            let principal = who.map(|name| Principal(name.into()));
+            let needs: Vec<Permission> = needs.iter().map(|need| permission(need)).collect();
+            let found = policy.missing(principal.as_ref(), id, id, &needs).map(Permission::as_str);
+            assert_eq!(found, missing, "{who:?} {id}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_permission_covers_itself_and_reads_as_it_prints(text in "[a-z]{1,5}(:[a-z./*]{1,12})?") {
+            if let Ok(one) = text.parse::<Permission>() {
+                prop_assert!(one.covers(&one));
+                prop_assert_eq!(one.to_string().parse::<Permission>().unwrap(), one);
+            }
+        }
+
+        #[test]
+        fn a_path_never_covers_what_is_beside_it(below in "[a-z]{1,4}(/[a-z.]{1,4}){0,3}") {
+            let need: Permission = format!("fs:read:/data/{below}").parse().unwrap();
+            let escapes = resolved(&format!("/data/{below}")).first() != Some(&"data");
+            prop_assert_eq!(permission("fs:read:/data").covers(&need), !escapes);
+        }
+    }
+}

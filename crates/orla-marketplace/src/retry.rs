@@ -1,0 +1,53 @@
+//! When a call that failed is made again: pure decisions.
+
+use std::time::Duration;
+
+use crate::error::RuntimeError;
+
+/// The longest wait before the first retry; it doubles with each.
+const FIRST: Duration = Duration::from_millis(100);
+/// What that wait grows to.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long to wait before a call is made again, or not at all.
+///
+/// `made` counts the retries so far, `random` is from 0 to 1: the wait is anything up to a bound that
+/// doubles (full jitter), so that callers who failed together do not come back together. Only failures
+/// that may pass are worth it, and only as long as some of the caller's time would be `left`.
+pub(crate) fn wait_before_retry(
+    error: &RuntimeError,
+    retries: u32,
+    made: u32,
+    left: Duration,
+    random: f64,
+) -> Option<Duration> {
+    let may_pass = matches!(error, RuntimeError::Unavailable { .. } | RuntimeError::Busy { .. });
+    if !may_pass || made >= retries {
+        return None;
+    }
+    let bound = FIRST.saturating_mul(1 << made.min(10)).min(LONGEST);
+    let wait = bound.mul_f64(random.clamp(0.0, 1.0));
+    (wait < left).then_some(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_tried_again_and_never_beyond_the_deadline() {
+        let down = RuntimeError::Unavailable { id: "x".into(), reason: "down".into(), source: None };
+        let no = RuntimeError::Failed { id: "x".into(), message: "no".into(), outcome: None };
+        let ms = Duration::from_millis;
+        for (error, made, left, random, wait) in [
+            (&down, 0, ms(1000), 1.0, Some(ms(100))),
+            (&down, 1, ms(1000), 0.5, Some(ms(100))),
+            (&down, 2, ms(1000), 0.5, None),
+            (&down, 0, ms(50), 1.0, None),
+            (&down, 1, ms(1000), 0.0, Some(ms(0))),
+            (&no, 0, ms(1000), 1.0, None),
+        ] {
+            assert_eq!(wait_before_retry(error, 2, made, left, random), wait, "{error} {made}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Search over a catalogue by words: BM25 over names, titles, descriptions and parameters, in memory.
+//!
+//! # How it works
+//!
+//! [`Words`] is what one capability can be found by, in [`FIELDS`] of different weight. [`words`] cuts text
+//! into words (`camelCase`, `snake_case`, dots) and reduces English forms to one. [`Index`] holds, for each
+//! word, the capabilities in which it occurs and how much it says there; that is computed once, so a search
+//! adds numbers up and sorts. All of it is pure.
+//!
+//! A capability need not have all words of a question, but each that it has counts, the rare ones most.
+//! The last word may be the beginning of one, as it may still be being typed; a word that occurs nowhere
+//! stands for the nearest that does.
+//!
+//! # What is deliberately absent
+//!
+//! Meaning: there are no synonyms and no embeddings. What an agent calls by another name than the author
+//! did, it has to ask for in other words.
+
+mod fields;
+mod index;
+mod words;
+
+pub(crate) use fields::Words;
+pub(crate) use index::Index;
