@@ -19,17 +19,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Everything that `rtfs` rests on, however far down: numbers, maps and shared pointers, and nothing
-/// that opens a file, a socket or a process, reads a clock or starts a thread.
+/// Everything that `rtfs` rests on, however far down: numbers, maps, shared pointers and regular
+/// expressions, and nothing that opens a file, a socket or a process, reads a clock or starts a thread.
 const BELOW_RTFS: &[&str] = &[
+    "aho-corasick",
     "allocator-api2",
     "autocfg",
     "equivalent",
     "foldhash",
     "hashbrown",
+    "memchr",
     "num-bigint",
     "num-integer",
     "num-traits",
+    "regex",
+    "regex-automata",
+    "regex-syntax",
     "rtfs",
     "triomphe",
 ];

@@ -200,6 +200,10 @@ impl Client for SeatedClient {
         self.client.capabilities()
     }
 
+    fn session(&self) -> Option<u64> {
+        self.client.session()
+    }
+
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
         let _asking = self.seat.leave();
         self.client.request(method, params).await

@@ -17,7 +17,7 @@ use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{CapabilityManifest, Listing, Policy, Registration};
 use crate::payload::JsonText;
-use crate::permission::{AccessPolicy, NoPermission, Permission};
+use crate::permission::{AccessPolicy, Permission};
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::search::{Index, Words};
 use crate::surface::Surface;
@@ -129,14 +129,6 @@ pub enum RegistrationError {
         id: String,
         /// What is wrong with the schema.
         source: SchemaError,
-    },
-    /// One of its permissions is none.
-    #[error("{id} declares a permission that is none: {source}")]
-    Permission {
-        /// The capability's id.
-        id: String,
-        /// What is wrong with it.
-        source: NoPermission,
     },
     /// The kind of provider has an executor already.
     #[error("an executor for this kind of provider is registered already")]
@@ -332,6 +324,8 @@ pub struct CatalogBuilder {
     allow: Option<Vec<Pattern>>,
     deny: Vec<Pattern>,
     access: Option<Arc<AccessPolicy>>,
+    /// The ids of all that is listed, where that is not left to the policies.
+    list_only: Option<Vec<&'static str>>,
     /// What the new one takes over as far as it is the same: validators, and who waits for a place.
     previous: Option<Arc<Catalog>>,
 }
@@ -344,16 +338,15 @@ struct Checked {
 }
 
 /// What a capability declares and what its provider needs.
-fn needs(manifest: &CapabilityManifest) -> Result<Arc<[Permission]>, NoPermission> {
-    let mut needs: Vec<Permission> =
-        manifest.permissions.iter().map(|need| need.parse()).collect::<Result<_, _>>()?;
-    for need in manifest.provider.requires() {
-        let need: Permission = need.parse()?;
+fn needs(manifest: &CapabilityManifest) -> Arc<[Permission]> {
+    let mut needs: Vec<Permission> = Vec::new();
+    for need in manifest.permissions.iter().cloned().chain(manifest.provider.requires()) {
+        let need = Permission::needed(&need);
         if !needs.contains(&need) {
             needs.push(need);
         }
     }
-    Ok(needs.into())
+    needs.into()
 }
 
 impl CatalogBuilder {
@@ -369,6 +362,7 @@ impl CatalogBuilder {
             allow: None,
             deny: Vec::new(),
             access: None,
+            list_only: None,
             previous,
             limits,
         }
@@ -388,23 +382,25 @@ impl CatalogBuilder {
         if self.capabilities.contains_key(id) {
             return Err(RegistrationError::Duplicate(id.clone()));
         }
-        if self.executors.find(&manifest.provider).is_none() {
+        let Some(executor) = self.executors.find(&manifest.provider) else {
             return Err(RegistrationError::NoExecutor {
                 id: id.clone(),
                 kind: manifest.provider.kind(),
             });
-        }
+        };
+        let checked = !executor.checks_types();
         let before = self.previous.as_ref().and_then(|catalog| catalog.with_id(id));
         let known = before.map(|entry| (&entry.manifest.input_schema, &entry.input));
-        let input = manifest.input_schema.as_ref().map(|schema| input_validator(schema, known));
+        let declared = manifest.input_schema.as_ref().filter(|_| checked);
+        let input = declared.map(|schema| input_validator(schema, known));
         let input = input.transpose();
         let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
         let known = before.map(|entry| (&entry.manifest.output_schema, &entry.output));
-        let output = manifest.output_schema.as_ref().map(|schema| validator(schema, known)).transpose();
+        let declared = manifest.output_schema.as_ref().filter(|_| checked);
+        let output = declared.map(|schema| validator(schema, known)).transpose();
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
-        let needs = needs(manifest)
-            .map_err(|source| RegistrationError::Permission { id: id.clone(), source })?;
+        let needs = needs(manifest);
         self.capabilities.insert(id.clone(), Checked { registration, input, output, needs });
         Ok(())
     }
@@ -449,9 +445,15 @@ impl CatalogBuilder {
         self.access = Some(Arc::new(policy));
     }
 
+    /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
+    /// found by search and by their names. What is listed so is allowed, too.
+    pub fn list_only(&mut self, ids: &[&'static str]) {
+        self.list_only = Some(ids.to_vec());
+    }
+
     /// The snapshot. Its names depend on nothing but the ids in it.
     pub fn build(self) -> Catalog {
-        let Self { capabilities, surfaces, limits, allow, deny, access, previous, .. } = self;
+        let Self { capabilities, surfaces, limits, allow, deny, access, list_only, previous, .. } = self;
         let names = mcp_names(capabilities.keys().map(String::as_str));
         let names: HashMap<String, String> =
             names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
@@ -459,9 +461,15 @@ impl CatalogBuilder {
             Shared { limits: &limits, previous: previous.as_deref(), breakers: HashMap::new() };
         let mut entries: Vec<Arc<Entry>> = capabilities
             .into_iter()
-            .filter_map(|(id, checked)| {
+            .filter_map(|(id, mut checked)| {
                 let name: Arc<str> = names.get(&id)?.as_str().into();
-                let allowed = allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
+                let is_chosen = list_only.as_ref().map(|ids| ids.contains(&&*id));
+                if let Some(is_chosen) = is_chosen {
+                    let listing = if is_chosen { Listing::Listed } else { Listing::Unlisted };
+                    checked.registration.policy.listing = listing;
+                }
+                let allowed = is_chosen == Some(true)
+                    || allow.as_ref().is_none_or(|list| list.iter().any(|p| p.matches(&name)));
                 let denied = deny.iter().any(|pattern| pattern.matches(&name));
                 (allowed && !denied).then(|| Arc::new(shared.entry(name, checked)))
             })

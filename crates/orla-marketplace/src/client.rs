@@ -22,6 +22,12 @@ pub trait Client: Send + Sync {
     /// What the client says it can do: the JSON object of its MCP capabilities.
     fn capabilities(&self) -> JsonText;
 
+    /// The session in which the client asks, as a number that no other living session has; none where each
+    /// of its requests stands alone.
+    fn session(&self) -> Option<u64> {
+        None
+    }
+
     /// Asks the client and waits for its answer, at most until the call's deadline.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::executor::Outcome;
+use crate::payload::JsonText;
 
 /// The result of everything that runs a capability.
 pub type RuntimeResult<T> = Result<T, RuntimeError>;
@@ -112,6 +113,18 @@ pub enum RuntimeError {
         /// The result.
         outcome: Box<Outcome>,
     },
+    /// The provider answered with an error of the Model Context Protocol. It goes out as it is.
+    #[error("{id} refused the call: {message} (code {code})")]
+    Refused {
+        /// The capability's name.
+        id: String,
+        /// The JSON-RPC code.
+        code: i64,
+        /// What the provider said.
+        message: String,
+        /// What it added.
+        data: Option<JsonText>,
+    },
     /// A limit of the host was reached.
     #[error("{id} reached a limit: {what}")]
     Limit {
@@ -150,7 +163,9 @@ impl RuntimeError {
             Self::Cancelled { .. } => "cancelled",
             Self::Busy { .. } => "busy",
             Self::Unavailable { .. } => "unavailable",
-            Self::Failed { .. } | Self::Reported { .. } | Self::Generic(_) => "failed",
+            Self::Failed { .. } | Self::Reported { .. } | Self::Refused { .. } | Self::Generic(_) => {
+                "failed"
+            }
             Self::Limit { .. } => "limit",
             Self::Panicked { .. } => "panicked",
         }

@@ -50,6 +50,13 @@ pub trait CapabilityExecutor: Send + Sync {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome>;
 
+    /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`], whatever the manifest's input type
+    /// does not admit, and gives nothing that the output type does not admit. Its calls are then not checked
+    /// a second time, and no schema is compiled for them.
+    fn checks_types(&self) -> bool {
+        false
+    }
+
     /// What can be said of the provider's health without asking it.
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         ProviderStatus::default()

@@ -19,14 +19,17 @@
 #![warn(missing_docs)]
 
 mod admission;
+pub mod attestation;
 mod breaker;
 pub mod catalog;
 mod client;
+pub mod discovery;
 mod error;
 mod executor;
 mod executors;
 pub mod id;
 pub mod json;
+pub mod local;
 mod manifest;
 mod marketplace;
 mod payload;
@@ -50,8 +53,8 @@ pub use executor::{
     ProviderStatus,
 };
 pub use manifest::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing, Policy,
-    Registration, TITLE,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ICONS, Listing, META,
+    Policy, Registration, TITLE,
 };
 pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rtfs::TypeExpr;
 
+use crate::attestation::Custody;
 use crate::provider::ProviderType;
 
 /// Describes a capability and how to execute it (RTFS capability system §3.1).
@@ -32,7 +33,8 @@ pub struct CapabilityManifest {
     pub provenance: Option<CapabilityProvenance>,
     /// What it needs to be allowed, such as `net:api.example.com`.
     pub permissions: Vec<String>,
-    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`].
+    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`ICONS`],
+    /// [`META`].
     pub metadata: HashMap<String, String>,
 }
 
@@ -40,6 +42,10 @@ pub struct CapabilityManifest {
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
+/// Metadata key: the JSON text of the list of icons that clients show.
+pub const ICONS: &str = "icons";
+/// Metadata key: the JSON text of the object that stands as `_meta` where the capability is listed.
+pub const META: &str = "_meta";
 
 impl CapabilityManifest {
     /// A manifest of the required parts; everything else is empty.
@@ -124,6 +130,8 @@ pub struct Policy {
     /// What it shares its fate with, such as the origin that it is reached at: when calls fail because that
     /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
     pub upstream: Option<Arc<str>>,
+    /// What runs, and what it has to be where somebody vouched for it.
+    pub custody: Option<Custody>,
 }
 
 /// Whether clients see a capability when they list. It can be called either way.

@@ -32,7 +32,7 @@ use crate::id::instance_number;
 use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::payload::Payload;
-use crate::record::{CallRecord, Observer, Recording};
+use crate::record::{CallRecord, Observers, Recording};
 use crate::retry::wait_before_retry;
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
@@ -52,7 +52,7 @@ pub struct CapabilityMarketplace {
     /// Serialises writers; readers never take it.
     writing: std::sync::Mutex<()>,
     changes: watch::Sender<u64>,
-    on_finished: ArcSwapOption<Observer>,
+    on_finished: ArcSwapOption<Observers>,
     on_listing: ArcSwapOption<Preparation>,
     instance: u32,
     calls: AtomicU64,
@@ -187,8 +187,12 @@ impl CapabilityMarketplace {
         }
         let permitted = catalog.permits(ctx.principal.as_ref(), entry);
         permitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
+        if let Some(custody) = &entry.policy.custody {
+            let admitted = custody.admit().await;
+            admitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
+        }
         if let Some(schema) = &entry.input {
-            let checked = schema.check(input.json()?.as_str(), "input");
+            let checked = schema.check_payload(input, "input");
             checked.map_err(|violations| RuntimeError::InvalidInput { id: id(), violations })?;
         }
 
@@ -226,7 +230,7 @@ impl CapabilityMarketplace {
         };
 
         if let (Some(schema), Some(structured)) = (&entry.output, &outcome.structured) {
-            let checked = schema.check(structured.json()?.as_str(), "output");
+            let checked = schema.check_payload(structured, "output");
             if let Err(violations) = checked {
                 let kept = Outcome { structured: None, ..outcome };
                 return Err(RuntimeError::InvalidOutput {
@@ -422,9 +426,15 @@ impl CapabilityMarketplace {
         self.catalog.load().admission.waiting()
     }
 
-    /// Lets `observe` see every finished call: metrics and audit read the same record as the log.
+    /// Lets `observe` see every finished call, besides whoever sees them already: metrics and audit read
+    /// the same record as the log. It is called before the caller has its answer, and must not block for
+    /// long.
     pub fn on_finished(&self, observe: impl Fn(&CallRecord) + Send + Sync + 'static) {
-        self.on_finished.store(Some(Arc::new(Observer(Box::new(observe)))));
+        let _writing = self.lock();
+        let before = self.on_finished.load_full();
+        let mut observers = before.map_or_else(Observers::new, |before| Observers::clone(&before));
+        observers.push(Arc::new(observe));
+        self.on_finished.store(Some(Arc::new(observers)));
     }
 
     /// Lets `prepare` find out, before anything is listed, what is served: by providers that say so only

@@ -1,7 +1,11 @@
 use super::*;
+use crate::id::Pattern;
+use crate::manifest::ANNOTATIONS;
+use crate::permission::{AccessPolicy, Rule};
 use crate::testing::{Canned, marketplace};
 use rtfs::Value;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 
 fn limits(timeout_ms: u64) -> Limits {
     Limits { timeout: Duration::from_millis(timeout_ms), ..Limits::default() }
@@ -217,4 +221,98 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
     assert_eq!(market.call(call).await.unwrap_err().kind(), "unknown-capability");
     market.prepare_listing().await;
     assert_eq!(market.list().len(), 1);
+}
+
+/// A registration whose calls cannot be reached so many times.
+fn unreachable(id: &str, times: u32, annotations: Option<&str>) -> (Registration, Arc<AtomicU32>) {
+    let left = Arc::new(AtomicU32::new(times));
+    let mut manifest = Canned::Unreachable(Arc::clone(&left)).manifest(id);
+    if let Some(annotations) = annotations {
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_owned());
+    }
+    let mut registration = Registration::from(manifest);
+    registration.policy.upstream = Some("http://upstream".into());
+    (registration, left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_idempotent_is_called_again() {
+    let market = marketplace(Limits::default(), []);
+    for (id, annotations, retries, outcome, left) in [
+        ("once", None, None, "unavailable", 2),
+        ("reads", Some(r#"{"readOnlyHint": true}"#), None, "ok", 0),
+        ("repeats", Some(r#"{"idempotentHint": true}"#), Some(3), "ok", 0),
+        ("never", Some(r#"{"idempotentHint": true}"#), Some(0), "unavailable", 2),
+        ("writes", Some(r#"{"idempotentHint": false}"#), Some(9), "unavailable", 2),
+    ] {
+        let times = if outcome == "ok" { 2 } else { 3 };
+        let (mut registration, remaining) = unreachable(id, times, annotations);
+        registration.policy.retries = retries;
+        market.register_capability(registration).unwrap();
+        let result = market.call(Call::to(id)).await;
+        assert_eq!(result.map_or_else(|err| err.kind(), |_| "ok"), outcome, "{id}");
+        assert_eq!(remaining.load(Ordering::Relaxed), left, "{id}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_fails_again_and_again_is_left_alone_with_all_its_capabilities() {
+    let market = marketplace(Limits::default(), []);
+    let (first, left) = unreachable("first", 5, None);
+    let (second, _) = unreachable("second", 0, None);
+    market.register_capability(first).unwrap();
+    market.register_capability(second).unwrap();
+    for _ in 0..5 {
+        assert_eq!(market.call(Call::to("first")).await.unwrap_err().kind(), "unavailable");
+    }
+    let error = market.call(Call::to("second")).await.unwrap_err();
+    let text =
+        "second is unavailable: http://upstream has failed again and again; it is tried anew in 1 s";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(left.load(Ordering::Relaxed), 0);
+    // What an upstream did is not forgotten when the catalogue changes.
+    market.register_capability(Canned::Echoes.manifest("other")).unwrap();
+    assert!(market.call(Call::to("second")).await.is_err());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(market.call(Call::to("second")).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_capability_has_places_of_its_own() {
+    let bounds = Limits { max_queue: 1, ..limits(1000) };
+    let market = marketplace(bounds, [("free", Canned::Echoes)]);
+    let mut narrow = Registration::from(Canned::Hangs.manifest("narrow"));
+    narrow.policy.max_concurrency = Some(1);
+    market.register_capability(narrow).unwrap();
+    let calls = (0..3).map(|_| market.call(Call::to("narrow")));
+    let (narrow, free) =
+        tokio::join!(futures_util::future::join_all(calls), market.call(Call::to("free")));
+    let kinds: Vec<_> = narrow.into_iter().map(|result| result.unwrap_err().kind()).collect();
+    assert_eq!(kinds, ["timeout", "timeout", "busy"]);
+    assert!(free.is_ok());
+}
+
+#[tokio::test]
+async fn whoever_lacks_a_permission_learns_nothing_of_the_schema() {
+    let market = marketplace(Limits::default(), []);
+    let mut manifest = Canned::Echoes.manifest("fetch");
+    manifest.permissions = vec!["net:api.example.com".to_owned()];
+    let schema = serde_json::json!({"type": "object", "required": ["secret"]});
+    manifest.input_schema = Some(crate::schema::schema_from_declaration(&schema).unwrap());
+    let mut builder = market.builder(Limits::default());
+    builder.capability(manifest).unwrap();
+    builder.access(AccessPolicy {
+        rules: vec![Rule {
+            to: vec![Pattern::new("alice")],
+            capabilities: vec![Pattern::new("*")],
+            allow: vec!["net:*.example.com".parse().unwrap()],
+            deny: Vec::new(),
+        }],
+    });
+    market.replace(builder.build());
+    let error = market.call(Call::to("fetch")).await.unwrap_err();
+    assert_eq!(error.to_string(), "fetch is not permitted here: it needs net:api.example.com");
+    let mut call = Call::to("fetch");
+    call.principal = Some(Principal("alice".into()));
+    assert_eq!(market.call(call).await.unwrap_err().kind(), "invalid-input");
 }

@@ -21,8 +21,8 @@ use crate::json;
 #[derive(Clone)]
 pub struct Payload(Arc<Forms>);
 
-#[derive(Default)]
 struct Forms {
+    came_as_json: bool,
     json: OnceLock<JsonText>,
     value: OnceLock<Value>,
 }
@@ -30,18 +30,23 @@ struct Forms {
 impl Payload {
     /// A payload that came as JSON text.
     pub fn from_json(json: JsonText) -> Self {
-        Self(Arc::new(Forms { json: json.into(), value: OnceLock::new() }))
+        Self(Arc::new(Forms { came_as_json: true, json: json.into(), value: OnceLock::new() }))
     }
 
     /// A payload that came as an RTFS value.
     pub fn from_value(value: Value) -> Self {
-        Self(Arc::new(Forms { json: OnceLock::new(), value: value.into() }))
+        Self(Arc::new(Forms { came_as_json: false, json: OnceLock::new(), value: value.into() }))
     }
 
     /// The empty object, which a call without input is given.
     pub fn empty() -> Self {
         static EMPTY: OnceLock<Payload> = OnceLock::new();
         EMPTY.get_or_init(|| Self::from_json(JsonText(Bytes::from_static(b"{}")))).clone()
+    }
+
+    /// Whether it came as JSON text, which knows fewer kinds of values.
+    pub fn came_as_json(&self) -> bool {
+        self.0.came_as_json
     }
 
     /// The payload as JSON text.

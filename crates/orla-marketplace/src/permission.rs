@@ -113,6 +113,15 @@ impl AccessPolicy {
 }
 
 impl Permission {
+    /// What a capability says that it needs. A text that is no permission is a need all the same, which
+    /// only `*` covers.
+    pub fn needed(text: &str) -> Self {
+        text.parse().unwrap_or_else(|_| Self {
+            text: text.into(),
+            scope: Scope::Other { kind: text.into(), rest: Pattern::new("*") },
+        })
+    }
+
     /// The permission as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -338,6 +347,8 @@ mod tests {
             (None, "x", &["net:api.example.com", "exec:x"], Some("exec:x")),
             (None, "x", &[], None),
             (Some("alice"), "x", &["exec:ls", "fs:read:/"], None),
+            (Some("alice"), "x", &["whatever: this is"], None),
+            (Some("bob"), "git.log", &["whatever: this is"], Some("whatever: this is")),
             (Some("alice"), "x", &["exec:rm"], Some("exec:rm")),
             (Some("alice"), "x", &["exec"], Some("exec")),
             (Some("bob"), "git.log", &["exec:git"], None),
@@ -346,7 +357,7 @@ mod tests {
             (Some("mallory"), "x", &["net:api.example.com"], Some("net:api.example.com")),
         ] {
             let principal = who.map(|name| Principal(name.into()));
-            let needs: Vec<Permission> = needs.iter().map(|need| permission(need)).collect();
+            let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
             let found = policy.missing(principal.as_ref(), id, id, &needs).map(Permission::as_str);
             assert_eq!(found, missing, "{who:?} {id}");
         }

@@ -41,21 +41,21 @@ pub(crate) struct Recording<'a> {
     ctx: &'a CallContext,
     started: Instant,
     queued: Duration,
-    observer: Option<Arc<Observer>>,
+    observers: Option<Arc<Observers>>,
     recorded: bool,
 }
 
-/// Sees every finished call.
-pub(crate) struct Observer(pub(crate) Box<dyn Fn(&CallRecord) + Send + Sync>);
+/// Whoever sees every finished call, in the order in which they came.
+pub(crate) type Observers = Vec<Arc<dyn Fn(&CallRecord) + Send + Sync>>;
 
 impl<'a> Recording<'a> {
     pub(crate) fn begin(
         entry: &'a Arc<Entry>,
         ctx: &'a CallContext,
-        observer: Option<Arc<Observer>>,
+        observers: Option<Arc<Observers>>,
     ) -> Self {
         let started = Instant::now();
-        Self { entry, ctx, started, queued: Duration::ZERO, observer, recorded: false }
+        Self { entry, ctx, started, queued: Duration::ZERO, observers, recorded: false }
     }
 
     pub(crate) fn admitted(&mut self) {
@@ -93,8 +93,8 @@ impl<'a> Recording<'a> {
             depth: self.ctx.depth,
         };
         log(&record);
-        if let Some(observer) = &self.observer {
-            (observer.0)(&record);
+        for observer in self.observers.iter().flat_map(|observers| observers.iter()) {
+            observer(&record);
         }
     }
 }

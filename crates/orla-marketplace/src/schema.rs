@@ -1,24 +1,31 @@
 //! JSON Schema ⇄ RTFS types, what a tool's author may declare, and the check of data against it.
 //!
-//! A schema arrives as JSON Schema (2020-12 unless it says otherwise) or as the shorthand
-//! `field: type` ([`schema_from_declaration`]), travels as a [`TypeExpr`](rtfs::TypeExpr) that keeps the original
-//! text, and is enforced by a [`Validator`] on that text. So nothing that JSON Schema can say is
-//! lost, although a type of RTFS can say less.
+//! A schema arrives as JSON Schema (2020-12 unless it says otherwise), as the shorthand `field: type`
+//! or as a type in RTFS notation ([`schema_from_declaration`]), and travels as a
+//! [`TypeExpr`](rtfs::TypeExpr). One that came as JSON Schema keeps the original text and is enforced
+//! by a [`Validator`] on that, so nothing that JSON Schema can say is lost, although a type of RTFS
+//! can say less. One that came in RTFS notation is enforced as that, so nothing is lost either, and
+//! clients are shown the JSON Schema that comes nearest to it ([`json_schema_of`]).
 //!
 //! # What is deliberately absent
 //!
 //! No reference leads out of a schema: neither the network nor the file system is ever asked.
-//! Regular expressions run in linear time, so look-around and back-references are errors. `format`
-//! is an annotation, as in the standard. Checking RTFS values against types is the language's
-//! affair, not this module's.
+//! Regular expressions run in linear time, so look-around and back-references are errors. In JSON
+//! Schema `format` is an annotation, as in the standard; in RTFS notation it is asked for.
 
-mod convert;
+#[cfg(test)]
+mod convert_tests;
 mod declaration;
+mod from_json;
+mod portable;
+mod to_json;
 mod validate;
+mod validator;
 
-pub use convert::{json_schema_of, type_from_json_schema};
 pub use declaration::schema_from_declaration;
-pub use validate::Validator;
+pub use from_json::type_from_json_schema;
+pub use to_json::json_schema_of;
+pub use validator::Validator;
 
 /// Why a schema or a declaration is none. Reads
 /// `properties.limit.type: expected a type, got "integr"`.

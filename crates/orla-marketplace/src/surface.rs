@@ -62,6 +62,16 @@ pub enum SurfaceError {
     /// The request cannot be answered as it is.
     #[error("{0}")]
     Invalid(String),
+    /// The provider answered with another error of the Model Context Protocol. It goes out as it is.
+    #[error("{message} (code {code})")]
+    Refused {
+        /// The JSON-RPC code.
+        code: i64,
+        /// What the provider said.
+        message: String,
+        /// What it added.
+        data: Option<JsonText>,
+    },
     /// The surface failed.
     #[error("{0}")]
     Failed(String),

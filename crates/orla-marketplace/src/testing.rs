@@ -3,6 +3,7 @@
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use rtfs::Value;
@@ -27,6 +28,8 @@ pub enum Canned {
     Answers(Value),
     /// Fails with this message.
     Fails(String),
+    /// Cannot be reached so many times more, then answers with its input.
+    Unreachable(Arc<AtomicU32>),
     /// Never answers; ends when it is cancelled or late, as every executor should.
     Hangs,
     /// Never answers and heeds neither its deadline nor cancellation.
@@ -76,6 +79,16 @@ impl CapabilityExecutor for MockExecutor {
             Canned::Answers(value) => Ok(Outcome::from_value(value.clone())),
             Canned::Fails(message) => {
                 Err(RuntimeError::Failed { id: id(), message: message.clone(), outcome: None })
+            }
+            Canned::Unreachable(times) => {
+                let less = |left: u32| left.checked_sub(1);
+                match times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+                    Ok(_) => {
+                        let reason = "nobody answers".to_owned();
+                        Err(RuntimeError::Unavailable { id: id(), reason, source: None })
+                    }
+                    Err(_) => Ok(Outcome { structured: Some(inputs.clone()), ..Outcome::default() }),
+                }
             }
             Canned::Hangs => tokio::select! {
                 () = ctx.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),

@@ -27,7 +27,7 @@ use granit_parser::{Marker, Parser};
 use serde_json::Value;
 
 use crate::excerpt;
-use builder::{Builder, tab_near};
+use builder::{Builder, MAX_WEIGHT, tab_near};
 
 /// Bytes of a key or tag that a message repeats.
 const SHOWN: usize = 60;
@@ -104,8 +104,17 @@ pub struct SyntaxError {
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
+    parse_within(text, MAX_WEIGHT)
+}
+
+/// The same, with another bound for the weight of the tree: the bytes of its texts, and 64 for each node,
+/// once aliases are expanded. For documents that no person writes and no person reads.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_within(text: &str, max_weight: usize) -> Result<Option<Node>, SyntaxError> {
     let text = without_mark(text);
-    let mut builder = Builder::new(text);
+    let mut builder = Builder::new(text, max_weight);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|err| {
             let at = Position::of(err.marker());

@@ -10,7 +10,7 @@ const STEP: Duration = Duration::from_secs(2);
 
 /// Device, inode, size, and the time of the last change of content or mode, which no program can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileVersion {
+pub struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
@@ -20,7 +20,7 @@ pub(crate) struct FileVersion {
 
 impl FileVersion {
     /// Of the file at `path`, or where it is a link, of what it leads to; none if it cannot be looked at.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    pub fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
             device: metadata.dev(),
@@ -32,7 +32,7 @@ impl FileVersion {
     }
 
     /// Whether whatever changes the file from `now` on is sure to give it another version.
-    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
+    pub fn is_settled(&self, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.seconds) else { return false };
         let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds + 1));
         changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age >= STEP)

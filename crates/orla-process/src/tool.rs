@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use async_trait::async_trait;
+use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{
     ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, JsonText, Outcome,
     Payload, ProviderStatus, ProviderType, Registration, RuntimeError, RuntimeResult, TITLE, Violation,
@@ -84,6 +85,7 @@ fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {
         form: metadata.output.unwrap_or_default(),
         has_output_schema: metadata.output_schema.is_some(),
         limits,
+        package: None,
     };
     let mut manifest =
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
@@ -116,6 +118,7 @@ pub fn of_package(package: &Package, limits: Limits) -> io::Result<Registration>
         form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },
         has_output_schema: own.output_schema.is_some(),
         limits,
+        package: Some(package.directory.clone()),
     };
     Ok(Registration::from(package.capability(ProviderType::Custom(Arc::new(provider)))))
 }
@@ -131,6 +134,16 @@ pub struct ToolProvider {
     form: OutputForm,
     has_output_schema: bool,
     limits: Limits,
+    /// The directory of the package that it is the program of.
+    package: Option<PathBuf>,
+}
+
+/// The permission to run a program: its file's name stands for it.
+pub(crate) fn requires(program: &Path) -> String {
+    match program.file_name() {
+        Some(name) => format!("exec:{}", name.to_string_lossy()),
+        None => "exec".to_owned(),
+    }
 }
 
 impl ToolProvider {
@@ -147,6 +160,17 @@ impl CustomProvider for ToolProvider {
 
     fn kind(&self) -> &'static str {
         "tool"
+    }
+
+    fn requires(&self) -> Vec<String> {
+        vec![requires(self.path())]
+    }
+
+    fn content(&self) -> ContentSource {
+        match &self.package {
+            Some(directory) => ContentSource::Directory(directory.clone()),
+            None => ContentSource::File(self.path().to_owned()),
+        }
     }
 
     fn advertised_input(&self) -> Option<JsonText> {

@@ -8,3 +8,41 @@ pub mod http;
 pub mod mcp;
 #[cfg(feature = "http")]
 pub mod openapi;
+
+/// HTTP APIs are left out of this build.
+#[cfg(not(feature = "http"))]
+pub mod http {
+    use orla_marketplace::HttpCapability;
+
+    /// Whether settings can ever make a request.
+    ///
+    /// # Errors
+    /// Always: nothing here makes requests.
+    pub fn check(_: &HttpCapability) -> Result<(), String> {
+        Err("this build has no HTTP capabilities".to_owned())
+    }
+}
+
+/// OpenAPI documents are left out of this build; what is configured of them can still be read.
+#[cfg(not(feature = "http"))]
+pub mod openapi {
+    mod settings;
+
+    pub use settings::{Location, OpenApiSettings, Selection};
+}
+
+/// Model Context Protocol servers are left out of this build; what is configured of them can still be read.
+#[cfg(not(feature = "mcp"))]
+pub mod mcp {
+    mod settings;
+
+    pub use settings::{Reach, ServerSettings};
+
+    /// Whether a `server_url` leads somewhere.
+    ///
+    /// # Errors
+    /// Always: nothing here connects to servers.
+    pub fn check(_: &str) -> Result<(), String> {
+        Err("this build has no MCP servers".to_owned())
+    }
+}

@@ -1,60 +1,89 @@
 //! The built-in capabilities: trusted functions on values that cannot do I/O
 //! (RTFS capability system §2.3).
 //!
-//! A [`Builtin`] is a total function `&Value → Result<Value>` with a name, a description and types. The
-//! [`CapabilityRegistry`] finds it by its name. Nothing here knows the marketplace, a clock, a source of
-//! randomness, a file or a socket; what a function needs of them is handed in.
+//! A [`Builtin`] is a total function from named arguments to a value, with a name, a description,
+//! types and examples. The [`CapabilityRegistry`] finds it by its name.
+//!
+//! # How it works
+//!
+//! Each group of functions is a file with a static table, sorted by name; [`groups`] is the sorted
+//! table of groups. So nothing is built at start, and a look-up is two binary searches that allocate
+//! nothing. A function reads its arguments through [`arguments`], whose errors name the argument.
+//!
+//! # Bounds
+//!
+//! An input holds at most [`MAX_ITEMS`] values and [`MAX_TEXT`] bytes of text, and so does an
+//! output. Whatever multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
+//! the size of its result first; whatever searches has a budget of steps. See [`limits`].
+//!
+//! # What is deliberately absent
+//!
+//! Nothing here knows the marketplace, a clock, a source of randomness, a file or a socket: what a
+//! function needs of them (an instant, a seed) is an argument. `clippy.toml` forbids what the
+//! standard library has of them, a test pins every crate below this one, and another runs each
+//! function under a filter that ends the process at its first system call.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod arguments;
+mod builtin;
+mod error;
+mod groups;
+mod limits;
+mod number;
+mod pattern;
+mod schema;
+
+pub use builtin::{Builtin, Example, Parameter};
+pub use error::BuiltinError;
+pub use limits::{MAX_ITEMS, MAX_TEXT};
+
 use rtfs::Value;
 
-/// Finds and runs the built-in capabilities (RTFS capability system §2.3).
+/// Finds the built-in capabilities (RTFS capability system §2.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CapabilityRegistry;
 
-/// One built-in capability.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Builtin {
-    /// Its id, `GROUP.NAME`, such as `math.add`.
-    pub name: &'static str,
-    /// What it does, in words a model can choose by.
-    pub description: &'static str,
-    /// The JSON Schema of its input, an object.
-    pub input_schema: &'static str,
-    /// The JSON Schema of its output.
-    pub output_schema: &'static str,
-    run: fn(&Value) -> Result<Value, BuiltinError>,
-}
-
-/// Why a built-in gave no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct BuiltinError {
-    /// What is wrong with the input, as one sentence.
-    pub message: String,
-}
-
 impl CapabilityRegistry {
-    /// Every built-in, in the order of their names.
-    pub fn builtins(&self) -> &'static [Builtin] {
-        &[]
+    /// The built-in with this name, such as `math.add`. Allocates nothing.
+    pub fn get(&self, name: &str) -> Option<&'static Builtin> {
+        let (group, _) = name.split_once('.')?;
+        let at = groups::ALL.binary_search_by_key(&group, |(group, _)| group).ok()?;
+        let (_, builtins) = groups::ALL.get(at)?;
+        let at = builtins.binary_search_by_key(&name, |builtin| builtin.name).ok()?;
+        builtins.get(at)
     }
 
-    /// The built-in with this name.
-    pub fn get(&self, name: &str) -> Option<&'static Builtin> {
-        self.builtins().iter().find(|builtin| builtin.name == name)
+    /// Every built-in, in the order of their names.
+    pub fn builtins(&self) -> impl Iterator<Item = &'static Builtin> {
+        groups::ALL.iter().flat_map(|(_, builtins)| *builtins)
+    }
+
+    /// Whether an input is so small that any built-in is done with it in no time worth mentioning.
+    pub fn is_quick(&self, input: &Value) -> bool {
+        limits::Budget::small().weigh(input).is_ok()
+    }
+
+    /// The version of the functions: that of this crate.
+    pub fn version(&self) -> &'static str {
+        env!("CARGO_PKG_VERSION")
     }
 }
 
-impl Builtin {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// The input is not one that the function is defined for.
-    pub fn call(&self, input: &Value) -> Result<Value, BuiltinError> {
-        (self.run)(input)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_builtin_is_found_by_its_name_and_nothing_else_is() {
+        let names: Vec<_> = CapabilityRegistry.builtins().map(|builtin| builtin.name).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "the tables are sorted: {names:?}");
+        for name in names {
+            assert_eq!(CapabilityRegistry.get(name).map(|builtin| builtin.name), Some(name));
+        }
+        for name in ["", ".", "math", "math.", ".add", "math.add.", "math.addd", "zzz.zzz", "add"] {
+            assert!(CapabilityRegistry.get(name).is_none(), "{name}");
+        }
     }
 }

@@ -134,6 +134,10 @@ impl Client for SessionClient {
         self.capabilities.clone()
     }
 
+    fn session(&self) -> Option<u64> {
+        Some(Arc::as_ptr(&self.session).addr() as u64)
+    }
+
     async fn request(&self, method: &str, params: JsonText) -> Reply {
         check_params(&params)?;
         let (_, params) = take_key(params);

@@ -29,7 +29,7 @@ use crate::protocol::Revision;
 use crate::rounds::Rounds;
 use crate::rpc::{self, Id, Meta, Params, push_json};
 use crate::session::Session;
-use crate::state::{Core, INSTRUCTIONS, capabilities, implementation};
+use crate::state::{Core, capabilities, implementation, instructions};
 use crate::surfaces::{self, Asking, method_not_found};
 use crate::tools::{self, CacheHint, Listing};
 
@@ -247,8 +247,9 @@ impl Job {
     /// Checks the headers that repeat a tool's arguments (sessionless, over HTTP).
     pub(crate) fn check_param_headers(&self, core: &Core, headers: &HeaderMap) -> Result<(), Refused> {
         let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
-        let listing = core.listings.of(&core.market.snapshot());
-        for header in listing.headers_of(tool) {
+        let catalog = core.market.snapshot();
+        let listing = core.listings.of(&catalog);
+        for header in listing.headers_of(&catalog, tool) {
             let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
             let argument = tools::argument_as_header(text, &header.path);
             let property = header.path.join(".");
@@ -385,17 +386,19 @@ impl Caller {
 
 /// Begins a session or refuses to: the answer to `initialize`.
 pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
-    let result = InitializeResult::new(capabilities(&core.market.snapshot()))
+    let catalog = core.market.snapshot();
+    let result = InitializeResult::new(capabilities(&catalog))
         .with_server_info(implementation())
-        .with_instructions(INSTRUCTIONS)
+        .with_instructions(instructions(&catalog))
         .with_protocol_version(revision.version());
     serialized(id, &result)
 }
 
 fn discover(core: &Core, id: &Id) -> Bytes {
-    let config = ServerConfig::new(capabilities(&core.market.snapshot()))
+    let catalog = core.market.snapshot();
+    let config = ServerConfig::new(capabilities(&catalog))
         .with_server_info(implementation())
-        .with_instructions(INSTRUCTIONS);
+        .with_instructions(instructions(&catalog));
     let result = DiscoverResult::from_server_info(Revision::served(), config)
         .with_ttl_ms(core.cache_hint().ttl_ms);
     serialized(id, &result)
@@ -422,7 +425,8 @@ async fn list_tools(
     let listing: Arc<Listing> = core.listings.of(&catalog);
     let malformed = |_| ErrorData::invalid_params("the cursor is malformed", None);
     let cursor = cursor.map(JsonText::as_raw).transpose().map_err(malformed)?;
-    tools::list_page(id, &catalog, &listing, cursor, caller.cache_hint(core))
+    let principal = caller.principal.as_ref();
+    tools::list_page(id, &catalog, &listing, cursor, principal, caller.cache_hint(core))
 }
 
 async fn call_tool(
@@ -439,9 +443,12 @@ async fn call_tool(
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
-        Err(error) => match asks.missing().filter(|_| error.kind() == "failed") {
-            Some(missing) => Err(missing),
-            None => Ok(tools::failure(id, &error, caller.is_modern())),
+        Err(error) => match (asks.missing().filter(|_| error.kind() == "failed"), error) {
+            (Some(missing), _) => Err(missing),
+            (None, RuntimeError::Refused { code, message, data, .. }) => {
+                Err(surfaces::refused(code, message, data.as_ref()))
+            }
+            (None, error) => Ok(tools::failure(id, &error, caller.is_modern())),
         },
     }
 }

@@ -17,6 +17,8 @@ use orla_marketplace::Principal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::options::BearerToken;
+
 /// The checks, compiled.
 #[derive(Default)]
 pub(crate) struct Guard {
@@ -32,12 +34,16 @@ struct Token {
 }
 
 impl Token {
-    fn new(secret: &str) -> Self {
+    fn new(token: &BearerToken) -> Self {
+        let BearerToken { secret, name } = token;
         // Named by a digest: the same after every reload, whatever is listed around it, and no help to
         // whoever reads it.
-        let digest = Sha256::digest(secret);
-        let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        let principal = Principal(Arc::from(format!("token-{name}")));
+        let by_digest = || {
+            let digest = Sha256::digest(secret);
+            let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            format!("token-{name}")
+        };
+        let principal = Principal(name.clone().unwrap_or_else(by_digest).into());
         Self { secret: secret.as_bytes().into(), principal }
     }
 }
@@ -53,11 +59,11 @@ pub(crate) struct Denied {
 
 impl Guard {
     /// Compiles the options' lists. Entries that cannot be understood match nothing.
-    pub(crate) fn new(hosts: &[String], origins: &[String], tokens: &[String]) -> Self {
+    pub(crate) fn new(hosts: &[String], origins: &[String], tokens: &[BearerToken]) -> Self {
         Self {
             hosts: hosts.iter().filter_map(|entry| AllowedHost::parse(entry)).collect(),
             origins: origins.iter().filter_map(|entry| AllowedOrigin::parse(entry)).collect(),
-            tokens: tokens.iter().map(|token| Token::new(token)).collect(),
+            tokens: tokens.iter().map(Token::new).collect(),
         }
     }
 
@@ -299,7 +305,7 @@ mod tests {
         Guard::new(
             &list(&["orla.example", "box:8080", "2001:db8::1"]),
             &list(&["https://app.example", "http://dev.example:*", "vscode://editor"]),
-            &list(&["secret", "other"]),
+            &["secret".into(), BearerToken { name: Some("bob".into()), ..BearerToken::from("other") }],
         )
     }
 
@@ -392,9 +398,9 @@ mod tests {
                 .map_err(|denied| denied.status.as_u16())
         };
         assert_eq!(who("Bearer secret"), Ok("token-2bb80d537b1d".into()));
-        assert_eq!(who("bearer  other "), Ok("token-d9298a10d1b0".into()));
+        assert_eq!(who("bearer  other "), Ok("bob".into()));
         // Whoever is listed before or after them.
-        let tokens = ["new", "secret"].map(str::to_owned);
+        let tokens = ["new", "secret"].map(BearerToken::from);
         let reloaded = Guard::new(&[], &[], &tokens);
         let same = reloaded.authenticate(&headers(&[(AUTHORIZATION, "Bearer secret")])).unwrap();
         assert_eq!(same.unwrap().0.as_ref(), "token-2bb80d537b1d");

@@ -71,7 +71,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 pub use listener::{BindError, Bound};
-pub use options::ServerOptions;
+pub use options::{BearerToken, ServerOptions};
 pub use status::StatusRow;
 pub use tools::call_result_json;
 

@@ -125,7 +125,7 @@ impl Metrics {
         );
         registry.register(
             "capabilities",
-            "Capabilities in the newest snapshot",
+            "Capabilities that the newest snapshot lists",
             gauge(now.capabilities),
         );
         registry.register("catalog_generation", "The newest snapshot's number", gauge(now.generation));

@@ -1,5 +1,6 @@
 //! What can be set from outside, each with its default and its bound.
 
+use std::fmt;
 use std::time::Duration;
 
 /// The server's options. A reload gives new ones; see [`Server::reconfigure`](crate::Server::reconfigure).
@@ -13,7 +14,7 @@ pub struct ServerOptions {
     pub allowed_origins: Vec<String>,
     /// Bearer tokens, one of which every request needs but those for `/healthz` and `/readyz`. None
     /// by default: then nobody needs one.
-    pub auth_tokens: Vec<String>,
+    pub auth_tokens: Vec<BearerToken>,
     /// The largest body of a request, in bytes: 4 MiB.
     pub max_body_bytes: usize,
     /// How long a body may take to arrive: 30 s.
@@ -41,6 +42,27 @@ pub struct ServerOptions {
     pub drain: Duration,
 }
 
+/// A bearer token, and what its bearer is called.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken {
+    /// What a request has to carry.
+    pub secret: String,
+    /// The bearer's name in policies and audits; made of the token's digest where absent.
+    pub name: Option<String>,
+}
+
+impl<T: Into<String>> From<T> for BearerToken {
+    fn from(secret: T) -> Self {
+        Self { secret: secret.into(), name: None }
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BearerToken({})", self.name.as_deref().unwrap_or("unnamed"))
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
@@ -63,9 +85,9 @@ impl Default for ServerOptions {
     }
 }
 
-impl std::fmt::Debug for ServerOptions {
+impl fmt::Debug for ServerOptions {
     /// Everything but the tokens.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerOptions")
             .field("allowed_hosts", &self.allowed_hosts)
             .field("allowed_origins", &self.allowed_origins)

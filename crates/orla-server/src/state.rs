@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use orla_marketplace::{CapabilityMarketplace, Catalog};
+use orla_marketplace::{CapabilityMarketplace, Catalog, discovery};
 use rmcp::model::{
     Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
 };
@@ -104,8 +104,16 @@ pub(crate) fn implementation() -> Implementation {
 }
 
 /// What the server says of itself to a model.
-pub(crate) const INSTRUCTIONS: &str = "Runs local executables and other capabilities as tools. \
+const INSTRUCTIONS: &str = "Runs local executables and other capabilities as tools. \
     A tool's result carries its output, and in `_meta` how it ran; a failure says what to change.";
+const SEARCH: &str = " Not everything is listed: capability_search finds capabilities by what you want to do, \
+    capability_describe tells how one is called, and capability_call calls it.";
+
+/// The instructions, going by a snapshot: where search is listed, it is the way to everything else.
+pub(crate) fn instructions(catalog: &Catalog) -> String {
+    let is_searched = catalog.get(discovery::IDS[0]).is_some_and(|entry| entry.is_listed());
+    format!("{INSTRUCTIONS}{}", if is_searched { SEARCH } else { "" })
+}
 
 /// What the server can do, going by a snapshot: resources only where something serves them.
 pub(crate) fn capabilities(catalog: &Catalog) -> ServerCapabilities {

@@ -27,6 +27,9 @@ pub struct StatusRow {
     /// What runs it, such as `python3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
+    /// Who vouches for it as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attested_by: Option<String>,
     /// The life cycle's state, where there is a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
@@ -42,6 +45,9 @@ pub struct StatusRow {
     /// Why it last failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// True where clients do not see it when they list.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
 }
 
 impl StatusRow {
@@ -56,15 +62,22 @@ impl StatusRow {
             id,
             source: status.source,
             interpreter: status.interpreter,
+            attested_by: entry.attestation().map(|attestation| attestation.authority.clone()),
             state: status.state,
             pid: status.pid,
             uptime_ms: status.uptime_ms,
             restarts: status.restarts,
             last_failure: status.last_failure,
+            unlisted: !entry.is_listed(),
         }
     }
 
-    /// The rows of the newest snapshot, by name.
+    /// The rows of what is listed in the newest snapshot, by name.
+    pub fn listed(market: &CapabilityMarketplace) -> Vec<Self> {
+        market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
+    }
+
+    /// The rows of everything in the newest snapshot, by name.
     pub fn all(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().entries().iter().map(|entry| Self::of(market, entry)).collect()
     }
@@ -79,18 +92,23 @@ struct Status {
     running: usize,
     waiting: usize,
     capabilities: Vec<StatusRow>,
+    /// How many more there are that are not listed.
+    unlisted: usize,
 }
 
 /// The whole of `/status`.
 pub(crate) fn render(core: &Core) -> Vec<u8> {
+    let catalog = core.market.snapshot();
+    let capabilities = StatusRow::listed(&core.market);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: uptime_ms(core),
-        generation: core.market.snapshot().generation(),
+        generation: catalog.generation(),
         sessions: core.sessions.count(),
         running: core.market.running(),
         waiting: core.market.waiting(),
-        capabilities: StatusRow::all(&core.market),
+        unlisted: catalog.entries().len().saturating_sub(capabilities.len()),
+        capabilities,
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }
@@ -104,7 +122,7 @@ pub(crate) fn gauges(core: &Core) -> Gauges {
         waiting: number(core.market.waiting()),
         sessions: number(core.sessions.count()),
         parked: number(core.parked.count()),
-        capabilities: number(newest.entries().len()),
+        capabilities: number(newest.listed().count()),
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),

@@ -123,6 +123,9 @@ impl Asking<'_> {
                 Ok(result) => return Ok((surface, result)),
                 Err(SurfaceError::NotFound(what)) => not_found = Some(what),
                 Err(SurfaceError::Invalid(what)) => return Err(ErrorData::invalid_params(what, None)),
+                Err(SurfaceError::Refused { code, message, data }) => {
+                    return Err(refused(code, message, data.as_ref()));
+                }
                 Err(err) => return Err(ErrorData::internal_error(err.to_string(), None)),
             }
         }
@@ -216,6 +219,12 @@ impl Asking<'_> {
         };
         ErrorData::new(code, what, data)
     }
+}
+
+/// The error that a provider answered with, as it was.
+pub(crate) fn refused(code: i64, message: String, data: Option<&JsonText>) -> ErrorData {
+    let code = i32::try_from(code).map_or(ErrorCode::INTERNAL_ERROR, ErrorCode);
+    ErrorData::new(code, message, data.and_then(|data| serde_json::from_str(data.as_str()).ok()))
 }
 
 /// The error for a method that nobody serves; the message is the method's name, as the SDK has it.

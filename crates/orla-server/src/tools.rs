@@ -2,21 +2,22 @@
 //!
 //! # How it works
 //!
-//! A [`Listing`] is the rendered list of one snapshot: one text per era, and where each tool ends in
-//! it, so that a page is a copy of a slice. It is made once for each snapshot and dies with it. The
+//! A [`Listing`] is what of one snapshot has been rendered: each tool once, when it is first on a page or
+//! called, so that the first page of thousands of tools costs what a page costs. It dies with the snapshot.
+//! What is unlisted is on no page, and neither is what the caller is not permitted to call. The
 //! texts of results (content, structured value, `_meta`) are put together without being parsed.
 //! A differential test holds both against the SDK's own types.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::HeaderName;
 use orla_marketplace::{
-    ANNOTATIONS, Catalog, Entry, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, TITLE,
+    ANNOTATIONS, Catalog, Entry, ICONS, JsonText, META, Outcome, Payload, Principal, RuntimeError,
+    RuntimeResult, TITLE,
 };
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
@@ -25,22 +26,23 @@ use crate::object::Object;
 use crate::protocol::{MCP_PARAM_PREFIX, PAGE};
 use crate::rpc::{self, Id, push_json};
 
-/// The rendered tools of one snapshot.
+/// The tools of one snapshot, rendered as they are needed.
 pub(crate) struct Listing {
     of: Weak<Catalog>,
-    /// For sessionless requests.
-    modern: Rendered,
-    /// For sessions, whose clients know structured results only as objects.
-    legacy: Rendered,
-    /// The arguments that have to be repeated in headers, by tool.
-    headers: HashMap<Arc<str>, Vec<ParamHeader>>,
+    /// Where the listed ones are among the entries.
+    listed: Vec<usize>,
+    /// One for each entry, listed or not.
+    tools: Vec<OnceLock<Tool>>,
 }
 
-/// The tools' JSON objects, separated by commas, and where each ends.
-#[derive(Default)]
-struct Rendered {
-    text: String,
-    ends: Vec<usize>,
+/// A rendered tool.
+struct Tool {
+    /// Its JSON object for sessionless requests.
+    modern: Box<str>,
+    /// The one for sessions, whose clients know structured results only as objects, where it is another.
+    legacy: Option<Box<str>>,
+    /// The arguments that have to be repeated in headers.
+    headers: Vec<ParamHeader>,
 }
 
 /// An argument that a client repeats in a header (`x-mcp-header`, SEP-2243).
@@ -51,52 +53,41 @@ pub(crate) struct ParamHeader {
 }
 
 impl Listing {
-    fn render(catalog: &Arc<Catalog>) -> Self {
-        let mut listing = Self {
+    fn new(catalog: &Arc<Catalog>) -> Self {
+        let entries = catalog.entries();
+        Self {
             of: Arc::downgrade(catalog),
-            modern: Rendered::default(),
-            legacy: Rendered::default(),
-            headers: HashMap::new(),
-        };
-        for entry in catalog.entries() {
-            let input = entry.input_schema();
-            let output = entry.output_schema();
-            listing.modern.push(entry, &input, output.as_ref());
-            let object = output.as_ref().filter(|schema| is_object_schema(schema.as_str()));
-            listing.legacy.push(entry, &input, object);
-            let headers = param_headers(input.as_str());
-            if !headers.is_empty() {
-                listing.headers.insert(Arc::clone(&entry.name), headers);
-            }
+            listed: (0..entries.len()).filter(|at| entries[*at].is_listed()).collect(),
+            tools: entries.iter().map(|_| OnceLock::new()).collect(),
         }
-        listing
+    }
+
+    /// The tool at a place among the entries of the catalogue that this is the listing of.
+    fn tool(&self, catalog: &Catalog, at: usize) -> Option<&Tool> {
+        let (entry, tool) = (catalog.entries().get(at)?, self.tools.get(at)?);
+        Some(tool.get_or_init(|| Tool::render(entry)))
     }
 
     /// The headers that a call of this tool has to carry.
-    pub(crate) fn headers_of(&self, tool: &str) -> &[ParamHeader] {
-        if self.headers.is_empty() {
-            return &[];
-        }
-        self.headers.get(tool).map(Vec::as_slice).unwrap_or_default()
+    pub(crate) fn headers_of(&self, catalog: &Catalog, name: &str) -> &[ParamHeader] {
+        let at = catalog.entries().binary_search_by(|entry| (*entry.name).cmp(name)).ok();
+        let tool = at.and_then(|at| self.tool(catalog, at));
+        tool.map(|tool| tool.headers.as_slice()).unwrap_or_default()
     }
 }
 
-impl Rendered {
-    fn push(&mut self, entry: &Entry, input: &JsonText, output: Option<&JsonText>) {
-        if !self.ends.is_empty() {
-            self.text.push(',');
-        }
-        self.text.push_str(&tool(entry, input, output));
-        self.ends.push(self.text.len());
+impl Tool {
+    fn render(entry: &Entry) -> Self {
+        let input = entry.input_schema();
+        let output = entry.output_schema();
+        let modern = tool(entry, &input, output.as_ref()).into();
+        let is_other = output.is_some_and(|schema| !is_object_schema(schema.as_str()));
+        let legacy = is_other.then(|| tool(entry, &input, None).into());
+        Self { modern, legacy, headers: param_headers(input.as_str()) }
     }
 
-    /// The text of the tools `from..to`.
-    fn slice(&self, from: usize, to: usize) -> &str {
-        if from >= to {
-            return "";
-        }
-        let start = from.checked_sub(1).map_or(0, |before| self.ends[before] + 1);
-        &self.text[start..self.ends[to - 1]]
+    fn text(&self, modern: bool) -> &str {
+        self.legacy.as_deref().filter(|_| !modern).unwrap_or(&self.modern)
     }
 }
 
@@ -114,6 +105,13 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     let annotations = manifest.metadata.get(ANNOTATIONS).filter(|text| Object::parse(text).is_some());
     if let Some(annotations) = annotations {
         tool.push_str(&format!(r#","annotations":{annotations}"#));
+    }
+    let icons = manifest.metadata.get(ICONS).filter(|text| text.starts_with('['));
+    if let Some(icons) = icons.filter(|text| JsonText::parse((*text).clone()).is_ok()) {
+        tool.push_str(&format!(r#","icons":{icons}"#));
+    }
+    if let Some(meta) = manifest.metadata.get(META).filter(|text| Object::parse(text).is_some()) {
+        tool.push_str(&format!(r#","_meta":{meta}"#));
     }
     tool.push('}');
     tool
@@ -176,7 +174,7 @@ impl Listings {
     /// The most snapshots whose listing is remembered.
     const MAX: usize = 4;
 
-    /// The listing of a snapshot, rendered when it is first asked for.
+    /// The listing of a snapshot.
     pub(crate) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Listing> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) =
@@ -184,7 +182,7 @@ impl Listings {
         {
             return Arc::clone(found);
         }
-        let listing = Arc::new(Listing::render(catalog));
+        let listing = Arc::new(Listing::new(catalog));
         known.retain(|listing| listing.of.strong_count() > 0);
         if known.len() >= Self::MAX {
             known.remove(0);
@@ -194,7 +192,7 @@ impl Listings {
     }
 }
 
-/// The answer to `tools/list`: the page after `cursor`.
+/// The answer to `tools/list`: the page after `cursor` of what `principal` may call.
 ///
 /// # Errors
 /// A cursor that none of our pages gave.
@@ -203,15 +201,25 @@ pub(crate) fn list_page(
     catalog: &Catalog,
     listing: &Listing,
     cursor: Option<&RawValue>,
+    principal: Option<&Principal>,
     modern: Option<CacheHint>,
 ) -> Result<Bytes, ErrorData> {
     let after = cursor.map(read_cursor).transpose()?;
     let entries = catalog.entries();
     let from = after.map_or(0, |name| entries.partition_point(|entry| *entry.name <= *name));
-    let to = entries.len().min(from + PAGE);
-    let next = (to < entries.len()).then(|| cursor_after(&entries[to - 1].name));
-    let rendered = if modern.is_some() { &listing.modern } else { &listing.legacy };
-    Ok(page(id, "tools", rendered.slice(from, to), next.as_deref(), modern))
+    let first = listing.listed.partition_point(|at| *at < from);
+    let is_permitted = |at: &&usize| catalog.permits(principal, &entries[**at]).is_ok();
+    let mut places = listing.listed[first..].iter().filter(is_permitted).peekable();
+    let (mut items, mut last) = (String::new(), None);
+    for at in places.by_ref().take(PAGE) {
+        if last.is_some() {
+            items.push(',');
+        }
+        items.push_str(listing.tool(catalog, *at).map_or("{}", |tool| tool.text(modern.is_some())));
+        last = Some(&entries[*at].name);
+    }
+    let next = last.filter(|_| places.peek().is_some()).map(|name| cursor_after(name));
+    Ok(page(id, "tools", &items, next.as_deref(), modern))
 }
 
 /// What a sessionless client may do with a list it got.

@@ -1,9 +1,12 @@
 //! The hand-written messages held against the SDK's own types.
 
 use super::*;
+use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::Canned;
-use orla_marketplace::{CapabilityMarketplace, Limits, Violation};
+use orla_marketplace::{
+    AccessPolicy, CapabilityMarketplace, Limits, Permission, Registration, Rule, Violation,
+};
 use proptest::prelude::*;
 use rmcp::model::{CallToolResult, ListToolsResult};
 
@@ -132,7 +135,7 @@ fn page_after(
     let catalog = market.snapshot();
     let cursor = cursor.map(|cursor| serde_json::value::to_raw_value(cursor).unwrap());
     let hint = modern.then_some(CacheHint { ttl_ms: 5000 });
-    list_page(&id(), &catalog, &Listings::default().of(&catalog), cursor.as_deref(), hint)
+    list_page(&id(), &catalog, &Listings::default().of(&catalog), cursor.as_deref(), None, hint)
 }
 
 fn names(page: &Bytes) -> (Vec<String>, Option<String>) {
@@ -174,6 +177,57 @@ fn pages_go_on_where_the_last_one_ended_whatever_happened_in_between() {
     let fewer = market((0..1200).filter(|n| *n != 499).map(|n| format!("t{n:04}")));
     let (page, _) = names(&page_after(&fewer, cursor.as_deref(), false).unwrap());
     assert_eq!(page.first().map(String::as_str), Some("t0500"));
+}
+
+#[test]
+fn what_is_unlisted_or_denied_is_on_no_page_and_counts_for_none() {
+    let market = market([]);
+    let everything: Permission = "*".parse().unwrap();
+    let rule = |to: &str, capabilities: &str, allow: bool| {
+        let (allowed, denied) =
+            if allow { (vec![everything.clone()], vec![]) } else { (vec![], vec![everything.clone()]) };
+        Rule {
+            to: vec![Pattern::new(to)],
+            capabilities: vec![Pattern::new(capabilities)],
+            allow: allowed,
+            deny: denied,
+        }
+    };
+    let mut builder = market.builder(Limits::default());
+    for n in 0..1200 {
+        let mut registration = Registration::from(Canned::Echoes.manifest(&format!("t{n:04}")));
+        if n % 2 == 1 {
+            registration.policy.listing = orla_marketplace::Listing::Unlisted;
+        }
+        builder.capability(registration).unwrap();
+    }
+    builder
+        .access(AccessPolicy { rules: vec![rule("*", "*", true), rule("anonymous", "t0000", false)] });
+    market.replace(builder.build());
+    let catalog = market.snapshot();
+    let listing = Listings::default().of(&catalog);
+    let list = |cursor: Option<&str>, who: Option<&Principal>| {
+        let cursor = cursor.map(|cursor| serde_json::value::to_raw_value(cursor).unwrap());
+        names(&list_page(&id(), &catalog, &listing, cursor.as_deref(), who, None).unwrap())
+    };
+    let (first, cursor) = list(None, None);
+    assert_eq!((first.len(), &*first[0], &*first[PAGE - 1]), (PAGE, "t0002", "t1000"));
+    let (second, end) = list(cursor.as_deref(), None);
+    assert_eq!((second.len(), &*second[0], end), (99, "t1002", None));
+    let bob = Principal("bob".into());
+    assert_eq!(list(None, Some(&bob)).0[0], "t0000");
+}
+
+#[test]
+fn only_what_is_on_the_page_is_rendered() {
+    let market = market((0..1200).map(|n| format!("t{n:04}")));
+    let catalog = market.snapshot();
+    let listing = Listings::default().of(&catalog);
+    list_page(&id(), &catalog, &listing, None, None, None).unwrap();
+    assert_eq!(listing.tools.iter().filter(|tool| tool.get().is_some()).count(), PAGE);
+    assert!(
+        listing.headers_of(&catalog, "t1199").is_empty() && listing.headers_of(&catalog, "x").is_empty()
+    );
 }
 
 #[test]

@@ -7,26 +7,48 @@
 //! What is served is made in [`served`](crate::served); what there is to say about it is collected in
 //! [`findings`](crate::findings).
 
+#[cfg(feature = "http")]
+mod documents;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use orla_marketplace::CapabilityMarketplace;
+use futures_util::future::join_all;
+use orla_marketplace::discovery::DiscoveryExecutor;
+use orla_marketplace::local::{self, LocalExecutor};
+use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
+#[cfg(feature = "http")]
+use orla_providers::http::HttpExecutor;
+#[cfg(feature = "mcp")]
+use orla_providers::mcp::{McpExecutor, McpServers};
+
+#[cfg(feature = "http")]
+use documents::Documents;
 
 use crate::Failure;
 use crate::config::{Config, Problem};
 use crate::findings::{Findings, sentences};
+use crate::governance::{Governance, Rules};
 use crate::prompts;
-use crate::served::{Served, Sources, limits};
+use crate::served::{Providers, Served, Sources, limits};
 
 /// What a configuration describes.
 pub(crate) struct App {
     marketplace: Arc<CapabilityMarketplace>,
     instance: Arc<Instance>,
     capsules: Arc<Capsules>,
+    #[cfg(feature = "mcp")]
+    servers: Arc<McpServers>,
+    #[cfg(feature = "http")]
+    documents: Arc<Documents>,
+    /// All of them, those above included.
+    providers: Providers,
     served: Arc<Served>,
     tools: Loader,
+    governance: Governance,
+    rules: Arc<Rules>,
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
@@ -41,7 +63,22 @@ impl App {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
-        let served = Arc::new(Served::new(&marketplace, Arc::clone(&capsules)));
+        let mut providers: Providers = vec![Arc::clone(&capsules) as Arc<dyn Source>];
+        #[cfg(feature = "mcp")]
+        let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
+        #[cfg(feature = "mcp")]
+        providers.push(Arc::clone(&servers) as Arc<dyn Source>);
+        #[cfg(feature = "http")]
+        let documents = Arc::new(Documents::new());
+        #[cfg(feature = "http")]
+        providers.push(Arc::clone(&documents) as Arc<dyn Source>);
+        marketplace.replace_executor(Arc::new(LocalExecutor));
+        marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
+        #[cfg(feature = "http")]
+        marketplace.replace_executor(Arc::new(HttpExecutor::new()));
+        #[cfg(feature = "mcp")]
+        marketplace.replace_executor(Arc::new(McpExecutor::new(Arc::clone(&servers))));
+        let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
         marketplace.on_listing(move || {
             let served = Arc::clone(&listed);
@@ -49,7 +86,23 @@ impl App {
         });
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
-        let mut app = Self { marketplace, instance, capsules, served, tools, concurrency, findings };
+        let (governance, rules) = (Governance::default(), Arc::default());
+        let mut app = Self {
+            marketplace,
+            instance,
+            capsules,
+            #[cfg(feature = "mcp")]
+            servers,
+            #[cfg(feature = "http")]
+            documents,
+            providers,
+            served,
+            tools,
+            governance,
+            rules,
+            concurrency,
+            findings,
+        };
         app.load(config).map_err(Failure::failed)?;
         Ok(app)
     }
@@ -63,10 +116,25 @@ impl App {
         &self.findings
     }
 
+    /// By what the newest snapshot's capabilities were judged.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Why providers give nothing at the moment, as far as they have been asked.
+    pub(crate) fn problems_of_providers(&self) -> Vec<String> {
+        let mut problems: Vec<String> = Vec::new();
+        #[cfg(feature = "mcp")]
+        problems.extend(self.servers.problems());
+        #[cfg(feature = "http")]
+        problems.extend(self.documents.problems());
+        problems
+    }
+
     /// Builds the next snapshot and puts it in force.
     ///
     /// # Errors
-    /// The tools directory cannot be used; the snapshot in force stays.
+    /// The tools directory or the attestations cannot be used; the snapshot in force stays.
     pub(crate) fn load(&mut self, config: &Config) -> Result<(), String> {
         let process = orla_process::Limits {
             max_output_bytes: config.max_output_bytes,
@@ -76,6 +144,7 @@ impl App {
             .tools
             .load(&config.tools_dir, process)
             .map_err(|err| format!("tools directory {err}"))?;
+        let rules = Arc::new(self.governance.rules(config)?);
         self.provide_executors(config);
         if is_alone(config) {
             // What is inside of a package is no tool of its own.
@@ -91,10 +160,21 @@ impl App {
         };
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
+        findings.warnings.extend(sentences(&config.warnings));
         self.load_packages(config, process, &mut found, &mut findings);
-        let sources =
-            Sources { config: config.clone(), tools: found.registrations, prompts: prompts.prompts };
+        self.load_servers(config, &mut findings);
+        self.load_documents(config, &mut findings);
+        let declared = config.capabilities.iter().filter(|one| !is_of_server(&one.value));
+        let sources = Sources {
+            config: config.clone(),
+            tools: found.registrations,
+            declared: declared.cloned().collect(),
+            builtins: builtins(config),
+            prompts: prompts.prompts,
+            rules: Arc::clone(&rules),
+        };
         self.served.publish(sources, &mut findings);
+        self.rules = rules;
         self.findings = findings;
         Ok(())
     }
@@ -128,26 +208,80 @@ impl App {
         self.capsules.load(watched, policy(config));
     }
 
-    /// Starts the capsules that are to run before anyone needs them. One that is served alone is there to
-    /// be looked at.
-    pub(crate) fn start_eager(&self, config: &Config) {
-        self.capsules.start_eager(config.capsules.eager || is_alone(config));
+    /// Takes over the MCP servers; those whose definition is the same go on.
+    #[cfg(feature = "mcp")]
+    fn load_servers(&self, config: &Config, findings: &mut Findings) {
+        let capsules = self.capsules.current();
+        let mut servers = Vec::with_capacity(config.servers.len());
+        for server in &config.servers {
+            let mut settings = server.value.clone();
+            let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
+            if settings.prefix.is_none() && is_taken(&settings.name) {
+                let prefix = format!("{}_2__", settings.name);
+                let text = format!(
+                    "mcpServers.{}: a capsule has this name; the server's tools are called {prefix}…",
+                    settings.name
+                );
+                findings.warnings.push(config.placed(server.at, text));
+                settings.prefix = Some(prefix);
+            }
+            servers.push(settings);
+        }
+        let own = config.capabilities.iter().filter(|one| is_of_server(&one.value));
+        self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
     }
 
-    /// Puts in force what capsules turn out to serve, for as long as the server runs.
-    pub(crate) fn follow_capsules(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (mut changes, served) = (self.capsules.changes(), Arc::clone(&self.served));
-        async move {
-            while changes.changed().await.is_ok() {
-                served.refresh();
-            }
+    #[cfg(not(feature = "mcp"))]
+    fn load_servers(&self, config: &Config, findings: &mut Findings) {
+        let own = config.capabilities.iter().find(|one| is_of_server(&one.value)).map(|one| one.at);
+        if let Some(at) = config.servers.first().map(|server| server.at).or(own) {
+            let text = "this orla was built without MCP servers".to_owned();
+            findings.problems.push(config.placed(at, text));
         }
     }
 
-    /// Ends every process that stays between calls.
-    pub(crate) fn end_capsules(&self) -> impl Future<Output = ()> + Send + use<> {
-        let capsules = Arc::clone(&self.capsules);
-        async move { capsules.shutdown().await }
+    /// Reads the OpenAPI documents that are files, and takes over what those at an address gave so far.
+    #[cfg(feature = "http")]
+    fn load_documents(&self, config: &Config, findings: &mut Findings) {
+        self.documents.load(config, findings);
+    }
+
+    #[cfg(not(feature = "http"))]
+    fn load_documents(&self, config: &Config, findings: &mut Findings) {
+        if let Some(document) = config.documents.first() {
+            let text = "openapi: this orla was built without HTTP capabilities".to_owned();
+            findings.problems.push(config.placed(document.at, text));
+        }
+    }
+
+    /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
+    /// at.
+    pub(crate) fn start_eager(&self, config: &Config) {
+        self.capsules.start_eager(config.capsules.eager || is_alone(config));
+        for provider in self.providers.iter().skip(1) {
+            provider.start_eager(false);
+        }
+    }
+
+    /// Puts in force what the providers turn out to serve, for as long as the server runs.
+    pub(crate) fn follow_providers(&self) -> Vec<impl Future<Output = ()> + Send + use<>> {
+        let follow = |provider: &Arc<dyn Source>| {
+            let (mut changes, served) = (provider.changes(), Arc::clone(&self.served));
+            async move {
+                while changes.changed().await.is_ok() {
+                    served.refresh();
+                }
+            }
+        };
+        self.providers.iter().map(follow).collect()
+    }
+
+    /// Ends every process and connection that stays between calls.
+    pub(crate) fn end_providers(&self) -> impl Future<Output = ()> + Send + use<> {
+        let providers = self.providers.clone();
+        async move {
+            join_all(providers.iter().map(|provider| provider.shutdown())).await;
+        }
     }
 
     /// Makes the executors, once and again when their bounds change. Calls that run keep the old ones.
@@ -161,6 +295,22 @@ impl App {
         self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
         self.concurrency = Some(config.max_concurrency);
     }
+}
+
+/// Whether a capability is a tool of an MCP server, or all of them: the servers say what they are.
+fn is_of_server(registration: &Registration) -> bool {
+    matches!(registration.manifest.provider, ProviderType::MCP(_))
+}
+
+/// The built-ins, as far as the configuration serves them.
+fn builtins(config: &Config) -> Vec<Registration> {
+    let mut builtins = local::registrations();
+    builtins.retain_mut(|builtin| {
+        let listing = config.builtins.listing(&builtin.manifest.id);
+        builtin.policy.listing = listing.unwrap_or_default();
+        listing.is_some()
+    });
+    builtins
 }
 
 /// Whether the tools directory is one package, which is then served without anything else.
@@ -208,7 +358,7 @@ mod tests {
     }
 
     fn names(app: &App) -> Vec<String> {
-        app.marketplace().snapshot().entries().iter().map(|entry| entry.name.to_string()).collect()
+        app.marketplace().snapshot().listed().map(|entry| entry.name.to_string()).collect()
     }
 
     #[test]
@@ -306,7 +456,7 @@ mod tests {
         let app = App::build(&config(dir.path(), "tools: {cap__x: {timeout: 1}}\n")).unwrap();
         assert_eq!(names(&app), ["cap", "cap_sh", "simple"]);
         let kinds: Vec<&str> =
-            app.marketplace().list().iter().map(|entry| entry.manifest.provider.kind()).collect();
+            app.marketplace().snapshot().listed().map(|entry| entry.manifest.provider.kind()).collect();
         assert_eq!(kinds, ["capsule", "tool", "tool"]);
         let findings = app.findings();
         assert_eq!(findings.problems.len(), 2);

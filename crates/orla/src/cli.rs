@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use orla_marketplace::discovery::MAX_LIMIT;
 
 use crate::commands::new::{Kind, Language};
 use crate::config::Source;
@@ -33,6 +34,8 @@ Examples:
   orla new tool greet --lang python   write the skeleton of a tool
   orla dev tools/notes                serve one package while it is written
   orla list                           what is served
+  orla search send email              find capabilities by what they are about
+  orla describe ls                    its types, and an example call
   orla call ls path=/tmp              call one tool, without a server
   orla connect claude-code --write    tell a client about this server
 
@@ -56,14 +59,25 @@ pub(crate) enum Command {
         serve: Serve,
     },
     /// Show what would be served
-    #[command(after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'")]
+    #[command(
+        after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and whatever else is not listed, too"
+    )]
     List {
+        /// Show what clients do not see when they list, too
+        #[arg(long)]
+        all: bool,
         /// Print a JSON array, each element as in /status
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         settings: Settings,
     },
+    /// Find capabilities by what they are about
+    #[command(after_help = SEARCH)]
+    Search(Search),
+    /// Show everything about one capability: types, provider, permissions, and an example call
+    #[command(after_help = DESCRIBE)]
+    Describe(Describe),
     /// Call one capability and print what it gives
     #[command(after_help = CALL)]
     Call(Call),
@@ -74,6 +88,19 @@ pub(crate) enum Command {
     Check {
         #[command(flatten)]
         settings: Settings,
+    },
+    /// Vouch for capabilities as they are now: sign what they say of themselves and what they run
+    #[command(after_help = ATTEST)]
+    Attest(Attest),
+    /// Show who vouches for what would be served, and whether that still holds
+    #[command(
+        after_help = "Exits 1 if an attestation does not hold, or if require_attestation is set and one is missing."
+    )]
+    Verify(Verify),
+    /// Look at the audit log
+    Audit {
+        #[command(subcommand)]
+        command: Audit,
     },
     /// Print the JSON Schema of the configuration
     #[command(
@@ -155,6 +182,27 @@ Examples:
   orla new tool greet --lang bash        one file in ./tools: a process for each call
   orla new capsule notes --lang python   a package in ./tools: one process for all calls";
 
+const SEARCH: &str = "\
+The best ones come first. Names count most, then titles, descriptions, and what parameters are called
+and are about. Not every word has to fit, and the last one may be the beginning of a word.
+
+Examples:
+  orla search send email
+  orla search weather --limit 3
+  orla search issue --json | jq -r '.results[].id'
+  orla search forecast --url http://127.0.0.1:8080   what a running server has
+
+Then: orla describe ID, orla call ID";
+
+const DESCRIBE: &str = "\
+Types are shown in RTFS notation and as JSON Schema. The example is made of the examples, defaults and
+choices that the schema gives, and can be pasted.
+
+Examples:
+  orla describe weather.current
+  orla describe weather__current --json | jq .input.json_schema
+  orla describe ls --url http://127.0.0.1:8080   on a running server; ORLA_TOKEN is sent as its token";
+
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
 appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes are
@@ -165,6 +213,25 @@ Examples:
   orla call ls 'args=[\"-l\", \"/tmp\"]'
   orla call add --json '{\"a\": 1, \"b\": 2}'
   orla call add a=1 b=2 --url http://127.0.0.1:8080";
+
+const ATTEST: &str = "\
+Attestations go into orla.attestations.json beside the configuration. They count where the
+configuration trusts the key, and as long as neither the capability's manifest nor what it runs
+changes. With `require_attestation: true`, nothing else is served.
+
+Examples:
+  orla attest --new-key ops.pem --authority ops   make a key; paste what it prints into orla.yaml
+  orla attest --key ops.pem                       vouch for everything that is served
+  orla attest deploy --key ops.pem --expires 90   vouch for one, for 90 days
+  orla verify                                     what holds now";
+
+const AUDIT: &str = "\
+Exits 1 at the first line that was changed, removed, added or moved, and says which and why. What was
+cut off at the end shows only beside the last hash, so keep that somewhere else.
+
+Examples:
+  orla audit verify                the file that `audit` in orla.yaml names
+  orla audit verify audit.jsonl";
 
 const CONNECT: &str = "\
 Examples:
@@ -212,6 +279,43 @@ pub(crate) struct Serve {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct Search {
+    /// What it is about, in any words
+    #[arg(required = true)]
+    pub(crate) words: Vec<String>,
+    /// How many to show at most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = limit)]
+    pub(crate) limit: usize,
+    /// Search a running server instead of what would be served here
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Print JSON: results, each with id, name, description, kind, input and score; and total
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| format!("expected a whole number from 1 to {MAX_LIMIT}"))
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Describe {
+    /// Its id or name
+    pub(crate) id: String,
+    /// Ask a running server instead of what would be served here
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Call {
     /// Name or id of the capability
     pub(crate) name: String,
@@ -229,6 +333,52 @@ pub(crate) struct Call {
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Attest {
+    /// Names or ids of capabilities; everything that is served if there are none
+    pub(crate) names: Vec<String>,
+    /// The secret key to sign with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Whose key it is [default: its name in trusted_keys]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) authority: Option<String>,
+    /// After how many days the attestations end to hold [default: never]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) expires: Option<u32>,
+    /// Where to write them [default: `attestations` of the configuration, orla.attestations.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Make a key, write it to FILE for its owner alone, and print the lines that trust it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "key", "expires", "out"])]
+    pub(crate) new_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Verify {
+    /// Names or ids of capabilities; everything but built-ins if there are none
+    pub(crate) names: Vec<String>,
+    /// Print a JSON array: id, status, authority, created_at, expires_at, reason, content_hash
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Check that no line was changed, removed, added or moved
+    #[command(after_help = AUDIT)]
+    Verify {
+        /// The log [default: `audit` of the configuration]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        settings: Settings,
+    },
 }
 
 impl Settings {

@@ -17,7 +17,9 @@ mod app;
 mod cli;
 mod commands;
 mod config;
+mod exposure;
 mod findings;
+mod governance;
 mod logging;
 mod prompts;
 mod reload;
@@ -29,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Audit, Cli, Command};
 use config::Problem;
 
 /// Runs the command line and gives the exit code.
@@ -73,8 +75,16 @@ fn run(cli: Cli) -> Result<(), Failure> {
             commands::connect::run(&client, write, &name, &Cli::source(before, settings))
         }
         Some(Command::Completions { shell }) => commands::completions(shell),
-        Some(Command::List { json, settings }) => {
-            commands::list::run(json, &Cli::source(before, settings))
+        Some(Command::List { all, json, settings }) => {
+            commands::list::run(all, json, &Cli::source(before, settings))
+        }
+        Some(Command::Search(search)) => {
+            let source = Cli::source(before, search.settings.clone());
+            commands::search::run(&search, &source)
+        }
+        Some(Command::Describe(describe)) => {
+            let source = Cli::source(before, describe.settings.clone());
+            commands::describe::run(&describe, &source)
         }
         Some(Command::Check { settings }) => commands::check::run(&Cli::source(before, settings)),
         Some(Command::Call(call)) => {
@@ -83,6 +93,17 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Some(Command::Status { url, json, settings }) => {
             commands::status::run(url.as_deref(), json, &Cli::source(before, settings))
+        }
+        Some(Command::Attest(attest)) => {
+            let source = Cli::source(before, attest.settings.clone());
+            commands::attest::run(&attest, &source)
+        }
+        Some(Command::Verify(verify)) => {
+            let source = Cli::source(before, verify.settings.clone());
+            commands::verify::run(&verify, &source)
+        }
+        Some(Command::Audit { command: Audit::Verify { file, settings } }) => {
+            commands::audit::verify(file.as_deref(), &Cli::source(before, settings))
         }
         Some(Command::Dev { dir, serve }) => commands::serve::dev(dir, before, serve),
         Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),

@@ -61,7 +61,7 @@ impl Reloader {
             added = changes.added,
             removed = changes.removed,
             changed = changes.changed,
-            capabilities = new.entries().len(),
+            capabilities = new.listed().count(),
             generation = new.generation(),
             duration_ms = (began.elapsed().as_micros() as f64) / 1000.0,
             "reloaded"
@@ -147,6 +147,6 @@ mod tests {
         let limited = Config { max_output_bytes: 10, ..config };
         app.load(&limited).unwrap();
         let limited = app.marketplace().snapshot();
-        assert_eq!(Changes::between(&new, &limited).changed, new.entries().len());
+        assert_eq!(Changes::between(&new, &limited).changed, new.listed().count());
     }
 }

@@ -1,85 +1,99 @@
 //! What is served: the snapshot of everything that a configuration, a tools directory, prompts and
-//! capsules give.
+//! providers (capsules, MCP servers, OpenAPI documents) give.
 //!
-//! What a capsule serves is known only when it runs. What the newest snapshot was made of is therefore
-//! kept ([`Served`]), and the snapshot is made anew when a capsule turns out to serve something else.
+//! What a provider serves is known only when it runs. What the newest snapshot was made of is therefore
+//! kept ([`Served`]), and the snapshot is made anew when one turns out to serve something else.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError,
+    CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError, Source,
 };
-use orla_process::capsule::Capsules;
 use orla_process::document::Position;
 
 use crate::config::keys::nearest;
-use crate::config::{Config, Problem, ToolOverride};
+use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
 use crate::findings::Findings;
+use crate::governance::Rules;
 use crate::prompts::{Prompt, Prompts};
 
 /// How many names in `tools` that no tool has are told apart.
 pub(crate) const NAMED: usize = 20;
 
+/// What says by itself what it serves; they stay the same as long as the instance runs.
+pub(crate) type Providers = Vec<Arc<dyn Source>>;
+
 /// What is served, and what it was made of.
 pub(crate) struct Served {
     marketplace: Weak<CapabilityMarketplace>,
-    capsules: Arc<Capsules>,
-    /// With the number of the capsules' change that it includes. Locked while a snapshot is made, so that
+    providers: Providers,
+    /// With the numbers of the providers' changes that it includes. Locked while a snapshot is made, so that
     /// no older one takes the place of a newer.
-    newest: Mutex<Option<(Sources, u64)>>,
+    newest: Mutex<Option<(Sources, Vec<u64>)>>,
 }
 
-/// What a snapshot is made of besides the capsules.
+/// What a snapshot is made of besides the providers: all that is known at once.
 pub(crate) struct Sources {
     pub(crate) config: Config,
     /// The tools that are processes per call.
     pub(crate) tools: Vec<Registration>,
+    /// What the configuration declares.
+    pub(crate) declared: Vec<Placed<Registration>>,
+    /// The built-ins: what has the id of another gives way.
+    pub(crate) builtins: Vec<Registration>,
     pub(crate) prompts: Vec<Prompt>,
+    /// By what capabilities are judged before they are served.
+    pub(crate) rules: Arc<Rules>,
 }
 
 impl Served {
     /// Nothing yet.
-    pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>, capsules: Arc<Capsules>) -> Self {
-        Self { marketplace: Arc::downgrade(marketplace), capsules, newest: Mutex::default() }
+    pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>, providers: Providers) -> Self {
+        Self { marketplace: Arc::downgrade(marketplace), providers, newest: Mutex::default() }
     }
 
     /// Puts the snapshot of new sources in force.
     pub(crate) fn publish(&self, sources: Sources, findings: &mut Findings) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(marketplace) = self.marketplace.upgrade() else { return };
-        let change = *self.capsules.changes().borrow();
-        let catalog = sources.catalog(&marketplace, &self.capsules, findings);
-        want(&sources.prompts, &catalog, &self.capsules, findings);
+        let changes = self.changes();
+        let catalog = sources.catalog(&marketplace, &self.providers, findings);
+        want(&sources.prompts, &catalog, &self.providers, findings);
         marketplace.replace(catalog);
-        *newest = Some((sources, change));
+        *newest = Some((sources, changes));
     }
 
-    /// Puts the snapshot of the same sources in force if a capsule serves something else than it did.
+    /// Puts the snapshot of the same sources in force if a provider serves something else than it did.
     pub(crate) fn refresh(&self) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(marketplace), Some((sources, included))) = (self.marketplace.upgrade(), &mut *newest)
         else {
             return;
         };
-        let change = *self.capsules.changes().borrow();
-        if change == *included {
+        let changes = self.changes();
+        if changes == *included {
             return;
         }
         let mut findings = Findings::default();
-        marketplace.replace(sources.catalog(&marketplace, &self.capsules, &mut findings));
-        *included = change;
+        marketplace.replace(sources.catalog(&marketplace, &self.providers, &mut findings));
+        *included = changes;
         // What else there is to say was said when the sources were loaded.
         for problem in findings.problems {
             tracing::warn!("{problem}");
         }
     }
 
-    /// Asks the capsules what they serve where that is not known yet, and puts it in force.
+    /// Asks the providers what they serve where that is not known yet, and puts it in force.
     pub(crate) async fn learn(&self) {
-        self.capsules.learn().await;
+        join_all(self.providers.iter().map(|source| source.learn())).await;
         self.refresh();
+    }
+
+    fn changes(&self) -> Vec<u64> {
+        self.providers.iter().map(|source| *source.changes().borrow()).collect()
     }
 }
 
@@ -87,60 +101,73 @@ impl Sources {
     fn catalog(
         &self,
         marketplace: &Arc<CapabilityMarketplace>,
-        capsules: &Capsules,
+        providers: &[Arc<dyn Source>],
         findings: &mut Findings,
     ) -> Catalog {
         let config = &self.config;
         let mut builder = marketplace.builder(limits(config));
-        self.add_tools(&mut builder, capsules, findings);
+        self.add_tools(&mut builder, providers, findings);
         if let Some(allow) = &config.allow {
             builder.allow(allow.iter().map(Pattern::new).collect());
         }
         builder.deny(config.deny.iter().map(Pattern::new).collect());
+        if let Some(access) = &config.access {
+            builder.access(access.clone());
+        }
+        config.expose.apply(&mut builder);
         let described = Arc::downgrade(marketplace);
         match Prompts::new(self.prompts.clone(), Box::new(move |tool| description(&described, tool))) {
             Ok(prompts) => builder.surface(Arc::new(prompts)),
             Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
         }
-        for surface in capsules.surfaces() {
+        for surface in providers.iter().flat_map(|source| source.surfaces()) {
             builder.surface(surface);
         }
         builder.build()
     }
 
-    /// Registers the tools as `tools` in the configuration changes them.
-    fn add_tools(&self, builder: &mut CatalogBuilder, capsules: &Capsules, findings: &mut Findings) {
+    /// Registers everything as `tools` in the configuration changes it.
+    fn add_tools(
+        &self,
+        builder: &mut CatalogBuilder,
+        providers: &[Arc<dyn Source>],
+        findings: &mut Findings,
+    ) {
         let config = &self.config;
-        let tools: Vec<Registration> =
-            self.tools.iter().cloned().chain(capsules.registrations()).collect();
-        let names: HashSet<String> = tools
-            .iter()
-            .flat_map(|tool| [mcp_name(&tool.manifest.id), tool.manifest.id.clone()])
-            .collect();
+        let mut tools: Vec<Tool> = self.tools.iter().cloned().map(Tool::from).collect();
+        tools.extend(
+            self.declared.iter().map(|one| Tool { registration: one.value.clone(), at: Some(one.at) }),
+        );
+        tools.extend(providers.iter().flat_map(|source| source.registrations()).map(Tool::from));
+        let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
+        tools.extend(builtins.cloned().map(Tool::from));
+        let names: HashSet<String> =
+            tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
         let (mut taken, mut renamed) = (HashSet::new(), Vec::new());
         for mut tool in tools {
-            let id = &tool.manifest.id;
-            let change = config.tools.get(id).or_else(|| config.tools.get(&mcp_name(id)));
+            let change = config.tools.get(tool.id()).or_else(|| config.tools.get(&mcp_name(tool.id())));
             if change.is_some_and(|change| change.enabled == Some(false)) {
                 continue;
             }
             if let Some(change) = change {
-                apply(&mut tool, change);
+                apply(&mut tool.registration, change);
             }
             match change.and_then(|change| change.rename.as_ref()) {
                 Some(rename) => renamed.push((tool, rename)),
                 None => {
-                    taken.insert(tool.manifest.id.clone());
-                    register(builder, tool, findings);
+                    taken.insert(tool.id().to_owned());
+                    self.register(builder, tool, findings);
                 }
             }
         }
         // Last, as a name that a tool has by itself is not given to another.
         for (mut tool, rename) in renamed {
-            let id = tool.manifest.id.clone();
+            let id = tool.id().to_owned();
             if taken.insert(rename.to.clone()) {
-                tool.manifest.id.clone_from(&rename.to);
-                tool.manifest.name.clone_from(&rename.to);
+                let manifest = &mut tool.registration.manifest;
+                manifest.id.clone_from(&rename.to);
+                manifest.name.clone_from(&rename.to);
             } else {
                 let text = format!(
                     "tools.{id}.rename: another tool is called {}; {id} keeps its name",
@@ -148,16 +175,42 @@ impl Sources {
                 );
                 findings.problems.push(placed(config, Some(rename.at), text));
             }
-            register(builder, tool, findings);
+            self.register(builder, tool, findings);
         }
-        self.name_unknown(&names, capsules, findings);
+        self.name_unknown(&names, providers, findings);
+    }
+
+    /// Registers a capability; one whose schema is none is served without it, and one that is not vouched
+    /// for not at all where that is required.
+    fn register(&self, builder: &mut CatalogBuilder, tool: Tool, findings: &mut Findings) {
+        let Tool { mut registration, at } = tool;
+        if registration.manifest.description.trim().is_empty() {
+            registration.manifest.description = description_of(&registration.manifest.provider);
+        }
+        if !self.rules.take_charge(&mut registration, findings) {
+            return;
+        }
+        loop {
+            let Err(err) = builder.capability(registration.clone()) else { return };
+            findings.problems.push(placed(&self.config, at, err.to_string()));
+            match err {
+                RegistrationError::InputSchema { .. } => registration.manifest.input_schema = None,
+                RegistrationError::OutputSchema { .. } => registration.manifest.output_schema = None,
+                _ => return,
+            }
+        }
     }
 
     /// Says which names in `tools` no tool has.
-    fn name_unknown(&self, names: &HashSet<String>, capsules: &Capsules, findings: &mut Findings) {
+    fn name_unknown(
+        &self,
+        names: &HashSet<String>,
+        providers: &[Arc<dyn Source>],
+        findings: &mut Findings,
+    ) {
         let config = &self.config;
         let unknown =
-            |(name, _): &(&String, &ToolOverride)| !names.contains(*name) && !may_come(capsules, name);
+            |(name, _): &(&String, &ToolOverride)| !names.contains(*name) && !may_come(providers, name);
         let mut unknown = config.tools.iter().filter(unknown);
         for (name, change) in unknown.by_ref().take(NAMED) {
             let near = nearest(name, names.iter().map(String::as_str));
@@ -172,28 +225,27 @@ impl Sources {
     }
 }
 
-/// Whether a capsule may turn out to serve a tool of this name.
-fn may_come(capsules: &Capsules, name: &str) -> bool {
-    capsules.current().iter().any(|capsule| {
-        if let Some(prefix) = &capsule.package().manifest.prefix {
-            return name.starts_with(prefix);
-        }
-        let rest = name.strip_prefix(capsule.name());
-        rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
-    })
+/// A capability that is to be registered, and where it is declared.
+struct Tool {
+    registration: Registration,
+    at: Option<Position>,
 }
 
-/// Registers a tool; one whose schema is none is served without it.
-fn register(builder: &mut CatalogBuilder, mut registration: Registration, findings: &mut Findings) {
-    loop {
-        let Err(err) = builder.capability(registration.clone()) else { return };
-        findings.problems.push(err.to_string());
-        match err {
-            RegistrationError::InputSchema { .. } => registration.manifest.input_schema = None,
-            RegistrationError::OutputSchema { .. } => registration.manifest.output_schema = None,
-            _ => return,
-        }
+impl Tool {
+    fn id(&self) -> &str {
+        &self.registration.manifest.id
     }
+}
+
+impl From<Registration> for Tool {
+    fn from(registration: Registration) -> Self {
+        Self { registration, at: None }
+    }
+}
+
+/// Whether a provider may turn out to serve a tool of this name.
+fn may_come(providers: &[Arc<dyn Source>], name: &str) -> bool {
+    providers.iter().any(|source| source.may_serve(name))
 }
 
 /// Takes over what is changed of a tool besides its name.
@@ -204,20 +256,22 @@ fn apply(registration: &mut Registration, change: &ToolOverride) {
     if let Some(description) = &change.description {
         registration.manifest.description.clone_from(description);
     }
+    registration.policy.max_concurrency = change.max_concurrency.or(registration.policy.max_concurrency);
+    registration.policy.retries = change.retries.or(registration.policy.retries);
 }
 
 fn placed(config: &Config, at: Option<Position>, text: String) -> String {
-    match (&config.file, at) {
-        (Some(file), Some(at)) => Problem::at(file, at, text).to_string(),
-        _ => text,
+    match at {
+        Some(at) => config.placed(at, text),
+        None => text,
     }
 }
 
 /// Every tool that a prompt wants should be there.
-fn want(prompts: &[Prompt], catalog: &Catalog, capsules: &Capsules, findings: &mut Findings) {
+fn want(prompts: &[Prompt], catalog: &Catalog, providers: &[Arc<dyn Source>], findings: &mut Findings) {
     for prompt in prompts {
         for (tool, at) in &prompt.tools {
-            if catalog.get(tool).is_none() && !may_come(capsules, tool) {
+            if catalog.get(tool).is_none() && !may_come(providers, tool) {
                 let near = catalog.similar(tool).into_iter().next();
                 let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
                 let text = format!("tools: {tool} is not served{hint}");

@@ -17,7 +17,7 @@ mod write;
 use std::fmt;
 
 pub use read::value_from_json;
-pub use write::value_to_json;
+pub use write::{key_name, value_to_json};
 
 /// As much of a path as an error shows, in characters: keys may be of any length.
 pub const MAX_PATH: usize = 200;
@@ -77,6 +77,8 @@ pub fn push_string(out: &mut String, text: &str) {
             b'\n' => out.push_str("\\n"),
             b'\r' => out.push_str("\\r"),
             b'\t' => out.push_str("\\t"),
+            8 => out.push_str("\\b"),
+            12 => out.push_str("\\f"),
             control => out.push_str(&format!("\\u{control:04x}")),
         }
         rest = &rest[at + 1..];

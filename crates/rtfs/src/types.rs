@@ -1,16 +1,47 @@
 //! Types as data. (RTFS, "Types")
 //!
-//! A [`TypeExpr`] says what a value may be. It prints in RTFS notation. One that was made from JSON
-//! Schema keeps the schema's text, so that what goes back out is what came in, whatever of it the
-//! notation of RTFS cannot say.
+//! A [`TypeExpr`] says what a value may be. It is written and printed in RTFS notation
+//! ([`TypeExpr::parse`], `Display`), also made from quoted data ([`TypeExpr::from_value`]), and says of
+//! a value whether it is one ([`TypeExpr::check`]).
 //!
-//! Nothing here checks values: that needs the machine's notion of functions and streams, and comes
-//! with it. Recursion is bounded by whoever builds a type: it is as deep as the text it came from.
+//! One that was made from JSON Schema keeps the schema's text, so that what goes back out is what
+//! came in, whatever of it the notation of RTFS cannot say. Here it is checked by what RTFS can say
+//! of it; whoever knows JSON Schema checks the rest.
+//!
+//! # How it works
+//!
+//! Text is read as data (`read`), and data becomes a type (`parse`): so a program's quoted types and
+//! texts are understood by the same code. A check first only asks whether a value fits, which
+//! allocates nothing, and looks for reasons if it does not (`check`, `predicate`, `format`).
+//!
+//! # Bounds
+//!
+//! A type that was parsed is nested at most [`MAX_TYPE_DEPTH`] deep. A check ends after
+//! [`Checking::max_steps`], also with types that refer to themselves, and recurses no deeper than
+//! the stack of a thread allows. Regular expressions run in linear time.
 
-use std::fmt::{self, Write};
+#[cfg(test)]
+mod arbitrary;
+mod check;
+mod definitions;
+mod format;
+mod parse;
+mod pattern;
+mod predicate;
+mod print;
+mod read;
+mod verify;
+mod violation;
+
 use std::sync::Arc;
 
-use crate::print::keyword_into;
+pub use check::{Checking, Form};
+pub use definitions::Definitions;
+pub use format::text_formats;
+pub use parse::{InvalidType, MAX_TYPE_DEPTH};
+pub use pattern::Pattern;
+pub use violation::Violation;
+
 use crate::value::Value;
 
 /// What a value may be.
@@ -60,6 +91,13 @@ pub enum TypeExpr {
     },
     /// `[:ref Name]`
     Ref(Arc<str>),
+    /// A type together with what the names in it mean. It prints without them.
+    Defined {
+        /// The type.
+        ty: Box<Self>,
+        /// What its names mean, and the names in their meanings.
+        definitions: Arc<Definitions>,
+    },
     /// A type that came as JSON Schema: its text, and what of it RTFS can say. It prints as the latter.
     JsonSchema {
         /// The schema as it came.
@@ -145,8 +183,8 @@ pub enum Predicate {
     MaxLength(u64),
     /// `[:length n]`
     Length(u64),
-    /// `[:matches-regex "…"]`
-    MatchesRegex(Arc<str>),
+    /// `[:matches-regex "…"]`: somewhere in the text.
+    MatchesRegex(Pattern),
     /// `[:min-count n]`
     MinCount(u64),
     /// `[:max-count n]`
@@ -182,6 +220,11 @@ impl TypeExpr {
         Self::Union(vec![self, Self::Primitive(Primitive::Nil)])
     }
 
+    /// The same type with a meaning for the names in it, whatever else they mean around it.
+    pub fn with_definitions(self, definitions: Arc<Definitions>) -> Self {
+        Self::Defined { ty: Box::new(self), definitions }
+    }
+
     /// The same type, remembering the JSON Schema that it was made from.
     pub fn with_json_schema(self, text: Arc<str>) -> Self {
         let meaning = match self {
@@ -201,6 +244,28 @@ impl TypeExpr {
 }
 
 impl Primitive {
+    /// Every one.
+    pub const ALL: [Self; 13] = [
+        Self::Any,
+        Self::Never,
+        Self::Nil,
+        Self::Bool,
+        Self::Int,
+        Self::Float,
+        Self::Number,
+        Self::String,
+        Self::Keyword,
+        Self::Symbol,
+        Self::Instant,
+        Self::Uuid,
+        Self::Fn,
+    ];
+
+    /// The primitive of this name, without its colon.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|primitive| primitive.name() == name)
+    }
+
     /// The name without its colon.
     pub fn name(self) -> &'static str {
         match self {
@@ -227,212 +292,55 @@ impl From<Primitive> for TypeExpr {
     }
 }
 
-impl fmt::Display for TypeExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Primitive(primitive) => write!(f, ":{}", primitive.name()),
-            Self::Union(types) => match types.as_slice() {
-                [ty @ Self::Primitive(_), Self::Primitive(Primitive::Nil)] => write!(f, "{ty}?"),
-                types => form(f, "union", types),
-            },
-            Self::Vector(item) => write!(f, "[:vector {item}]"),
-            Self::List(item) => write!(f, "[:list {item}]"),
-            Self::Set(item) => write!(f, "[:set {item}]"),
-            Self::Tuple(items) => form(f, "tuple", items),
-            Self::Stream(item) => write!(f, "[:stream {item}]"),
-            Self::Array { item, shape } => {
-                let sizes = shape.iter().map(|size| size.map_or("?".to_owned(), |n| n.to_string()));
-                write!(f, "[:array {item} [{}]]", sizes.collect::<Vec<_>>().join(" "))
-            }
-            Self::Map(map) => map.fmt(f),
-            Self::MapOf(key, value) => write!(f, "[:map-of {key} {value}]"),
-            Self::Enum(values) => values_form(f, "enum", values),
-            Self::Val(value) => write!(f, "[:val {value:?}]"),
-            Self::And(ty, predicates) => {
-                write!(f, "[:and {ty}")?;
-                predicates.iter().try_for_each(|predicate| write!(f, " {predicate}"))?;
-                f.write_char(']')
-            }
-            Self::Not(ty) => write!(f, "[:not {ty}]"),
-            Self::Fn { params, rest, result } => {
-                let mut params: Vec<_> = params.iter().map(ToString::to_string).collect();
-                params.extend(rest.iter().map(|rest| format!("& {rest}")));
-                write!(f, "[:fn [{}] {result}]", params.join(" "))
-            }
-            Self::Ref(name) => write!(f, "[:ref {name}]"),
-            Self::JsonSchema { meaning, .. } => meaning.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for MapType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[:map")?;
-        for Field { key, ty, optional } in &self.fields {
-            write!(f, " [{key:?} {ty}{}]", if *optional { " ?" } else { "" })?;
-        }
-        if let Some(others) = &self.others {
-            write!(f, " [:* {others}]")?;
-        }
-        f.write_char(']')
-    }
-}
-
-impl fmt::Display for Predicate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::GreaterThan(x) => write!(f, "[:> {x:?}]"),
-            Self::AtLeast(x) => write!(f, "[:>= {x:?}]"),
-            Self::LessThan(x) => write!(f, "[:< {x:?}]"),
-            Self::AtMost(x) => write!(f, "[:<= {x:?}]"),
-            Self::Equals(x) => write!(f, "[:= {x:?}]"),
-            Self::Differs(x) => write!(f, "[:!= {x:?}]"),
-            Self::InRange(from, to) => write!(f, "[:in-range {from:?} {to:?}]"),
-            Self::MultipleOf(x) => write!(f, "[:multiple-of {x:?}]"),
-            Self::MinLength(n) => write!(f, "[:min-length {n}]"),
-            Self::MaxLength(n) => write!(f, "[:max-length {n}]"),
-            Self::Length(n) => write!(f, "[:length {n}]"),
-            Self::MatchesRegex(regex) => write!(f, "[:matches-regex {:?}]", Value::from(&**regex)),
-            Self::MinCount(n) => write!(f, "[:min-count {n}]"),
-            Self::MaxCount(n) => write!(f, "[:max-count {n}]"),
-            Self::Count(n) => write!(f, "[:count {n}]"),
-            Self::NonEmpty => f.write_str("[:non-empty]"),
-            Self::Unique => f.write_str("[:unique]"),
-            Self::HasKey(key) => write!(f, "[:has-key {key:?}]"),
-            Self::RequiredKeys(keys) => {
-                f.write_str("[:required-keys ")?;
-                values_form(f, "", keys)?;
-                f.write_char(']')
-            }
-            Self::IsUrl => f.write_str("[:is-url]"),
-            Self::IsEmail => f.write_str("[:is-email]"),
-            Self::IsUuid => f.write_str("[:is-uuid]"),
-            Self::IsDate => f.write_str("[:is-date]"),
-            Self::Format(name) => write!(f, "[:format {:?}]", Value::from(&**name)),
-        }
-    }
-}
-
-/// `[:name A B]`
-fn form(f: &mut fmt::Formatter<'_>, name: &str, types: &[TypeExpr]) -> fmt::Result {
-    write!(f, "[:{name}")?;
-    types.iter().try_for_each(|ty| write!(f, " {ty}"))?;
-    f.write_char(']')
-}
-
-/// `[:name a b]`, or `[a b]` without a name.
-fn values_form(f: &mut fmt::Formatter<'_>, name: &str, values: &[Value]) -> fmt::Result {
-    f.write_char('[')?;
-    if !name.is_empty() {
-        keyword_into(f, name)?;
-    }
-    for (i, value) in values.iter().enumerate() {
-        let space = if i == 0 && name.is_empty() { "" } else { " " };
-        write!(f, "{space}{value:?}")?;
-    }
-    f.write_char(']')
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use proptest::prelude::*;
 
-    #[test]
-    fn prints_in_the_notation_of_rtfs() {
-        let int = || TypeExpr::from(Primitive::Int);
-        let string = || TypeExpr::from(Primitive::String);
-        let field = |key: Value, ty, optional| Field { key, ty, optional };
-        let and = |ty, predicates| TypeExpr::And(Box::new(ty), predicates);
-        let cases = [
-            (TypeExpr::ANY, ":any"),
-            (int().optional(), ":int?"),
-            (TypeExpr::Vector(Box::new(int())).optional(), "[:union [:vector :int] :nil]"),
-            (TypeExpr::Union(vec![int(), string()]), "[:union :int :string]"),
-            (TypeExpr::List(Box::new(int())), "[:list :int]"),
-            (TypeExpr::Set(Box::new(int())), "[:set :int]"),
-            (TypeExpr::Stream(Box::new(int())), "[:stream :int]"),
-            (TypeExpr::Tuple(vec![int(), string()]), "[:tuple :int :string]"),
-            (TypeExpr::Tuple(vec![]), "[:tuple]"),
-            (
-                TypeExpr::Array { item: Box::new(int()), shape: vec![Some(3), None] },
-                "[:array :int [3 ?]]",
-            ),
-            (
-                TypeExpr::Map(MapType {
-                    fields: vec![
-                        field(Value::keyword("name"), string(), false),
-                        field("odd".into(), int(), true),
-                    ],
-                    others: Some(Box::new(Primitive::Never.into())),
-                }),
-                r#"[:map [:name :string] ["odd" :int ?] [:* :never]]"#,
-            ),
-            (TypeExpr::Map(MapType::default()), "[:map]"),
-            (TypeExpr::MapOf(Box::new(string()), Box::new(int())), "[:map-of :string :int]"),
-            (TypeExpr::Enum(vec![Value::keyword("a"), "b".into(), 3.into()]), r#"[:enum :a "b" 3]"#),
-            (TypeExpr::Val(3.into()), "[:val 3]"),
-            (TypeExpr::Not(Box::new(int())), "[:not :int]"),
-            (
-                TypeExpr::Fn {
-                    params: vec![int(), string()],
-                    rest: Some(Box::new(int())),
-                    result: Box::new(string()),
-                },
-                "[:fn [:int :string & :int] :string]",
-            ),
-            (TypeExpr::Ref("Tree".into()), "[:ref Tree]"),
-            (int().with_json_schema("{}".into()), ":int"),
-            (
-                and(
-                    int(),
-                    vec![
-                        Predicate::GreaterThan(0.into()),
-                        Predicate::AtLeast(1.into()),
-                        Predicate::LessThan(9.into()),
-                        Predicate::AtMost(8.into()),
-                        Predicate::Equals(2.into()),
-                        Predicate::Differs(3.into()),
-                        Predicate::InRange(1.into(), 2.into()),
-                        Predicate::MultipleOf(2.into()),
-                    ],
-                ),
-                "[:and :int [:> 0] [:>= 1] [:< 9] [:<= 8] [:= 2] [:!= 3] [:in-range 1 2] [:multiple-of 2]]",
-            ),
-            (
-                and(
-                    string(),
-                    vec![
-                        Predicate::MinLength(1),
-                        Predicate::MaxLength(9),
-                        Predicate::Length(3),
-                        Predicate::MatchesRegex("^\"a\"$".into()),
-                        Predicate::IsUrl,
-                        Predicate::IsEmail,
-                        Predicate::IsUuid,
-                        Predicate::IsDate,
-                        Predicate::Format("ipv4".into()),
-                    ],
-                ),
-                r#"[:and :string [:min-length 1] [:max-length 9] [:length 3] [:matches-regex "^\"a\"$"] [:is-url] [:is-email] [:is-uuid] [:is-date] [:format "ipv4"]]"#,
-            ),
-            (
-                and(
-                    TypeExpr::ANY,
-                    vec![
-                        Predicate::MinCount(1),
-                        Predicate::MaxCount(2),
-                        Predicate::Count(2),
-                        Predicate::NonEmpty,
-                        Predicate::Unique,
-                        Predicate::HasKey(Value::keyword("k")),
-                        Predicate::RequiredKeys(vec![Value::keyword("a"), Value::keyword("b")]),
-                    ],
-                ),
-                "[:and :any [:min-count 1] [:max-count 2] [:count 2] [:non-empty] [:unique] [:has-key :k] [:required-keys [:a :b]]]",
-            ),
-        ];
-        for (ty, notation) in cases {
-            assert_eq!(ty.to_string(), notation);
+    use super::arbitrary::{Chooser, any_plain_type, any_type};
+    use super::*;
+    use crate::arbitrary::any_value;
+    use crate::json::{value_from_json, value_to_json};
+
+    proptest! {
+        #[test]
+        fn what_was_printed_reads_as_the_same(ty in any_type()) {
+            let text = ty.to_string();
+            let again = TypeExpr::parse(&text);
+            prop_assert_eq!(again, Ok(ty), "{}", text);
+        }
+
+        #[test]
+        fn a_type_admits_the_values_that_it_generates(ty in any_type(), seed in any::<u64>()) {
+            let mut chooser = Chooser::new(seed);
+            for _ in 0..4 {
+                let Some(value) = chooser.value_of(&ty) else { continue };
+                prop_assert_eq!(ty.check(&value, "x"), Ok(()), "{} of {:?}", value.pr_str(), ty);
+                let json = Checking { form: Form::Json, ..Checking::default() };
+                let Ok(text) = value_to_json(&value) else { continue };
+                let value = value_from_json(&text).unwrap();
+                prop_assert_eq!(json.check(&ty, &value, "x"), Ok(()), "{} of {:?}", text, ty);
+            }
+        }
+
+        #[test]
+        fn a_value_is_of_a_type_or_there_is_a_reason(ty in any_type(), value in any_value()) {
+            for form in [Form::Value, Form::Json] {
+                let checking = Checking { form, ..Checking::default() };
+                match checking.check(&ty, &value, "x") {
+                    Ok(()) => prop_assert!(checking.admits(&ty, &value)),
+                    Err(violations) => {
+                        prop_assert!(!checking.admits(&ty, &value) && !violations.is_empty());
+                        prop_assert!(violations.iter().all(|violation| violation.path.starts_with('x')));
+                    }
+                }
+            }
+            let not = TypeExpr::Not(Box::new(ty.clone()));
+            prop_assert_ne!(ty.admits(&value), not.admits(&value));
+        }
+
+        #[test]
+        fn plain_types_print_and_read_too(ty in any_plain_type()) {
+            prop_assert_eq!(ty.to_string().parse(), Ok(ty));
         }
     }
 

@@ -12,18 +12,23 @@ mod cli;
 mod configuration;
 mod development;
 mod discovery;
+mod discovery_search;
 mod environment;
+mod governance;
 mod http_surface;
 mod logs;
 mod prompts;
 mod protocol;
 mod protocol_hostile;
+mod providers_http;
+mod providers_mcp;
 mod reload;
 mod resume;
 mod running;
 mod running_hostile;
 mod running_limits;
 mod stdio;
+mod upstream;
 
 use orla_e2e::World;
 

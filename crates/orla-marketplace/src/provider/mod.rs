@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rtfs::TypeExpr;
 
+use crate::attestation::ContentSource;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::JsonText;
 
@@ -154,6 +155,12 @@ pub trait CustomProvider: Debug + Send + Sync {
     /// What a call needs by the kind of the provider, such as `exec:ls`; see [`ProviderType::requires`].
     fn requires(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// What runs when a capability of this provider is called: somebody can vouch for it where that is
+    /// known.
+    fn content(&self) -> ContentSource {
+        ContentSource::Unknown
     }
 
     /// The JSON Schema shown to clients where the manifest declares no input. It is never enforced.

@@ -1,4 +1,7 @@
-//! What a tool's author may write as a schema: JSON Schema, or the shorthand.
+//! What a tool's author may write as a schema: JSON Schema, a type in RTFS notation, or the shorthand.
+//!
+//! A text is a type of RTFS: `"[:map {:city :string, :limit [:and :int [:> 0]] ?}]"`. A mapping is one of
+//! the other two.
 //!
 //! # The shorthand
 //!
@@ -37,34 +40,51 @@
 //! the data of a tool is mostly an object. (`type: string` and `title: string?` are two fields;
 //! `type: string` alone is JSON Schema for a text.)
 
-use rtfs::TypeExpr;
+use rtfs::{Definitions, TypeExpr};
 use serde_json::{Map as Object, Value as Json, json};
 
-use super::{SchemaError, Validator, type_from_json_schema};
+use super::validate::JsonValidator;
+use super::{SchemaError, type_from_json_schema};
 use crate::json::{cut, push_key};
 
 /// The deepest array that one type may say: `string[][][]…`.
 const MAX_BRACKETS: usize = 8;
 
-/// The type that a tool's author declares, as JSON Schema or in the shorthand of this module.
+/// The type that a tool's author declares, as JSON Schema, in RTFS notation or in the shorthand of this
+/// module.
 ///
 /// # Errors
 /// What is neither: the path within the declaration, what was expected there, and what came.
 pub fn schema_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError> {
-    let Json::Object(mapping) = declared else {
-        let problem =
-            format!("expected a JSON Schema or a mapping `field: type`, got {}", shown(declared));
-        return Err(SchemaError { path: String::new(), problem });
+    let mapping = match declared {
+        Json::Object(mapping) => mapping,
+        Json::String(notation) => return rtfs_type(notation),
+        _ => {
+            let expected = "a JSON Schema, a mapping `field: type` or a type in RTFS notation";
+            let problem = format!("expected {expected}, got {}", shown(declared));
+            return Err(SchemaError { path: String::new(), problem });
+        }
     };
     let schema = match kind_of(mapping, true) {
         Kind::JsonSchema => json_schema(declared, mapping, "")?,
         Kind::Shorthand => {
             let schema = shorthand(mapping, "")?;
-            Validator::compile_json(schema.clone())?;
+            JsonValidator::compile_json(schema.clone())?;
             schema
         }
     };
     Ok(type_from_json_schema(&schema))
+}
+
+fn rtfs_type(notation: &str) -> Result<TypeExpr, SchemaError> {
+    let invalid = |problem| SchemaError { path: String::new(), problem };
+    let ty = TypeExpr::parse(notation).map_err(|error| {
+        let at =
+            error.position.map(|(line, column)| format!(" (line {line}, column {column} of the type)"));
+        invalid(error.problem + &at.unwrap_or_default())
+    })?;
+    ty.verify(&Definitions::new()).map_err(invalid)?;
+    Ok(ty)
 }
 
 #[derive(Debug, PartialEq)]
@@ -121,7 +141,7 @@ fn json_schema(
             "expected a keyword of JSON Schema, as the others here are; put a field into `properties`";
         return Err(SchemaError { path: below(path, key), problem: problem.to_owned() });
     }
-    match Validator::compile_json(declared.clone()) {
+    match JsonValidator::compile_json(declared.clone()) {
         Ok(_) => Ok(declared.clone()),
         Err(SchemaError { path: inner, problem }) => {
             let separator =
@@ -222,7 +242,7 @@ fn parse_default(text: &str, schema: &Json) -> Result<Json, String> {
         parsed
     };
     let fits = |value: &Json| {
-        let validator = Validator::compile_json(schema.clone()).ok()?;
+        let validator = JsonValidator::compile_json(schema.clone()).ok()?;
         validator.check(&value.to_string(), "").ok()
     };
     value
@@ -404,6 +424,16 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_a_type_of_rtfs() {
+        for (notation, printed) in
+            [("[:map {:name :string}]", "[:map [:name :string]]"), ("string", ":string")]
+        {
+            let ty = schema_from_declaration(&json!(notation)).unwrap();
+            assert_eq!((ty.to_string().as_str(), ty.json_schema()), (printed, None));
+        }
+    }
+
+    #[test]
     fn leaves_json_schema_as_it_is() {
         let cases = [
             json!({}),
@@ -429,8 +459,15 @@ mod tests {
         let types = "expected a type (string, integer, number, boolean, object, array, any, or a choice such as \
                      `low|high`; with `[]` for an array of it, `?` if it may be absent), got";
         let cases = [
-            (json!("string"), r#"expected a JSON Schema or a mapping `field: type`, got "string""#.to_owned()),
-            (json!(null), "expected a JSON Schema or a mapping `field: type`, got nothing".to_owned()),
+            (
+                json!("[:map {:a :strng}]"),
+                "expected a type, got :strng; did you mean :string? (line 1, column 11 of the type)".to_owned(),
+            ),
+            (json!("[:vector Tree]"), "expected the name of a type, got Tree, which none has".to_owned()),
+            (
+                json!(null),
+                "expected a JSON Schema, a mapping `field: type` or a type in RTFS notation, got nothing".to_owned(),
+            ),
             (json!({"city": "strng"}), format!(r#"city: {types} "strng""#)),
             (json!({"city": null}), format!("city: {types} nothing")),
             (json!({"a b": 7}), format!(r#"["a b"]: {types} 7"#)),

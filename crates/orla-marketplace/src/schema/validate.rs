@@ -1,4 +1,6 @@
-//! Checking data against a schema.
+//! Checking data against a JSON Schema.
+
+use std::sync::OnceLock;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{PatternOptions, ValidationError};
@@ -18,30 +20,47 @@ const MAX_CHECKED_DEPTH: u16 = 127;
 /// The most violations that one check reports: millions of wrong items help nobody.
 const MAX_VIOLATIONS: usize = 1_000;
 
-/// A schema that is ready to check data.
+/// A JSON Schema that is ready to check data.
+///
+/// Whether it is a schema is known from the start. Its compiled form takes several times as long to make and
+/// as much memory as the schema, so where nothing else can turn out to be wrong with it, it is made when it is
+/// first needed: of thousands of capabilities few are ever called.
 #[derive(Debug)]
-pub struct Validator {
+pub(super) struct JsonValidator {
     schema: Json,
-    compiled: jsonschema::Validator,
+    compiled: OnceLock<jsonschema::Validator>,
 }
 
-impl Validator {
+impl JsonValidator {
     /// Makes a type ready, by the JSON Schema it came from if it did.
     ///
     /// # Errors
     /// A JSON Schema that is none, that refers to something outside of itself, or whose regular
     /// expressions need more than linear time.
-    pub fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
+    pub(super) fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
         Self::compile_json(json_schema_of(ty))
     }
 
     pub(super) fn compile_json(schema: Json) -> Result<Self, SchemaError> {
-        let compiled = jsonschema::options()
-            .offline()
-            .with_pattern_options(PatternOptions::regex())
-            .build(&schema)
-            .map_err(|error| schema_error(&error, &schema))?;
+        let mut compiled = OnceLock::new();
+        if shows_when_compiled(&schema) {
+            let form = compiled_form(&schema).map_err(|error| schema_error(&error, &schema))?;
+            compiled = form.into();
+        } else {
+            jsonschema::meta::validate(&schema).map_err(|error| schema_error(&error, &schema))?;
+        }
         Ok(Self { schema, compiled })
+    }
+
+    fn compiled(&self) -> Result<&jsonschema::Validator, Vec<Violation>> {
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(compiled);
+        }
+        let compiled = compiled_form(&self.schema).map_err(|error| {
+            let got = format!("a problem: {}", schema_error(&error, &self.schema));
+            vec![Violation { path: "schema".into(), expected: "a schema that can be used".into(), got }]
+        })?;
+        Ok(self.compiled.get_or_init(|| compiled))
     }
 
     /// Checks JSON text. `root` is what the paths begin with, such as `input`.
@@ -49,15 +68,16 @@ impl Validator {
     /// # Errors
     /// All violations (up to 1,000) in the order of the schema. Text that is no JSON, or that the
     /// check cannot hold (nested deeper than 127 levels, a number beyond the largest float), is one.
-    pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
+    pub(super) fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
         let data = match serde_json::from_str(json_text) {
             Ok(data) => data,
             Err(error) => return Err(vec![unreadable(json_text, root, &error)]),
         };
-        if self.compiled.is_valid(&data) {
+        let compiled = self.compiled()?;
+        if compiled.is_valid(&data) {
             return Ok(()); // the usual case, and much faster than to collect nothing
         }
-        let errors = self.compiled.iter_errors(&data);
+        let errors = compiled.iter_errors(&data);
         let mut violations: Vec<_> =
             errors.flat_map(|error| self.violations(root, &error, &data)).take(MAX_VIOLATIONS).collect();
         for violation in &mut violations {
@@ -99,6 +119,23 @@ impl Validator {
             [] => "no such property".to_owned(),
             names => cut(&format!("no such property (there are {})", names.join(", ")), SHOWN_EXPECTED),
         }
+    }
+}
+
+fn compiled_form(schema: &Json) -> Result<jsonschema::Validator, ValidationError<'static>> {
+    let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
+    options.build(schema).map_err(ValidationError::to_owned)
+}
+
+/// Whether only compiling it shows if a schema is sound: references may lead nowhere, and regular expressions
+/// may be none.
+fn shows_when_compiled(schema: &Json) -> bool {
+    match schema {
+        Json::Object(members) => members.iter().any(|(key, value)| {
+            key.starts_with('$') || key.starts_with("pattern") || shows_when_compiled(value)
+        }),
+        Json::Array(items) => items.iter().any(shows_when_compiled),
+        _ => false,
     }
 }
 
@@ -257,7 +294,7 @@ mod tests {
     use crate::schema::{schema_from_declaration, type_from_json_schema};
 
     fn violations(schema: &Json, data: &str) -> Vec<String> {
-        let validator = Validator::compile(&type_from_json_schema(schema)).unwrap();
+        let validator = JsonValidator::compile(&type_from_json_schema(schema)).unwrap();
         let violations = validator.check(data, "input").err().unwrap_or_default();
         violations.iter().map(ToString::to_string).collect()
     }
@@ -394,7 +431,7 @@ mod tests {
             ),
         ];
         for (schema, text) in cases {
-            assert_eq!(Validator::compile_json(schema).unwrap_err().to_string(), text);
+            assert_eq!(JsonValidator::compile_json(schema).unwrap_err().to_string(), text);
         }
     }
 
@@ -403,7 +440,7 @@ mod tests {
         for reference in
             ["https://example.com/a.json", "file:///etc/passwd", "other.json", "#/$defs/none"]
         {
-            let error = Validator::compile_json(json!({"$ref": reference})).unwrap_err();
+            let error = JsonValidator::compile_json(json!({"$ref": reference})).unwrap_err();
             assert!(error.problem.contains("cannot be resolved"), "{error}");
         }
     }
@@ -427,7 +464,7 @@ mod tests {
             json!({"$dynamicRef": "#"}),
             json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),
         ] {
-            if let Ok(validator) = Validator::compile_json(schema) {
+            if let Ok(validator) = JsonValidator::compile_json(schema) {
                 let _either_way = validator.check("{}", "input");
             }
         }
@@ -446,7 +483,7 @@ mod tests {
     #[test]
     fn the_shorthand_is_enforced_like_any_schema() {
         let declared = json!({"city": "string", "limit": "integer?", "tags": "string[]?"});
-        let validator = Validator::compile(&schema_from_declaration(&declared).unwrap()).unwrap();
+        let validator = JsonValidator::compile(&schema_from_declaration(&declared).unwrap()).unwrap();
         assert_eq!(validator.check(r#"{"city": "Paris", "more": 1}"#, "input"), Ok(()));
         let violations = validator.check(r#"{"limit": 1.5, "tags": ["a", 2]}"#, "input").unwrap_err();
         let texts: Vec<_> = violations.iter().map(ToString::to_string).collect();

@@ -11,6 +11,8 @@ const SATURATION: f32 = 1.2;
 const LENGTH: [f32; FIELDS.len()] = [0.3, 0.3, 0.75, 0.75, 0.75];
 /// What a word counts of which only the beginning was given.
 const BEGINNING: f32 = 0.5;
+/// What it counts where what was given is a word, too.
+const LONGER: f32 = 0.2;
 /// What a word counts that is only near to the one that was given.
 const NEAR: f32 = 0.4;
 /// The most words of a question that count.
@@ -138,7 +140,18 @@ impl Index {
         let exact = self.stems.get(&*stem(word)).copied();
         let mut stems: Vec<(u32, f32)> = exact.map(|stem| (stem, 1.0)).into_iter().collect();
         if is_last {
-            stems.extend(self.beginning_with(word).map(|stem| (stem, BEGINNING)));
+            let factor = if exact.is_some() { LONGER } else { BEGINNING };
+            let mut longer: Vec<u32> = self.beginning_with(word).collect();
+            longer.sort_unstable();
+            longer.dedup();
+            longer.retain(|stem| Some(*stem) != exact);
+            // Together they are one word, however rare each of them may be.
+            let found: usize = longer.iter().map(|stem| self.places_of(*stem).len()).sum();
+            let together = rarity(self.ranks.len(), found);
+            stems.extend(longer.into_iter().map(|stem| {
+                let alone = rarity(self.ranks.len(), self.places_of(stem).len());
+                (stem, factor * (together / alone).min(1.0))
+            }));
         }
         if stems.is_empty() {
             stems.extend(self.near(word).map(|stem| (stem, NEAR)));
@@ -191,6 +204,13 @@ fn words_of(question: &str) -> Vec<String> {
     words
 }
 
+/// How much a word says that is found in so many of the documents (BM25's inverse document frequency);
+/// above 0.
+fn rarity(documents: usize, found: usize) -> f32 {
+    let (documents, found) = (documents as f32, found.min(documents) as f32);
+    (1.0 + (documents - found + 0.5) / (found + 0.5)).ln()
+}
+
 /// What every word says for every document it occurs in (BM25F), by stem, and where each stem begins.
 fn weighed(count: &Count) -> (Vec<u32>, Vec<Place>) {
     let documents = count.lengths.len();
@@ -234,8 +254,7 @@ fn weighed(count: &Count) -> (Vec<u32>, Vec<Place>) {
                 _ => places.push(Place { document: occurrence.document, worth: frequency(occurrence) }),
             }
         }
-        let found = (places.len() - start) as f32;
-        let rarity = (1.0 + (documents as f32 - found + 0.5) / (found + 0.5)).ln();
+        let rarity = rarity(documents, places.len() - start);
         for place in &mut places[start..] {
             place.worth = rarity * place.worth * (SATURATION + 1.0) / (place.worth + SATURATION);
         }
@@ -272,11 +291,11 @@ mod tests {
             ("forecast", &["weather.forecast"]),
             ("weather city forecasts", &["weather.forecast", "weather.current"]),
             ("creating issues", &["github.createIssue", "github.list_issues", "mail.send"]),
-            ("GitHub", &["github.createIssue", "github.list_issues"]),
+            ("GitHub", &["github.list_issues", "github.createIssue"]),
             ("the pattern", &["search_files"]),
             ("units", &["weather.current"]),
             ("sear", &["search_files"]),
-            ("repositories", &["github.createIssue", "github.list_issues"]),
+            ("repositories", &["github.list_issues", "github.createIssue"]),
             ("wether", &["weather.current", "weather.forecast"]),
             ("foercast", &["weather.forecast"]),
             ("xyzzy", &[]),
@@ -304,6 +323,9 @@ mod tests {
         let tools = [("a", "weather forecast", ""), ("b", "unrelated", "")];
         assert_eq!(ids(&tools, "weath"), ["a"]);
         assert_eq!(ids(&tools, "fore unrelated"), ["b"]);
+        let tools =
+            [("a1", "the number 7", ""), ("a2", "the number 8", ""), ("b7165", "another number", "")];
+        assert_eq!(ids(&tools, "number 7"), ["a1", "b7165", "a2"]);
     }
 
     #[test]

@@ -5,16 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::schema::{Validator, type_from_json_schema};
+use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{
-    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, JsonText, Outcome,
-    Payload, ProviderStatus, ProviderType, Registration, RuntimeError, RuntimeResult, TITLE, seconds,
+    CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus, ProviderType,
+    Registration, RuntimeError, RuntimeResult,
 };
-use serde_json::Value;
 
-use super::answer::{self, ListedTool, ToolResult};
-use super::conversation::{Ask, Fault};
-use super::{Capsule, Ending};
+use super::Capsule;
+use crate::mcp::{self, describe};
 
 /// One tool of a capsule.
 pub struct CapsuleProvider {
@@ -25,8 +23,7 @@ pub struct CapsuleProvider {
 
 impl fmt::Debug for CapsuleProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let package = self.capsule.package();
-        write!(f, "CapsuleProvider({package:?}, {:?})", self.tool)
+        write!(f, "CapsuleProvider({:?}, {:?})", self.capsule.definition(), self.tool)
     }
 }
 
@@ -38,6 +35,18 @@ impl CustomProvider for CapsuleProvider {
     fn kind(&self) -> &'static str {
         "capsule"
     }
+
+    fn content(&self) -> ContentSource {
+        let definition = self.capsule.definition();
+        let package = definition.package();
+        package.map_or(ContentSource::Unknown, |package| {
+            ContentSource::Directory(package.directory.clone())
+        })
+    }
+
+    fn requires(&self) -> Vec<String> {
+        vec![crate::tool::requires(&self.capsule.definition().path())]
+    }
 }
 
 /// The capabilities of a capsule, as far as they are known: those that it lists; before that, and where
@@ -46,9 +55,10 @@ impl CustomProvider for CapsuleProvider {
 /// One tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`. Where
 /// the manifest gives a prefix, it and the tool's own name are the id.
 pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
-    let knowledge = capsule.shared.knowledge.borrow().clone();
-    let tools = knowledge.learned.as_deref().and_then(|learned| learned.tools.as_deref());
-    let package = capsule.package();
+    let learned = capsule.learned();
+    let tools = learned.as_deref().and_then(|learned| learned.tools.as_deref());
+    let definition = capsule.definition();
+    let Some(package) = definition.package() else { return Vec::new() };
     let provider = |tool: Option<&str>| {
         let provider = CapsuleProvider { capsule: Arc::clone(capsule), tool: tool.map(Arc::from) };
         ProviderType::Custom(Arc::new(provider))
@@ -59,7 +69,7 @@ pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
             let mut manifest = package.capability(provider(Some(&only.name)));
             // What the manifest says of its one tool goes before what the tool says of itself.
             let own = &package.manifest;
-            describe(&mut manifest, only, &own.name, own.description.is_some());
+            describe(&mut manifest, only, own.description.is_some());
             vec![manifest.into()]
         }
         Some(tools) => tools
@@ -73,41 +83,10 @@ pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
                 manifest.name.clone_from(&manifest.id);
                 manifest.input_schema = None;
                 manifest.output_schema = None;
-                let id = manifest.id.clone();
-                describe(&mut manifest, tool, &id, false);
+                describe(&mut manifest, tool, false);
                 manifest.into()
             })
             .collect(),
-    }
-}
-
-/// Adds what a tool says of itself.
-fn describe(manifest: &mut CapabilityManifest, tool: &ListedTool, id: &str, has_description: bool) {
-    if !has_description {
-        let given = tool.description.clone().filter(|text| !text.trim().is_empty());
-        manifest.description = given.unwrap_or_else(|| format!("The tool {} of a capsule.", tool.name));
-    }
-    let declared = |schema: &Option<Value>, which: &str| {
-        let schema = type_from_json_schema(schema.as_ref()?);
-        match Validator::compile(&schema) {
-            Ok(_) => Some(schema),
-            Err(err) => {
-                tracing::warn!(tool = id, error = %err, "its {which} schema is none, and is not enforced");
-                None
-            }
-        }
-    };
-    if manifest.input_schema.is_none() {
-        manifest.input_schema = declared(&tool.input_schema, "input");
-    }
-    if manifest.output_schema.is_none() {
-        manifest.output_schema = declared(&tool.output_schema, "output");
-    }
-    if let Some(title) = &tool.title {
-        manifest.metadata.insert(TITLE.to_owned(), title.clone());
-    }
-    if let Some(annotations) = tool.annotations.as_ref().filter(|annotations| annotations.is_object()) {
-        manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
     }
 }
 
@@ -128,9 +107,14 @@ impl CapabilityExecutor for CapsuleExecutor {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
         let provider: &CapsuleProvider = provider.settings()?;
-        let ask = Ask::Call { tool: provider.tool.clone(), arguments: inputs.json()?.clone() };
-        let result = provider.capsule.ask(ask, ctx).await.map_err(|ending| failure(ending, ctx))?;
-        outcome(&result, ctx)
+        let called = mcp::call(&*provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
+        called.map_err(|error| match error {
+            // What goes wrong in a capsule is a result: its caller's model may know a way.
+            RuntimeError::Refused { ref id, .. } => {
+                RuntimeError::Failed { id: id.clone(), message: error.to_string(), outcome: None }
+            }
+            other => other,
+        })
     }
 
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
@@ -138,40 +122,5 @@ impl CapabilityExecutor for CapsuleExecutor {
             .settings::<CapsuleProvider>()
             .map(|provider| provider.capsule.status())
             .unwrap_or_default()
-    }
-}
-
-fn outcome(result: &JsonText, ctx: &CallContext) -> RuntimeResult<Outcome> {
-    let id = || ctx.name.to_string();
-    match answer::tool_result(result) {
-        Ok(ToolResult::Success(outcome)) => Ok(outcome),
-        Ok(ToolResult::Failure(outcome)) => Err(RuntimeError::reported(id(), outcome)),
-        Err(problem) => {
-            let message = format!("{} gave a result that is none: {problem}", ctx.name);
-            Err(RuntimeError::Failed { id: id(), message, outcome: None })
-        }
-    }
-}
-
-/// Why a call gave no result, for its caller.
-pub(crate) fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
-    let id = ctx.name.to_string();
-    match ending {
-        Ending::Fault(Fault::Refused(error)) => {
-            let message = format!("{id} refused the call: {} (code {})", error.message, error.code);
-            RuntimeError::Failed { id, message, outcome: None }
-        }
-        Ending::Fault(Fault::Gone(reason)) => RuntimeError::Unavailable { id, reason, source: None },
-        Ending::Fault(Fault::Busy { sent, waiting }) => {
-            RuntimeError::Busy { id, running: sent, waiting }
-        }
-        Ending::Cancelled => RuntimeError::Cancelled { id, outcome: None },
-        Ending::TimedOut { not_ready: None } => {
-            RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: None }
-        }
-        Ending::TimedOut { not_ready: Some(reason) } => {
-            let reason = format!("it was not ready within {}: {reason}", seconds(ctx.timeout));
-            RuntimeError::Unavailable { id, reason, source: None }
-        }
     }
 }

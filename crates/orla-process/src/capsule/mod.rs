@@ -1,4 +1,5 @@
-//! Tool capsules: long-lived processes that serve tools (RFC 2).
+//! Tool capsules: long-lived processes that serve tools (RFC 2); and servers of MCP that are child processes,
+//! which are supervised in the same way.
 //!
 //! # How it works
 //!
@@ -6,8 +7,9 @@
 //! that is one; it survives reloads as long as the name does, so that an unchanged capsule keeps its
 //! process and a changed one never has two. A capsule is a handle to a task (`task`) which owns the
 //! process and starts it at the first use. All decisions of its life are in `state`, a pure function;
-//! what is said with a process is in `conversation` and `wire`, without I/O. [`executor`] makes
-//! capabilities of what a capsule serves.
+//! what is said with a process is in [`mcp`](crate::mcp), without I/O. [`executor`] makes capabilities of
+//! what a capsule serves. A [`Definition`] says which of the two it is: it differs in what is started, and in
+//! how the conversation is opened.
 //!
 //! # Invariants
 //!
@@ -16,23 +18,20 @@
 //! - No process outlives the last handle, nor the server.
 //! - Nothing here knows what a tool means: arguments and results are opaque JSON.
 
-mod answer;
-mod conversation;
+mod definition;
 pub mod executor;
 pub mod manifest;
 pub mod packages;
 mod process;
 mod shared;
 mod state;
-pub mod surface;
 mod task;
-mod wire;
 
+pub use definition::{Definition, Server};
 pub use executor::{CapsuleExecutor, CapsuleProvider};
 pub use manifest::Mode;
 pub use packages::{Package, Packages};
 pub use state::Policy;
-pub use surface::CapsuleSurface;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,15 +39,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, ProviderStatus, Registration, Source, Surface};
-use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
+use orla_marketplace::{
+    CallContext, JsonText, ProviderStatus, Registration, Source, Surface, SurfaceNotice,
+};
+use tokio::sync::{Mutex as AsyncMutex, broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::mcp::answer::Offers;
+use crate::mcp::conversation::Request;
+use crate::mcp::object;
+use crate::mcp::{Ask, Caller, Ending, Era, Fault, Greeting, Learned, Peer, PeerSurface};
 use crate::reaper::Instance;
-use answer::Offers;
-use conversation::{Ask, Caller, Fault, Request};
 use shared::Shared;
 use state::State;
 use task::{Inbox, Task};
@@ -87,10 +90,15 @@ impl fmt::Debug for Capsules {
 impl Capsules {
     /// No capsules yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
+        Self::counting(instance, policy, watch::Sender::new(0))
+    }
+
+    /// The same, whose changes are counted here.
+    pub fn counting(instance: Arc<Instance>, policy: Policy, changes: watch::Sender<u64>) -> Self {
         Self {
             instance,
             policy: Arc::new(Mutex::new(policy)),
-            changes: watch::Sender::new(0),
+            changes,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             known: Mutex::default(),
@@ -101,25 +109,17 @@ impl Capsules {
     /// is carried over: unchanged it keeps its process, changed it is restarted, and one that had given up
     /// tries again. The others end when nobody uses them any more. Starts no process.
     pub fn load(&self, packages: impl IntoIterator<Item = Package>, policy: Policy) {
+        self.supervise(packages.into_iter().map(Definition::Package), policy);
+    }
+
+    /// The same for anything that can be supervised.
+    pub fn supervise(&self, definitions: impl IntoIterator<Item = Definition>, policy: Policy) {
         *lock(&self.policy) = policy;
         let mut known = self.known();
-        let mut current = Vec::new();
-        for package in packages {
-            let package = Arc::new(package);
-            let alive = known.alive.get(package.manifest.name.as_str()).and_then(Weak::upgrade);
-            let capsule = match alive {
-                Some(capsule) => {
-                    capsule.loaded(package);
-                    capsule
-                }
-                None => {
-                    let turn = known.turns.entry(package.manifest.name.clone()).or_default();
-                    Arc::new(self.capsule(package, Arc::clone(turn)))
-                }
-            };
-            known.alive.insert(Arc::clone(&capsule.shared.name), Arc::downgrade(&capsule));
-            current.push(capsule);
-        }
+        let current = definitions
+            .into_iter()
+            .map(|definition| self.carried(&mut known, definition, true))
+            .collect();
         let old = std::mem::replace(&mut known.current, current);
         known.alive.retain(|_, capsule| capsule.strong_count() > 0);
         known.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -127,9 +127,32 @@ impl Capsules {
         drop(old);
     }
 
-    fn capsule(&self, package: Arc<Package>, turn: Arc<AsyncMutex<()>>) -> Capsule {
+    /// The one of this name, made now if there is none; whoever holds it keeps it.
+    pub fn one(&self, definition: Definition) -> Arc<Capsule> {
+        self.carried(&mut self.known(), definition, false)
+    }
+
+    fn carried(&self, known: &mut Known, definition: Definition, is_load: bool) -> Arc<Capsule> {
+        let definition = Arc::new(definition);
+        let capsule = match known.alive.get(definition.name()).and_then(Weak::upgrade) {
+            Some(capsule) => {
+                if is_load {
+                    capsule.loaded(definition);
+                }
+                capsule
+            }
+            None => {
+                let turn = known.turns.entry(definition.name().to_owned()).or_default();
+                Arc::new(self.capsule(definition, Arc::clone(turn)))
+            }
+        };
+        known.alive.insert(Arc::clone(&capsule.shared.name), Arc::downgrade(&capsule));
+        capsule
+    }
+
+    fn capsule(&self, definition: Arc<Definition>, turn: Arc<AsyncMutex<()>>) -> Capsule {
         let shared = Shared::new(
-            Arc::clone(&package),
+            Arc::clone(&definition),
             Arc::clone(&self.instance),
             Arc::clone(&self.policy),
             self.changes.clone(),
@@ -139,7 +162,7 @@ impl Capsules {
         let (requests, requests_inbox) = mpsc::channel(REQUESTS);
         let stop = self.stop.child_token();
         let inbox = Inbox { requests: requests_inbox, stop: stop.clone() };
-        let task = Task::new(Arc::clone(&shared), package, inbox);
+        let task = Task::new(Arc::clone(&shared), definition, inbox);
         Capsule {
             shared,
             requests,
@@ -159,8 +182,12 @@ impl Capsules {
     }
 
     /// What they serve besides tools.
-    pub fn surfaces(&self) -> Vec<Arc<CapsuleSurface>> {
-        self.current().into_iter().map(|capsule| Arc::new(CapsuleSurface::new(capsule))).collect()
+    pub fn surfaces(&self) -> Vec<Arc<PeerSurface<Capsule>>> {
+        let surface = |capsule: Arc<Capsule>| {
+            let prefix = capsule.definition().prefix().map(str::to_owned);
+            Arc::new(PeerSurface::new(capsule, prefix))
+        };
+        self.current().into_iter().map(surface).collect()
     }
 
     /// Counts the moments at which [`registrations`](Self::registrations) became others.
@@ -171,7 +198,7 @@ impl Capsules {
     /// Starts those that are to start with the server.
     pub fn start_eager(&self, all: bool) {
         for capsule in self.current() {
-            if all || capsule.package().manifest.eager {
+            if all || capsule.definition().is_eager() {
                 capsule.want();
             }
         }
@@ -219,8 +246,8 @@ impl Source for Capsules {
 
     fn may_serve(&self, name: &str) -> bool {
         self.current().iter().any(|capsule| {
-            if let Some(prefix) = &capsule.package().manifest.prefix {
-                return name.starts_with(prefix.as_str());
+            if let Some(prefix) = capsule.definition().prefix() {
+                return name.starts_with(prefix);
             }
             let rest = name.strip_prefix(capsule.name());
             rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
@@ -249,17 +276,6 @@ pub struct Capsule {
     _stop: DropGuard,
 }
 
-/// How a request ended without a result.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    Fault(Fault),
-    Cancelled,
-    /// With the reason where it was never sent.
-    TimedOut {
-        not_ready: Option<String>,
-    },
-}
-
 impl fmt::Debug for Capsule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Capsule({}, {})", self.shared.name, self.shared.status().state.name())
@@ -272,18 +288,23 @@ impl Capsule {
         &self.shared.name
     }
 
-    /// The package that is in force.
-    pub fn package(&self) -> Arc<Package> {
-        self.shared.package()
+    /// What it is started from.
+    pub fn definition(&self) -> Arc<Definition> {
+        self.shared.definition()
+    }
+
+    /// What it serves, as far as that is known.
+    pub fn learned(&self) -> Option<Arc<Learned>> {
+        self.shared.knowledge.borrow().learned.clone()
     }
 
     /// How it is.
     pub fn status(&self) -> ProviderStatus {
         let now = self.shared.status().clone();
         let mut status = ProviderStatus::default();
-        let package = self.package();
-        status.source = Some(package.directory.to_string_lossy().into_owned());
-        status.interpreter.clone_from(&package.interpreter);
+        let definition = self.definition();
+        status.source = Some(definition.source());
+        status.interpreter = definition.interpreter();
         status.state = Some(now.state.name().to_owned());
         status.pid = now.pid;
         status.uptime_ms =
@@ -293,9 +314,73 @@ impl Capsule {
         status
     }
 
-    /// Asks it something, and waits for the answer until the deadline. Dropping the future withdraws the
-    /// request.
-    pub(crate) async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending> {
+    /// Why it cannot answer at the moment, if that is so.
+    fn not_ready(&self) -> Option<String> {
+        let status = self.shared.status();
+        match status.state {
+            State::Ready { .. } | State::Draining => None,
+            State::Starting { .. } if status.last_failure.is_none() => {
+                Some(match self.definition().greeting() {
+                    Greeting::Hello => "it has not said orla.hello".to_owned(),
+                    Greeting::Initialize => "it has not answered initialize".to_owned(),
+                })
+            }
+            state => {
+                let reason = status.last_failure.clone();
+                Some(reason.unwrap_or_else(|| format!("its state is {}", state.name())))
+            }
+        }
+    }
+
+    async fn learn_until(&self, latest: Instant) {
+        let mut knowledge = self.shared.knowledge.subscribe();
+        // Whatever ends the wait, it ends.
+        let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
+        self.shared.settled();
+    }
+
+    fn is_sessionless(&self) -> bool {
+        self.learned().is_some_and(|learned| learned.era == Era::Sessionless)
+    }
+
+    fn patience(&self) -> Duration {
+        self.definition().startup_timeout() + LISTING_GRACE
+    }
+
+    /// Whether a listing need not wait for it.
+    pub fn is_settled(&self) -> bool {
+        self.shared.knowledge.borrow().settled
+    }
+
+    /// Starts it, if it does not run.
+    pub fn want(&self) {
+        self.bear();
+        self.shared.want();
+    }
+
+    fn loaded(&self, definition: Arc<Definition>) {
+        match &mut *lock(&self.unborn) {
+            Some((task, _)) if *definition != *self.shared.definition() => task.replace(definition),
+            Some(_) => {}
+            None => self.shared.load(definition),
+        }
+    }
+
+    /// Starts the task at the first use.
+    fn bear(&self) {
+        if let Some((task, tasks)) = lock(&self.unborn).take() {
+            tasks.spawn(task.run());
+        }
+    }
+}
+
+#[async_trait]
+impl Peer for Capsule {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending> {
         self.bear();
         let ticket = self.shared.ticket();
         let (reply, mut answer) = oneshot::channel();
@@ -328,42 +413,7 @@ impl Capsule {
         }
     }
 
-    /// Why it cannot answer at the moment, if that is so.
-    fn not_ready(&self) -> Option<String> {
-        let status = self.shared.status();
-        match status.state {
-            State::Ready { .. } | State::Draining => None,
-            State::Starting { .. } if status.last_failure.is_none() => {
-                Some("it has not said orla.hello".to_owned())
-            }
-            state => {
-                let reason = status.last_failure.clone();
-                Some(reason.unwrap_or_else(|| format!("its state is {}", state.name())))
-            }
-        }
-    }
-
-    /// Waits until it is known what it serves, but not for longer than it may take to start, and once.
-    pub(crate) async fn learn(&self) {
-        if !self.is_settled() {
-            self.want();
-            self.learn_until(Instant::now() + self.patience()).await;
-        }
-    }
-
-    async fn learn_until(&self, latest: Instant) {
-        let mut knowledge = self.shared.knowledge.subscribe();
-        // Whatever ends the wait, it ends.
-        let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
-        self.shared.settled();
-    }
-
-    fn patience(&self) -> Duration {
-        self.package().manifest.startup_timeout + LISTING_GRACE
-    }
-
-    /// What it offers besides tools, as far as that is known.
-    pub(crate) fn offers(&self) -> Option<Offers> {
+    fn offers(&self) -> Option<Offers> {
         let knowledge = self.shared.knowledge.borrow();
         match &knowledge.learned {
             Some(learned) => Some(learned.offers.clone()),
@@ -371,29 +421,45 @@ impl Capsule {
         }
     }
 
-    fn is_settled(&self) -> bool {
-        self.shared.knowledge.borrow().settled
-    }
-
-    fn want(&self) {
-        self.bear();
-        self.shared.want();
-    }
-
-    fn loaded(&self, package: Arc<Package>) {
-        match &mut *lock(&self.unborn) {
-            Some((task, _)) if *package != *self.shared.package() => task.replace(package),
-            Some(_) => {}
-            None => self.shared.load(package),
+    async fn learn(&self) {
+        if !self.is_settled() {
+            self.want();
+            self.learn_until(Instant::now() + self.patience()).await;
         }
     }
 
-    /// Starts the task at the first use.
-    fn bear(&self) {
-        if let Some((task, tasks)) = lock(&self.unborn).take() {
-            tasks.spawn(task.run());
-        }
+    fn told(&self) -> broadcast::Receiver<SurfaceNotice> {
+        self.shared.told.subscribe()
     }
+
+    async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
+        let too_many = || Ending::Fault(Fault::Gone("too many resources are subscribed to".to_owned()));
+        if self.is_sessionless() {
+            self.shared.subscribe(uri).then_some(()).ok_or_else(too_many)?;
+            self.shared.resubscribe();
+            return Ok(());
+        }
+        self.ask(about("resources/subscribe", uri), ctx).await?;
+        self.shared.subscribe(uri).then_some(()).ok_or_else(too_many)
+    }
+
+    async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
+        if !self.shared.unsubscribe(uri) {
+            // Others still want to hear of it.
+            return Ok(());
+        }
+        if self.is_sessionless() {
+            self.shared.resubscribe();
+            return Ok(());
+        }
+        self.ask(about("resources/unsubscribe", uri), ctx).await.map(drop)
+    }
+}
+
+/// A request about one resource.
+fn about(method: &str, uri: &str) -> Ask {
+    let params = serde_json::json!({ "uri": uri }).to_string();
+    Ask::Method { method: method.into(), params: object::trusted(params) }
 }
 
 /// Tells the task that nobody waits for a request any more, when it is dropped.

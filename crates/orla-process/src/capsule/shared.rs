@@ -8,9 +8,9 @@ use orla_marketplace::SurfaceNotice;
 use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch};
 use tokio::time::Instant;
 
-use super::conversation::Learned;
-use super::packages::Package;
+use super::definition::Definition;
 use super::state::{Policy, State};
+use crate::mcp::Learned;
 use crate::reaper::Instance;
 
 /// Notices that one who listens may be late for.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     /// How many callers want to hear of each resource's changes.
     subscriptions: Mutex<BTreeMap<String, usize>>,
     policy: Arc<Mutex<Policy>>,
-    package: Mutex<Arc<Package>>,
+    definition: Mutex<Arc<Definition>>,
     status: Mutex<Status>,
     pub(crate) knowledge: watch::Sender<Knowledge>,
     /// Tells what has changed besides tools.
@@ -51,8 +51,10 @@ pub(crate) struct Shared {
 pub(crate) struct Wishes {
     /// Someone wants to know what it serves.
     pub(crate) want: bool,
-    /// The configuration was loaded anew; the package may be another.
-    pub(crate) loaded: Option<Arc<Package>>,
+    /// The configuration was loaded anew; the definition may be another.
+    pub(crate) loaded: Option<Arc<Definition>>,
+    /// The resources whose changes someone wants to hear of are others.
+    pub(crate) subscriptions: bool,
 }
 
 /// How a capsule is.
@@ -76,7 +78,7 @@ pub(crate) struct Knowledge {
 
 impl Shared {
     pub(crate) fn new(
-        package: Arc<Package>,
+        definition: Arc<Definition>,
         instance: Arc<Instance>,
         policy: Arc<Mutex<Policy>>,
         changes: watch::Sender<u64>,
@@ -90,7 +92,7 @@ impl Shared {
             last_failure: None,
         };
         Self {
-            name: package.manifest.name.as_str().into(),
+            name: definition.name().into(),
             instance,
             tickets: Arc::new(AtomicU64::new(1)),
             cancelled: Notify::new(),
@@ -100,7 +102,7 @@ impl Shared {
             turn,
             subscriptions: Mutex::default(),
             policy,
-            package: Mutex::new(package),
+            definition: Mutex::new(definition),
             status: Mutex::new(status),
             knowledge: watch::Sender::new(Knowledge::default()),
             told: broadcast::Sender::new(TOLD),
@@ -130,8 +132,14 @@ impl Shared {
     }
 
     /// The configuration was loaded anew.
-    pub(crate) fn load(&self, package: Arc<Package>) {
-        lock(&self.wishes).loaded = Some(package);
+    pub(crate) fn load(&self, definition: Arc<Definition>) {
+        lock(&self.wishes).loaded = Some(definition);
+        self.wished.notify_one();
+    }
+
+    /// The task is to tell the process which resources matter.
+    pub(crate) fn resubscribe(&self) {
+        lock(&self.wishes).subscriptions = true;
         self.wished.notify_one();
     }
 
@@ -170,13 +178,13 @@ impl Shared {
         *lock(&self.policy)
     }
 
-    pub(crate) fn package(&self) -> Arc<Package> {
-        Arc::clone(&lock(&self.package))
+    pub(crate) fn definition(&self) -> Arc<Definition> {
+        Arc::clone(&lock(&self.definition))
     }
 
-    /// The package is another now; a listing shows that.
-    pub(crate) fn set_package(&self, package: Arc<Package>) {
-        *lock(&self.package) = package;
+    /// The definition is another now; a listing shows that.
+    pub(crate) fn set_definition(&self, definition: Arc<Definition>) {
+        *lock(&self.definition) = definition;
         self.list_changed();
     }
 

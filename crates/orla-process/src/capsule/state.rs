@@ -140,7 +140,7 @@ impl Default for Policy {
 
 impl Policy {
     /// The longest wait before the attempt that follows this many failures in a row.
-    pub(crate) fn backoff(&self, failures: u32) -> Duration {
+    pub fn backoff(&self, failures: u32) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         self.backoff_min.saturating_mul(doubled).min(self.backoff_max)
     }

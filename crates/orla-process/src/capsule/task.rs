@@ -20,7 +20,6 @@ mod pipes;
 mod report;
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,13 +35,13 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::conversation::{Conversation, Fault, Request};
-use super::packages::Package;
+use super::definition::Definition;
 use super::process::Process;
 use super::shared::{Shared, Wishes};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
-use super::wire::Lines;
-use crate::child::Program;
+use crate::mcp::conversation::{Conversation, Request};
+use crate::mcp::wire::Lines;
+use crate::mcp::{Fault, Greeting};
 use crate::start_failure;
 use crate::watch::{Change, Watcher};
 use files::{Watching, next_change};
@@ -69,7 +68,7 @@ type Answering = Pin<Box<dyn Future<Output = (JsonText, Result<JsonText, ClientE
 pub(crate) struct Task {
     shared: Arc<Shared>,
     inbox: Inbox,
-    package: Arc<Package>,
+    definition: Arc<Definition>,
     state: State,
     process: Option<Process>,
     talk: Conversation,
@@ -117,12 +116,14 @@ enum Woken {
 }
 
 impl Task {
-    pub(crate) fn new(shared: Arc<Shared>, package: Arc<Package>, inbox: Inbox) -> Self {
-        let talk = Conversation::new(Arc::clone(&shared.name), Arc::new(AtomicU64::new(1)));
+    pub(crate) fn new(shared: Arc<Shared>, definition: Arc<Definition>, inbox: Inbox) -> Self {
+        // Nobody hears this one: each process has its own.
+        let talk =
+            Conversation::new(Arc::clone(&shared.name), Arc::new(AtomicU64::new(1)), Greeting::Hello);
         Self {
             shared,
             inbox,
-            package,
+            definition,
             state: State::Created,
             process: None,
             talk,
@@ -212,7 +213,7 @@ impl Task {
             let before = std::mem::replace(&mut self.state, state);
             if state != before {
                 self.timer = state
-                    .timeout(self.package.manifest.startup_timeout, &policy, random())
+                    .timeout(self.definition.startup_timeout(), &policy, random())
                     .map(|timeout| Instant::now() + timeout);
                 self.log(before, &cause);
                 // Before anyone hears of the effects: whoever is told that it crashed sees it so.
@@ -265,21 +266,18 @@ impl Task {
         self.stderr = BytesMut::new();
         self.last_words = String::new();
         self.questions = FuturesUnordered::new();
-        self.talk = Conversation::new(Arc::clone(&self.shared.name), Arc::clone(&self.shared.tickets));
+        self.talk = Conversation::new(
+            Arc::clone(&self.shared.name),
+            Arc::clone(&self.shared.tickets),
+            self.definition.greeting(),
+        );
         self.starts += 1;
         if self.turn.is_none() {
             self.turn = Some(Arc::clone(&self.shared.turn).lock_owned().await);
         }
         self.watch();
-        let path = self.package.entrypoint();
-        let program = Program::new(&path).map(|program| {
-            program
-                .with_env(self.package.manifest.env.clone())
-                .in_directory(self.package.directory.clone())
-        });
-        let started = match program {
-            Ok(program) => {
-                let args = self.package.manifest.args.iter().map(OsString::from).collect();
+        let started = match self.definition.launch() {
+            Ok((program, args)) => {
                 Process::start(Arc::new(program), args, Arc::clone(&self.shared.instance)).await
             }
             Err(err) => Err(err),
@@ -290,6 +288,7 @@ impl Task {
                 None
             }
             Err(err) => {
+                let path = self.definition.path();
                 let reason =
                     format!("it could not start: {}", start_failure::explain(&path, &err).reason);
                 self.failure = Some(reason.clone());
@@ -331,11 +330,14 @@ impl Task {
     }
 
     async fn wished(&mut self) {
-        let Wishes { want, loaded } = self.shared.take_wishes();
+        let Wishes { want, loaded, subscriptions } = self.shared.take_wishes();
+        if subscriptions {
+            self.talk.subscriptions(&self.shared.subscriptions());
+        }
         match loaded {
-            Some(package) if *package != *self.package => {
-                self.replace(package);
-                self.happened(Event::Changed, "its manifest has changed").await;
+            Some(definition) if *definition != *self.definition => {
+                self.replace(definition);
+                self.happened(Event::Changed, "what it is started from has changed").await;
             }
             Some(_) => self.happened(Event::Revived, "the configuration was loaded anew").await,
             None => {}
@@ -374,11 +376,10 @@ impl Task {
         if !matches!(self.state, State::Ready { .. }) || self.waiting.is_empty() || !self.is_open() {
             return;
         }
-        let only = self.shared.only_tool();
         while self.talk.unwritten().len() < MAX_UNWRITTEN {
             let Some(request) = self.waiting.pop_front() else { break };
             if !request.reply.is_closed() {
-                self.talk.send(request, &only);
+                self.talk.send(request, || self.shared.only_tool());
             }
         }
     }
@@ -407,8 +408,13 @@ impl Task {
         if is_due(&mut self.timer) {
             let cause = match self.state {
                 State::Starting { .. } => {
-                    let startup = self.package.manifest.startup_timeout;
-                    let reason = format!("it did not say orla.hello within {}", seconds(startup));
+                    let startup = seconds(self.definition.startup_timeout());
+                    let reason = match self.definition.greeting() {
+                        Greeting::Hello => format!("it did not say orla.hello within {startup}"),
+                        Greeting::Initialize => {
+                            format!("it did not answer initialize within {startup}")
+                        }
+                    };
                     self.failure.get_or_insert(reason).clone()
                 }
                 State::Draining => {

@@ -378,7 +378,8 @@ async fn an_edited_manifest_takes_effect_with_the_restart_and_a_broken_one_does_
     world.text("{}").await;
     world.write_manifest(&format!(r#"{WATCHED}, "description": "New.""#));
     eventually("the restart", || world.status().restarts == Some(1)).await;
-    assert_eq!(world.capsules.current()[0].package().manifest.description.as_deref(), Some("New."));
+    let definition = world.capsules.current()[0].definition();
+    assert_eq!(definition.package().unwrap().manifest.description.as_deref(), Some("New."));
     world.text("{}").await;
     fs::write(world.path("tools/cap/orla-tool.json"), "{").unwrap();
     eventually("another restart", || world.status().restarts == Some(2)).await;
@@ -613,7 +614,7 @@ async fn a_prefix_of_its_own_takes_the_place_of_the_capsules_name() {
         let listed = surface.request("prompts/list", &params, &ctx).await.unwrap();
         assert_eq!(listed.as_str(), format!(r#"{{"prompts":[{{"name":"{prefix}hello"}}]}}"#));
         let got = surface.request("prompts/get", &params, &ctx).await.unwrap();
-        assert!(got.as_str().contains(r#""text":"hello""#), "{got}");
+        assert!(got.as_str().contains(r#""text": "hello""#), "{got}");
     }
 }
 
@@ -630,7 +631,7 @@ async fn prompts_and_resources_pass_through() {
     assert_eq!(ask("prompts/list", "{}").await.unwrap(), r#"{"prompts":[{"name":"cap__hello"}]}"#);
     assert!(!surface.serves("completion/complete") && surface.serves("prompts/get"));
     let got = ask("prompts/get", r#"{"name":"cap__hello","_meta":{"progressToken":1}}"#).await.unwrap();
-    assert!(got.contains(r#""text":"hello""#), "{got}");
+    assert!(got.contains(r#""text": "hello""#), "as it was written: {got}");
     let unknown = ask("prompts/get", r#"{"name":"other__hello"}"#).await.unwrap_err();
     assert_eq!(unknown, SurfaceError::NotFound("unknown prompt: other__hello".into()));
     let unknown = ask("resources/read", r#"{"uri":"cap://b"}"#).await.unwrap_err();

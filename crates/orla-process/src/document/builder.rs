@@ -10,7 +10,7 @@ use crate::excerpt;
 /// How deep lists and mappings may be nested, as in JSON.
 const MAX_DEPTH: usize = 128;
 /// Bytes of text, and [`NODE_WEIGHT`] for each node, that a tree may have once aliases are expanded.
-const MAX_WEIGHT: usize = 8 * 1024 * 1024;
+pub(super) const MAX_WEIGHT: usize = 8 * 1024 * 1024;
 const NODE_WEIGHT: usize = 64;
 
 /// A tree that is being built.
@@ -19,6 +19,7 @@ pub(super) struct Builder<'a> {
     open: Vec<Open>,
     anchors: HashMap<usize, (Node, usize)>,
     weight: usize,
+    max_weight: usize,
     documents: usize,
     pub(super) root: Option<Node>,
 }
@@ -40,12 +41,13 @@ struct Open {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(super) fn new(text: &'a str, max_weight: usize) -> Self {
         Self {
             lines: text.lines().collect(),
             open: Vec::new(),
             anchors: HashMap::new(),
             weight: 0,
+            max_weight,
             documents: 0,
             root: None,
         }
@@ -162,7 +164,7 @@ impl<'a> Builder<'a> {
 
     fn weigh(&mut self, more: usize, at: Position) -> Result<(), SyntaxError> {
         self.weight = self.weight.saturating_add(more);
-        if self.weight > MAX_WEIGHT {
+        if self.weight > self.max_weight {
             return Err(error(at, "too large: with its aliases expanded, the text exceeds its bound"));
         }
         Ok(())

@@ -1,1 +1,45 @@
 //! HTTP APIs as providers (RTFS capability system §3.3).
+//!
+//! # How it works
+//!
+//! A call becomes a request by [`HttpCapability`](orla_marketplace::HttpCapability) alone: `request`
+//! fills templates (`template`), parameters (`parameter`) and the body (`body`) with the call's arguments
+//! (`arguments`), each encoded for its place (`encode`). [`HttpExecutor`] sends it through pooled clients
+//! (`client`), follows redirects as `redirect` decides, and reads the answer within its bound. `answer`
+//! makes a value, content blocks or an error of it, `transport` explains what broke on the way. Only
+//! `executor` and `client` do any I/O.
+//!
+//! # Invariants
+//!
+//! - No input changes the origin of a request; credentials go to that origin alone.
+//! - A call is sent once.
+//! - Memory is bounded by `max_answer_bytes`, whatever is sent, compressed or not.
+//! - From a public address no redirect leads to a private one, unless that is allowed.
+//!
+//! # Deliberately absent
+//!
+//! Retries, circuit breakers and validation, which the marketplace does for all providers; cookies that
+//! servers set; caches.
+
+mod address;
+mod answer;
+mod arguments;
+pub(crate) mod body;
+mod client;
+mod encode;
+mod executor;
+mod parameter;
+mod redirect;
+mod request;
+mod template;
+mod transport;
+
+pub use client::HttpLimits;
+pub use executor::HttpExecutor;
+pub(crate) use request::shown;
+pub use request::{check, origin};
+
+#[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
+mod tests;

@@ -2,16 +2,25 @@
 
 use std::any::TypeId;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{
-    CallContext, CapabilityExecutor, MCPCapability, Outcome, Payload, ProviderStatus, ProviderType,
-    RuntimeError, RuntimeResult,
+    CallContext, CapabilityExecutor, JsonText, MCPCapability, Outcome, Payload, ProviderStatus,
+    ProviderType, RuntimeError, RuntimeResult, Violation,
 };
+use orla_process::mcp::object::{self, Object};
+use orla_process::mcp::{self, Peer};
+use serde_json::json;
+use tokio::time::Instant;
 
-use super::servers::McpServers;
+use super::server::Server;
+use super::servers::{Connected, McpServers};
 
 /// Runs the calls of [`MCPCapability`] providers (RTFS capability system §3.3, §7).
+///
+/// The tool that is configured is what is called, whatever the input says. A provider that means all tools of
+/// its server is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it gives the list of tools.
 #[derive(Clone, Debug)]
 pub struct McpExecutor {
     servers: Arc<McpServers>,
@@ -22,6 +31,15 @@ impl McpExecutor {
     /// them.
     pub fn new(servers: Arc<McpServers>) -> Self {
         Self { servers }
+    }
+
+    /// The server of a provider that holds no connection.
+    fn server(&self, settings: &MCPCapability, ctx: &CallContext) -> RuntimeResult<Arc<Server>> {
+        self.servers.reach(&settings.server_url).map_err(|reason| RuntimeError::Unavailable {
+            id: ctx.name.to_string(),
+            reason,
+            source: None,
+        })
     }
 }
 
@@ -34,18 +52,110 @@ impl CapabilityExecutor for McpExecutor {
     async fn execute(
         &self,
         provider: &ProviderType,
-        _inputs: &Payload,
+        inputs: &Payload,
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
-        let _settings: &MCPCapability = provider.settings()?;
-        Err(RuntimeError::Unavailable {
-            id: ctx.name.to_string(),
-            reason: format!("{:?} has not started it", self.servers),
-            source: None,
-        })
+        let settings: &MCPCapability = provider.settings()?;
+        let shorter = within(ctx, settings.timeout_ms);
+        let ctx = shorter.as_ref().unwrap_or(ctx);
+        let arguments = inputs.json()?;
+        if let Some(connected) = connected(settings) {
+            return call(&connected.server, &connected.tool, arguments, ctx).await;
+        }
+        let server = self.server(settings, ctx)?;
+        if !settings.is_every_tool() {
+            return call(&server, &settings.tool_name.as_str().into(), arguments, ctx).await;
+        }
+        match chosen(arguments, ctx)? {
+            Some((tool, arguments)) => call(&server, &tool.into(), &arguments, ctx).await,
+            None => {
+                server.learn().await;
+                list(&server, ctx)
+            }
+        }
     }
 
-    fn status(&self, _provider: &ProviderType) -> ProviderStatus {
-        ProviderStatus::default()
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let Ok(settings) = provider.settings::<MCPCapability>() else {
+            return ProviderStatus::default();
+        };
+        connected(settings).map(|connected| connected.server.status()).unwrap_or_default()
     }
+}
+
+fn connected(settings: &MCPCapability) -> Option<&Connected> {
+    settings.options.connection.as_ref()?.get()
+}
+
+async fn call(
+    server: &Server,
+    tool: &Arc<str>,
+    arguments: &JsonText,
+    ctx: &CallContext,
+) -> RuntimeResult<Outcome> {
+    match server {
+        Server::Process(process) => mcp::call(&**process, Some(tool), arguments, ctx).await,
+        other => mcp::call(other, Some(tool), arguments, ctx).await,
+    }
+}
+
+/// The context of a call whose provider gives it less time than its caller.
+fn within(ctx: &CallContext, timeout_ms: u64) -> Option<CallContext> {
+    let timeout = Duration::from_millis(timeout_ms);
+    let deadline = Instant::now().checked_add(timeout)?;
+    (timeout_ms > 0 && deadline < ctx.deadline).then(|| {
+        let mut shorter = ctx.clone();
+        (shorter.deadline, shorter.timeout) = (deadline, timeout);
+        shorter
+    })
+}
+
+/// The tool that the input of a call names, and what it is given.
+fn chosen(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Option<(String, JsonText)>> {
+    let invalid = |path: &str, expected: &str, got: &str| {
+        let got: String = got.chars().take(40).collect();
+        let violation = Violation { path: path.to_owned(), expected: expected.to_owned(), got };
+        RuntimeError::InvalidInput { id: ctx.name.to_string(), violations: vec![violation] }
+    };
+    let read =
+        Object::parse(inputs.as_str()).ok_or_else(|| invalid("input", "an object", inputs.as_str()))?;
+    let Some(tool) = read.get("tool").filter(|tool| *tool != "null") else { return Ok(None) };
+    let name = read.text("tool").ok_or_else(|| invalid("input.tool", "the name of a tool", tool))?;
+    let arguments = match read.get("arguments") {
+        None | Some("null") => object::empty(),
+        Some(arguments) if arguments.starts_with('{') => object::trusted(arguments.to_owned()),
+        Some(other) => return Err(invalid("input.arguments", "an object", other)),
+    };
+    Ok(Some((name, arguments)))
+}
+
+/// The list of a server's tools, as a value.
+fn list(server: &Server, ctx: &CallContext) -> RuntimeResult<Outcome> {
+    if server.learned().is_none() {
+        let reason = server.status().last_failure;
+        let reason = reason.unwrap_or_else(|| "it has not said what it serves".to_owned());
+        return Err(RuntimeError::Unavailable { id: ctx.name.to_string(), reason, source: None });
+    }
+    let tools: Vec<_> = server.tools(|tools| {
+        let shown = tools.iter().map(|tool| {
+            let mut shown = json!({ "name": tool.name });
+            let members = [
+                ("title", tool.title.clone().map(Into::into)),
+                ("description", tool.description.clone().map(Into::into)),
+                ("inputSchema", tool.input_schema.clone()),
+                ("outputSchema", tool.output_schema.clone()),
+                ("annotations", tool.annotations.clone()),
+            ];
+            for (name, value) in members {
+                if let Some(value) = value {
+                    shown[name] = value;
+                }
+            }
+            shown
+        });
+        shown.collect()
+    });
+    let listed = JsonText::of(&json!({ "tools": tools }))
+        .map_err(|err| RuntimeError::Generic(err.to_string()))?;
+    Ok(Outcome { structured: Some(Payload::from_json(listed)), ..Outcome::default() })
 }

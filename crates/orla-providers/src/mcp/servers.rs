@@ -1,41 +1,74 @@
 //! Every MCP server that is configured, and what they serve.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use orla_marketplace::{Registration, Source, Surface};
+use futures_util::future::join_all;
+use orla_marketplace::{
+    CapabilityManifest, MCPCapability, McpConnection, Policy as CallPolicy, ProviderType, Registration,
+    Source, Surface,
+};
 use orla_process::Instance;
-use orla_process::capsule::Policy;
+use orla_process::capsule::{Capsules, Definition, Policy, Server as Process};
+use orla_process::mcp::{Peer, PeerSurface, describe};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::settings::ServerSettings;
+use super::address::{self, Address};
+use super::http::{self, Remote, Surroundings};
+use super::naming;
+use super::server::Server;
+use super::settings::{Reach, ServerSettings};
 
-/// Every MCP server of an instance.
+/// Every MCP server of an instance: one connection for each, which all its users share.
+///
+/// # How it works
+///
+/// A server that is a child process is supervised as a capsule is ([`orla_process::capsule`]); one behind HTTP
+/// has a task of its own. Nothing is started before it is needed. A capability that is made here holds its
+/// server, and so does every catalogue that holds the capability: a server ends with its last user.
 pub struct McpServers {
-    instance: Arc<Instance>,
+    processes: Capsules,
+    policy: Arc<Mutex<Policy>>,
     changes: watch::Sender<u64>,
+    tasks: TaskTracker,
     stop: CancellationToken,
+    client: Mutex<Option<reqwest::Client>>,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    policy: Policy,
-    settings: Vec<ServerSettings>,
-    wildcards: Vec<Registration>,
+    /// What is configured, with the server of each.
+    entries: Vec<(Arc<ServerSettings>, Arc<Server>)>,
+    /// Capabilities that were declared one by one, with their servers.
+    declared: Vec<(Registration, Arc<Server>)>,
+    /// Servers that a `server_url` names by itself, by that.
+    own: HashMap<String, Arc<Server>>,
+}
+
+/// What a capability of a server holds of it.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) server: Arc<Server>,
+    pub(super) tool: Arc<str>,
 }
 
 impl McpServers {
     /// No servers yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
-        let known = Known { policy, ..Known::default() };
+        let changes = watch::Sender::new(0);
         Self {
-            instance,
-            changes: watch::Sender::new(0),
+            processes: Capsules::counting(instance, policy, changes.clone()),
+            policy: Arc::new(Mutex::new(policy)),
+            changes,
+            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            known: Mutex::new(known),
+            client: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
@@ -43,58 +76,299 @@ impl McpServers {
     /// unchanged it keeps its process or its connection, changed it is started anew. The others end when
     /// nobody uses them any more. Starts nothing.
     ///
-    /// `wildcards` are capabilities of the configuration that name a server and no tool
-    /// ([`MCPCapability::is_every_tool`](orla_marketplace::MCPCapability::is_every_tool)): each becomes one
-    /// capability for each of the server's tools, `ID.TOOL`.
+    /// `capabilities` are those of the configuration whose provider is a server of MCP. One that names no
+    /// tool ([`MCPCapability::is_every_tool`]) becomes one capability for each of the server's tools,
+    /// `ID.TOOL`; one that names a tool is completed by what the server says of it.
     pub fn load(
         &self,
         servers: impl IntoIterator<Item = ServerSettings>,
-        wildcards: impl IntoIterator<Item = Registration>,
+        capabilities: impl IntoIterator<Item = Registration>,
         policy: Policy,
     ) {
-        let mut known = self.known();
-        known.policy = policy;
-        known.settings = servers.into_iter().collect();
-        known.wildcards = wildcards.into_iter().collect();
+        *lock(&self.policy) = policy;
+        let servers: Vec<Arc<ServerSettings>> = servers.into_iter().map(Arc::new).collect();
+        let capabilities: Vec<Registration> = capabilities.into_iter().collect();
+        let mut known = lock(&self.known);
+        let own: Vec<(String, Arc<ServerSettings>)> = capabilities
+            .iter()
+            .filter_map(|capability| {
+                let mcp: &MCPCapability = capability.manifest.provider.settings().ok()?;
+                match address::parse(&mcp.server_url) {
+                    Ok(Address::Own(settings)) => Some((mcp.server_url.clone(), Arc::from(settings))),
+                    Ok(Address::Entry(_)) | Err(_) => None,
+                }
+            })
+            .collect();
+        // All processes at once: whoever is not among them is not needed any more.
+        let processes = servers.iter().chain(own.iter().map(|(_, settings)| settings));
+        self.processes.supervise(processes.filter_map(|settings| definition(settings)), policy);
+        let old = std::mem::take(&mut *known);
+        let carried = |settings: &Arc<ServerSettings>| {
+            let same = |(old, server): &(Arc<ServerSettings>, Arc<Server>)| {
+                (old.name == settings.name && is_reached_alike(old, settings))
+                    .then(|| Arc::clone(server))
+            };
+            old.entries.iter().find_map(same)
+        };
+        for settings in servers {
+            let server = carried(&settings).unwrap_or_else(|| self.server(&settings));
+            known.entries.push((settings, server));
+        }
+        for (url, settings) in own {
+            let server = old.own.get(&url).map(Arc::clone);
+            let server = server.unwrap_or_else(|| self.server(&settings));
+            known.own.insert(url, server);
+        }
+        for capability in capabilities {
+            let Ok(mcp) = capability.manifest.provider.settings::<MCPCapability>() else { continue };
+            let server = match find(&known, &mcp.server_url) {
+                Some(server) => server,
+                None => broken(&capability.manifest.id, &mcp.server_url),
+            };
+            known.declared.push((capability, server));
+        }
+        drop(known);
+        // Outside of the lock: a server may end with this.
+        drop(old);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // What is guarded is whole at every moment: a panic left nothing half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Why servers give nothing that are known to give nothing, each as a sentence that names the server.
+    pub fn problems(&self) -> Vec<String> {
+        let silent = self.servers().into_iter().filter(|server| server.learned().is_none());
+        let problem = |server: Arc<Server>| {
+            let failure = server.status().last_failure?;
+            Some(format!("MCP server {}: {failure}", server.name()))
+        };
+        silent.filter_map(problem).collect()
+    }
+
+    /// The server of a `server_url`; one that the address names by itself is made at its first use.
+    ///
+    /// # Errors
+    /// What is wrong with the address, or that there is no such entry.
+    pub(super) fn reach(&self, server_url: &str) -> Result<Arc<Server>, String> {
+        let mut known = lock(&self.known);
+        if let Some(server) = find(&known, server_url) {
+            return Ok(server);
+        }
+        match address::parse(server_url)? {
+            Address::Entry(name) => Err(format!("no MCP server is called {name}")),
+            Address::Own(settings) => {
+                let server = match definition(&settings) {
+                    Some(definition) => Arc::new(Server::Process(self.processes.one(definition))),
+                    None => self.server(&settings),
+                };
+                known.own.insert(server_url.to_owned(), Arc::clone(&server));
+                Ok(server)
+            }
+        }
+    }
+
+    fn server(&self, settings: &ServerSettings) -> Arc<Server> {
+        let server = match definition(settings) {
+            Some(definition) => Ok(Server::Process(self.processes.one(definition))),
+            None => self.client().and_then(|client| {
+                let around = Surroundings {
+                    client,
+                    policy: Arc::clone(&self.policy),
+                    tasks: self.tasks.clone(),
+                    changes: self.changes.clone(),
+                    stop: self.stop.clone(),
+                };
+                Remote::new(settings, around).map(Server::Remote)
+            }),
+        };
+        Arc::new(server.unwrap_or_else(|problem| {
+            tracing::error!(server = settings.name, problem, "an MCP server cannot be used");
+            Server::Broken(settings.name.clone(), problem)
+        }))
+    }
+
+    fn client(&self) -> Result<reqwest::Client, String> {
+        let mut client = lock(&self.client);
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        Ok(client.insert(http::client()?).clone())
+    }
+
+    /// Every server that is in use by the configuration in force.
+    fn servers(&self) -> Vec<Arc<Server>> {
+        let known = lock(&self.known);
+        let entries = known.entries.iter().map(|(_, server)| server);
+        entries.chain(known.own.values()).map(Arc::clone).collect()
     }
 }
 
 impl fmt::Debug for McpServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.known();
-        let names: Vec<&str> = known.settings.iter().map(|server| server.name.as_str()).collect();
-        f.debug_struct("McpServers").field("instance", &self.instance).field("servers", &names).finish()
+        f.debug_list().entries(self.servers()).finish()
     }
+}
+
+/// The process of these settings, if it is one.
+fn definition(settings: &ServerSettings) -> Option<Definition> {
+    let Reach::Process { command, args, env, cwd } = &settings.reach else { return None };
+    Some(Definition::Server(Process {
+        name: settings.name.clone(),
+        command: command.clone(),
+        args: args.clone(),
+        env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        directory: cwd.clone(),
+        startup_timeout: settings.startup_timeout,
+        eager: settings.eager,
+    }))
+}
+
+/// Whether a connection serves both. A process is its supervisor's affair: it is restarted there.
+fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
+    match (&one.reach, &other.reach) {
+        (Reach::Process { .. }, Reach::Process { .. }) => true,
+        (one_reach, other_reach) => {
+            one_reach == other_reach && one.startup_timeout == other.startup_timeout
+        }
+    }
+}
+
+fn find(known: &Known, server_url: &str) -> Option<Arc<Server>> {
+    match server_url.strip_prefix("mcp:") {
+        Some(name) => {
+            let entry = known.entries.iter().find(|(settings, _)| settings.name == name);
+            entry.map(|(_, server)| Arc::clone(server))
+        }
+        None => known.own.get(server_url).map(Arc::clone),
+    }
+}
+
+fn broken(id: &str, server_url: &str) -> Arc<Server> {
+    let problem = match address::parse(server_url) {
+        Ok(Address::Entry(name)) => format!("no MCP server is called {name}"),
+        Ok(Address::Own(_)) => "it cannot be reached".to_owned(),
+        Err(problem) => problem,
+    };
+    tracing::error!(capability = id, problem, "an MCP server cannot be used");
+    Arc::new(Server::Broken(id.to_owned(), problem))
+}
+
+/// The provider of a tool, with its connection.
+fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server>) -> ProviderType {
+    let mut mcp = MCPCapability::new(server_url, tool, timeout_ms);
+    let connected = Connected { server: Arc::clone(server), tool: tool.into() };
+    mcp.options.connection = Some(McpConnection::new(Arc::new(connected)));
+    ProviderType::MCP(mcp)
+}
+
+/// The capabilities of a configured server.
+fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
+    let registration = |tool: &orla_process::mcp::answer::ListedTool| {
+        let timeout = settings.timeout_of(&tool.name);
+        let timeout_ms =
+            timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
+        let provider = provider(format!("mcp:{}", settings.name), &tool.name, timeout_ms, server);
+        let mut manifest = CapabilityManifest::new(settings.id_of(&tool.name), "", provider);
+        describe(&mut manifest, tool, false);
+        let mut policy = CallPolicy::default();
+        policy.timeout = timeout;
+        policy.upstream = upstream(server);
+        Registration { manifest, policy }
+    };
+    server.tools(|tools| {
+        let served = naming::unique(&settings.name, tools);
+        served.into_iter().filter(|tool| settings.serves(&tool.name)).map(registration).collect()
+    })
+}
+
+/// What calls share their fate with. A process has a supervisor, which knows better.
+fn upstream(server: &Server) -> Option<Arc<str>> {
+    match server {
+        Server::Remote(remote) => Some(format!("mcp:{}", remote.name()).into()),
+        Server::Process(_) | Server::Broken(..) => None,
+    }
+}
+
+/// The capabilities of a declared one: itself, or one for each tool where it means all of them.
+fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registration> {
+    let Ok(mcp) = declared.manifest.provider.settings::<MCPCapability>() else { return Vec::new() };
+    let complete = |mut registration: Registration, tool: &str| {
+        registration.manifest.provider = provider(mcp.server_url.clone(), tool, mcp.timeout_ms, server);
+        if registration.policy.upstream.is_none() {
+            registration.policy.upstream = upstream(server);
+        }
+        registration
+    };
+    server.tools(|tools| {
+        if !mcp.is_every_tool() {
+            let mut registration = complete(declared.clone(), &mcp.tool_name);
+            if let Some(tool) = tools.iter().find(|tool| tool.name == mcp.tool_name) {
+                let has_description = !registration.manifest.description.trim().is_empty();
+                describe(&mut registration.manifest, tool, has_description);
+            }
+            return vec![registration];
+        }
+        let one_of = |tool: &&orla_process::mcp::answer::ListedTool| {
+            let mut registration = complete(declared.clone(), &tool.name);
+            let manifest = &mut registration.manifest;
+            manifest.id = format!("{}.{}", manifest.id, tool.name);
+            manifest.name.clone_from(&manifest.id);
+            manifest.input_schema = None;
+            manifest.output_schema = None;
+            describe(manifest, tool, false);
+            registration
+        };
+        naming::unique(&declared.manifest.id, tools).iter().map(one_of).collect()
+    })
 }
 
 #[async_trait]
 impl Source for McpServers {
     fn registrations(&self) -> Vec<Registration> {
-        Vec::new()
+        let known = lock(&self.known);
+        let entries = known.entries.iter().flat_map(|(settings, server)| of_entry(settings, server));
+        let declared =
+            known.declared.iter().flat_map(|(declared, server)| of_declared(declared, server));
+        entries.chain(declared).collect()
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
-        Vec::new()
+        let known = lock(&self.known);
+        let surface = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
+            let surface = PeerSurface::new(Arc::clone(server), settings.prefix.clone());
+            Arc::new(surface) as Arc<dyn Surface>
+        };
+        known.entries.iter().map(surface).collect()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    fn may_serve(&self, _name: &str) -> bool {
-        !self.known().settings.is_empty()
+    fn may_serve(&self, name: &str) -> bool {
+        let known = lock(&self.known);
+        known.entries.iter().any(|(settings, _)| settings.may_serve(name))
+            || known.declared.iter().any(|(declared, _)| naming::is_below(&declared.manifest.id, name))
     }
 
-    fn start_eager(&self, _all: bool) {}
+    fn start_eager(&self, all: bool) {
+        for (settings, server) in &lock(&self.known).entries {
+            if all || settings.eager {
+                server.want();
+            }
+        }
+    }
 
-    async fn learn(&self) {}
+    async fn learn(&self) {
+        let servers = self.servers();
+        join_all(servers.iter().map(|server| server.learn())).await;
+    }
 
     async fn shutdown(&self) {
         self.stop.cancel();
+        self.tasks.close();
+        tokio::join!(self.processes.shutdown(), self.tasks.wait());
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,32 @@
-//! OpenAPI documents as sources of HTTP capabilities.
+//! OpenAPI documents (3.0 and 3.1) as sources of HTTP capabilities: one for each operation.
+//!
+//! # How it works
+//!
+//! [`load`] gets the text; the rest is pure. `document` reads it and follows references, `import` goes
+//! through paths and methods, `operation` makes one operation's settings and schemas (`schema` writes these
+//! in the dialect of 2020-12), `servers` says where requests go and `security` what goes with them. What
+//! comes out are plain [`HttpCapability`](orla_marketplace::HttpCapability) registrations: nothing remembers
+//! that there was a document.
+//!
+//! # Bounds
+//!
+//! The document's bytes, nesting and operations, and the size of each schema. An operation that cannot be
+//! imported costs itself alone and gives a [`Warning`] that says where it stands.
+//!
+//! # Deliberately absent
+//!
+//! References to other documents, webhooks, callbacks, links, mutual TLS, Swagger 2.0.
 
+mod document;
+mod import;
+mod load;
+mod operation;
+mod schema;
+mod security;
+mod servers;
 mod settings;
 
+pub use document::Warning;
+pub use import::Imported;
+pub use load::{ImportError, import_text, load};
 pub use settings::{Location, OpenApiSettings, Selection};

@@ -1,13 +1,14 @@
 //! What is configured of an OpenAPI document.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 
 /// One OpenAPI document, each of whose operations becomes a capability.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OpenApiSettings {
     /// The first part of the capabilities' ids; the document's title where absent.
     pub name: Option<String>,
@@ -23,8 +24,26 @@ pub struct OpenApiSettings {
     pub include: Vec<Selection>,
     /// The operations that do not, included or not.
     pub exclude: Vec<Selection>,
-    /// How long one call may take.
+    /// How long one call may take, and the fetching of the document.
     pub timeout: Option<Duration>,
+    /// Whether answers are held to the outline of the document's schemas, and clients are told of it. Not by
+    /// default: many documents promise what their servers do not keep, and the schemas of answers are
+    /// most of what a client would have to read.
+    pub output_schemas: bool,
+}
+
+impl fmt::Debug for OpenApiSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenApiSettings")
+            .field("name", &self.name)
+            .field("document", &self.document)
+            .field("security", &self.security.keys())
+            .field("headers", &self.headers.keys())
+            .field("include", &self.include)
+            .field("exclude", &self.exclude)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where an OpenAPI document is.
@@ -59,6 +78,7 @@ impl OpenApiSettings {
             include: Vec::new(),
             exclude: Vec::new(),
             timeout: None,
+            output_schemas: false,
         }
     }
 }

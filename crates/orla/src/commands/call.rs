@@ -32,6 +32,11 @@ pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
 /// Runs the call in this process. A signal cancels it, which ends its process group.
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build(config)?;
+    // Written to its end when this goes out of scope.
+    let audit = super::serve::audit_of(config)?;
+    if let Some(audit) = &audit {
+        audit.observe(app.marketplace());
+    }
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
     // Asked for on the command line, the time also binds a tool that would take longer.
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
@@ -53,7 +58,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
             }
         }
     };
-    app.end_capsules().await;
+    app.end_providers().await;
     if let Err(err @ RuntimeError::Unknown { .. }) = &result {
         let mut lines = vec![err.to_string()];
         lines.extend(why_unknown(&app, &call.name));
@@ -83,7 +88,7 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
             lines.push(format!("{}: {failure}", entry.name));
         }
     }
-    if app.marketplace().list().is_empty() {
+    if app.marketplace().snapshot().listed().next().is_none() {
         lines.extend(findings.warnings.iter().cloned());
     }
     lines

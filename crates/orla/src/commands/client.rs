@@ -47,7 +47,8 @@ impl Server {
             .ok_or_else(|| Failure::usage(format!("--url {text}: expected http://HOST:PORT")))?;
         let token = std::env::var("ORLA_TOKEN").ok().filter(|token| !token.is_empty());
         let is_own = own.parse::<Url>().is_ok_and(|own| own.origin() == base.origin());
-        let token = token.or_else(|| config.auth_tokens.first().filter(|_| is_own).cloned());
+        let token = token
+            .or_else(|| config.auth_tokens.first().filter(|_| is_own).map(|token| token.secret.clone()));
         // Chosen here and not at start: a server needs no TLS, and a second choice is refused harmlessly.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()

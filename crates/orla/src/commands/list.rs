@@ -8,19 +8,18 @@ use orla_server::StatusRow;
 use super::Column;
 use crate::app::App;
 use crate::config::{Config, Source};
+use crate::exposure::Exposure;
 use crate::{Failure, render};
 
-pub(crate) fn run(json: bool, source: &Source) -> Result<(), Failure> {
+pub(crate) fn run(all: bool, json: bool, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    let (app, rows) = super::small_runtime()?.block_on(look(&config))?;
+    let (app, rows, problems) = super::small_runtime()?.block_on(look(&config, all))?;
     if json {
-        let text =
-            serde_json::to_string_pretty(&rows).map_err(|err| Failure::failed(err.to_string()))?;
-        render::line(&text);
-        return Ok(());
+        return super::print_json(&rows);
     }
-    for finding in app.findings().warnings.iter().chain(&app.findings().problems) {
+    let findings = app.findings();
+    for finding in findings.warnings.iter().chain(&findings.problems).chain(&problems) {
         render::warning(finding);
     }
     if rows.is_empty() {
@@ -28,15 +27,21 @@ pub(crate) fn run(json: bool, source: &Source) -> Result<(), Failure> {
         return Ok(());
     }
     render::out(&table(&app, &rows));
+    if config.expose == Exposure::Search && !all {
+        render::note("Everything else is found by search (expose: search). `orla list --all` shows it.");
+    }
     Ok(())
 }
 
-async fn look(config: &Config) -> Result<(App, Vec<StatusRow>), Failure> {
+/// What is served, and why providers give nothing.
+async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>, Vec<String>), Failure> {
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
-    let rows = StatusRow::all(app.marketplace());
-    app.end_capsules().await;
-    Ok((app, rows))
+    let market = app.marketplace();
+    let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
+    let problems = app.problems_of_providers();
+    app.end_providers().await;
+    Ok((app, rows, problems))
 }
 
 fn table(app: &App, rows: &[StatusRow]) -> String {
@@ -44,7 +49,7 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
     let mut columns = vec![
         ("NAME", rows.iter().map(|row| row.name.to_string()).collect()),
         ("KIND", rows.iter().map(|row| row.kind.to_owned()).collect()),
-        ("RUNS", rows.iter().map(|row| row.interpreter.clone().unwrap_or_else(binary)).collect()),
+        ("RUNS", rows.iter().map(runs).collect()),
     ];
     columns.extend(life_columns(rows));
     let description = |row: &StatusRow| {
@@ -78,6 +83,8 @@ fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
     columns
 }
 
-fn binary() -> String {
-    "binary".to_owned()
+/// What runs it, where it is a program.
+fn runs(row: &StatusRow) -> String {
+    let is_program = matches!(row.kind, "tool" | "capsule");
+    row.interpreter.clone().or_else(|| is_program.then(|| "binary".to_owned())).unwrap_or_default()
 }

@@ -1,15 +1,20 @@
 //! One module for each command.
 
 mod answer;
+pub(crate) mod attest;
+pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
 mod client;
 pub(crate) mod connect;
+pub(crate) mod describe;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod new;
+pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod verify;
 
 use clap::CommandFactory;
 use tokio::runtime::{Builder, Runtime};
@@ -23,9 +28,7 @@ use crate::render;
 
 /// `orla schema`: the JSON Schema of the configuration.
 pub(crate) fn schema() -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(&config_schema());
-    render::line(&text.map_err(|err| Failure::failed(err.to_string()))?);
-    Ok(())
+    print_json(&config_schema())
 }
 
 /// `orla completions SHELL`.
@@ -33,6 +36,13 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "orla", &mut script);
     render::out(&String::from_utf8_lossy(&script));
+    Ok(())
+}
+
+/// Prints a command's answer for programs.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value);
+    render::line(&text.map_err(|err| Failure::failed(err.to_string()))?);
     Ok(())
 }
 

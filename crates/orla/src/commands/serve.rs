@@ -17,6 +17,8 @@ use tokio_util::task::TaskTracker;
 use crate::app::App;
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
+use crate::governance::attestations_file;
+use crate::governance::audit::Audit;
 use crate::logging::Logging;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
@@ -24,6 +26,9 @@ use crate::{Failure, fatal};
 
 /// How long files have to be left alone before a change of them is a reload.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// How long the disk may take for the end of the audit log.
+const AUDIT_END: Duration = Duration::from_secs(10);
 
 /// Serves until told to stop.
 pub(crate) fn run(source: Source) -> Result<(), Failure> {
@@ -57,10 +62,15 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut files = Files::default();
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
+    let audit = audit_of(&config)?;
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
     let shutdown = CancellationToken::new();
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
+    if let Some(audit) = &audit {
+        audit.observe(app.marketplace());
+        audit.started(app.marketplace());
+    }
     tracing::info!(address, "listening");
     // Whoever is connected finds the line in the log.
     logging.flush();
@@ -68,25 +78,34 @@ async fn serve(source: Source) -> Result<(), Failure> {
     log_unwatched(followed.err());
 
     let tasks = TaskTracker::new();
-    // Capsules end after the calls that need them.
-    let capsules_end = app.end_capsules();
+    // Providers end after the calls that need them.
+    let providers_end = app.end_providers();
     let mut serving = tasks.spawn(async move {
         serving.await;
-        capsules_end.await;
+        providers_end.await;
     });
-    tasks.spawn(app.follow_capsules());
+    for following in app.follow_providers() {
+        tasks.spawn(following);
+    }
     app.start_eager(&config);
     let mut reloader = Reloader::new(source, config, logging);
     let stop = loop {
         tokio::select! {
             biased;
             // Standard input has ended; a socket never ends by itself.
-            ended = &mut serving => return finish(&ended),
+            ended = &mut serving => {
+                let finished = finish(&ended);
+                end_audit(audit, "end of input").await;
+                return finished;
+            }
             signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
             () = files.changed() => {}
         }
         while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
+            if let Some(audit) = &audit {
+                audit.reloaded(app.marketplace());
+            }
             app.start_eager(config);
             match files.follow(config) {
                 // Other files than before: what changed before they were watched is read now.
@@ -101,7 +120,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     };
     tracing::info!(signal = stop.name(), "stopping");
     shutdown.cancel();
-    tokio::select! {
+    let finished = tokio::select! {
         biased;
         ended = &mut serving => finish(&ended),
         again = signals.stop() => {
@@ -109,6 +128,26 @@ async fn serve(source: Source) -> Result<(), Failure> {
             tracing::warn!(signal = again.name(), "stopped at once");
             Err(Failure::failed_silently())
         }
+    };
+    end_audit(audit, stop.name()).await;
+    finished
+}
+
+/// Opens the audit log, where there is to be one.
+pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
+    let own = &config.governance;
+    if own.audit.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    Audit::open(&own.audit, own.audit_sync).map(Some).map_err(Failure::failed)
+}
+
+/// Writes the audit log to its end, which waits for the disk.
+async fn end_audit(audit: Option<Audit>, reason: &'static str) {
+    let Some(audit) = audit else { return };
+    let written = tokio::task::spawn_blocking(move || audit.stopped(reason));
+    if tokio::time::timeout(AUDIT_END, written).await.is_err() {
+        tracing::error!("the end of the audit log was not written in time");
     }
 }
 
@@ -205,5 +244,7 @@ fn targets(config: &Config) -> Vec<Target> {
         // One of them may come.
         None => paths.extend(DEFAULT_FILES.iter().map(Into::into)),
     }
+    paths.push(attestations_file(config));
+    paths.extend(config.named_files.iter().cloned());
     paths.into_iter().map(|path| Target { path, recursive: false }).collect()
 }

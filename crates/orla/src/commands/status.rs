@@ -30,12 +30,14 @@ fn shown(status: &Value) -> String {
     let uptime = status["uptime_ms"].as_f64().unwrap_or_default() / 1000.0;
     let nothing = Vec::new();
     let capabilities = status["capabilities"].as_array().unwrap_or(&nothing);
+    let unlisted = status["unlisted"].as_u64().filter(|more| *more > 0);
     let mut out = format!(
-        "orla {}, up {uptime:.1} s, generation {}, {} capabilit{}\n",
+        "orla {}, up {uptime:.1} s, generation {}, {} capabilit{}{}\n",
         text(&status["version"]),
         text(&status["generation"]),
         capabilities.len(),
-        if capabilities.len() == 1 { "y" } else { "ies" }
+        if capabilities.len() == 1 { "y" } else { "ies" },
+        unlisted.map(|more| format!(" (and {more} that are not listed)")).unwrap_or_default()
     );
     if !capabilities.is_empty() {
         let column = |head, key: &str| {

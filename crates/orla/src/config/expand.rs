@@ -2,6 +2,9 @@
 //!
 //! As in a shell, the default stands in for a variable that is not set *or* empty; it runs to the
 //! first `}`. `$${` is a literal `${`, and a `$` before anything else means itself.
+//!
+//! The forms that MCP clients have in their files are variables too: `${env:VAR}`, `${input:ID}`, `${/}`.
+//! What they stand for is the look-up's affair.
 
 /// What is wrong with a text that has expansions.
 #[derive(Debug, PartialEq)]
@@ -44,9 +47,7 @@ fn value(inside: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
     };
-    let proper = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !proper {
+    if !is_proper(name) {
         return Err(ExpandError::Malformed(format!("${{{inside}}}")));
     }
     match (lookup(name), default) {
@@ -57,12 +58,40 @@ fn value(inside: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String
     }
 }
 
+fn is_proper(name: &str) -> bool {
+    match name.split_once(':') {
+        Some(("env", variable)) => is_variable(variable),
+        Some(("input", id)) => !id.is_empty(),
+        Some(_) => false,
+        None => is_variable(name) || name == "/",
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The environment variable that answers for what a client would ask a person.
+pub(super) fn input_variable(id: &str) -> String {
+    id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
 impl std::fmt::Display for ExpandError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Missing(name) if name.starts_with("input:") => {
+                let id = &name["input:".len()..];
+                let variable = input_variable(id);
+                write!(
+                    f,
+                    "the input {id} is not known: set the environment variable {variable}, or give it a default in inputs"
+                )
+            }
             Self::Missing(name) => write!(
                 f,
-                "the environment variable {name} is not set (write ${{{name}:-default}} to give a default)"
+                "the environment variable {name} is not set (write ${{{name}:-default}} to give a default)",
+                name = name.trim_start_matches("env:"),
             ),
             Self::Malformed(text) => write!(
                 f,
@@ -105,7 +134,9 @@ mod tests {
     #[test]
     fn says_what_is_missing_or_malformed() {
         assert_eq!(expand_here("a ${NOPE_X}"), Err(ExpandError::Missing("NOPE_X".into())));
-        for text in ["${", "${}", "${a b}", "${1}", "x ${HOME"] {
+        for text in
+            ["${", "${}", "${a b}", "${1}", "x ${HOME", "${command:x}", "${input:}", "${env:a b}"]
+        {
             assert!(matches!(expand_here(text), Err(ExpandError::Malformed(_))), "{text}");
         }
     }

@@ -4,7 +4,14 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Config, LogFormat, Severity, Transport};
+use orla_process::document::Node;
+
+use super::read::Reader;
+use super::{
+    AuditSync, Config, LogFormat, Severity, Transport, access, builtins, capabilities, governance,
+    openapi, servers,
+};
+use crate::exposure::Exposure;
 
 /// One key: what it is called, what it admits and where it goes, and what it means.
 pub(crate) struct Key {
@@ -52,6 +59,18 @@ pub(crate) enum Kind {
     Section(&'static [Key]),
     /// The mapping `tools`: it has keys of its own, [`TOOL_KEYS`].
     Tools,
+    /// Whatever no other kind says: it is read by a module of its own.
+    Own(Own),
+}
+
+/// A key that a module of its own reads.
+pub(crate) struct Own {
+    /// Reads the value; every problem and warning is noted with its place.
+    pub(super) read: fn(&mut Reader<'_>, &mut Config, &'static str, &Node),
+    /// Its JSON Schema.
+    pub(crate) schema: fn() -> serde_json::Value,
+    /// What it admits, for "expected …".
+    pub(crate) expected: &'static str,
 }
 
 /// Every key of a configuration file.
@@ -135,8 +154,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "auth_tokens",
-        kind: Kind::Texts { put: |c, texts| c.auth_tokens = texts, check: token },
-        about: "Bearer tokens; where there are any, every request must carry one of them.",
+        kind: Kind::Own(access::TOKENS),
+        about: "Bearer tokens; where there are any, every request must carry one of them. With a mapping, each caller has a name, for policy and audit.",
     },
     Key {
         name: "allow_unauthenticated",
@@ -153,6 +172,36 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Texts { put: |c, texts| c.allowed_origins = texts, check: not_empty },
         about: "Origins of web pages that may connect, such as https://app.example.com.",
     },
+    Key {
+        name: "mcpServers",
+        kind: Kind::Own(servers::KEY),
+        about: "MCP servers whose tools, prompts and resources are served too: the object that MCP clients' own configuration files hold, as it is.",
+    },
+    Key {
+        name: "servers",
+        kind: Kind::Own(servers::KEY),
+        about: "The same as mcpServers, as VS Code's mcp.json calls it.",
+    },
+    Key {
+        name: "inputs",
+        kind: Kind::Own(servers::INPUTS),
+        about: "What VS Code's mcp.json asks a person for. ${input:ID} is the environment variable ID (in capitals, `_` for what is no letter or digit), else the default that stands here.",
+    },
+    Key {
+        name: "capabilities",
+        kind: Kind::Own(capabilities::KEY),
+        about: "Capabilities that no file in tools_dir implements: built-ins, HTTP endpoints, tools of MCP servers, and OpenAPI documents.",
+    },
+    Key {
+        name: "openapi",
+        kind: Kind::Own(openapi::KEY),
+        about: "OpenAPI documents, each of whose operations becomes a capability: a file, an address, or a mapping with more; or a list of these.",
+    },
+    Key {
+        name: "builtins",
+        kind: Kind::Own(builtins::KEY),
+        about: "Which built-in capabilities are listed: true is all, a list of name patterns those that fit. The others can be found and called all the same; with false, there are none.",
+    },
     Key { name: "tools", kind: Kind::Tools, about: "Overrides for single tools, by name." },
     Key {
         name: "allow",
@@ -165,9 +214,52 @@ pub(crate) const KEYS: &[Key] = &[
         about: "Name patterns of what is neither listed nor can be called, whatever `allow` says.",
     },
     Key {
+        name: "policy",
+        kind: Kind::Own(access::POLICY),
+        about: "Who may use what: with it, a call is permitted when some rule allows all that the capability needs and none denies it. Without it, whatever is configured may be used.",
+    },
+    Key {
         name: "capsules",
         kind: Kind::Section(CAPSULE_KEYS),
         about: "How capsules are supervised: packages whose process stays between calls.",
+    },
+    Key {
+        name: "expose",
+        kind: Kind::Choice {
+            words: || words(Exposure::WORDS),
+            put: |c, n| c.expose = Exposure::WORDS[n].1,
+            get: |c| index(Exposure::WORDS, &c.expose),
+        },
+        about: "What clients see when they list: all, or search: the tools capability_search, capability_describe and capability_call alone, through which everything else is found and called.",
+    },
+    Key {
+        name: "trusted_keys",
+        kind: Kind::Own(governance::KEYS),
+        about: "Whose attestations count: the public keys by the names of their authorities. `orla attest --new-key FILE` makes one.",
+    },
+    Key {
+        name: "attestations",
+        kind: Kind::Path(|c| &mut c.governance.attestations),
+        about: "The file that `orla attest` writes and that attestations are read from; orla.attestations.json beside this file where absent.",
+    },
+    Key {
+        name: "require_attestation",
+        kind: Kind::Flag(|c| &mut c.governance.require_attestation),
+        about: "Serve only what one of trusted_keys vouches for as it is now. Built-ins need no attestation.",
+    },
+    Key {
+        name: "audit",
+        kind: Kind::Path(|c| &mut c.governance.audit),
+        about: "File to which every call is appended, each line chained to the one before by its hash; none where absent. A change needs a restart.",
+    },
+    Key {
+        name: "audit_sync",
+        kind: Kind::Choice {
+            words: || words(AuditSync::WORDS),
+            put: |c, n| c.governance.audit_sync = AuditSync::WORDS[n].1,
+            get: |c| index(AuditSync::WORDS, &c.governance.audit_sync),
+        },
+        about: "When the audit log is written through to the disk: after every batch of lines, once in a second, or when the system likes. A change needs a restart.",
     },
     Key {
         name: "watch",
@@ -208,12 +300,14 @@ const CAPSULE_KEYS: &[Key] = &[
 const DAY_MS: u64 = 86_400_000;
 
 /// The keys of one entry of `tools`.
-pub(crate) const TOOL_KEYS: [&str; 4] = ["timeout", "enabled", "description", "rename"];
+pub(crate) const TOOL_KEYS: [&str; 6] =
+    ["timeout", "enabled", "description", "rename", "max_concurrency", "retries"];
 /// Seconds that a tool's own `timeout` may be at most.
 pub(crate) const MAX_TOOL_TIMEOUT: u32 = 86_400;
-
-/// Keys of the configuration's contract whose features this version has not got.
-pub(crate) const LATER: [&str; 2] = ["mcpServers", "capabilities"];
+/// Calls of one capability that may run at once, at most.
+pub(crate) const MAX_TOOL_CONCURRENCY: usize = 65_536;
+/// How often a call may be made again, at most.
+pub(crate) const MAX_RETRIES: u32 = 10;
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
@@ -227,8 +321,9 @@ impl Key {
 
     /// The environment variable that sets it. A variable cannot hold a mapping.
     pub(crate) fn variable(&self) -> Option<String> {
-        let has_one = !matches!(self.kind, Kind::Tools | Kind::Section(_));
-        has_one.then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
+        let has_one = !matches!(self.kind, Kind::Tools | Kind::Section(_) | Kind::Own(_));
+        // That it cannot stand there is better said than ignored.
+        (has_one || self.is_secret()).then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
     }
 }
 
@@ -292,7 +387,9 @@ impl Kind {
                 let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
                 *place(config) = Duration::from_millis(*count.as_ref().ok_or_else(|| self.expected())?);
             }
-            Self::Texts { .. } | Self::Section(_) | Self::Tools => return Err(self.expected()),
+            Self::Texts { .. } | Self::Section(_) | Self::Tools | Self::Own(_) => {
+                return Err(self.expected());
+            }
         }
         Ok(())
     }
@@ -316,6 +413,7 @@ impl Kind {
             Self::Choice { words, .. } => list_of(&words()),
             Self::Texts { .. } => "a list of texts".to_owned(),
             Self::Tools => "a mapping from names of tools to what is changed of them".to_owned(),
+            Self::Own(own) => own.expected.to_owned(),
         }
     }
 
@@ -349,7 +447,8 @@ fn path(value: &OsStr) -> Result<PathBuf, String> {
     }
 }
 
-fn token(text: &str) -> Result<(), String> {
+/// Whether a text can be sent as a bearer token.
+pub(super) fn token(text: &str) -> Result<(), String> {
     match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Ok(()),
         // The token itself is a secret and is not repeated.

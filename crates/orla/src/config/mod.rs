@@ -11,13 +11,22 @@
 //!
 //! # Deliberately absent
 //!
-//! No layering library: those merge first and forget where a value stood. Keys of features that this
-//! version has not got are refused by name: what is accepted is served.
+//! No layering library: those merge first and forget where a value stood.
 
+mod access;
+mod builtins;
+mod capabilities;
+mod comments;
+mod dotenv;
 pub(crate) mod expand;
+mod fields;
+mod governance;
 pub(crate) mod keys;
+mod openapi;
+mod provider;
 mod read;
 pub(crate) mod schema;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +35,17 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orla_marketplace::{AccessPolicy, Registration};
 use orla_process::document::{self, Position};
+use orla_providers::mcp::ServerSettings;
+use orla_providers::openapi::OpenApiSettings;
+use orla_server::BearerToken;
+
+pub(crate) use builtins::Builtins;
+pub(crate) use governance::{AuditSync, GovernanceConfig};
+pub(crate) use provider::description as description_of;
+
+use crate::exposure::Exposure;
 
 /// The largest configuration file that is read.
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
@@ -51,7 +70,9 @@ pub(crate) struct Config {
     pub(crate) max_queue: usize,
     pub(crate) max_body_bytes: usize,
     pub(crate) session_idle: Duration,
-    pub(crate) auth_tokens: Vec<String>,
+    pub(crate) auth_tokens: Vec<BearerToken>,
+    /// Who may use what; `None` is everyone everything.
+    pub(crate) access: Option<AccessPolicy>,
     pub(crate) allow_unauthenticated: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -62,6 +83,19 @@ pub(crate) struct Config {
     pub(crate) watch: bool,
     pub(crate) capsules: CapsuleConfig,
     pub(crate) tools: BTreeMap<String, ToolOverride>,
+    /// The MCP servers, in the order of the file; their names are unique, and part of MCP names.
+    pub(crate) servers: Vec<Placed<ServerSettings>>,
+    /// The declared capabilities, in the order of the file; their ids are unique.
+    pub(crate) capabilities: Vec<Placed<Registration>>,
+    /// The OpenAPI documents, in the order of the file.
+    pub(crate) documents: Vec<Placed<OpenApiSettings>>,
+    pub(crate) builtins: Builtins,
+    pub(crate) governance: GovernanceConfig,
+    pub(crate) expose: Exposure,
+    /// What the file names besides directories: a change of one is a change of the configuration.
+    pub(crate) named_files: Vec<PathBuf>,
+    /// What works and may not be meant.
+    pub(crate) warnings: Vec<Problem>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<PathBuf>,
     /// Where the keys that are not at their defaults were set.
@@ -97,6 +131,8 @@ pub(crate) struct ToolOverride {
     pub(crate) enabled: Option<bool>,
     pub(crate) description: Option<String>,
     pub(crate) rename: Option<Rename>,
+    pub(crate) max_concurrency: Option<usize>,
+    pub(crate) retries: Option<u32>,
     /// Of the tool's name in the file.
     pub(crate) at: Option<Position>,
 }
@@ -105,6 +141,13 @@ pub(crate) struct ToolOverride {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rename {
     pub(crate) to: String,
+    pub(crate) at: Position,
+}
+
+/// What stands in a file, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placed<T> {
+    pub(crate) value: T,
     pub(crate) at: Position,
 }
 
@@ -179,6 +222,7 @@ impl Default for Config {
             max_body_bytes: 4 * 1024 * 1024,
             session_idle: Duration::from_secs(30 * 60),
             auth_tokens: Vec::new(),
+            access: None,
             allow_unauthenticated: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -187,6 +231,14 @@ impl Default for Config {
             watch: false,
             capsules: CapsuleConfig::default(),
             tools: BTreeMap::new(),
+            servers: Vec::new(),
+            capabilities: Vec::new(),
+            documents: Vec::new(),
+            builtins: Builtins::default(),
+            governance: GovernanceConfig::default(),
+            expose: Exposure::default(),
+            named_files: Vec::new(),
+            warnings: Vec::new(),
             file: None,
             origins: BTreeMap::new(),
         }
@@ -274,25 +326,51 @@ fn set(
 
 /// Reads a configuration file, which must be a regular file of at most [`MAX_FILE`] bytes.
 fn read_file(path: &Path) -> Result<String, Problem> {
-    let unreadable = |err: &std::io::Error| {
-        Problem::new(format!("{} cannot be read: {}", path.display(), reason(err)))
+    let bytes = match read_bytes(path, MAX_FILE) {
+        Ok(bytes) => bytes,
+        Err(Unread::TooLarge) => {
+            let problem = format!("the file is larger than {MAX_FILE} bytes");
+            return Err(Problem::at(path, Position::START, problem));
+        }
+        Err(Unread::Because(reason)) => {
+            return Err(Problem::new(format!("{} cannot be read: {reason}", path.display())));
+        }
     };
-    // Looked at before it is opened: opening a fifo would wait for its writer.
-    let metadata = std::fs::metadata(path).map_err(|err| unreadable(&err))?;
-    if !metadata.is_file() {
-        return Err(Problem::new(format!("{} cannot be read: not a regular file", path.display())));
-    }
-    let file = std::fs::File::open(path).map_err(|err| unreadable(&err))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
-    if bytes.len() as u64 > MAX_FILE {
-        let problem = format!("the file is larger than {MAX_FILE} bytes");
-        return Err(Problem::at(path, Position::START, problem));
-    }
     match document::decode(&bytes) {
         Ok(text) => Ok(text.to_owned()),
         Err(err) => Err(Problem::at(path, err.at, err.problem)),
     }
+}
+
+/// Reads a file that the configuration names.
+///
+/// # Errors
+/// A sentence with its path.
+pub(crate) fn read_text(path: &Path, max: u64) -> Result<String, String> {
+    let failed = |reason: String| format!("{} cannot be read: {reason}", path.display());
+    let bytes = read_bytes(path, max).map_err(|unread| match unread {
+        Unread::TooLarge => failed(format!("larger than {max} bytes")),
+        Unread::Because(reason) => failed(reason),
+    })?;
+    document::decode(&bytes).map(str::to_owned).map_err(|err| format!("{}:{err}", path.display()))
+}
+
+/// Why a file was not read.
+enum Unread {
+    TooLarge,
+    Because(String),
+}
+
+fn read_bytes(path: &Path, max: u64) -> Result<Vec<u8>, Unread> {
+    let because = |err: std::io::Error| Unread::Because(reason(&err));
+    // Looked at before it is opened: opening a fifo would wait for its writer.
+    if !std::fs::metadata(path).map_err(because)?.is_file() {
+        return Err(Unread::Because("not a regular file".to_owned()));
+    }
+    let file = std::fs::File::open(path).map_err(because)?;
+    let mut bytes = Vec::new();
+    file.take(max + 1).read_to_end(&mut bytes).map_err(because)?;
+    if bytes.len() as u64 > max { Err(Unread::TooLarge) } else { Ok(bytes) }
 }
 
 /// What the system says, without its "(os error 2)".
@@ -329,6 +407,13 @@ impl Config {
         if http && self.port != running.port {
             kept.push("port");
         }
+        if (&self.governance.audit, self.governance.audit_sync)
+            != (&running.governance.audit, running.governance.audit_sync)
+        {
+            kept.push("audit");
+        }
+        self.governance.audit.clone_from(&running.governance.audit);
+        self.governance.audit_sync = running.governance.audit_sync;
         self.transport = running.transport;
         self.host.clone_from(&running.host);
         self.port = running.port;
@@ -367,6 +452,14 @@ impl Config {
         match (self.origins.get(key), &self.file) {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
             _ => Problem::new(text),
+        }
+    }
+
+    /// A sentence about something in the file, with its place.
+    pub(crate) fn placed(&self, at: Position, text: String) -> String {
+        match &self.file {
+            Some(file) => Problem::at(file, at, text).to_string(),
+            None => text,
         }
     }
 
@@ -446,5 +539,7 @@ impl Severity {
     }
 }
 
+#[cfg(test)]
+mod providers_tests;
 #[cfg(test)]
 mod tests;

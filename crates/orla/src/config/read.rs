@@ -6,9 +6,11 @@ use std::path::Path;
 
 use orla_process::document::{self, Kind as Shape, Node, Position, Scalar};
 
+use super::comments::without_comments;
 use super::expand::expand;
-use super::keys::{self, KEYS, Key, Kind, LATER, TOOL_KEYS, nearest};
-use super::{Config, Origin, Problem, Rename, ToolOverride};
+use super::keys::{self, KEYS, Key, Kind, TOOL_KEYS, nearest};
+use super::servers::Clients;
+use super::{Config, Origin, Problem, Rename, ToolOverride, capabilities};
 use crate::render::cut;
 
 /// Characters of an unknown key that are shown.
@@ -16,7 +18,7 @@ const SHOWN: usize = 60;
 /// The most problems of one file that are told apart.
 const REPORTED: usize = 20;
 
-type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Reads a whole file into `config`. An empty one changes nothing.
 pub(super) fn file(
@@ -26,8 +28,12 @@ pub(super) fn file(
     lookup: Lookup<'_>,
     problems: &mut Vec<Problem>,
 ) {
-    let mut reader = Reader { path, lookup, problems, unreported: 0 };
-    match document::parse(text) {
+    // Editors' own files are JSON with comments.
+    let root = document::parse(&without_comments(text));
+    let clients = Clients::new(path, root.as_ref().ok().and_then(Option::as_ref));
+    let lookup = |name: &str| clients.variable(name, lookup);
+    let mut reader = Reader { path, lookup: &lookup, problems, unreported: 0, warnings: Vec::new() };
+    match root {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(config, &root),
         Err(err) => reader.problem(err.at, || err.problem),
@@ -36,22 +42,25 @@ pub(super) fn file(
         let text = format!("and {} more problems in {}", reader.unreported, path.display());
         reader.problems.push(Problem::new(text));
     }
+    config.warnings.append(&mut reader.warnings);
     config.file = Some(path.to_owned());
 }
 
-struct Reader<'a> {
-    path: &'a Path,
-    lookup: Lookup<'a>,
+/// Reads the values of one file and notes what is wrong with them.
+pub(super) struct Reader<'a> {
+    pub(super) path: &'a Path,
+    pub(super) lookup: Lookup<'a>,
     problems: &'a mut Vec<Problem>,
     /// How many problems are beyond the bound.
     unreported: usize,
+    warnings: Vec<Problem>,
 }
 
 /// A scalar with its variables filled in.
-struct Word {
-    scalar: Scalar,
+pub(super) struct Word {
+    pub(super) scalar: Scalar,
     /// It had a variable in it: it may then be a number although it stood in quotes.
-    expanded: bool,
+    pub(super) expanded: bool,
 }
 
 impl Reader<'_> {
@@ -62,7 +71,7 @@ impl Reader<'_> {
         };
         for (name, node) in pairs {
             let Some(key) = keys::find(&name.text) else {
-                self.unknown(name.at, &name.text, "", KEYS.iter().map(|key| key.name).chain(LATER));
+                self.unknown(name.at, &name.text, "", KEYS.iter().map(|key| key.name));
                 continue;
             };
             match self.key(config, key, node) {
@@ -72,11 +81,16 @@ impl Reader<'_> {
                 Err((at, problem)) => self.problem(at, || format!("{}{problem}", key.name)),
             }
         }
+        capabilities::finish(self, config);
     }
 
     /// Reads one key; an error continues the key's name (`: expected …`, `[2]: expected …`).
     fn key(&mut self, config: &mut Config, key: &Key, node: &Node) -> Result<(), (Position, String)> {
         match (&key.kind, &node.kind) {
+            (Kind::Own(own), _) => {
+                (own.read)(self, config, key.name, node);
+                Ok(())
+            }
             (Kind::Tools, Shape::Map(pairs)) => {
                 for (name, node) in pairs {
                     let (mut entry, at) = (ToolOverride::default(), Some(name.at));
@@ -171,6 +185,16 @@ impl Reader<'_> {
                     entry.rename = Some(Rename { to: text, at: node.at });
                     Ok(())
                 }),
+                "max_concurrency" => {
+                    let path = format!("tools.{name}.max_concurrency");
+                    entry.max_concurrency = self.count(&path, node, 1, keys::MAX_TOOL_CONCURRENCY);
+                    Ok(())
+                }
+                "retries" => {
+                    let path = format!("tools.{name}.retries");
+                    entry.retries = self.count(&path, node, 0, keys::MAX_RETRIES);
+                    Ok(())
+                }
                 other => {
                     self.unknown(key.at, other, &format!("tools.{name}."), TOOL_KEYS);
                     Ok(())
@@ -200,7 +224,7 @@ impl Reader<'_> {
     }
 
     /// The text of a node; a number or a boolean is none, unless a variable said it.
-    fn text_of(&self, node: &Node, expected: &str) -> Result<String, String> {
+    pub(super) fn text_of(&self, node: &Node, expected: &str) -> Result<String, String> {
         let word = self.word(node, expected)?;
         if word.expanded || word.scalar.as_text().is_some() {
             return Ok(word.scalar.text);
@@ -210,7 +234,7 @@ impl Reader<'_> {
     }
 
     /// The text of a number or boolean; what stands in quotes is none, unless a variable said it.
-    fn plain_of(&self, node: &Node, expected: &str) -> Result<String, String> {
+    pub(super) fn plain_of(&self, node: &Node, expected: &str) -> Result<String, String> {
         let word = self.word(node, expected)?;
         if word.expanded || word.scalar.plain {
             return Ok(word.scalar.text);
@@ -218,14 +242,15 @@ impl Reader<'_> {
         Err(unexpected(expected, node))
     }
 
-    fn word(&self, node: &Node, expected: &str) -> Result<Word, String> {
+    pub(super) fn word(&self, node: &Node, expected: &str) -> Result<Word, String> {
         let Shape::Scalar(scalar) = &node.kind else { return Err(unexpected(expected, node)) };
         let (text, expanded) =
             expand(&scalar.text, self.lookup).map_err(|problem| format!(": {problem}"))?;
         Ok(Word { scalar: Scalar { text, plain: scalar.plain }, expanded })
     }
 
-    fn unknown<'a>(
+    /// Notes a key that is none.
+    pub(super) fn unknown<'a>(
         &mut self,
         at: Position,
         key: &str,
@@ -234,37 +259,48 @@ impl Reader<'_> {
     ) {
         self.problem(at, || {
             let problem = match nearest(key, known) {
-                Some(same) if same == key => "not supported by this version".to_owned(),
                 Some(near) => format!("unknown key, did you mean {near}?"),
                 None => "unknown key (`orla schema` prints all of them)".to_owned(),
             };
-            format!("{prefix}{}: {problem}", cut(key, SHOWN))
+            format!("{prefix}{}: {problem}", excerpt(key))
         });
     }
 
     /// Notes a problem; its text is made only where it is reported.
-    fn problem(&mut self, at: Position, text: impl FnOnce() -> String) {
+    pub(super) fn problem(&mut self, at: Position, text: impl FnOnce() -> String) {
         if self.problems.len() < REPORTED {
             self.problems.push(Problem::at(self.path, at, text()));
         } else {
             self.unreported += 1;
         }
     }
+
+    /// Notes what works and may not be meant.
+    pub(super) fn warning(&mut self, at: Position, text: impl FnOnce() -> String) {
+        if self.warnings.len() < REPORTED {
+            self.warnings.push(Problem::at(self.path, at, text()));
+        }
+    }
 }
 
-fn unexpected(expected: &str, node: &Node) -> String {
+/// The beginning of a key that a message shows.
+pub(super) fn excerpt(key: &str) -> String {
+    cut(key, SHOWN)
+}
+
+pub(super) fn unexpected(expected: &str, node: &Node) -> String {
     format!(": expected {expected}, got {}", node.describe())
 }
 
 /// What came, for the message: as it was written, or what its variables made of it.
-fn shown(node: &Node, text: &str) -> String {
+pub(super) fn shown(node: &Node, text: &str) -> String {
     match &node.kind {
         Shape::Scalar(scalar) if scalar.text == text => node.describe(),
         _ => format!("text {text:?}"),
     }
 }
 
-fn is_tool_name(text: &str) -> bool {
+pub(super) fn is_tool_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }

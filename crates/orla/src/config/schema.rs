@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use super::keys::{KEYS, Key, Kind, MAX_TOOL_TIMEOUT, TOOL_KEYS};
+use super::keys::{KEYS, Key, Kind, MAX_RETRIES, MAX_TOOL_CONCURRENCY, MAX_TOOL_TIMEOUT, TOOL_KEYS};
 
 /// The schema, as `orla schema` prints it and the repository publishes it.
 pub(crate) fn schema() -> Value {
@@ -31,7 +31,11 @@ fn of_keys(keys: &[Key], defaults: &mut Config) -> Map<String, Value> {
 fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
     let schema = match kind {
         Kind::Path(place) => {
-            json!({"type": "string", "minLength": 1, "default": place(defaults).to_str()})
+            let mut schema = json!({"type": "string", "minLength": 1});
+            if let Some(path) = place(defaults).to_str().filter(|path| !path.is_empty()) {
+                schema["default"] = path.into();
+            }
+            schema
         }
         Kind::Text(place) => json!({"type": "string", "minLength": 1, "default": place(defaults)}),
         Kind::Port(place) => or_variable(
@@ -64,6 +68,7 @@ fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
                 json!({"type": "object", "properties": properties, "additionalProperties": false});
             json!({"type": "object", "additionalProperties": tool})
         }
+        Kind::Own(own) => (own.schema)(),
     };
     match schema {
         Value::Object(map) => map,
@@ -82,11 +87,20 @@ fn of_tool_key(key: &str) -> Value {
         }
         "rename" => json!({"type": "string", "pattern": "^([a-zA-Z0-9_-]{1,64}|.*\\$\\{.*)$",
             "description": "The name under which the tool is served."}),
+        "max_concurrency" => json!({"anyOf": [whole(1, MAX_TOOL_CONCURRENCY), variable()],
+            "description": "Calls of this tool that run at once."}),
+        "retries" => json!({"anyOf": [whole(0, MAX_RETRIES as usize), variable()],
+            "description": "How often a call that failed for a passing reason is made again, if the tool says that repeating it does no harm."}),
         _ => json!({}),
     }
 }
 
-fn seconds(max: u32) -> Value {
+/// A whole number.
+pub(super) fn whole(min: usize, max: usize) -> Value {
+    json!({"type": "integer", "minimum": min, "maximum": max})
+}
+
+pub(super) fn seconds(max: u32) -> Value {
     json!({"type": "number", "exclusiveMinimum": 0, "maximum": max})
 }
 
@@ -95,6 +109,6 @@ fn or_variable(schema: &Value, default: &Value) -> Value {
 }
 
 /// A text with an environment variable in it, where something else than text is expected.
-fn variable() -> Value {
+pub(super) fn variable() -> Value {
     json!({"type": "string", "pattern": "\\$\\{"})
 }

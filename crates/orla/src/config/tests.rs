@@ -13,7 +13,6 @@ fn every_mistake_is_named_with_its_place() {
         ("# c\n\ntool_dir: x\n", "tool_dir: unknown key, did you mean tools_dir? at orla.yaml:3:1"),
         ("zzz: 1\n", "zzz: unknown key (`orla schema` prints all of them) at orla.yaml:1:1"),
         ("toolsDir: x\n", "toolsDir: unknown key, did you mean tools_dir? at orla.yaml:1:1"),
-        ("mcpServers: {}\n", "mcpServers: not supported by this version at orla.yaml:1:1"),
         (
             "timeout: -1\n",
             "timeout: expected a number of seconds above 0 and at most 86400, got -1 at orla.yaml:1:10",
@@ -91,7 +90,19 @@ fn every_mistake_is_named_with_its_place() {
             "auth_tokens: [1234]\n",
             "auth_tokens[0]: expected text (in quotes, a number is text) at orla.yaml:1:15",
         ),
-        ("auth_tokens: s3cret\n", "auth_tokens: expected a list of texts at orla.yaml:1:14"),
+        (
+            "auth_tokens: {anonymous: x}\n",
+            "auth_tokens.anonymous: callers without a token are called that; choose another name at orla.yaml:1:26",
+        ),
+        ("policy: [{too: alice}]\n", "policy[0].too: unknown key, did you mean to? at orla.yaml:1:11"),
+        (
+            "policy: [{allow: ['net:']}]\n",
+            "policy[0].allow[0]: expected a permission such as net:api.example.com, fs:read:./data, exec or mcp:server/*, got \"net:\" at orla.yaml:1:18",
+        ),
+        (
+            "auth_tokens: s3cret\n",
+            "auth_tokens: expected a list of texts, or a mapping from names to texts at orla.yaml:1:14",
+        ),
         (
             "host: 0.0.0.0\n",
             "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7",
@@ -107,7 +118,7 @@ fn every_mistake_is_named_with_its_place() {
         ),
         (
             "tools: {ls: 1}\n",
-            "tools.ls: expected a mapping with timeout, enabled, description or rename, got 1 at orla.yaml:1:13",
+            "tools.ls: expected a mapping with timeout, enabled, description, rename, max_concurrency or retries, got 1 at orla.yaml:1:13",
         ),
         ("- a\n", "expected a mapping of keys to values, got a list at orla.yaml:1:1"),
         ("port: 1\nport: 2\n", "port: given twice, first on line 1 at orla.yaml:2:1"),

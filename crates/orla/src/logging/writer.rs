@@ -1,8 +1,9 @@
 //! One thread writes the log, so that whoever logs never waits for whoever reads it.
 //!
-//! A line is written whole, by one call, and lines keep their order. Where nobody reads standard
-//! error, the queue fills up; what comes then is dropped and counted, and the count is logged when
-//! there is room again.
+//! A line is written whole, by one call, and lines keep their order. The first line after a silence is
+//! written at once; those that come within the next [`NAP`] are written together after it, because waking a
+//! thread costs whoever logs more than the line does. Where nobody reads standard error, the queue fills
+//! up; what comes then is dropped and counted, and the count is logged when there is room again.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,6 +16,11 @@ use crate::config::Severity;
 
 /// Lines that wait to be written.
 const QUEUE: usize = 4096;
+/// How long the thread does not listen after it has written. Shorter than what a person notices, longer than
+/// a thousand calls of a busy server are apart.
+const NAP: Duration = Duration::from_millis(1);
+/// Bytes that are written together.
+const TOGETHER: usize = 64 * 1024;
 
 #[derive(Clone)]
 pub(super) struct Writer {
@@ -72,15 +78,30 @@ impl Writer {
 }
 
 fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Settings) {
-    for message in messages {
-        match message {
-            Message::Line(line) => write_line(&line),
-            Message::Flush(done) => drop(done.try_send(())),
+    let mut lines = String::new();
+    while let Ok(first) = messages.recv() {
+        for message in std::iter::once(first).chain(messages.try_iter()) {
+            match message {
+                Message::Line(line) => lines.push_str(&line),
+                Message::Flush(done) => {
+                    write_line(&lines);
+                    lines.clear();
+                    let _ = done.try_send(());
+                }
+            }
+            if lines.len() > TOGETHER {
+                write_line(&lines);
+                lines.clear();
+            }
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            write_line(&settings.line(Severity::Warn, &loss(lost)));
+            lines.push_str(&settings.line(Severity::Warn, &loss(lost)));
         }
+        write_line(&lines);
+        lines.clear();
+        lines.shrink_to(TOGETHER);
+        std::thread::sleep(NAP);
     }
 }
 
@@ -93,6 +114,9 @@ fn loss(count: u64) -> format::Fields {
 }
 
 fn write_line(line: &str) {
+    if line.is_empty() {
+        return;
+    }
     // Nothing is left to be told when the log itself cannot be written.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }

@@ -227,7 +227,8 @@ fn assoc(context: &mut Context, args: &mut [Value]) -> Answer {
     match std::mem::take(coll) {
         Value::Vector(mut vector) => {
             for pair in pairs.chunks_exact_mut(2) {
-                set_item(&mut vector, &pair[0], std::mem::take(&mut pair[1]))?;
+                let item = std::mem::take(&mut pair[1]);
+                set_item(&mut vector, &pair[0], item)?;
             }
             Ok(Value::Vector(vector))
         }

@@ -42,7 +42,7 @@ pub(super) static ENTRIES: &[Entry] = &[
 
 fn is_of(context: &mut Context, x: &Value, ty: &Value) -> Answer {
     let ty = context.type_of_data(ty)?;
-    Ok(Value::Bool(typing::check(&ty, x, &context.types, "value").is_ok()))
+    Ok(Value::Bool(typing::admits(&ty, x, &context.types)))
 }
 
 fn check(context: &mut Context, x: &Value, ty: &Value) -> Answer {

@@ -44,7 +44,7 @@ impl Lower<'_> {
     pub(super) fn type_data(&mut self, node: NodeId) -> Id {
         let is_local = self.tree.symbol(node).is_some_and(|name| {
             matches!(self.resolve(name), super::lower::Resolved::Bound(..))
-                || matches!(self.resolve(name), super::lower::Resolved::Global(_)) && !self.session.types.contains_key(name)
+                || matches!(self.resolve(name), super::lower::Resolved::Global(_)) && !self.session.types.get(name).is_some()
         });
         if is_local || matches!(self.tree.kind(node), Kind::List | Kind::Quote) {
             return self.expr(node);
@@ -80,7 +80,7 @@ impl Lower<'_> {
             return self.fail(*name, "a name is expected here");
         };
         let ty = self.ty(*ty);
-        self.session.types.insert(name.as_str().into(), ty);
+        self.session.types.define(name.as_str(), ty);
         self.constant(Value::Symbol(crate::Symbol::new(name)), span)
     }
 
@@ -117,7 +117,7 @@ impl Lower<'_> {
         }
         let ty = self.tree.with_parts(Kind::Vector, span, &parts);
         let struct_type = self.ty(ty);
-        self.session.types.insert(name.as_str().into(), struct_type);
+        self.session.types.define(name.as_str(), struct_type);
         // (fn [fields] (check fields TYPE))
         let field = self.tree.push_symbol(span, "fields");
         let params = self.tree.with_parts(Kind::Vector, span, &[field]);

@@ -211,10 +211,14 @@ impl Lower<'_> {
     }
 
     pub(super) fn unknown(&self, name: &str) -> String {
-        let known = self.scope.iter().map(|bound| bound.name.as_str());
-        let known = known.chain(self.session.by_name.keys().map(String::as_str));
-        let known = known.chain(builtins::names()).chain(super::special::NAMES.iter().copied());
-        match super::nearest(name, known) {
+        let mut known: Vec<&str> = self.scope.iter().map(|bound| bound.name.as_str()).collect();
+        known.extend(self.session.by_name.keys().map(String::as_str));
+        if !self.is_prelude {
+            builtins::names().for_each(|name| known.push(name));
+        }
+        known.extend(super::special::NAMES);
+        let near = super::nearest(name, known.into_iter()).map(str::to_owned);
+        match near {
             Some(near) => format!("`{name}` is not defined; did you mean `{near}`?"),
             None => format!("`{name}` is not defined"),
         }

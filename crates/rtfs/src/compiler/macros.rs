@@ -82,7 +82,8 @@ impl Lower<'_> {
         let mut session = Session::new(self.session.prelude(), self.session.options.clone());
         session.fresh = self.session.fresh;
         session.types = self.session.types.clone();
-        let tree = std::mem::replace(&mut self.tree, Tree::empty(self.tree.source.clone()));
+        let empty = Tree::empty(self.tree.source.clone());
+        let tree = std::mem::replace(&mut self.tree, empty);
         let macros = std::mem::take(&mut self.macros);
         let mut unit = Unit::new(&mut session, tree);
         unit.lower.macros = macros;

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use crate::builtins::{self, Builtin};
 use crate::machine::program::{Global, Program, Proto};
 use crate::syntax::{Diagnostic, Diagnostics, NodeId, Source, Span, Tree};
-use crate::typing::Types;
+use crate::types::Definitions;
 use lower::{Frame, Lower};
 pub(crate) use lower::wrong_arity;
 
@@ -127,7 +127,7 @@ struct Session {
     definitions: Vec<u32>,
     modules: HashMap<String, Module>,
     loading: Vec<String>,
-    types: Types,
+    types: Definitions,
     /// Counts names that are made.
     fresh: u32,
     expansions: usize,

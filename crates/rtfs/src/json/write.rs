@@ -103,8 +103,9 @@ impl Writer {
     }
 }
 
-/// The name of a key in JSON, if it can be one.
-fn key_name(key: &Value) -> Option<Cow<'_, str>> {
+/// The name of a key in JSON, if it can be one: that of a keyword or symbol, text itself, and integers,
+/// instants and UUIDs as text.
+pub fn key_name(key: &Value) -> Option<Cow<'_, str>> {
     Some(match key {
         Value::Keyword(keyword) => keyword.name().into(),
         Value::Symbol(symbol) => symbol.name().into(),

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::error::Error;
 use crate::lazy::Seq;
 use crate::sequence::TooDeep;
-use crate::types::TypeExpr;
-use crate::typing::Types;
+use crate::types::{Definitions, TypeExpr};
 use crate::value::Value;
 
 /// Meters and caches of a run.
@@ -28,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) has_lazy: bool,
     /// Streams whose last reference is gone.
     pub(crate) closed: Arc<Mutex<Vec<u64>>>,
-    pub(crate) types: Arc<Types>,
+    pub(crate) types: Arc<Definitions>,
     pub(crate) type_cache: Vec<(Value, Arc<TypeExpr>)>,
 }
 
@@ -63,7 +62,7 @@ pub(crate) fn fault(kind: &'static str, message: impl Into<String>) -> Box<Fault
 }
 
 impl Context {
-    pub(crate) fn new(limit: usize, types: Arc<Types>) -> Self {
+    pub(crate) fn new(limit: usize, types: Arc<Definitions>) -> Self {
         Self {
             since: 0,
             slack: (limit / 8).max(1 << 20),

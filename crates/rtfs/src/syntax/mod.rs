@@ -13,5 +13,5 @@ mod tree;
 pub use data::read;
 pub use diagnostic::{Diagnostic, Diagnostics, Position, Source, Span};
 pub(crate) use number::{parse_float, parse_integer};
-pub use reader::{MAX_ERRORS, MAX_NESTING};
-pub(crate) use tree::{Kind, NameId, Node, NodeId, Tree};
+pub(crate) use reader::MAX_ERRORS;
+pub(crate) use tree::{Kind, NodeId, Tree};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::super::packages::{self, Package};
+use super::super::definition::Definition;
+use super::super::packages;
 use super::super::state::Event;
 use super::Task;
 use crate::watch::{Change, Target, Watcher};
@@ -18,15 +19,15 @@ pub(super) type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send
 impl Task {
     /// Watches what the manifest names.
     pub(super) fn watch(&mut self) {
-        let Some(hot_load) = self.package.manifest.hot_load.as_ref().filter(|_| self.watching.is_none())
-        else {
+        let Some(hot_load) = self.definition.hot_load().filter(|_| self.watching.is_none()) else {
             return;
         };
         if self.watch_failed {
             return;
         }
+        let Some(package) = self.definition.package() else { return };
         let target = |path: &PathBuf| {
-            let path: PathBuf = self.package.directory.join(path).components().collect();
+            let path: PathBuf = package.directory.join(path).components().collect();
             Target { recursive: path.is_dir(), path }
         };
         match Watcher::new(hot_load.watch.iter().map(target).collect(), hot_load.debounce) {
@@ -40,21 +41,24 @@ impl Task {
 
     pub(super) async fn changed(&mut self, change: &Change) {
         let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-        let loaded = packages::load(&self.package.directory).map(|(mut package, findings)| {
+        let Some(current) = self.definition.package() else { return };
+        let loaded = packages::load(&current.directory).map(|(mut package, findings)| {
             // It is watched at the server's wish where its manifest does not say so itself.
             if package.manifest.hot_load.is_none() {
-                package.manifest.hot_load.clone_from(&self.package.manifest.hot_load);
+                package.manifest.hot_load.clone_from(&current.manifest.hot_load);
             }
             (package, findings)
         });
         match loaded {
-            Ok((package, _)) if package.manifest.name != self.package.manifest.name => {
+            Ok((package, _)) if package.manifest.name != current.manifest.name => {
                 tracing::warn!(
                     capsule = &*self.shared.name,
                     "its new name takes effect when the configuration is loaded anew"
                 );
             }
-            Ok((package, _)) if package != *self.package => self.replace(Arc::new(package)),
+            Ok((package, _)) if package != *current => {
+                self.replace(Arc::new(Definition::Package(package)));
+            }
             Ok(_) => {}
             Err(findings) => {
                 for finding in findings {
@@ -81,11 +85,11 @@ impl Task {
         }
     }
 
-    /// Takes another package of the same name, for the next process.
-    pub(crate) fn replace(&mut self, package: Arc<Package>) {
-        self.shared.set_package(Arc::clone(&package));
+    /// Takes another definition of the same name, for the next process.
+    pub(crate) fn replace(&mut self, definition: Arc<Definition>) {
+        self.shared.set_definition(Arc::clone(&definition));
         self.speaks_mcp = None;
-        self.package = package;
+        self.definition = definition;
         let was_watching = self.watching.take().is_some();
         self.watch_failed = false;
         if was_watching {

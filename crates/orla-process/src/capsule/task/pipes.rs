@@ -4,15 +4,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use orla_marketplace::ClientError;
 use tokio::io;
 use tokio::time::Instant;
 
-use super::super::conversation::{Heard, Question};
 use super::super::state::{Event, State};
-use super::super::wire::{self, Lines, MAX_MESSAGE};
 use super::Task;
+use crate::mcp::conversation::{Heard, Question};
+use crate::mcp::wire::{self, Lines, MAX_MESSAGE};
+use crate::mcp::{Era, Greeting, Learned};
 use crate::result::signal_name;
 
 /// How long calls wait for `initialize` to be answered: not noticeable where it never is.
@@ -68,8 +69,7 @@ impl Task {
         loop {
             match self.lines.next() {
                 Ok(Some(line)) => {
-                    let heard = self.talk.hear(&line);
-                    self.heard(heard).await;
+                    self.hear(line).await;
                     if self.talk.unwritten().len() > MAX_UNREAD {
                         return self.broken("it asks and asks, and does not read the answers").await;
                     }
@@ -94,25 +94,60 @@ impl Task {
         self.happened(Event::Broken, reason).await;
     }
 
+    fn learned(&mut self, learned: Learned) {
+        self.speaks_mcp = Some(learned.tools.is_some());
+        self.shared.learned(learned);
+    }
+
+    /// Lets a process know which resources matter to those who asked one before it.
+    fn resubscribe(&mut self) {
+        let subscriptions = self.shared.subscriptions();
+        match self.talk.era() {
+            Era::Sessionless => self.talk.subscriptions(&subscriptions),
+            Era::Capsule | Era::Session => {
+                subscriptions.iter().for_each(|uri| self.talk.subscribe(uri));
+            }
+        }
+    }
+
+    /// Takes a line, which may be a batch of messages.
+    async fn hear(&mut self, line: Bytes) {
+        if !line.starts_with(b"[") {
+            let heard = self.talk.hear(&line);
+            return self.heard(heard).await;
+        }
+        for message in wire::messages(line) {
+            let heard = self.talk.hear(&message);
+            self.heard(heard).await;
+        }
+    }
+
     pub(super) async fn heard(&mut self, heard: Heard) {
         match heard {
             Heard::Nothing => {}
             Heard::Hello(_) => {
                 let patience = match self.speaks_mcp {
-                    Some(true) => self.package.manifest.startup_timeout,
+                    Some(true) => self.definition.startup_timeout(),
                     Some(false) => Duration::ZERO,
                     None => OPENING,
                 };
                 self.opening = Some(Instant::now() + patience);
                 self.happened(Event::Hello, "it said hello").await;
             }
+            Heard::Ready(learned) => {
+                self.happened(Event::Hello, "it answered").await;
+                self.speaks_mcp = Some(true);
+                self.resubscribe();
+                if let Some(learned) = learned {
+                    self.learned(learned);
+                }
+            }
+            Heard::Unusable(reason) => self.broken(&reason).await,
             Heard::Learned(learned) => {
                 if self.opening.take().is_some() {
-                    let subscriptions = self.shared.subscriptions();
-                    subscriptions.iter().for_each(|uri| self.talk.subscribe(uri));
+                    self.resubscribe();
                 }
-                self.speaks_mcp = Some(learned.tools.is_some());
-                self.shared.learned(learned);
+                self.learned(learned);
             }
             // Fails where nobody listens.
             Heard::Told(notice) => drop(self.shared.told.send(notice)),
@@ -121,7 +156,7 @@ impl Task {
         if !self.talk.is_initializing() && self.opening.is_some() && self.speaks_mcp != Some(true) {
             // It has answered `initialize`: its list of tools is worth waiting for.
             self.speaks_mcp = Some(true);
-            self.opening = Some(Instant::now() + self.package.manifest.startup_timeout);
+            self.opening = Some(Instant::now() + self.definition.startup_timeout());
         }
     }
 
@@ -145,8 +180,7 @@ impl Task {
             }
         }
         if let Some(rest) = self.lines.rest() {
-            let heard = self.talk.hear(&rest);
-            self.heard(heard).await;
+            self.hear(rest).await;
         }
         self.output_closed = Some(Instant::now() + AFTER_OUTPUT);
     }
@@ -203,8 +237,7 @@ impl Task {
             }
         }
         if let Some(rest) = self.lines.rest() {
-            let heard = self.talk.hear(&rest);
-            self.heard(heard).await;
+            self.hear(rest).await;
         }
         self.read_stderr();
         let Some(mut process) = self.process.take() else { return };
@@ -212,7 +245,10 @@ impl Task {
         drop(process);
         let mut reason = ended(status);
         if matches!(self.state, State::Starting { .. }) {
-            reason.push_str(" before it said orla.hello");
+            reason.push_str(match self.definition.greeting() {
+                Greeting::Hello => " before it said orla.hello",
+                Greeting::Initialize => " before it answered initialize",
+            });
         }
         if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
             reason.push_str(&format!("; its last words were: {}", self.last_words));

@@ -76,8 +76,9 @@ fn every_skeleton_is_served_without_a_remark() {
             let app = App::build(&config).unwrap();
             let findings = app.findings();
             assert!(findings.problems.is_empty() && findings.warnings.is_empty(), "{findings:?}");
-            let served = app.marketplace().list();
-            let [entry] = &served[..] else { panic!("{kind:?} {language:?}") };
+            let catalog = app.marketplace().snapshot();
+            let served: Vec<_> = catalog.listed().collect();
+            let [entry] = served[..] else { panic!("{kind:?} {language:?}") };
             assert_eq!(&*entry.name, "greet-1");
             assert_eq!(entry.manifest.input_schema.is_some(), kind == Kind::Tool, "{language:?}");
             for path in paths {

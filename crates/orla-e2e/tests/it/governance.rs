@@ -1,0 +1,422 @@
+//! Who vouches for what is served, what was called, and that no secret gets anywhere.
+
+use std::os::unix::fs::PermissionsExt;
+
+use orla_e2e::{Client, Finished, Revision, Server, World, eventually};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+/// The line of `trusted_keys` for a new key in `key.pem`.
+fn key(world: &World) -> String {
+    let made = world.run(&["attest", "--new-key", "key.pem", "--authority", "ops"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    made.stdout
+}
+
+/// A world with two tools that `ops` vouches for, and this configuration besides.
+fn attested(config: &str) -> World {
+    let world = world().tool("one", sh("# One.\necho 1")).tool("two", sh("# Two.\necho 2"));
+    let trusted = key(&world);
+    let world = world.config(&format!("{trusted}{config}"));
+    let done = world.run(&["attest", "--key", "key.pem"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    world
+}
+
+fn statuses(world: &World, arguments: &[&str]) -> (Option<i32>, Vec<(String, String)>) {
+    let verified = world.run(&[&["verify", "--json"][..], arguments].concat());
+    let rows: Value =
+        serde_json::from_str(&verified.stdout).unwrap_or_else(|err| panic!("{err}: {verified:?}"));
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let rows = rows.as_array().expect("a list").iter();
+    (verified.code, rows.map(|row| (text(row, "id"), text(row, "status"))).collect())
+}
+
+fn rows(rows: &[(&str, &str)]) -> Vec<(String, String)> {
+    rows.iter().map(|(id, status)| ((*id).to_owned(), (*status).to_owned())).collect()
+}
+
+/// The records of an audit log.
+fn records(world: &World, path: &str) -> Vec<Value> {
+    let text = world.read(path);
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn events(world: &World, path: &str) -> Vec<String> {
+    let event = |record: &Value| record["event"].as_str().unwrap_or_default().to_owned();
+    records(world, path).iter().map(event).collect()
+}
+
+/// Reloads a server whose status is not for everyone.
+fn reload(server: &Server) {
+    server.signal(rustix::process::Signal::HUP);
+    server.log_says(&["reloaded"]);
+}
+
+fn audit(world: &World) -> Finished {
+    world.run(&["audit", "verify"])
+}
+
+#[test]
+fn a_new_key_is_its_owners_alone_and_overwrites_nothing() {
+    let world = world();
+    let trusted = key(&world);
+    assert!(trusted.starts_with("trusted_keys:\n  ops: \"ed25519:"), "{trusted}");
+    let mode = std::fs::metadata(world.path("key.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let before = world.read("key.pem");
+    let again = world.run(&["attest", "--new-key", "key.pem"]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert_eq!(world.read("key.pem"), before);
+    assert_eq!(world.run(&["attest"]).code, Some(2), "which key?");
+    let world = world.tool("t", sh("echo"));
+    let whose = world.run(&["attest", "--key", "key.pem"]);
+    assert!(whose.code == Some(2) && whose.stderr.contains("--authority"), "{whose:?}");
+}
+
+#[test]
+fn verify_says_what_holds_and_what_changed() {
+    let world = attested("");
+    assert_eq!(statuses(&world, &[]), (Some(0), rows(&[("one", "verified"), ("two", "verified")])));
+    world.write("tools/two", sh("# Two.\necho 3"), 0o755);
+    world.write("tools/new", sh("# New.\necho"), 0o755);
+    let expected = rows(&[("new", "not attested"), ("one", "verified"), ("two", "broken")]);
+    assert_eq!(statuses(&world, &[]), (Some(1), expected));
+    assert_eq!(statuses(&world, &["one"]).0, Some(0));
+    let said = world.run(&["verify"]);
+    assert!(said.stdout.contains("the content has changed"), "{said:?}");
+    // The description is part of what was vouched for.
+    let text = world.read("orla.yaml");
+    world.write("orla.yaml", format!("{text}tools: {{one: {{description: Other}}}}\n"), 0o644);
+    let said = world.run(&["verify", "one"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stdout.contains("says of itself has changed"), "{said:?}");
+    // Nothing of it is required, so everything is served, and nothing is shown that does not hold.
+    let server = world.serve();
+    assert_eq!(server.client().tool_names(), ["new", "one", "two"]);
+    assert!(!server.status().to_string().contains("attested_by"), "{}", server.status());
+}
+
+#[test]
+fn an_attestation_that_was_forged_or_has_expired_does_not_hold() {
+    let world = attested("");
+    let text = world.read("orla.attestations.json");
+    let forged = text.replacen("\"signature\": \"", "\"signature\": \"AAAA", 1);
+    world.write("orla.attestations.json", forged, 0o644);
+    assert_eq!(statuses(&world, &[]).0, Some(1));
+    let swapped = text.replace("\"one\"", "\"x\"").replace("\"two\"", "\"one\"");
+    world.write("orla.attestations.json", swapped.replace("\"x\"", "\"two\""), 0o644);
+    let both = rows(&[("one", "broken"), ("two", "broken")]);
+    assert_eq!(statuses(&world, &[]), (Some(1), both), "one is no attestation of the other");
+    let until = world.run(&["attest", "one", "--key", "key.pem", "--expires", "1"]);
+    assert_eq!(until.code, Some(0), "{until:?}");
+    let text = world.read("orla.attestations.json");
+    assert_eq!(statuses(&world, &["one"]).0, Some(0));
+    let at = text.find("\"expires_at\": \"").expect("an end") + "\"expires_at\": \"".len();
+    let longer = format!("{}2099{}", &text[..at], &text[at + 4..]);
+    world.write("orla.attestations.json", longer, 0o644);
+    assert_eq!(statuses(&world, &["one"]).0, Some(1), "its end cannot be moved");
+}
+
+#[test]
+fn what_is_required_and_missing_is_neither_listed_nor_called() {
+    let world = attested("require_attestation: true\nbuiltins: true\n");
+    world.write("tools/new", sh("touch ran"), 0o755);
+    world.write("tools/two", sh("# Two.\ntouch ran"), 0o755);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    for words in ["new: not served", "nobody vouches", "two: not served", "the content has changed"] {
+        assert!(checked.stderr.contains(words), "{words}: {checked:?}");
+    }
+    assert_eq!(statuses(&world, &[]).0, Some(1));
+    let server = world.serve();
+    for mut client in server.clients() {
+        let names = client.tool_names();
+        assert!(names.contains(&"one".to_owned()) && names.len() > 3, "with the built-ins: {names:?}");
+        for name in ["new", "two"] {
+            assert!(!names.contains(&name.to_owned()), "{names:?}");
+            assert!(client.try_call(name, json!({})).is_err(), "{name}");
+        }
+        assert_eq!(client.call("one", json!({})).stdout(), "1\n");
+    }
+    assert!(!server.path("ran").exists());
+    let row = server.status()["capabilities"].as_array().unwrap().clone();
+    let row = row.iter().find(|row| row["name"] == "one").expect("one");
+    assert_eq!(row["attested_by"], "ops");
+}
+
+#[test]
+fn what_changes_after_it_was_loaded_does_not_run() {
+    let server = attested("require_attestation: true\naudit: audit.jsonl\n").serve();
+    let mut client = server.session();
+    assert_eq!(client.call("one", json!({})).stdout(), "1\n");
+    server.write("tools/one", sh("# One.\ntouch ran"), 0o755);
+    let refused = client.call("one", json!({}));
+    assert!(refused.is_error() && refused.text().contains("attestation"), "{}", refused.json);
+    assert!(!server.path("ran").exists());
+    assert!(!server.status().to_string().contains("\"name\":\"one\",\"attested_by\""));
+    // What was vouched for runs again, at once.
+    server.write("tools/one", sh("# One.\necho 1"), 0o755);
+    assert_eq!(client.call("one", json!({})).stdout(), "1\n");
+    assert_eq!(client.call("two", json!({})).stdout(), "2\n");
+    server.write("tools/two", sh("# Two.\ntouch ran"), 0o755);
+    server.reload();
+    assert_eq!(server.client().tool_names(), ["one"]);
+    server.log_says(&["two: not served", "the content has changed"]);
+    eventually("the denial is recorded", || {
+        events(&server, "audit.jsonl").contains(&"denied".to_owned())
+    });
+}
+
+#[test]
+fn a_package_is_vouched_for_with_every_file_in_it() {
+    let manifest = "name: pack\nversion: 1.0.0\nentrypoint: run.sh\n";
+    let world = world().tool("pack/run.sh", sh(r#". "$(dirname "$0")/lib.sh"; echo $X"#));
+    world.write("tools/pack/tool.yaml", manifest, 0o644);
+    world.write("tools/pack/lib.sh", "X=good\n", 0o644);
+    let trusted = key(&world);
+    let world = world.config(&format!("{trusted}require_attestation: true\n"));
+    assert_eq!(world.run(&["attest", "pack", "--key", "key.pem"]).code, Some(0));
+    let server = world.serve();
+    let mut client = server.client();
+    assert!(!client.call("pack", json!({})).is_error());
+    for change in ["tools/pack/lib.sh", "tools/pack/more.sh"] {
+        server.write(change, "X=bad\n", 0o644);
+        let refused = client.call("pack", json!({}));
+        assert!(
+            refused.is_error() && refused.text().contains("attestation"),
+            "{change}: {}",
+            refused.json
+        );
+    }
+    server.write("tools/pack/lib.sh", "X=good\n", 0o644);
+    server.remove("tools/pack/more.sh");
+    assert!(!client.call("pack", json!({})).is_error());
+}
+
+#[test]
+fn a_file_of_attestations_that_cannot_be_read_stops_a_start_and_a_reload() {
+    let world = attested("require_attestation: true\n");
+    let good = world.read("orla.attestations.json");
+    let server = world.serve();
+    server.write("orla.attestations.json", &good[..good.len() / 2], 0o644);
+    server.signal(rustix::process::Signal::HUP);
+    server.log_says(&["reload failed", "orla.attestations.json"]);
+    assert_eq!(server.client().tool_names(), ["one", "two"]);
+    let checked = server.run(&["check"]);
+    assert!(checked.code == Some(1) && checked.stderr.contains("orla.attestations.json"), "{checked:?}");
+}
+
+#[test]
+fn every_call_is_in_the_audit_log_once_and_in_a_chain() {
+    let tools = world()
+        .tool("ok", sh("echo ok"))
+        .tool("bad", sh("exit 3"))
+        .config("audit: audit.jsonl\nauth_tokens: {ada: s3cret-CANARY}\n");
+    let mut server = tools.serve();
+    let address = server.address();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(move || {
+                let mut client = Client::connect(address, Revision::Sessionless, Some("s3cret-CANARY"));
+                for _ in 0..25 {
+                    assert_eq!(client.call("ok", json!({"secret": "INPUT-CANARY"})).stdout(), "ok\n");
+                }
+            });
+        }
+    });
+    let mut client = Client::connect(address, Revision::Session, Some("s3cret-CANARY"));
+    assert!(client.call("bad", json!({})).is_error());
+    reload(&server);
+    assert!(server.terminate().success());
+    let log = records(&server, "audit.jsonl");
+    let of = |event: &str| log.iter().filter(|record| record["event"] == event).count();
+    assert_eq!((of("started"), of("call"), of("reloaded"), of("stopped")), (1, 201, 1, 1));
+    let ids: std::collections::BTreeSet<_> =
+        log.iter().filter_map(|record| record["call_id"].as_str()).collect();
+    assert_eq!(ids.len(), 201);
+    let bad = log.iter().find(|record| record["capability"] == "bad").expect("the call of bad");
+    assert_eq!(
+        (&bad["outcome"], &bad["principal"], &bad["kind"]),
+        (&json!("failed"), &json!("ada"), &json!("tool"))
+    );
+    assert!(bad["duration_ms"].is_number() && bad["time"].is_string() && bad["depth"] == 0, "{bad}");
+    assert!(!server.read("audit.jsonl").contains("CANARY"));
+    let verified = audit(&server);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.stdout.starts_with("ok: 204 records"), "{verified:?}");
+    assert!(verified.stdout.contains(log[203]["hash"].as_str().unwrap()), "{verified:?}");
+}
+
+#[test]
+fn a_changed_line_is_found_and_named() {
+    let mut server = world().tool("t", sh("echo")).config("audit: audit.jsonl\n").serve();
+    for _ in 0..3 {
+        server.client().call("t", json!({}));
+    }
+    server.terminate();
+    let text = server.read("audit.jsonl");
+    let lines: Vec<&str> = text.lines().collect();
+    let changed = lines[2].replace("\"outcome\":\"ok\"", "\"outcome\":\"no\"");
+    let cases = [
+        ("a line that says something else", [&lines[..2], &[&changed], &lines[3..]].concat(), 3),
+        ("a line less", [&lines[..2], &lines[3..]].concat(), 3),
+        ("two that changed places", [&lines[..1], &[lines[2], lines[1]], &lines[3..]].concat(), 2),
+    ];
+    for (name, lines, line) in cases {
+        server.write("audit.jsonl", format!("{}\n", lines.join("\n")), 0o600);
+        let verified = audit(&server);
+        assert_eq!(verified.code, Some(1), "{name}: {verified:?}");
+        assert!(verified.stderr.contains(&format!("line {line} is broken")), "{name}: {verified:?}");
+    }
+    assert_eq!(server.run(&["audit", "verify", "nowhere"]).code, Some(1));
+    assert_eq!(world().run(&["audit", "verify"]).code, Some(2), "which file?");
+}
+
+#[test]
+fn the_chain_goes_on_after_a_restart_and_after_a_crash() {
+    let first = world().tool("t", sh("echo")).config("audit: logs/audit.jsonl\n").file("logs/.keep", "");
+    let mut server = first.serve();
+    server.client().call("t", json!({}));
+    eventually("the call is recorded", || events(&server, "logs/audit.jsonl").len() == 2);
+    server.kill();
+    let torn = format!("{}{}", server.read("logs/audit.jsonl"), "{\"seq\":3,\"time\":\"20");
+    // A new world, as a server ends with its own.
+    let second = world().tool("t", sh("echo")).config("audit: audit.jsonl\n").file("audit.jsonl", &torn);
+    let cut = audit(&second);
+    assert!(
+        cut.code == Some(1) && cut.stderr.contains("line 3") && cut.stderr.contains("cut off"),
+        "{cut:?}"
+    );
+    let mut server = second.serve();
+    server.client().call("t", json!({}));
+    server.terminate();
+    assert!(server.read("audit.jsonl").starts_with(&torn), "nothing is taken away");
+    let verified = audit(&server);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let text = server.read("audit.jsonl");
+    let after: Vec<&str> = text.lines().skip(3).collect();
+    let after: Vec<Value> = after.iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let events: Vec<&str> = after.iter().filter_map(|record| record["event"].as_str()).collect();
+    assert_eq!(events, ["recovered", "started", "call", "stopped"]);
+}
+
+#[test]
+fn a_second_server_does_not_write_the_same_log() {
+    let server = world().tool("t", sh("echo ok")).config("audit: audit.jsonl\n").serve();
+    for arguments in [&["serve", "--port", "0"][..], &["call", "t"]] {
+        let second = server.run(arguments);
+        assert_eq!(second.code, Some(1), "{second:?}");
+        assert!(second.stderr.contains("audit.jsonl: another orla"), "{second:?}");
+    }
+    assert_eq!(server.client().call("t", json!({})).stdout(), "ok\n");
+}
+
+#[test]
+fn a_call_from_the_command_line_is_recorded_too() {
+    let world = world().tool("t", sh("echo ok")).config("audit: audit.jsonl\n");
+    assert_eq!(world.run(&["call", "t"]).code, Some(0));
+    assert_eq!(world.run(&["call", "t"]).code, Some(0));
+    assert_eq!(events(&world, "audit.jsonl"), ["call", "call"]);
+    assert_eq!(audit(&world).code, Some(0));
+}
+
+#[test]
+fn a_log_that_is_none_is_left_alone_and_nothing_is_served() {
+    let world =
+        world().tool("t", sh("echo")).config("audit: notes.txt\n").file("notes.txt", "dear diary\n");
+    let refused = world.run(&["serve", "--port", "0"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("notes.txt"), "{refused:?}");
+    assert_eq!(world.read("notes.txt"), "dear diary\n");
+}
+
+#[test]
+fn no_secret_is_in_a_log_an_error_a_status_or_the_audit() {
+    const SECRETS: [&str; 9] = [
+        "CANARY-token",
+        "CANARY-env",
+        "CANARY-header",
+        "CANARY-query",
+        "CANARY-bearer",
+        "CANARY-password",
+        "CANARY-arg",
+        "CANARY-template",
+        "CANARY-key",
+    ];
+    let config = r#"
+audit: audit.jsonl
+log_level: debug
+auth_tokens: {ada: "${T_TOKEN}"}
+mcpServers:
+  gone: {command: ./nothing-there, args: ["--key", "${T_ARG}"], env: {KEY: "${T_ENV}"}}
+  dies: {command: ./tools/dies, env: {KEY: "${T_ENV}"}}
+  far:
+    url: "http://user:${T_PASSWORD}@127.0.0.1:1/mcp?key=${T_QUERY}"
+    headers: {Authorization: "Bearer ${T_HEADER}"}
+capabilities:
+  - id: web.get
+    description: Gets.
+    provider:
+      type: http
+      base_url: "http://user:${T_PASSWORD}@127.0.0.1:1/v1?key=${T_QUERY}"
+      auth_token: "${T_BEARER}"
+      timeout_ms: 2000
+      options:
+        method: GET
+        path: "/x?key=${T_TEMPLATE}"
+        headers: {X-Key: "${T_KEY}"}
+"#;
+    let mut world = world().tool("dies", sh("exit 3")).config(config);
+    let names = ["TOKEN", "ENV", "HEADER", "QUERY", "BEARER", "PASSWORD", "ARG", "TEMPLATE", "KEY"];
+    for (name, secret) in names.iter().zip(SECRETS) {
+        world = world.env(&format!("T_{name}"), secret);
+    }
+    let mut shown: Vec<(String, String)> = Vec::new();
+    for arguments in [
+        &["list"][..],
+        &["list", "--json", "--all"],
+        &["check"],
+        &["verify"],
+        &["verify", "--json"],
+        &["describe", "web.get"],
+        &["describe", "web.get", "--json"],
+        &["call", "web.get", "--log-level", "debug"],
+        &["call", "far__x", "--log-level", "debug"],
+        &["search", "gets"],
+    ] {
+        let finished = world.run(arguments);
+        assert_ne!(finished.code, Some(2), "{finished:?}");
+        shown.push((format!("orla {}", arguments.join(" ")), finished.all()));
+    }
+    let mut server = world.serve();
+    let mut client = Client::connect(server.address(), Revision::Sessionless, Some("CANARY-token"));
+    let listed = client.request("tools/list", json!({}));
+    shown.push(("tools/list".to_owned(), format!("{listed:?}")));
+    for (name, arguments) in [
+        ("web__get", json!({"id": 1})),
+        ("capability_describe", json!({"id": "web.get"})),
+        ("capability_call", json!({"id": "web.get", "input": {"id": 1}})),
+        ("far__x", json!({})),
+    ] {
+        shown.push((name.to_owned(), format!("{:?}", client.try_call(name, arguments))));
+    }
+    for path in ["/status", "/metrics", "/readyz"] {
+        let request = orla_e2e::Request::new("GET", path).header("Authorization", "Bearer CANARY-token");
+        let answer = server.http().send(&request).expect("an answer");
+        shown.push((path.to_owned(), answer.text()));
+    }
+    let wrong = Client::connect(server.address(), Revision::Sessionless, Some("CANARY-key"))
+        .request("tools/list", json!({}));
+    shown.push(("a wrong token".to_owned(), format!("{wrong:?}")));
+    reload(&server);
+    server.terminate();
+    shown.push(("the log".to_owned(), server.log()));
+    shown.push(("the audit".to_owned(), server.read("audit.jsonl")));
+    assert!(server.read("audit.jsonl").contains("web.get"), "the calls were made");
+    for (place, text) in shown {
+        for secret in SECRETS {
+            assert!(!text.contains(secret), "{secret} in {place}: {text}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! MCP servers out of a configuration, as their clients' own files have it.
+
+use orla_e2e::{Server, World, eventually};
+use serde_json::{Value, json};
+
+use crate::world;
+
+/// A server over standard input and output, without an SDK. `TOOLS` names its tools.
+const SERVER: &str = r#"
+import json, os, sys
+def out(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n"); sys.stdout.flush()
+names = os.environ.get("TOOLS", "add,env").split(",")
+schema = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}
+tools = [{"name": n, "description": f"Does {n}.", "inputSchema": schema} for n in names]
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    method, p = m.get("method"), m.get("params") or {}
+    if method == "initialize":
+        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}, "prompts": {}},
+                  "serverInfo": {"name": "calc", "version": "1"}}
+    elif method == "tools/list": result = {"tools": tools}
+    elif method == "prompts/list": result = {"prompts": [{"name": "plan", "description": "Plans."}]}
+    elif method == "tools/call":
+        a = p.get("arguments") or {}
+        text = str(a["a"] + a["b"]) if p["name"] == "add" else f"{p['name']} {os.environ.get('GREETING')} {os.getpid()}"
+        result = {"content": [{"type": "text", "text": text}]}
+    else:
+        out({"id": m["id"], "error": {"code": -32601, "message": "not here"}}); continue
+    out({"id": m["id"], "result": result})
+"#;
+
+fn calc() -> World {
+    world().file("calc.py", SERVER)
+}
+
+/// How many servers run.
+fn processes(server: &Server) -> usize {
+    server.processes().iter().filter(|process| process.command_line.contains("calc.py")).count()
+}
+
+fn row(server: &Server, name: &str) -> Value {
+    let status = server.status();
+    let rows = status["capabilities"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_server_pasted_from_another_clients_file_is_served() {
+    let config = r#"{
+      // As VS Code has it.
+      "inputs": [{"type": "promptString", "id": "greet", "description": "How?", "default": "hello"}],
+      "servers": {
+        "calc": {
+          "type": "stdio", "command": "python3", "args": ["${workspaceFolder}/calc.py"],
+          "env": {"GREETING": "${input:greet}"}, "gallery": true,
+        },
+      }
+    }"#;
+    let world = calc().file(".vscode/mcp.json", config).file("orla.json", "{}");
+    let arguments = ["--config", ".vscode/mcp.json"];
+    let called = world.run(&[&["call"], &arguments[..], &["calc__env"]].concat());
+    assert!(called.stdout.starts_with("env hello "), "{}", called.all());
+    let server = world.arg("--config").arg(".vscode/mcp.json").serve();
+    for mut client in server.clients() {
+        assert_eq!(client.tool_names(), ["calc__add", "calc__env"]);
+        assert_eq!(client.tool("calc__add")["description"], "Does add.");
+        assert_eq!(client.call("calc__add", json!({"a": 1, "b": 2})).text(), "3");
+        assert_eq!(client.call("calc.add", json!({"a": 2, "b": 2})).text(), "4");
+        let prompts = client.request("prompts/list", json!({})).unwrap();
+        assert_eq!(prompts["prompts"][0]["name"], "calc__plan");
+    }
+    let shown = row(&server, "calc__add");
+    assert_eq!((&shown["kind"], &shown["state"]), (&json!("mcp"), &json!("READY")));
+    assert_eq!(server.logged("warn").iter().filter(|line| line.says(&["gallery"])).count(), 0);
+}
+
+#[test]
+fn what_is_added_to_a_server_changes_what_is_served_of_it() {
+    let config = "mcpServers:\n  calc:\n    command: python3\n    args: [calc.py]\n    cwd: .\n    env: {TOOLS: 'add,env,drop_all,log'}\n    prefix: c_\n    rename: {env: surroundings}\n    exclude: ['drop_*', log]\ntools:\n  c_add: {description: Adds two numbers.}\n";
+    let server = calc().config(config).serve();
+    let mut client = server.client();
+    let names = client.tool_names();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names.contains(&"c_add".to_owned()), "{names:?}");
+    assert_eq!(client.tool("c_add")["description"], "Adds two numbers.");
+    assert_eq!(client.call("c_add", json!({"a": 1, "b": 2})).text(), "3");
+}
+
+#[test]
+fn reload_adds_keeps_and_removes_servers() {
+    let entry = |name: &str, greeting: &str| {
+        format!(
+            "  {name}: {{command: python3, args: [calc.py], cwd: ., env: {{TOOLS: env, GREETING: {greeting}}}}}\n"
+        )
+    };
+    let server = calc().config(&format!("mcpServers:\n{}", entry("one", "a"))).serve();
+    assert_eq!(server.client().tool_names(), ["one__env"]);
+    let first = server.client().call("one__env", json!({})).text();
+    server.write("orla.yaml", format!("mcpServers:\n{}{}", entry("one", "a"), entry("two", "b")), 0o644);
+    server.reload();
+    eventually("both are served", || server.client().tool_names() == ["one__env", "two__env"]);
+    assert_eq!(server.client().call("one__env", json!({})).text(), first, "the process is the same");
+    assert!(server.client().call("two__env", json!({})).text().starts_with("env b "));
+    server.write("orla.yaml", format!("mcpServers:\n{}", entry("two", "c")), 0o644);
+    server.reload();
+    eventually("one is gone", || server.client().tool_names() == ["two__env"]);
+    eventually("the changed one runs anew", || {
+        server.client().call("two__env", json!({})).text().starts_with("env c ")
+    });
+    eventually("no process is left behind", || processes(&server) == 1);
+    server.write("orla.yaml", "mcpServers: {two: {comand: x}}\n", 0o644);
+    server.signal(rustix::process::Signal::HUP);
+    server.log_says(&["the new configuration is invalid", "did you mean command"]);
+    assert_eq!(server.client().tool_names(), ["two__env"]);
+}
+
+#[test]
+fn a_capability_is_one_tool_of_a_server_or_all_of_them() {
+    let config = "mcpServers: {calc: {command: python3, args: [calc.py], cwd: ., include: none}}\ncapabilities:\n- {id: sum, description: Adds., provider: {MCP: {server_url: 'mcp:calc', tool_name: add, timeout_ms: 5000}}}\n- {id: all, provider: {type: mcp, server_url: 'stdio:python3 calc.py'}}\n";
+    let server = calc().config(config).serve();
+    let mut client = server.client();
+    assert_eq!(client.tool_names(), ["all__add", "all__env", "sum"]);
+    assert_eq!(client.call("sum", json!({"a": 1, "b": 2})).text(), "3");
+    assert_eq!(client.call("all.add", json!({"a": 1, "b": 3})).text(), "4");
+    assert_eq!(client.tool("sum")["description"], "Adds.");
+    assert_eq!(processes(&server), 2, "one for each server");
+}
+
+#[test]
+fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
+    let config = "mcpServers:\n  none: {command: /no/such/program}\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
+    let world = calc().config(config);
+    assert_eq!(world.run(&["check"]).code, Some(0), "nothing is started by a check");
+    let server = world.serve();
+    assert_eq!(server.client().tool_names(), ["calc__add", "calc__env"]);
+    server.log_says(&["none", "could not start"]);
+    let listed = server.run(&["list"]);
+    assert!(listed.stderr.contains("MCP server none: "), "{}", listed.all());
+}

@@ -1,0 +1,185 @@
+//! What runs when a capability is called: that which its content hash is taken of.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value as Json};
+
+use crate::provider::{HttpCapability, MCPCapability, ProviderType};
+
+/// Where the content of a capability is to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ContentSource {
+    /// One file: its bytes.
+    File(PathBuf),
+    /// A directory with everything in it.
+    Directory(PathBuf),
+    /// Something elsewhere: the configuration that says how it is reached.
+    Definition(Definition),
+    /// A part of this very program.
+    Program,
+    /// That is not known, so nobody can vouch for it.
+    Unknown,
+}
+
+/// The configuration that says how something elsewhere is reached, without secrets: the values of header
+/// fields, of query parameters and of environment variables are no part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    source: String,
+    settings: BTreeMap<&'static str, Json>,
+}
+
+impl Definition {
+    /// The definition of what is reached at `source`, an address or a name; what of an address may hold a
+    /// secret is left out: user, password, query and fragment.
+    pub fn new(source: &str) -> Self {
+        let source = bare(source);
+        let settings = [("source", Json::from(source.as_str()))].into();
+        Self { source, settings }
+    }
+
+    /// With this setting.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<Json>) -> Self {
+        self.settings.insert(name, value.into());
+        self
+    }
+
+    /// With the names of these settings; their values may be secrets.
+    #[must_use]
+    pub fn with_names(self, name: &'static str, values: &BTreeMap<String, String>) -> Self {
+        let names: Vec<Json> = values.keys().map(|key| Json::from(key.as_str())).collect();
+        self.with(name, names)
+    }
+
+    /// The definition as JSON.
+    pub fn to_json(&self) -> String {
+        let map: Map<String, Json> =
+            self.settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Json::Object(map).to_string()
+    }
+}
+
+impl ContentSource {
+    /// The source as provenance names it: a path or an address.
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) | Self::Directory(path) => path.display().to_string(),
+            Self::Definition(definition) => definition.source.clone(),
+            Self::Program => "orla".to_owned(),
+            Self::Unknown => String::new(),
+        }
+    }
+}
+
+impl ProviderType {
+    /// What runs when a capability of this provider is called.
+    pub fn content(&self) -> ContentSource {
+        match self {
+            Self::Local(_) => ContentSource::Program,
+            Self::Http(http) => ContentSource::Definition(of_http(http)),
+            Self::MCP(mcp) => ContentSource::Definition(of_mcp(mcp)),
+            Self::A2A(agent) => ContentSource::Definition(
+                Definition::new(&agent.endpoint)
+                    .with("agent_id", agent.agent_id.as_str())
+                    .with("protocol", agent.protocol.as_str()),
+            ),
+            Self::Plugin(plugin) => ContentSource::File(PathBuf::from(&plugin.plugin_path)),
+            Self::RemoteRTFS(remote) => ContentSource::Definition(Definition::new(&remote.endpoint)),
+            Self::Stream(_) => ContentSource::Unknown,
+            Self::Custom(custom) => custom.content(),
+        }
+    }
+}
+
+fn of_http(http: &HttpCapability) -> Definition {
+    let options = &http.options;
+    let credentials = options.credentials.iter().map(|credential| format!("{:?}", credential.place));
+    let parameters = options.parameters.iter().map(|parameter| format!("{parameter:?}"));
+    Definition::new(&http.base_url)
+        .with("method", options.method.as_deref().unwrap_or("POST"))
+        .with("path", bare(&options.path))
+        .with_names("query", &options.query)
+        .with_names("headers", &options.headers)
+        .with("parameters", parameters.collect::<Vec<_>>())
+        .with("body", format!("{:?}", options.body))
+        .with("media_type", options.media_type.as_deref())
+        .with("parts", format!("{:?}", options.parts))
+        .with("credentials", credentials.collect::<Vec<_>>())
+        .with("redirects", format!("{:?}", options.redirects))
+}
+
+fn of_mcp(mcp: &MCPCapability) -> Definition {
+    let definition = match mcp.server_url.strip_prefix("stdio:") {
+        Some(command) => {
+            let program = command.split_whitespace().next().unwrap_or_default();
+            Definition::new(&format!("stdio:{program}")).with("command", command)
+        }
+        None => Definition::new(&mcp.server_url),
+    };
+    definition.with("tool", mcp.tool_name.as_str())
+}
+
+/// An address without user, password, query and fragment.
+fn bare(address: &str) -> String {
+    let address = &address[..address.find(['?', '#']).unwrap_or(address.len())];
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let host = rest.find('/').unwrap_or(rest.len());
+    match rest[..host].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(provider: &ProviderType) -> String {
+        match provider.content() {
+            ContentSource::Definition(definition) => definition.to_json(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_definition_holds_no_secret() {
+        let mut http =
+            HttpCapability::new("https://u:CANARY@h.example/v1?k=CANARY", Some("CANARY".into()), 1);
+        http.options.headers.insert("X-Key".into(), "CANARY".into());
+        http.options.query.insert("key".into(), "CANARY".into());
+        http.options.path = "/pets/{id}?key=CANARY#CANARY".into();
+        let text = definition(&ProviderType::Http(http));
+        assert!(!text.contains("CANARY"), "{text}");
+        for part in ["https://h.example/v1", "/pets/{id}", "X-Key", "\"key\"", "POST"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn another_address_or_tool_is_another_definition() {
+        let of =
+            |url: &str, tool: &str| definition(&ProviderType::MCP(MCPCapability::new(url, tool, 1000)));
+        let first = of("https://a.example/mcp", "add");
+        assert_ne!(first, of("https://b.example/mcp", "add"));
+        assert_ne!(first, of("https://a.example/mcp", "sub"));
+        assert_eq!(first, of("https://a.example/mcp?token=x", "add"));
+        assert_ne!(of("stdio:run a?", "t"), of("stdio:run a?b", "t"));
+    }
+
+    #[test]
+    fn an_address_is_shown_without_what_may_be_secret() {
+        let cases = [
+            ("https://a.example/x", "https://a.example/x"),
+            ("https://user:pw@a.example/x@y", "https://a.example/x@y"),
+            ("https://user@a.example", "https://a.example"),
+            ("https://a.example/?q=1#f", "https://a.example/"),
+            ("mcp:files", "mcp:files"),
+        ];
+        for (address, shown) in cases {
+            assert_eq!(bare(address), shown);
+        }
+    }
+}

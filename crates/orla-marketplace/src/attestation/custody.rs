@@ -1,0 +1,196 @@
+//! Holds a capability to what it was when somebody vouched for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::future::BoxFuture;
+
+use crate::catalog::Entry;
+use crate::manifest::{CapabilityAttestation, CapabilityProvenance};
+
+/// What runs when one capability is called, as whoever can read it sees it.
+pub trait Content: Send + Sync {
+    /// The hash of what would run now, as [`hash_text`](super::hash_text) writes it. May read files, and
+    /// so block; what has not changed is read once.
+    ///
+    /// # Errors
+    /// Why it cannot be read, as one clause.
+    fn hash(&self) -> Result<String, String>;
+
+    /// The hash, where it is known without reading anything: nothing has changed since it was taken.
+    /// Fast enough for every call.
+    fn known_hash(&self) -> Option<Arc<str>>;
+
+    /// [`hash`](Self::hash) for whoever must not block.
+    fn hash_later(&self) -> BoxFuture<'static, Result<String, String>>;
+}
+
+/// The content of one capability and, where somebody vouched for it, what it must be.
+#[derive(Clone)]
+pub struct Custody {
+    content: Arc<dyn Content>,
+    vouched: Option<Vouched>,
+}
+
+/// What somebody vouched for.
+#[derive(Clone, PartialEq, Eq)]
+struct Vouched {
+    /// The content's hash.
+    hash: Arc<str>,
+    /// Until when, if that is bounded.
+    until: Option<SystemTime>,
+    /// Whether anything else may not run.
+    enforced: bool,
+}
+
+impl Custody {
+    /// Of a capability that nobody vouches for.
+    pub fn new(content: Arc<dyn Content>) -> Self {
+        Self { content, vouched: None }
+    }
+
+    /// Of a capability that somebody vouches for as long as its content has this hash and, where that is
+    /// bounded, `until` then. Where that is `enforced`, anything else does not run.
+    #[must_use]
+    pub fn vouched(mut self, hash: &str, until: Option<SystemTime>, enforced: bool) -> Self {
+        self.vouched = Some(Vouched { hash: hash.into(), until, enforced });
+        self
+    }
+
+    /// The hash of what would run now; see [`Content::hash`].
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn content_hash(&self) -> Result<String, String> {
+        self.content.hash()
+    }
+
+    /// Whether somebody vouches for what would run now. Reads it again only where it may have changed.
+    pub fn holds(&self) -> bool {
+        let Some(vouched) = &self.vouched else { return false };
+        let same = match self.content.known_hash() {
+            Some(known) => *known == *vouched.hash,
+            None => self.content.hash().is_ok_and(|hash| *hash == *vouched.hash),
+        };
+        same && !vouched.is_over()
+    }
+
+    /// Whether a call may be made of it.
+    ///
+    /// # Errors
+    /// What it needs, to be read after "it needs".
+    pub(crate) async fn admit(&self) -> Result<(), String> {
+        let Some(vouched) = self.vouched.as_ref().filter(|vouched| vouched.enforced) else {
+            return Ok(());
+        };
+        if vouched.is_over() {
+            return Err("an attestation that has not expired".to_owned());
+        }
+        let same = match self.content.known_hash() {
+            Some(known) => *known == *vouched.hash,
+            // Why it cannot be read is not for the caller: it names a path.
+            None => self.content.hash_later().await.is_ok_and(|hash| *hash == *vouched.hash),
+        };
+        if same {
+            return Ok(());
+        }
+        Err("an attestation of what it is now (its content has changed)".to_owned())
+    }
+}
+
+impl Vouched {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= SystemTime::now())
+    }
+}
+
+impl Entry {
+    /// Who vouches for the capability as it is now. An attestation that does not hold is none. Reads what
+    /// runs where it may have changed since it was looked at last, and so may block.
+    pub fn attestation(&self) -> Option<&CapabilityAttestation> {
+        let holds = self.policy.custody.as_ref().is_some_and(Custody::holds);
+        self.manifest.attestation.as_ref().filter(|_| holds)
+    }
+
+    /// Where the capability comes from, with the hash of what would run now; empty where that cannot be
+    /// read. Reads it where it may have changed, and so may block.
+    pub fn provenance(&self) -> Option<CapabilityProvenance> {
+        let mut provenance = self.manifest.provenance.clone()?;
+        if let Some(custody) = &self.policy.custody {
+            provenance.content_hash = custody.content_hash().unwrap_or_default();
+        }
+        Some(provenance)
+    }
+}
+
+/// Two are equal if they ask for the same: the content itself is not looked at.
+impl PartialEq for Custody {
+    fn eq(&self, other: &Self) -> bool {
+        self.vouched == other.vouched
+    }
+}
+
+impl Eq for Custody {}
+
+impl fmt::Debug for Custody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hash = self.vouched.as_ref().map(|vouched| &vouched.hash);
+        f.debug_struct("Custody").field("vouched", &hash).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    /// A content that is a text; where `known`, nothing has changed since it was read.
+    struct Text {
+        text: Mutex<&'static str>,
+        known: bool,
+    }
+
+    impl Content for Text {
+        fn hash(&self) -> Result<String, String> {
+            Ok((*self.text.lock().unwrap()).to_owned())
+        }
+
+        fn known_hash(&self) -> Option<Arc<str>> {
+            self.known.then(|| (*self.text.lock().unwrap()).into())
+        }
+
+        fn hash_later(&self) -> BoxFuture<'static, Result<String, String>> {
+            let hash = self.hash();
+            async move { hash }.boxed()
+        }
+    }
+
+    #[test]
+    fn what_is_not_what_was_vouched_for_does_not_run() {
+        let hour = Duration::from_secs(3600);
+        let (past, future) = (SystemTime::now() - hour, SystemTime::now() + hour);
+        let cases = [
+            ("as it was", "a", None, true, true),
+            ("within its time", "a", Some(future), true, true),
+            ("after its time", "a", Some(past), false, false),
+            ("changed", "b", None, false, false),
+        ];
+        for known in [true, false] {
+            for (name, text, until, holds, runs) in cases {
+                let content = Arc::new(Text { text: Mutex::new(text), known });
+                let custody = Custody::new(content);
+                assert!(!custody.holds(), "nobody vouches for it");
+                assert_eq!(custody.admit().now_or_never().unwrap(), Ok(()), "and nobody asks");
+                let lenient = custody.clone().vouched("a", until, false);
+                assert_eq!(lenient.holds(), holds, "{name}");
+                assert_eq!(lenient.admit().now_or_never().unwrap(), Ok(()), "{name}");
+                let strict = custody.vouched("a", until, true);
+                assert_eq!(strict.holds(), holds, "{name}");
+                assert_eq!(strict.admit().now_or_never().unwrap().is_ok(), runs, "{name}");
+            }
+        }
+    }
+}

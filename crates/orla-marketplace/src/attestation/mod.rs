@@ -1,0 +1,83 @@
+//! Who vouches for a capability, and for what exactly (RTFS capability system §3.1).
+//!
+//! An attestation is a signature over a *statement*: who makes it, when, until when, and the two hashes
+//! in its metadata, that of the manifest's canonical form ([`manifest_form`]) and that of what runs
+//! ([`ContentSource`]). It therefore says by itself what it was made for, and where it no longer fits,
+//! [`check`] says which of the two changed.
+//!
+//! # How it works
+//!
+//! Everything here is pure: keys, times and hashes come in as arguments. What reads files implements
+//! [`Content`]; a [`Custody`] holds one capability to what its content was when somebody vouched for it.
+//!
+//! # Deliberately absent
+//!
+//! No certificates and no chains of trust: a public key stands in the configuration under the name of
+//! its authority. No secret is part of any form or hash.
+
+mod canonical;
+mod content;
+mod custody;
+mod instant;
+mod keys;
+mod statement;
+
+pub use canonical::{CanonicalError, canonical_json, manifest_form};
+pub use content::{ContentSource, Definition};
+pub use custody::{Content, Custody};
+pub use instant::{format_instant, parse_instant};
+pub use keys::{KeyError, PublicKey, SigningKey};
+pub use statement::{CONTENT_HASH, Flaw, MANIFEST_HASH, Subject, TrustedKeys, Validity, check, sign};
+
+use ring::digest;
+
+/// A hash as it is written: `sha256:` and 64 hexadecimal digits.
+pub fn hash_text(bytes: &[u8]) -> String {
+    let mut hasher = Hasher::default();
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+/// Takes the hash of what comes in pieces.
+#[derive(Clone)]
+pub struct Hasher(digest::Context);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(digest::Context::new(&digest::SHA256))
+    }
+}
+
+impl Hasher {
+    /// Takes the next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of all pieces, as [`hash_text`] writes it.
+    pub fn finish(self) -> String {
+        let mut text = String::with_capacity(71);
+        text.push_str("sha256:");
+        for byte in self.0.finish().as_ref() {
+            for digit in [byte >> 4, byte & 15] {
+                text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_written_with_its_algorithm() {
+        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(hash_text(b""), empty);
+        let mut pieces = Hasher::default();
+        pieces.update(b"a");
+        pieces.update(b"bc");
+        assert_eq!(pieces.finish(), hash_text(b"abc"));
+    }
+}

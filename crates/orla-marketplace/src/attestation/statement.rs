@@ -1,0 +1,235 @@
+//! What is signed, and whether it still holds.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use super::instant::format_instant;
+use super::keys::{PublicKey, SigningKey};
+use super::{canonical_json, hash_text, manifest_form};
+use crate::manifest::{CapabilityAttestation, CapabilityManifest};
+
+/// Metadata key of an attestation: the hash of the manifest's canonical form.
+pub const MANIFEST_HASH: &str = "manifest_hash";
+/// Metadata key of an attestation: the hash of what runs.
+pub const CONTENT_HASH: &str = "content_hash";
+
+/// What stands before every statement, so that no signature made for something else fits.
+const PURPOSE: &str = "orla attestation 1\n";
+/// How far clocks may be apart.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// The public keys by the names of their authorities.
+pub type TrustedKeys = BTreeMap<String, PublicKey>;
+
+/// What an attestation is about: a capability as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The hash of its manifest's canonical form.
+    pub manifest_hash: String,
+    /// The hash of what runs.
+    pub content_hash: String,
+}
+
+impl Subject {
+    /// A capability with this manifest that runs what has this hash.
+    ///
+    /// # Errors
+    /// The manifest has no canonical form.
+    pub fn new(
+        manifest: &CapabilityManifest,
+        content_hash: String,
+    ) -> Result<Self, super::CanonicalError> {
+        Ok(Self { manifest_hash: hash_text(manifest_form(manifest)?.as_bytes()), content_hash })
+    }
+}
+
+/// Who makes a statement, and how long it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The authority whose key signs.
+    pub authority: String,
+    /// When it is made; whole seconds count.
+    pub created_at: SystemTime,
+    /// When it ends to hold, if it does.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// Vouches for a capability as it is.
+pub fn sign(subject: &Subject, validity: Validity, key: &SigningKey) -> CapabilityAttestation {
+    let metadata = [
+        (MANIFEST_HASH.to_owned(), subject.manifest_hash.clone()),
+        (CONTENT_HASH.to_owned(), subject.content_hash.clone()),
+    ];
+    let Validity { authority, created_at, expires_at } = validity;
+    let mut attestation = CapabilityAttestation {
+        signature: String::new(),
+        authority,
+        created_at,
+        expires_at,
+        metadata: metadata.into(),
+    };
+    attestation.signature = key.sign(statement(&attestation).as_bytes());
+    attestation
+}
+
+/// Why an attestation says nothing for a capability.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Nobody trusts its authority.
+    #[error("its authority {0} is not among trusted_keys")]
+    UnknownAuthority(String),
+    /// It was not signed by the authority's key, or changed afterwards.
+    #[error("its signature is not that of {0}")]
+    BadSignature(String),
+    /// It was made in the future.
+    #[error("it begins to hold only at {}", format_instant(*.0))]
+    TooEarly(SystemTime),
+    /// Its time is over.
+    #[error("it expired at {}", format_instant(*.0))]
+    Expired(SystemTime),
+    /// The manifest is another.
+    #[error("what the capability says of itself has changed since it was attested")]
+    ManifestChanged,
+    /// What runs is something else.
+    #[error("the content has changed since it was attested")]
+    ContentChanged,
+}
+
+/// Whether an attestation holds for a capability as it is now.
+///
+/// # Errors
+/// The first reason why it does not.
+pub fn check(
+    attestation: &CapabilityAttestation,
+    subject: &Subject,
+    keys: &TrustedKeys,
+    now: SystemTime,
+) -> Result<(), Flaw> {
+    let authority = &attestation.authority;
+    let key = keys.get(authority).ok_or_else(|| Flaw::UnknownAuthority(authority.clone()))?;
+    if !key.verifies(statement(attestation).as_bytes(), &attestation.signature) {
+        return Err(Flaw::BadSignature(authority.clone()));
+    }
+    if now.checked_add(SKEW).is_some_and(|now| now < attestation.created_at) {
+        return Err(Flaw::TooEarly(attestation.created_at));
+    }
+    if let Some(end) = attestation.expires_at.filter(|end| *end <= now) {
+        return Err(Flaw::Expired(end));
+    }
+    let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
+    if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {
+        return Err(Flaw::ManifestChanged);
+    }
+    if said(CONTENT_HASH) != Some(&subject.content_hash) {
+        return Err(Flaw::ContentChanged);
+    }
+    Ok(())
+}
+
+/// The bytes that are signed: everything that the attestation says but for the signature.
+fn statement(attestation: &CapabilityAttestation) -> String {
+    let said = json!({
+        "authority": attestation.authority,
+        "created_at": format_instant(attestation.created_at),
+        "expires_at": attestation.expires_at.map(format_instant),
+        "metadata": attestation.metadata,
+    });
+    // It holds texts and nothing else, of which there is always a form.
+    format!("{PURPOSE}{}", canonical_json(&said.to_string()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::{LocalCapability, ProviderType};
+    use proptest::prelude::*;
+    use std::time::UNIX_EPOCH;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn noon() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_795_176_000)
+    }
+
+    fn subject() -> Subject {
+        let provider = ProviderType::Local(LocalCapability::new("f"));
+        Subject::new(&CapabilityManifest::new("a", "Does it.", provider), hash_text(b"x")).unwrap()
+    }
+
+    fn signed() -> (CapabilityAttestation, TrustedKeys) {
+        let key = SigningKey::generate().unwrap().0;
+        let validity =
+            Validity { authority: "ops".into(), created_at: noon(), expires_at: Some(noon() + DAY) };
+        (sign(&subject(), validity, &key), [("ops".to_owned(), key.public())].into())
+    }
+
+    #[test]
+    fn it_holds_for_what_it_was_made_for_and_as_long_as_it_says() {
+        let (attestation, keys) = signed();
+        let other = Subject { content_hash: hash_text(b"y"), ..subject() };
+        let renamed = Subject { manifest_hash: hash_text(b"z"), ..subject() };
+        let cases = [
+            ("as it was", subject(), noon(), None),
+            ("a second before its end", subject(), noon() + DAY - Duration::from_secs(1), None),
+            ("at its end", subject(), noon() + DAY, Some(Flaw::Expired(noon() + DAY))),
+            ("by a clock that is late", subject(), noon() - Duration::from_secs(60), None),
+            ("before it was made", subject(), noon() - DAY, Some(Flaw::TooEarly(noon()))),
+            ("another content", other, noon(), Some(Flaw::ContentChanged)),
+            ("another manifest", renamed, noon(), Some(Flaw::ManifestChanged)),
+        ];
+        for (name, subject, now, flaw) in cases {
+            assert_eq!(check(&attestation, &subject, &keys, now).err(), flaw, "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_it_says_can_be_changed() {
+        type Change = fn(&mut CapabilityAttestation);
+        let changes: [(&str, Change); 6] = [
+            ("created_at", |a| a.created_at -= DAY),
+            ("expires_at", |a| a.expires_at = a.expires_at.map(|at| at + DAY)),
+            ("no end", |a| a.expires_at = None),
+            ("more metadata", |a| drop(a.metadata.insert("x".into(), "y".into()))),
+            ("a hash", |a| drop(a.metadata.insert(CONTENT_HASH.into(), hash_text(b"y")))),
+            ("the signature", |a| a.signature = a.signature.replace(['a', 'A'], "B")),
+        ];
+        for (name, change) in changes {
+            let (mut attestation, keys) = signed();
+            let before = attestation.clone();
+            change(&mut attestation);
+            let flaw = check(&attestation, &subject(), &keys, noon()).err();
+            let unchanged = attestation == before;
+            assert!(unchanged || flaw == Some(Flaw::BadSignature("ops".into())), "{name}: {flaw:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_key_of_its_authority_counts() {
+        let (mut attestation, mut keys) = signed();
+        let other = SigningKey::generate().unwrap().0.public();
+        let nobody = check(&attestation, &subject(), &TrustedKeys::new(), noon());
+        assert_eq!(nobody, Err(Flaw::UnknownAuthority("ops".into())));
+        keys.insert("dev".into(), keys["ops"]);
+        attestation.authority = "dev".into();
+        let borrowed = check(&attestation, &subject(), &keys, noon());
+        assert_eq!(borrowed, Err(Flaw::BadSignature("dev".into())));
+        attestation.authority = "ops".into();
+        keys.insert("ops".into(), other);
+        let forged = check(&attestation, &subject(), &keys, noon());
+        assert_eq!(forged, Err(Flaw::BadSignature("ops".into())));
+    }
+
+    proptest! {
+        #[test]
+        fn any_other_signature_is_none(at in 0..86usize, with in "[A-Za-z0-9+/=]") {
+            let (mut attestation, keys) = signed();
+            let before = attestation.signature.clone();
+            attestation.signature.replace_range(at..=at, &with);
+            let holds = check(&attestation, &subject(), &keys, noon()).is_ok();
+            prop_assert_eq!(holds, attestation.signature == before);
+        }
+    }
+}

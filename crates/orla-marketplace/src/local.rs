@@ -1,0 +1,212 @@
+//! The built-in capabilities as capabilities (RTFS capability system §2.3, §4).
+//!
+//! [`registrations`] describes each function of the [`CapabilityRegistry`], and [`LocalExecutor`] runs
+//! it: synchronously, in microseconds, without I/O.
+//!
+//! # How it works
+//!
+//! A built-in reads each of its arguments by its type, so the marketplace checks neither its input nor
+//! its output, and compiles no schema for it ([`CapabilityExecutor::checks_types`]). Only where one
+//! refuses its arguments is the schema compiled, to tell the caller of all mistakes at once. A large
+//! input is worked on beside the threads that serve.
+
+use std::any::TypeId;
+use std::sync::LazyLock;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use orla_registry::{Builtin, BuiltinError, CapabilityRegistry};
+
+use crate::attestation::hash_text;
+use crate::error::{RuntimeError, RuntimeResult, Violation};
+use crate::executor::{CallContext, CapabilityExecutor, Outcome, ProviderStatus};
+use crate::manifest::{
+    ANNOTATIONS, CapabilityManifest, CapabilityProvenance, Listing, Policy, Registration, TITLE,
+};
+use crate::payload::Payload;
+use crate::provider::{LocalCapability, ProviderType};
+use crate::schema::{Validator, type_from_json_schema};
+
+/// The source that the provenance of every built-in names.
+pub const SOURCE: &str = "built-in";
+
+/// They compute a value from their arguments and touch nothing.
+const HINTS: &str =
+    r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#;
+
+/// Runs [`LocalCapability`] providers (RTFS capability system §2.2).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalExecutor;
+
+#[async_trait]
+impl CapabilityExecutor for LocalExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<LocalCapability>()
+    }
+
+    fn checks_types(&self) -> bool {
+        true
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let settings: &LocalCapability = provider.settings()?;
+        let builtin = CapabilityRegistry.get(&settings.function).ok_or_else(|| {
+            RuntimeError::Generic(format!("there is no built-in named {}", settings.function))
+        })?;
+        let input = inputs.value()?;
+        let result = if CapabilityRegistry.is_quick(input) {
+            builtin.call(input)
+        } else {
+            let input = input.clone();
+            let work = tokio::task::spawn_blocking(move || builtin.call(&input));
+            work.await.map_err(|_| RuntimeError::Panicked { id: ctx.name.to_string() })?
+        };
+        result.map(Outcome::from_value).map_err(|error| failure(builtin, error, inputs, ctx))
+    }
+
+    fn status(&self, _provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        status.source = Some(SOURCE.to_owned());
+        status
+    }
+}
+
+/// Every built-in, ready to be registered: it can be called and is found by search, and is listed
+/// where its [`Policy::listing`] is set to [`Listing::Listed`].
+pub fn registrations() -> Vec<Registration> {
+    static ALL: LazyLock<Vec<Registration>> =
+        LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
+    ALL.clone()
+}
+
+/// The built-in with this name, ready to be registered.
+pub fn registration_of(name: &str) -> Option<Registration> {
+    CapabilityRegistry.get(name).map(registration)
+}
+
+fn registration(builtin: &'static Builtin) -> Registration {
+    let (input, output) = (builtin.input_schema(), builtin.output_schema());
+    let provider = ProviderType::Local(LocalCapability::new(builtin.name));
+    let version = CapabilityRegistry.version();
+    let mut manifest = CapabilityManifest::new(builtin.name, builtin.description, provider);
+    manifest.name = builtin.title.to_owned();
+    manifest.version = version.to_owned();
+    // What runs is part of the program: its version and what it promises say which one it is.
+    let definition = [version, builtin.name, builtin.description, &input, &output].join("\n");
+    let of_text =
+        |text: &str| serde_json::from_str(text).ok().map(|schema| type_from_json_schema(&schema));
+    manifest.input_schema = of_text(&input);
+    manifest.output_schema = of_text(&output);
+    manifest.provenance = Some(CapabilityProvenance {
+        source: SOURCE.to_owned(),
+        version: Some(version.to_owned()),
+        content_hash: hash_text(definition.as_bytes()),
+        custody_chain: Vec::new(),
+        registered_at: SystemTime::now(),
+    });
+    manifest.metadata.insert(TITLE.to_owned(), builtin.title.to_owned());
+    manifest.metadata.insert(ANNOTATIONS.to_owned(), HINTS.to_owned());
+    let policy = Policy { listing: Listing::Unlisted, ..Policy::default() };
+    Registration { manifest, policy }
+}
+
+fn failure(builtin: &Builtin, error: BuiltinError, inputs: &Payload, ctx: &CallContext) -> RuntimeError {
+    let id = ctx.name.to_string();
+    match error {
+        BuiltinError::Argument { argument, expected, got } => {
+            let violations = violations(builtin, inputs)
+                .unwrap_or_else(|| vec![Violation { path: format!("input.{argument}"), expected, got }]);
+            RuntimeError::InvalidInput { id, violations }
+        }
+        BuiltinError::Limit { what, limit } => {
+            RuntimeError::Limit { id, what: format!("{what} would be more than {limit}") }
+        }
+        other => {
+            let message = format!("{id} failed: {other}");
+            RuntimeError::Failed { id, message, outcome: None }
+        }
+    }
+}
+
+/// All that the schema finds wrong with an input, if it finds anything.
+fn violations(builtin: &Builtin, inputs: &Payload) -> Option<Vec<Violation>> {
+    let schema = serde_json::from_str(&builtin.input_schema()).ok()?;
+    let validator = Validator::compile(&type_from_json_schema(&schema)).ok()?;
+    validator.check(inputs.json().ok()?.as_str(), "input").err()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::payload::JsonText;
+    use crate::{Call, CapabilityMarketplace, Limits};
+
+    fn market() -> CapabilityMarketplace {
+        let market = CapabilityMarketplace::new(Limits::default());
+        market.register_executor(Arc::new(LocalExecutor)).unwrap();
+        let mut builder = market.builder(Limits::default());
+        for registration in registrations() {
+            builder.capability(registration).unwrap();
+        }
+        market.replace(builder.build());
+        market
+    }
+
+    async fn call(market: &CapabilityMarketplace, id: &str, input: &str) -> Result<String, String> {
+        let input = Payload::from_json(JsonText::parse(input.to_owned()).unwrap());
+        let outcome = market.call(Call::to(id).with(input)).await.map_err(|error| error.to_string())?;
+        Ok(outcome.structured.unwrap().json().unwrap().to_string())
+    }
+
+    #[tokio::test]
+    async fn a_builtin_is_called_like_anything_else() {
+        let market = market();
+        assert_eq!(call(&market, "math.add", r#"{"a":1,"b":2}"#).await.unwrap(), "3");
+        assert_eq!(call(&market, "math__add", r#"{"b":2.5,"a":1}"#).await.unwrap(), "3.5");
+        let long = format!(r#"{{"text":"{}"}}"#, "ab ".repeat(20_000));
+        assert_eq!(call(&market, "text.length", &long).await.unwrap(), "60000");
+    }
+
+    #[tokio::test]
+    async fn an_error_says_everything_that_is_wrong_with_the_arguments() {
+        let market = market();
+        let cases = [
+            (
+                "math.add",
+                r#"{"a":"x","c":1}"#,
+                "math_add cannot take these arguments: input.a: expected number, got \"x\"; input.b: expected a \
+                 value (required), got nothing; input.c: expected no such property (there are a, b), got 1",
+            ),
+            ("math.divide", r#"{"a":1,"b":0}"#, "math_divide failed: a quotient by zero has no value"),
+            (
+                "math.power",
+                r#"{"base":10,"exponent":1000000}"#,
+                "math_power reached a limit: the number would be more than 10000 digits",
+            ),
+        ];
+        for (id, input, expected) in cases {
+            assert_eq!(call(&market, id, input).await.unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn every_schema_is_one_and_fits_the_examples() {
+        for builtin in CapabilityRegistry.builtins() {
+            let manifest = registration(builtin).manifest;
+            let input = Validator::compile(manifest.input_schema.as_ref().unwrap()).unwrap();
+            let output = Validator::compile(manifest.output_schema.as_ref().unwrap()).unwrap();
+            for example in builtin.examples {
+                assert_eq!(input.check(example.input, builtin.name), Ok(()));
+                assert_eq!(output.check(example.output, builtin.name), Ok(()));
+            }
+            assert!(manifest.is_idempotent(), "{}", builtin.name);
+        }
+    }
+}

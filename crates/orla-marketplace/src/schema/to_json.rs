@@ -1,0 +1,614 @@
+//! [`TypeExpr`] → JSON Schema.
+//!
+//! A schema describes what values look like in JSON, where keywords, symbols, instants and UUIDs are
+//! texts and sets are arrays. Whatever JSON Schema has no word for is left out, so the schema admits
+//! the JSON of every value of the type and perhaps more. Below a `not` it is the other way round: what
+//! is said there admits no JSON that stands for a value of another type. Only one thing escapes this:
+//! to JSON Schema `1.0` is an integer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use rtfs::json::{key_name, value_to_json};
+use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value};
+use serde_json::{Map as Object, Value as Json, json};
+
+use super::portable::is_portable;
+
+/// What a URL is beyond a URI: it names a host.
+pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
+/// An integer as the key of a map.
+pub(super) const INTEGER_PATTERN: &str = "^(0|-?[1-9][0-9]*)$";
+
+/// The JSON Schema (2020-12) of a type: the original where there is one, else the nearest that there
+/// is.
+///
+/// It describes the type's JSON form, so a `:keyword` is a string and a `[:set T]` an array. It admits
+/// the JSON of every value of the type, and more where JSON Schema has no word: functions, streams,
+/// and names that nothing is known of admit anything. Names that the type brings along
+/// ([`TypeExpr::with_definitions`]) become `$defs`.
+pub fn json_schema_of(ty: &TypeExpr) -> Json {
+    match ty {
+        TypeExpr::JsonSchema { text, meaning } => {
+            serde_json::from_str(text).unwrap_or_else(|_| json_schema_of(meaning))
+        }
+        TypeExpr::Defined { ty, definitions } => json_schema_with(ty, definitions),
+        ty => json_schema_with(ty, &Definitions::new()),
+    }
+}
+
+fn json_schema_with(ty: &TypeExpr, definitions: &Definitions) -> Json {
+    let names = Names { definitions, used: RefCell::default(), nested: Cell::new(0) };
+    let mut schema = names.schema(ty, Side::Above);
+    let mut defs = Object::new();
+    loop {
+        let next = names.used.borrow().iter().find(|name| !defs.contains_key(*name)).cloned();
+        let Some(name) = next else { break };
+        let meaning = definitions.get(&name).map(|ty| names.schema(ty, Side::Above));
+        defs.insert(name, meaning.unwrap_or_else(|| json!({})));
+    }
+    if !defs.is_empty()
+        && let Some(schema) = schema.as_object_mut()
+    {
+        schema.insert("$defs".to_owned(), Json::Object(defs));
+    }
+    schema
+}
+
+/// On which side of a type a schema may err.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    /// It admits all that the type does.
+    Above,
+    /// It admits nothing but what the type does.
+    Below,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Above => Self::Below,
+            Self::Below => Self::Above,
+        }
+    }
+
+    /// What to say where there is no word.
+    fn unsaid(self) -> Json {
+        match self {
+            Self::Above => json!({}),
+            Self::Below => json!(false),
+        }
+    }
+
+    /// What looks in JSON like something else: from above that, from below nothing.
+    fn looks_like(self, schema: Json) -> Json {
+        match self {
+            Self::Above => schema,
+            Self::Below => json!(false),
+        }
+    }
+}
+
+/// A conversion: what names mean, and which of them have been used.
+struct Names<'d> {
+    definitions: &'d Definitions,
+    used: RefCell<BTreeSet<String>>,
+    /// How many schemas with references of their own are inside.
+    nested: Cell<usize>,
+}
+
+impl Names<'_> {
+    fn schema(&self, ty: &TypeExpr, side: Side) -> Json {
+        match ty {
+            TypeExpr::JsonSchema { text, meaning } => match serde_json::from_str(text) {
+                Ok(original) => self.nested(original),
+                Err(_) => self.schema(meaning, side),
+            },
+            // Names inside of a type that brings its own mean something else than those around it.
+            TypeExpr::Defined { ty, definitions } => self.nested(json_schema_with(ty, definitions)),
+            TypeExpr::Ref(name) => self.reference(name, side),
+            TypeExpr::Primitive(primitive) => primitive_schema(*primitive, side),
+            TypeExpr::Union(types) => any_of(types.iter().map(|ty| self.schema(ty, side)).collect()),
+            TypeExpr::Vector(item) => array_of(self.schema(item, side)),
+            TypeExpr::List(item) => side.looks_like(array_of(self.schema(item, side))),
+            TypeExpr::Set(item) => {
+                let mut schema = array_of(self.schema(item, side));
+                if is_injective(item) {
+                    schema["uniqueItems"] = true.into();
+                }
+                side.looks_like(schema)
+            }
+            TypeExpr::Tuple(items) => tuple_of(items.iter().map(|ty| self.schema(ty, side)).collect()),
+            TypeExpr::Array { item, shape } => {
+                shape.iter().rev().fold(self.schema(item, side), |inner, size| {
+                    let mut schema = array_of(inner);
+                    if let Some(n) = size {
+                        schema["minItems"] = (*n).into();
+                        schema["maxItems"] = (*n).into();
+                    }
+                    schema
+                })
+            }
+            TypeExpr::Map(record) => self.record(record, side),
+            TypeExpr::MapOf(key, value) => self.dictionary(key, value, side),
+            TypeExpr::Enum(values) => constants(values, side),
+            TypeExpr::Val(value) => constants(std::slice::from_ref(value), side),
+            TypeExpr::And(ty, predicates) => {
+                let kind = self.kind_of(ty);
+                let all = predicates.iter().try_fold(self.schema(ty, side), |schema, predicate| {
+                    let said = conditions(predicate, ty, kind);
+                    match said.filter(|_| side == Side::Above || is_exact(predicate, kind)) {
+                        Some(conditions) => Some(constrained(schema, conditions)),
+                        None => (side == Side::Above).then_some(schema),
+                    }
+                });
+                all.unwrap_or_else(|| side.unsaid())
+            }
+            TypeExpr::Not(ty) => negated(self.schema(ty, side.other())),
+            TypeExpr::Fn { .. } | TypeExpr::Stream(_) => side.unsaid(),
+        }
+    }
+
+    /// A schema inside of another: its references lead into itself.
+    fn nested(&self, mut schema: Json) -> Json {
+        let refers = ["\"$ref\"", "\"$dynamicRef\"", "\"$recursiveRef\""];
+        let text = schema.to_string();
+        if let Some(object) = schema.as_object_mut()
+            && refers.iter().any(|keyword| text.contains(keyword))
+            && !object.contains_key("$id")
+        {
+            self.nested.set(self.nested.get() + 1);
+            object.insert("$id".to_owned(), format!("nested:{}", self.nested.get()).into());
+        }
+        schema
+    }
+
+    fn reference(&self, name: &str, side: Side) -> Json {
+        if side == Side::Below || !self.means_something(name) {
+            return side.unsaid();
+        }
+        self.used.borrow_mut().insert(name.to_owned());
+        json!({ "$ref": format!("#/$defs/{}", escaped(name)) })
+    }
+
+    /// Whether a name leads to something else than itself.
+    fn means_something(&self, name: &str) -> bool {
+        let (mut open, mut seen) = (vec![name], BTreeSet::from([name]));
+        while let Some(next) = open.pop() {
+            let mut types: Vec<_> = self.definitions.get(next).into_iter().collect();
+            if types.is_empty() {
+                return false;
+            }
+            while let Some(ty) = types.pop() {
+                match ty {
+                    TypeExpr::Ref(other) if **other == *name => return false,
+                    TypeExpr::Ref(other) if seen.insert(other) => open.push(other),
+                    TypeExpr::Union(inner) => types.extend(inner),
+                    TypeExpr::And(inner, _) | TypeExpr::Not(inner) => types.push(inner),
+                    _ => {}
+                }
+            }
+        }
+        true
+    }
+
+    fn record(&self, record: &MapType, side: Side) -> Json {
+        let (mut properties, mut required) = (Object::new(), Vec::new());
+        for Field { key, ty, optional } in &record.fields {
+            let Some(name) = key_name(key) else {
+                // A map with such a key has no JSON, one without it has.
+                if *optional && side == Side::Above { continue } else { return side.unsaid() }
+            };
+            if side == Side::Below && !matches!(key, Value::Keyword(_)) {
+                return json!(false);
+            }
+            let is_alone = record
+                .fields
+                .iter()
+                .all(|field| field.key == *key || key_name(&field.key).as_deref() != Some(&name));
+            if !is_alone {
+                // Which of the two it is, JSON does not say.
+                properties.insert(name.into_owned(), json!({}));
+                continue;
+            }
+            if !optional {
+                required.push(name.clone().into_owned());
+            }
+            properties.insert(name.into_owned(), self.schema(ty, side));
+        }
+        let mut schema = json!({ "type": "object" });
+        if !properties.is_empty() {
+            schema["properties"] = properties.into();
+        }
+        if !required.is_empty() {
+            schema["required"] = required.into();
+        }
+        if let Some(others) = &record.others {
+            match self.schema(others, side) {
+                all if is_any(&all) => {}
+                others => schema["additionalProperties"] = others,
+            }
+        }
+        schema
+    }
+
+    fn dictionary(&self, key: &TypeExpr, value: &TypeExpr, side: Side) -> Json {
+        let names = match (self.key_schema(key), side) {
+            (names, Side::Above) => names.unwrap_or_else(|| json!({})),
+            (Some(names), Side::Below)
+                if is_any(&names) && *key != TypeExpr::Primitive(Primitive::String) =>
+            {
+                names
+            }
+            _ => return json!(false),
+        };
+        let mut schema = json!({ "type": "object" });
+        match self.schema(value, side) {
+            all if is_any(&all) => {}
+            values => schema["additionalProperties"] = values,
+        }
+        if !is_any(&names) {
+            schema["propertyNames"] = names;
+        }
+        schema
+    }
+
+    /// What the names of an object are whose keys are of a type, if JSON Schema can say it.
+    fn key_schema(&self, ty: &TypeExpr) -> Option<Json> {
+        Some(match ty {
+            TypeExpr::Primitive(
+                Primitive::Any | Primitive::String | Primitive::Keyword | Primitive::Symbol,
+            ) => json!({}),
+            TypeExpr::Primitive(Primitive::Int) => json!({ "pattern": INTEGER_PATTERN }),
+            TypeExpr::Primitive(Primitive::Uuid) => json!({ "format": "uuid" }),
+            TypeExpr::Primitive(Primitive::Instant) => json!({ "format": "date-time" }),
+            TypeExpr::Enum(keys) => {
+                json!({ "enum": keys.iter().map(key_name).collect::<Option<Vec<_>>>()? })
+            }
+            TypeExpr::Val(key) => json!({ "const": key_name(key)? }),
+            TypeExpr::And(ty, predicates) => match &**ty {
+                TypeExpr::Primitive(Primitive::String | Primitive::Keyword | Primitive::Symbol) => {
+                    let all = predicates
+                        .iter()
+                        .filter_map(|predicate| conditions(predicate, ty, Some(Kind::Text)));
+                    all.fold(json!({}), constrained)
+                }
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    /// What all values of a type look like in JSON, if that is one kind.
+    fn kind_of(&self, ty: &TypeExpr) -> Option<Kind> {
+        match ty {
+            TypeExpr::Primitive(primitive) => match primitive {
+                Primitive::Int | Primitive::Float | Primitive::Number => Some(Kind::Number),
+                Primitive::String | Primitive::Keyword | Primitive::Symbol => Some(Kind::Text),
+                _ => None,
+            },
+            TypeExpr::Vector(_)
+            | TypeExpr::List(_)
+            | TypeExpr::Set(_)
+            | TypeExpr::Tuple(_)
+            | TypeExpr::Array { .. } => Some(Kind::Array),
+            TypeExpr::Map(_) | TypeExpr::MapOf(..) => Some(Kind::Object),
+            TypeExpr::And(ty, _) => self.kind_of(ty),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Number,
+    Text,
+    Array,
+    Object,
+}
+
+fn primitive_schema(primitive: Primitive, side: Side) -> Json {
+    match primitive {
+        Primitive::Any => json!({}),
+        Primitive::Never => json!(false),
+        Primitive::Nil => json!({ "type": "null" }),
+        Primitive::Bool => json!({ "type": "boolean" }),
+        Primitive::Int => json!({ "type": "integer" }),
+        Primitive::Float | Primitive::Number => json!({ "type": "number" }),
+        Primitive::String => json!({ "type": "string" }),
+        Primitive::Keyword | Primitive::Symbol => side.looks_like(json!({ "type": "string" })),
+        Primitive::Instant => side.looks_like(json!({ "type": "string", "format": "date-time" })),
+        Primitive::Uuid => side.looks_like(json!({ "type": "string", "format": "uuid" })),
+        Primitive::Fn => side.unsaid(),
+    }
+}
+
+fn is_any(schema: &Json) -> bool {
+    *schema == json!({}) || *schema == json!(true)
+}
+
+fn any_of(mut schemas: Vec<Json>) -> Json {
+    schemas.retain(|schema| *schema != json!(false));
+    if schemas.iter().any(is_any) {
+        return json!({});
+    }
+    match schemas.len() {
+        0 => json!(false),
+        1 => schemas.remove(0),
+        _ => match names_alone(&schemas) {
+            Some(names) if names.len() == 1 => json!({ "type": names[0] }),
+            Some(names) => json!({ "type": names }),
+            None => json!({ "anyOf": schemas }),
+        },
+    }
+}
+
+/// The names of the types, if each schema says nothing but such.
+fn names_alone(schemas: &[Json]) -> Option<Vec<&str>> {
+    let mut names = Vec::new();
+    for schema in schemas {
+        let kind = schema.as_object().filter(|schema| schema.len() == 1)?.get("type")?;
+        match kind {
+            Json::Array(several) => names.extend(several.iter().filter_map(Json::as_str)),
+            one => names.extend(one.as_str()),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
+    Some(names)
+}
+
+fn array_of(item: Json) -> Json {
+    if is_any(&item) { json!({ "type": "array" }) } else { json!({ "type": "array", "items": item }) }
+}
+
+fn tuple_of(items: Vec<Json>) -> Json {
+    match items.len() {
+        0 => json!({ "type": "array", "maxItems": 0 }),
+        n => {
+            json!({ "type": "array", "prefixItems": items, "items": false, "minItems": n, "maxItems": n })
+        }
+    }
+}
+
+fn negated(schema: Json) -> Json {
+    match schema {
+        Json::Bool(admits) => {
+            if admits {
+                json!(false)
+            } else {
+                json!({})
+            }
+        }
+        all if is_any(&all) => json!(false),
+        schema => json!({ "not": schema }),
+    }
+}
+
+/// One of these values. One without JSON is left out; one whose JSON is not exact cannot be said.
+fn constants(values: &[Value], side: Side) -> Json {
+    let mut all: Vec<Json> = Vec::new();
+    for value in values {
+        match exact_json(value) {
+            // From below, a text would stand for the keyword and for itself.
+            Ok(_) if side == Side::Below && !is_natural(value) => {}
+            Ok(json) if !all.contains(&json) => all.push(json),
+            Ok(_) => {}
+            Err(NoJson::None) => {}
+            Err(NoJson::Inexact) if side == Side::Below => {}
+            Err(NoJson::Inexact) => return json!({}),
+        }
+    }
+    match all.len() {
+        0 => side.unsaid(),
+        1 => json!({ "const": all.remove(0) }),
+        _ => json!({ "enum": all }),
+    }
+}
+
+enum NoJson {
+    None,
+    /// A number that serde's tree cannot hold exactly.
+    Inexact,
+}
+
+fn exact_json(value: &Value) -> Result<Json, NoJson> {
+    let text = value_to_json(value).map_err(|_| NoJson::None)?;
+    let json: Json = serde_json::from_str(&text).map_err(|_| NoJson::Inexact)?;
+    let again = rtfs::json::value_from_json(&json.to_string()).map_err(|_| NoJson::Inexact)?;
+    let before = rtfs::json::value_from_json(&text).map_err(|_| NoJson::Inexact)?;
+    if again.compare(&before).is_eq() { Ok(json) } else { Err(NoJson::Inexact) }
+}
+
+/// Whether reading its JSON gives the value itself again.
+fn is_natural(value: &Value) -> bool {
+    let json = value_to_json(value).ok();
+    json.is_some_and(|json| rtfs::json::value_from_json(&json).is_ok_and(|again| again == *value))
+}
+
+/// Keywords of JSON Schema with their values.
+type Conditions = Vec<(&'static str, Json)>;
+
+/// What a predicate asks of the JSON of a value, if JSON Schema can say it.
+fn conditions(predicate: &Predicate, base: &TypeExpr, kind: Option<Kind>) -> Option<Conditions> {
+    let number = |key, limit: &Value| {
+        let is_number = matches!(limit, Value::Int(_) | Value::BigInt(_) | Value::Float(_));
+        let json =
+            exact_json(limit).ok().filter(|_| is_number && matches!(kind, None | Some(Kind::Number)))?;
+        Some(vec![(key, json)])
+    };
+    let sizes = |text: &'static str, array: &'static str, object: &'static str, n: u64| {
+        let of = |keyword, of| (kind.is_none() || kind == Some(of)).then(|| (keyword, json!(n)));
+        let all = [of(text, Kind::Text), of(array, Kind::Array), of(object, Kind::Object)];
+        all.into_iter().flatten().filter(|(keyword, _)| !keyword.is_empty()).collect::<Conditions>()
+    };
+    let text = |conditions: Conditions| matches!(kind, None | Some(Kind::Text)).then_some(conditions);
+    let format = |name: &str| text(vec![("format", json!(name))]);
+    let said = |conditions: Conditions| (!conditions.is_empty()).then_some(conditions);
+    match predicate {
+        Predicate::GreaterThan(x) => number("exclusiveMinimum", x),
+        Predicate::AtLeast(x) => number("minimum", x),
+        Predicate::LessThan(x) => number("exclusiveMaximum", x),
+        Predicate::AtMost(x) => number("maximum", x),
+        Predicate::InRange(from, to) => {
+            Some(number("minimum", from)?.into_iter().chain(number("maximum", to)?).collect())
+        }
+        Predicate::MultipleOf(n) => number("multipleOf", n).filter(|_| n.compare(&0.into()).is_gt()),
+        Predicate::Equals(x) => Some(vec![("const", exact_json(x).ok()?)]),
+        Predicate::Differs(x) if is_one_of(x, base) => {
+            Some(vec![("not", json!({ "const": exact_json(x).ok()? }))])
+        }
+        Predicate::Differs(_) => None,
+        Predicate::MinLength(n) => said(sizes("minLength", "", "", *n)),
+        Predicate::MaxLength(n) => said(sizes("maxLength", "", "", *n)),
+        Predicate::Length(n) => said(
+            sizes("minLength", "", "", *n).into_iter().chain(sizes("maxLength", "", "", *n)).collect(),
+        ),
+        Predicate::MinCount(n) => said(sizes("", "minItems", "minProperties", *n)),
+        Predicate::MaxCount(n) => said(sizes("", "maxItems", "maxProperties", *n)),
+        Predicate::Count(n) => {
+            let (min, max) =
+                (sizes("", "minItems", "minProperties", *n), sizes("", "maxItems", "maxProperties", *n));
+            said(min.into_iter().chain(max).collect())
+        }
+        Predicate::NonEmpty => said(sizes("minLength", "minItems", "minProperties", 1)),
+        Predicate::MatchesRegex(pattern) if is_portable(pattern.as_str()) => {
+            text(vec![("pattern", json!(pattern.as_str()))])
+        }
+        Predicate::MatchesRegex(_) => None,
+        Predicate::Unique => is_array_of_injective(base).then(|| vec![("uniqueItems", json!(true))]),
+        Predicate::HasKey(key) => Some(vec![("required", json!([key_name(key)?]))]),
+        Predicate::RequiredKeys(keys) => {
+            let names = keys.iter().map(key_name).collect::<Option<BTreeSet<_>>>()?;
+            Some(vec![("required", json!(names))])
+        }
+        Predicate::IsUrl => text(vec![("format", json!("uri")), ("pattern", json!(URL_PATTERN))]),
+        Predicate::IsEmail => format("email"),
+        Predicate::IsUuid => format("uuid"),
+        Predicate::IsDate => format("date"),
+        Predicate::Format(name) => format(name),
+    }
+}
+
+/// Whether the conditions of a predicate admit nothing that it does not, in what comes from JSON.
+fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
+    let is_keyword = |key: &Value| matches!(key, Value::Keyword(_));
+    match predicate {
+        Predicate::Equals(x) => is_natural(x),
+        Predicate::Differs(_) => true,
+        Predicate::HasKey(key) => kind == Some(Kind::Object) && is_keyword(key),
+        Predicate::RequiredKeys(keys) => kind == Some(Kind::Object) && keys.iter().all(is_keyword),
+        // To most who validate, a format is a remark.
+        Predicate::IsUrl
+        | Predicate::IsEmail
+        | Predicate::IsUuid
+        | Predicate::IsDate
+        | Predicate::Format(_) => false,
+        _ => kind.is_some(),
+    }
+}
+
+/// A schema with more conditions.
+fn constrained(mut schema: Json, conditions: Conditions) -> Json {
+    for (keyword, condition) in conditions {
+        let Some(object) = schema.as_object_mut() else { return schema }; // nothing is admitted as it is
+        match (keyword, object.get_mut(keyword)) {
+            (_, None) => {
+                object.insert(keyword.to_owned(), condition);
+            }
+            ("required", Some(Json::Array(names))) => {
+                for name in condition.as_array().into_iter().flatten() {
+                    if !names.contains(name) {
+                        names.push(name.clone());
+                    }
+                }
+            }
+            (_, Some(same)) if *same == condition => {}
+            // Twice the same keyword: both have to hold.
+            _ => schema = json!({ "allOf": [schema, { keyword: condition }] }),
+        }
+    }
+    schema
+}
+
+/// Whether a value is one of a type whose values all differ in JSON from each other, and so from it.
+fn is_one_of(value: &Value, ty: &TypeExpr) -> bool {
+    is_injective(ty) && ty.admits(value)
+}
+
+/// Whether the items of an array type differ in JSON if they differ.
+fn is_array_of_injective(ty: &TypeExpr) -> bool {
+    match ty {
+        TypeExpr::Vector(item) | TypeExpr::List(item) | TypeExpr::Set(item) => is_injective(item),
+        TypeExpr::Array { item, shape } => shape.len() <= 1 && is_injective(item),
+        TypeExpr::And(ty, _) => is_array_of_injective(ty),
+        _ => false,
+    }
+}
+
+/// Whether two values of a type that differ also differ in JSON, to which `1` and `1.0`, or `"a"` and
+/// `:a`, are the same.
+fn is_injective(ty: &TypeExpr) -> bool {
+    match ty {
+        TypeExpr::Primitive(primitive) => {
+            !matches!(primitive, Primitive::Any | Primitive::Float | Primitive::Number | Primitive::Fn)
+        }
+        TypeExpr::And(ty, _) => is_injective(ty),
+        TypeExpr::Union(types) => {
+            let kinds: Option<Vec<_>> = types.iter().map(json_kind).collect();
+            let differ =
+                |kinds: Vec<u8>| kinds.iter().enumerate().all(|(i, kind)| !kinds[..i].contains(kind));
+            kinds.is_some_and(differ) && types.iter().all(is_injective)
+        }
+        TypeExpr::Vector(item) | TypeExpr::List(item) => is_injective(item),
+        TypeExpr::Tuple(items) => items.iter().all(is_injective),
+        TypeExpr::MapOf(key, value) => {
+            matches!(**key, TypeExpr::Primitive(Primitive::Keyword | Primitive::String))
+                && is_injective(value)
+        }
+        TypeExpr::Enum(values) => {
+            let all: Option<Vec<_>> = values.iter().map(|value| exact_json(value).ok()).collect();
+            // Compared as the numbers that they are.
+            let same = |a: &Json, b: &Json| a == b || (a.is_number() && a.as_f64() == b.as_f64());
+            all.is_some_and(|all| {
+                all.iter().enumerate().all(|(i, json)| !all[..i].iter().any(|other| same(other, json)))
+            })
+        }
+        TypeExpr::Val(_) => true,
+        _ => false,
+    }
+}
+
+/// A number for the kind of JSON that all values of a type are, where it is one.
+fn json_kind(ty: &TypeExpr) -> Option<u8> {
+    Some(match ty {
+        TypeExpr::Primitive(Primitive::Nil) => 0,
+        TypeExpr::Primitive(Primitive::Bool) => 1,
+        TypeExpr::Primitive(Primitive::Int) => 2,
+        TypeExpr::Primitive(
+            Primitive::String
+            | Primitive::Keyword
+            | Primitive::Symbol
+            | Primitive::Instant
+            | Primitive::Uuid,
+        ) => 3,
+        TypeExpr::Vector(_) | TypeExpr::List(_) | TypeExpr::Tuple(_) => 4,
+        TypeExpr::Map(_) | TypeExpr::MapOf(..) => 5,
+        TypeExpr::And(ty, _) => json_kind(ty)?,
+        _ => return None,
+    })
+}
+
+/// A name as a step of a reference: of a JSON pointer, in a URI.
+fn escaped(name: &str) -> String {
+    let pointer = name.replace('~', "~0").replace('/', "~1");
+    let mut uri = String::new();
+    for byte in pointer.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri
+}

@@ -1,0 +1,202 @@
+//! Checking data against whatever kind of schema was declared.
+
+use rtfs::{Checking, Definitions, Form, TypeExpr, Value};
+
+use super::SchemaError;
+use super::validate::JsonValidator;
+use crate::error::Violation;
+use crate::json::{JsonError, value_from_json, value_to_json};
+use crate::payload::Payload;
+
+/// A schema that is ready to check data.
+///
+/// One that came as JSON Schema is enforced as that, on JSON; one in RTFS notation is enforced as
+/// that, on values, and whatever JSON Schema is inside of it besides.
+#[derive(Debug)]
+pub struct Validator {
+    /// The type, unless it is JSON Schema and nothing else.
+    ty: Option<TypeExpr>,
+    /// The JSON Schema, if there is some.
+    json: Option<JsonValidator>,
+}
+
+impl Validator {
+    /// Makes a type ready.
+    ///
+    /// # Errors
+    /// A JSON Schema that is none, that refers to something outside of itself, or whose regular
+    /// expressions need more than linear time; a type with such an expression, or with a name that
+    /// means nothing.
+    pub fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
+        if ty.json_schema().is_some() {
+            return Ok(Self { ty: None, json: Some(JsonValidator::compile(ty)?) });
+        }
+        ty.verify(&Definitions::new())
+            .map_err(|problem| SchemaError { path: String::new(), problem })?;
+        let json = has_json_schema(ty).then(|| JsonValidator::compile(ty));
+        Ok(Self { ty: Some(ty.clone()), json: json.transpose()? })
+    }
+
+    /// Checks JSON text. `root` is what the paths begin with, such as `input`.
+    ///
+    /// # Errors
+    /// All violations (up to 1,000) in the order of the schema. Text that is no JSON, or that the
+    /// check cannot hold, is one: for JSON Schema what is nested deeper than 127 levels, for types
+    /// a key that comes twice, for both a number beyond the largest float.
+    pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
+        if let Some(ty) = &self.ty {
+            let value = value_from_json(json_text).map_err(|error| vec![unreadable(error, root)])?;
+            of_type(ty, &value, Form::Json, root)?;
+        }
+        self.json.as_ref().map_or(Ok(()), |json| json.check(json_text, root))
+    }
+
+    /// Checks a value of RTFS.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check). For JSON Schema, a value that has no JSON is a violation, too.
+    pub fn check_value(&self, value: &Value, root: &str) -> Result<(), Vec<Violation>> {
+        if let Some(ty) = &self.ty {
+            of_type(ty, value, Form::Value, root)?;
+        }
+        let Some(json) = &self.json else { return Ok(()) };
+        let text = value_to_json(value).map_err(|error| vec![unreadable(error, root)])?;
+        json.check(&text, root)
+    }
+
+    /// Checks a payload as what it came as, and converts it no more often than anyone else who asks.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check) and [`check_value`](Self::check_value).
+    pub fn check_payload(&self, payload: &Payload, root: &str) -> Result<(), Vec<Violation>> {
+        let form = if payload.came_as_json() { Form::Json } else { Form::Value };
+        if let Some(ty) = &self.ty {
+            match payload.value() {
+                Ok(value) => of_type(ty, value, form, root)?,
+                Err(_) => return self.check(payload.json().map_or("null", |json| json.as_str()), root),
+            }
+        }
+        let Some(json) = &self.json else { return Ok(()) };
+        match (payload.json(), payload.value()) {
+            (Ok(text), _) => json.check(text.as_str(), root),
+            (Err(_), Ok(value)) => self.check_value(value, root),
+            (Err(_), Err(_)) => Ok(()), // it came as one of the two
+        }
+    }
+}
+
+fn of_type(ty: &TypeExpr, value: &Value, form: Form, root: &str) -> Result<(), Vec<Violation>> {
+    let checking = Checking { form, ..Checking::default() };
+    checking.check(ty, value, root).map_err(|violations| {
+        let ours = violations.into_iter();
+        ours.map(|rtfs::Violation { path, expected, got }| Violation { path, expected, got }).collect()
+    })
+}
+
+/// Whether there is JSON Schema somewhere in a type.
+fn has_json_schema(ty: &TypeExpr) -> bool {
+    let in_names = |definitions: &Definitions| definitions.iter().any(|(_, ty)| has_json_schema(ty));
+    match ty {
+        TypeExpr::JsonSchema { .. } => true,
+        TypeExpr::Defined { definitions, .. } if in_names(definitions) => true,
+        ty => ty.parts().into_iter().any(has_json_schema),
+    }
+}
+
+fn unreadable(error: JsonError, root: &str) -> Violation {
+    Violation {
+        path: error.path.replacen('$', root, 1),
+        expected: "JSON that can be checked".to_owned(),
+        got: format!("a problem: {}", error.problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::payload::JsonText;
+    use crate::schema::{schema_from_declaration, type_from_json_schema};
+
+    fn texts(checked: Result<(), Vec<Violation>>) -> Vec<String> {
+        checked.err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_type_in_rtfs_notation_is_enforced_in_full_and_speaks_of_itself_in_its_notation() {
+        let declared =
+            json!("[:map {:city :string, :at :instant?, :email [:and :string [:is-email]] ?}]");
+        let validator = Validator::compile(&schema_from_declaration(&declared).unwrap()).unwrap();
+        let cases: &[(&str, &[&str])] = &[
+            (r#"{"city": "Paris"}"#, &[]),
+            (r#"{"city": "Paris", "at": "2026-11-20T10:00:00Z", "email": "a@b.c", "more": 1}"#, &[]),
+            (r#"{"city": 7}"#, &["input.city: expected :string, got 7"]),
+            (
+                r#"{"at": "now", "email": "a"}"#,
+                &[
+                    "input.city: expected :string, got nothing",
+                    r#"input.at: expected :instant?, got "now""#,
+                    r#"input.email: expected [:and :string [:is-email]], got "a""#,
+                ],
+            ),
+            (
+                r#"{"city": "a", "city": "b"}"#,
+                &["input.city: expected JSON that can be checked, got a problem: this key comes twice"],
+            ),
+        ];
+        for (json, expected) in cases {
+            assert_eq!(texts(validator.check(json, "input")), *expected, "{json}");
+            let payload = Payload::from_json(JsonText::parse(json.to_string()).unwrap());
+            assert_eq!(texts(validator.check_payload(&payload, "input")), *expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_checked_as_what_it_is_and_json_as_what_it_can_be() {
+        let ty: TypeExpr = "[:enum :low :high]".parse().unwrap();
+        let validator = Validator::compile(&ty).unwrap();
+        assert_eq!(validator.check("\"low\"", "input"), Ok(()));
+        assert_eq!(validator.check_value(&Value::keyword("low"), "input"), Ok(()));
+        let violation = r#"input: expected [:enum :low :high], got "low""#;
+        assert_eq!(texts(validator.check_value(&"low".into(), "input")), [violation]);
+        let payload = Payload::from_value("low".into());
+        assert!(payload.json().is_ok()); // however often it is converted
+        assert_eq!(texts(validator.check_payload(&payload, "input")), [violation]);
+    }
+
+    #[test]
+    fn json_schema_inside_of_a_type_is_enforced_too() {
+        let inner = type_from_json_schema(
+            &json!({"type": "string", "contentEncoding": "base64", "if": {"maxLength": 3}, "then": {"const": "abc"}}),
+        );
+        let validator = Validator::compile(&TypeExpr::Vector(Box::new(inner))).unwrap();
+        assert_eq!(texts(validator.check(r#"["abcd", "abc"]"#, "x")), [""; 0]);
+        assert_eq!(
+            texts(validator.check(r#"["abcd", "ab"]"#, "x")),
+            [r#"x[1]: expected "abc", got "ab""#]
+        );
+        assert_eq!(texts(validator.check("[7]", "x")), ["x[0]: expected :string, got 7"]);
+        let nan = Value::vector(vec!["abc".into(), f64::NAN.into()]).unwrap();
+        assert_eq!(texts(validator.check_value(&nan, "x")), ["x[1]: expected :string, got ##NaN"]);
+    }
+
+    #[test]
+    fn a_value_without_json_breaks_every_json_schema() {
+        let validator = Validator::compile(&type_from_json_schema(&json!({}))).unwrap();
+        let nan = Value::vector(vec![f64::NAN.into()]).unwrap();
+        let text =
+            "x[0]: expected JSON that can be checked, got a problem: ##NaN cannot be written as JSON";
+        assert_eq!(texts(validator.check_value(&nan, "x")), [text]);
+        assert_eq!(texts(validator.check_payload(&Payload::from_value(nan), "x")), [text]);
+    }
+
+    #[test]
+    fn refuses_a_type_that_cannot_be_checked() {
+        let cases = [("[:vector [:ref Tree]]", "expected the name of a type, got Tree, which none has")];
+        for (notation, problem) in cases {
+            let ty: TypeExpr = notation.parse().unwrap();
+            assert_eq!(Validator::compile(&ty).unwrap_err().to_string(), problem);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What is supervised: the package of a capsule, or a server of MCP.
+
+use std::borrow::Cow;
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::manifest::HotLoad;
+use super::packages::Package;
+use crate::child::Program;
+use crate::mcp::Greeting;
+
+/// What a supervised process is started from, and how it is spoken to.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "each is held once, behind a shared pointer")]
+pub enum Definition {
+    /// A tool capsule (RFC 2).
+    Package(Package),
+    /// A server of MCP that is a child process.
+    Server(Server),
+}
+
+/// A server of MCP that is a child process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Its name: unique among the servers.
+    pub name: String,
+    /// A program's path, or its name in `PATH`.
+    pub command: String,
+    /// Its arguments; no shell sees them.
+    pub args: Vec<String>,
+    /// Added to the environment.
+    pub env: Vec<(String, String)>,
+    /// Where it runs; in orla's own directory where absent.
+    pub directory: Option<PathBuf>,
+    /// How long it may take to answer its first request.
+    pub startup_timeout: Duration,
+    /// Whether it is started before anyone needs it.
+    pub eager: bool,
+}
+
+impl Definition {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Package(package) => &package.manifest.name,
+            Self::Server(server) => &server.name,
+        }
+    }
+
+    /// The package, where it is one.
+    pub fn package(&self) -> Option<&Package> {
+        match self {
+            Self::Package(package) => Some(package),
+            Self::Server(_) => None,
+        }
+    }
+
+    /// How it opens the conversation.
+    pub(crate) fn greeting(&self) -> Greeting {
+        match self {
+            Self::Package(_) => Greeting::Hello,
+            Self::Server(_) => Greeting::Initialize,
+        }
+    }
+
+    /// How long it may take to open the conversation.
+    pub(crate) fn startup_timeout(&self) -> Duration {
+        match self {
+            Self::Package(package) => package.manifest.startup_timeout,
+            Self::Server(server) => server.startup_timeout,
+        }
+    }
+
+    pub(crate) fn is_eager(&self) -> bool {
+        match self {
+            Self::Package(package) => package.manifest.eager,
+            Self::Server(server) => server.eager,
+        }
+    }
+
+    /// Which of its files are watched.
+    pub(crate) fn hot_load(&self) -> Option<&HotLoad> {
+        self.package()?.manifest.hot_load.as_ref()
+    }
+
+    /// What its manifest puts before the names of its tools and prompts.
+    pub(crate) fn prefix(&self) -> Option<&str> {
+        self.package()?.manifest.prefix.as_deref()
+    }
+
+    /// Where it comes from, for people. Arguments may hold secrets and are not shown.
+    pub(crate) fn source(&self) -> String {
+        match self {
+            Self::Package(package) => package.directory.to_string_lossy().into_owned(),
+            Self::Server(server) => server.command.clone(),
+        }
+    }
+
+    /// What runs it, such as `python3`.
+    pub(crate) fn interpreter(&self) -> Option<String> {
+        self.package()?.interpreter.clone()
+    }
+
+    /// The program's path, as far as it is known, for messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Package(package) => package.entrypoint(),
+            Self::Server(server) => {
+                server.program().map_or_else(|_| PathBuf::from(&server.command), Cow::into_owned)
+            }
+        }
+    }
+
+    /// What to start.
+    ///
+    /// # Errors
+    /// No such program, or no current directory.
+    pub(crate) fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
+        let (program, args) = match self {
+            Self::Package(package) => {
+                let program = Program::new(&package.entrypoint())?
+                    .with_env(package.manifest.env.clone())
+                    .in_directory(package.directory.clone());
+                (program, &package.manifest.args)
+            }
+            Self::Server(server) => {
+                let mut program = Program::new(&server.program()?)?.with_env(server.env.clone());
+                if let Some(directory) = &server.directory {
+                    program = program.in_directory(directory.clone());
+                }
+                (program, &server.args)
+            }
+        };
+        Ok((program, args.iter().map(OsString::from).collect()))
+    }
+}
+
+impl Server {
+    /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
+    /// to where the server runs.
+    fn program(&self) -> io::Result<Cow<'_, Path>> {
+        let command = Path::new(&self.command);
+        if self.command.contains('/') {
+            return Ok(match &self.directory {
+                Some(directory) => directory.join(command).into(),
+                None => command.into(),
+            });
+        }
+        let own = self.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+        let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
+        let is_program = |path: &PathBuf| {
+            path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        };
+        let not_found =
+            || io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH", self.command));
+        env::split_paths(&path)
+            .map(|directory| directory.join(command))
+            .find(is_program)
+            .map(Cow::from)
+            .ok_or_else(not_found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(command: &str) -> Server {
+        Server {
+            name: "s".to_owned(),
+            command: command.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            directory: None,
+            startup_timeout: Duration::ZERO,
+            eager: false,
+        }
+    }
+
+    #[test]
+    fn a_command_is_a_path_or_a_name_in_path() {
+        let found = |server: &Server| server.program().map(Cow::into_owned).ok();
+        let sh = found(&server("sh")).unwrap();
+        assert!(sh.is_absolute() && sh.ends_with("sh"), "{sh:?}");
+        assert_eq!(found(&server("./x")), Some(PathBuf::from("./x")));
+        let below = Server { directory: Some("/srv".into()), ..server("bin/x") };
+        assert_eq!(found(&below), Some(PathBuf::from("/srv/bin/x")));
+        let elsewhere = Server { env: vec![("PATH".into(), "/nowhere".into())], ..server("sh") };
+        assert_eq!(found(&elsewhere), None);
+        let error = server("no-such-program").program().unwrap_err().to_string();
+        assert_eq!(error, "no-such-program is not in PATH");
+    }
+}

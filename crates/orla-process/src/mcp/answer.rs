@@ -1,0 +1,353 @@
+//! What a server says about its tools and gives as their results, in the marketplace's terms. Pure
+//! functions; whatever is only passed on is neither parsed nor copied.
+
+use std::borrow::Cow;
+
+use orla_marketplace::{JsonText, LogLevel, Notice, Outcome, Payload, Progress, SurfaceNotice};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// A tool as `tools/list` gives it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedTool {
+    /// The server's name for it.
+    pub name: String,
+    /// The title for people.
+    pub title: Option<String>,
+    /// What it does.
+    pub description: Option<String>,
+    /// What it takes.
+    pub input_schema: Option<Value>,
+    /// What it gives.
+    pub output_schema: Option<Value>,
+    /// Hints about what it does.
+    pub annotations: Option<Value>,
+    /// Pictures of it.
+    pub icons: Option<Value>,
+    /// Whatever else the server says of it.
+    #[serde(rename = "_meta")]
+    pub meta: Option<Value>,
+}
+
+/// One page of `tools/list`.
+#[derive(Debug, Default)]
+pub struct ToolPage {
+    /// Its tools; what is none is left out.
+    pub tools: Vec<ListedTool>,
+    /// How many were left out.
+    pub left_out: usize,
+    /// Where the next page begins, if there is one.
+    pub next_cursor: Option<String>,
+}
+
+impl ToolPage {
+    /// Reads the result of `tools/list`.
+    ///
+    /// # Errors
+    /// What is wrong with the page as a whole.
+    pub fn read(result: &JsonText) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page<'a> {
+            #[serde(borrow)]
+            tools: Vec<&'a RawValue>,
+            next_cursor: Option<String>,
+        }
+        let page: Page<'_> = serde_json::from_str(result.as_str()).map_err(|err| err.to_string())?;
+        let listed = page.tools.len();
+        let tools: Vec<ListedTool> =
+            page.tools.iter().filter_map(|tool| serde_json::from_str(tool.get()).ok()).collect();
+        Ok(Self { left_out: listed - tools.len(), tools, next_cursor: page.next_cursor })
+    }
+}
+
+/// What a server offers, going by its answer to `initialize`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Tools.
+    pub tools: bool,
+    /// Resources and their templates.
+    pub resources: bool,
+    /// To tell of changes of resources.
+    pub subscriptions: bool,
+    /// Prompts.
+    pub prompts: bool,
+    /// Completion of arguments.
+    pub completions: bool,
+    /// Messages for the caller's log.
+    pub logging: bool,
+}
+
+impl Offers {
+    /// Everything that can be offered.
+    pub const ALL: Self = Self {
+        tools: true,
+        resources: true,
+        subscriptions: true,
+        prompts: true,
+        completions: true,
+        logging: true,
+    };
+
+    /// Reads the result of `initialize` or `server/discover`. Whatever stands at an offer's place, it is an offer.
+    pub fn read(result: &JsonText) -> Option<Self> {
+        let result: Map<String, Value> = serde_json::from_str(result.as_str()).ok()?;
+        let capabilities = result.get("capabilities");
+        let get =
+            |offer: &str| capabilities.and_then(|all| all.get(offer)).filter(|offer| !offer.is_null());
+        let subscribe = get("resources").and_then(|resources| resources.get("subscribe"));
+        Some(Self {
+            tools: get("tools").is_some(),
+            resources: get("resources").is_some(),
+            subscriptions: subscribe == Some(&Value::Bool(true)),
+            prompts: get("prompts").is_some(),
+            completions: get("completions").is_some(),
+            logging: get("logging").is_some(),
+        })
+    }
+}
+
+/// The type of a result that is a question.
+pub const INPUT_REQUIRED: &str = "input_required";
+
+/// The result of a tool.
+#[derive(Debug)]
+pub enum ToolResult {
+    /// What it gave.
+    Success(Outcome),
+    /// It says itself what went wrong.
+    Failure(Outcome),
+    /// It needs to know more before it can go on (2026-07-28).
+    Asks,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallResult<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    structured_content: Option<&'a RawValue>,
+    is_error: Option<bool>,
+    #[serde(borrow)]
+    result_type: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+/// Reads the result of `tools/call`. One that is not in MCP's form is a plain value.
+///
+/// # Errors
+/// What is wrong with a result in MCP's form.
+pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
+    let plain =
+        || Outcome { structured: Some(Payload::from_json(result.clone())), ..Outcome::default() };
+    let read: CallResult<'_> = match serde_json::from_str(result.as_str()) {
+        Ok(read) => read,
+        Err(_) if !result.as_str().starts_with('{') => return Ok(ToolResult::Success(plain())),
+        Err(err) => return Err(err.to_string()),
+    };
+    if read.result_type.as_deref() == Some(INPUT_REQUIRED) {
+        return Ok(ToolResult::Asks);
+    }
+    if read.content.is_none() && read.structured_content.is_none() && read.is_error.is_none() {
+        return Ok(ToolResult::Success(plain()));
+    }
+    let part = |raw: &RawValue| JsonText::slice_of(result.bytes(), raw);
+    if let Some(content) = read.content.filter(|content| !content.get().starts_with('[')) {
+        let shown: String = content.get().chars().take(40).collect();
+        return Err(format!("content is no list of blocks: {shown}"));
+    }
+    let outcome = Outcome {
+        structured: read.structured_content.map(|structured| Payload::from_json(part(structured))),
+        content: read.content.map(part),
+        meta: read.meta.filter(|meta| meta.get().starts_with('{')).map(part),
+    };
+    Ok(match read.is_error {
+        Some(true) => ToolResult::Failure(outcome),
+        Some(false) | None => ToolResult::Success(outcome),
+    })
+}
+
+/// What a notification of a server means.
+#[derive(Debug, PartialEq)]
+pub enum Told {
+    /// Something to say to the caller of the request whose progress token, a request's id, this is.
+    Progress(u64, Notice),
+    /// Something for the log of whoever calls.
+    Log(LogLevel, String),
+    /// Its tools are others.
+    ToolsChanged,
+    /// Something besides tools is another.
+    Surface(SurfaceNotice),
+    /// Nothing that is relayed.
+    Nothing,
+}
+
+/// Reads a notification.
+pub fn told(method: &str, params: Option<&JsonText>) -> Told {
+    let read = match (method, params) {
+        ("notifications/progress", Some(params)) => {
+            progress(params).map(|(token, notice)| Told::Progress(token, notice))
+        }
+        ("notifications/message", Some(params)) => {
+            log(params).map(|(level, message)| Told::Log(level, message))
+        }
+        ("notifications/tools/list_changed", _) => Some(Told::ToolsChanged),
+        ("notifications/prompts/list_changed", _) => Some(Told::Surface(SurfaceNotice::PromptsChanged)),
+        ("notifications/resources/list_changed", _) => {
+            Some(Told::Surface(SurfaceNotice::ResourcesChanged))
+        }
+        ("notifications/resources/updated", Some(params)) => {
+            uri(params).map(|uri| Told::Surface(SurfaceNotice::ResourceUpdated { uri }))
+        }
+        _ => None,
+    };
+    read.unwrap_or(Told::Nothing)
+}
+
+/// Reads `notifications/progress`: the token, which is a request's id, and the notice.
+fn progress(params: &JsonText) -> Option<(u64, Notice)> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        progress_token: u64,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    }
+    let Params { progress_token, progress, total, message } =
+        serde_json::from_str(params.as_str()).ok()?;
+    Some((progress_token, Notice::Progress(Progress { progress, total, message })))
+}
+
+/// Reads `notifications/resources/updated`.
+fn uri(params: &JsonText) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        uri: String,
+    }
+    serde_json::from_str(params.as_str()).ok().map(|Params { uri }| uri)
+}
+
+/// The id of the call that a capsule's own request belongs to, where it says so.
+pub fn call_of(params: &JsonText) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "orla/call")]
+        call: u64,
+    }
+    serde_json::from_str(params.as_str()).ok().map(|Params { meta }| meta.call)
+}
+
+/// Reads `notifications/message`.
+fn log(params: &JsonText) -> Option<(LogLevel, String)> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        level: String,
+        #[serde(borrow)]
+        data: Option<&'a RawValue>,
+    }
+    let Params { level, data } = serde_json::from_str(params.as_str()).ok()?;
+    let data = data.map_or("null", RawValue::get);
+    // A text is the message; anything else is its JSON.
+    let message = serde_json::from_str(data).unwrap_or_else(|_| data.to_owned());
+    Some((level.parse().ok()?, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
+    }
+
+    fn shown(text: &str) -> String {
+        let parts = |outcome: Outcome| {
+            let structured = outcome.structured.map(|value| value.json().unwrap().clone());
+            let part = |name: &str, text: Option<JsonText>| {
+                text.map(|text| format!(" {name}={text}")).unwrap_or_default()
+            };
+            part("structured", structured)
+                + &part("content", outcome.content)
+                + &part("meta", outcome.meta)
+        };
+        match tool_result(&json(text)) {
+            Ok(ToolResult::Success(outcome)) => format!("ok{}", parts(outcome)),
+            Ok(ToolResult::Failure(outcome)) => format!("failed{}", parts(outcome)),
+            Ok(ToolResult::Asks) => "asks".to_owned(),
+            Err(problem) => format!("broken: {problem}"),
+        }
+    }
+
+    #[test]
+    fn a_result_comes_out_as_it_went_in() {
+        let cases = [
+            (
+                r#"{"content":[{"type":"text","text":"a"}, {"type":"image","data":"aGk="}],"structuredContent":{"x":1.10},"_meta":{"k":"v"}}"#,
+                r#"ok structured={"x":1.10} content=[{"type":"text","text":"a"}, {"type":"image","data":"aGk="}] meta={"k":"v"}"#,
+            ),
+            (r#"{"content":[]}"#, "ok content=[]"),
+            (r#"{"content":[],"isError":false}"#, "ok content=[]"),
+            (r#"{"sum":3}"#, r#"ok structured={"sum":3}"#),
+            ("7", "ok structured=7"),
+            (r#"{"content":"text"}"#, "broken: content is no list of blocks: \"text\""),
+            (
+                r#"{"content":[{"type":"text","text":"bad"}],"isError":true}"#,
+                r#"failed content=[{"type":"text","text":"bad"}]"#,
+            ),
+            (r#"{"isError":true}"#, "failed"),
+            (r#"{"resultType":"input_required","inputRequests":{}}"#, "asks"),
+            (r#"{"resultType":"complete","content":[]}"#, "ok content=[]"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn notices_are_read() {
+        let (token, notice) =
+            progress(&json(r#"{"progressToken":7,"progress":1,"total":3,"message":"m"}"#)).unwrap();
+        let expected = Progress { progress: 1.0, total: Some(3.0), message: Some("m".into()) };
+        assert_eq!((token, notice), (7, Notice::Progress(expected)));
+        assert_eq!(progress(&json(r#"{"progressToken":"x","progress":1}"#)), None);
+        assert_eq!(
+            log(&json(r#"{"level":"warning","data":"hm"}"#)),
+            Some((LogLevel::Warning, "hm".into()))
+        );
+        assert_eq!(
+            log(&json(r#"{"level":"info","data":{"a":1}}"#)),
+            Some((LogLevel::Info, r#"{"a":1}"#.into()))
+        );
+        assert_eq!(log(&json(r#"{"level":"loud","data":1}"#)), None);
+    }
+
+    #[test]
+    fn offers_and_tools_are_read() {
+        let read = |text: &str| Offers::read(&json(text));
+        let offers = Offers { tools: true, prompts: true, ..Offers::default() };
+        assert_eq!(
+            read(r#"{"capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":null}}"#),
+            Some(offers)
+        );
+        let offers = Offers { resources: true, subscriptions: true, ..Offers::default() };
+        assert_eq!(read(r#"{"capabilities":{"resources":{"subscribe":true}}}"#), Some(offers));
+        assert_eq!((read("{}"), read("[]")), (Some(Offers::default()), None));
+        let page = |text: &str| ToolPage::read(&json(text));
+        let read =
+            page(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":7},3],"x":1}"#)
+                .unwrap();
+        assert_eq!((read.tools[0].name.as_str(), read.tools.len(), read.left_out), ("a", 1, 2));
+        assert_eq!(page(r#"{"tools":[],"nextCursor":"n"}"#).unwrap().next_cursor.as_deref(), Some("n"));
+        assert!(page(r#"{"tools":7}"#).is_err() && page("[]").is_err());
+    }
+}

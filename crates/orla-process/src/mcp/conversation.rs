@@ -1,0 +1,469 @@
+//! What is said with one process that speaks over its pipes: which requests wait for answers, what is still
+//! to be written, and how far the opening is. No I/O here.
+//!
+//! How it begins is in [`opening`], what the other side asks in [`questions`].
+//!
+//! # Answers
+//!
+//! Every request has a number that no other request of this process's name ever had, whichever process it went
+//! to. So an answer that comes late, or from a process that is gone, meets no other request.
+
+mod opening;
+mod questions;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use orla_marketplace::{Client, JsonText, LogLevel, Notice, NoticeSink, SurfaceNotice};
+use tokio::sync::oneshot;
+
+use super::answer::{self, ListedTool, Offers, Told};
+use super::era::{Era, Meta};
+use super::wire::{self, Hello, Message, RpcError};
+
+pub use questions::{QUESTIONS, only, write_client_answer};
+
+/// The most pages, and tools, of one server.
+pub const MAX_PAGES: usize = 100;
+/// See [`MAX_PAGES`].
+pub const MAX_TOOLS: usize = 10_000;
+/// Written bytes are cut off the front of the buffer beyond this.
+const COMPACT: usize = 256 * 1024;
+
+/// How a process opens the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// It says `orla.hello` by itself (RFC 2 §9).
+    Hello,
+    /// It answers `initialize`, or `server/discover`.
+    Initialize,
+}
+
+/// Something a server is asked.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) ticket: u64,
+    pub(crate) ask: Ask,
+    pub(crate) caller: Caller,
+    pub(crate) traceparent: Option<Arc<str>>,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+/// What a server is asked.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// A call of a tool.
+    Call {
+        /// Which one; the only one it has where none is named.
+        tool: Option<Arc<str>>,
+        /// What it is given.
+        arguments: JsonText,
+        /// More members of the parameters, each behind a comma: what a further round brings.
+        more: Option<Box<str>>,
+    },
+    /// Anything else.
+    Method {
+        /// The method.
+        method: Box<str>,
+        /// A JSON object without `_meta`.
+        params: JsonText,
+    },
+}
+
+/// Who asked, as far as that one can be spoken to while the answer is made.
+#[derive(Clone, Default)]
+pub struct Caller {
+    /// Takes what is said while the answer is made.
+    pub notices: NoticeSink,
+    /// Takes questions.
+    pub client: Option<Arc<dyn Client>>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Caller({:?}, {})",
+            self.notices,
+            if self.client.is_some() { "a client" } else { "no client" }
+        )
+    }
+}
+
+/// The answer to what a server was asked.
+pub type Reply = Result<JsonText, Fault>;
+
+/// Why a request got no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server says so.
+    Refused(RpcError),
+    /// There is nobody who could answer, for this reason.
+    Gone(String),
+    /// Too many requests wait.
+    Busy {
+        /// Requests that were sent.
+        sent: usize,
+        /// Requests that wait to be.
+        waiting: usize,
+    },
+}
+
+/// What a server serves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learned {
+    /// None where it does not say: then it is a tool itself.
+    pub tools: Option<Vec<ListedTool>>,
+    /// What it offers besides.
+    pub offers: Offers,
+    /// How it is spoken to.
+    pub era: Era,
+}
+
+/// What a line meant beyond what the conversation settles by itself.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Heard {
+    Nothing,
+    /// The handshake of a capsule, which comes once.
+    Hello(Option<Hello>),
+    /// A server has answered its first request; also what it serves, where that needs no further one.
+    Ready(Option<Learned>),
+    /// A server can be spoken to in no way that is known here.
+    Unusable(String),
+    /// What it serves, when that is first known and when it has changed.
+    Learned(Learned),
+    /// Something besides tools has changed.
+    Told(SurfaceNotice),
+    /// It asks the client of a call.
+    Question(Question),
+}
+
+/// A request of the capsule to the client of one of its calls.
+pub(crate) struct Question {
+    /// The capsule's id for it, as JSON.
+    pub(crate) id: JsonText,
+    pub(crate) method: String,
+    pub(crate) params: JsonText,
+    pub(crate) client: Arc<dyn Client>,
+}
+
+impl PartialEq for Question {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, &self.method, &self.params) == (&other.id, &other.method, &other.params)
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Question({} {})", self.id, self.method)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    /// No hello yet.
+    Silent,
+    Initializing,
+    /// `initialize` was refused.
+    Discovering,
+    Listing,
+    Open,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Call {
+        caller: Caller,
+        reply: oneshot::Sender<Reply>,
+    },
+    Initialize,
+    Discover,
+    ListTools,
+    /// A stream of notifications; it is answered when it ends.
+    Listen,
+    /// The answer makes no difference.
+    Told,
+    /// What was written before this has been read: see [`Settling`].
+    Ping,
+}
+
+/// Whether the process may still speak of a call that it does not know to be cancelled. It answers a
+/// ping that was sent behind the cancellation: what comes later is about the calls that are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settling {
+    Settled,
+    /// A ping is on its way.
+    Pinged,
+    /// One more call was cancelled behind that ping.
+    PingAgain,
+}
+
+/// One conversation with one process.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    name: Arc<str>,
+    greeting: Greeting,
+    era: Era,
+    tickets: Arc<AtomicU64>,
+    /// The first number that this process may answer.
+    first: u64,
+    out: Vec<u8>,
+    written: usize,
+    pending: HashMap<u64, Pending>,
+    /// How many of the pending requests are others' than our own.
+    in_flight: usize,
+    opening: Opening,
+    /// Whether it has answered `initialize` with a result.
+    speaks_mcp: bool,
+    settling: Settling,
+    offers: Offers,
+    /// The tools of the pages so far, and their number.
+    listed: (Vec<ListedTool>, usize),
+    /// They have changed since they were asked for.
+    list_again: bool,
+    /// What has been logged once.
+    noise: bool,
+    strays: bool,
+}
+
+impl Conversation {
+    pub(crate) fn new(name: Arc<str>, tickets: Arc<AtomicU64>, greeting: Greeting) -> Self {
+        let first = tickets.load(Ordering::Relaxed);
+        let mut talk = Self {
+            name,
+            greeting,
+            era: Era::Capsule,
+            tickets,
+            first,
+            out: Vec::new(),
+            written: 0,
+            pending: HashMap::new(),
+            in_flight: 0,
+            opening: Opening::Silent,
+            speaks_mcp: false,
+            settling: Settling::Settled,
+            offers: Offers::default(),
+            listed: (Vec::new(), 0),
+            list_again: false,
+            noise: false,
+            strays: false,
+        };
+        if greeting == Greeting::Initialize {
+            talk.era = Era::Session;
+            talk.initialize();
+        }
+        talk
+    }
+
+    /// Whether calls may be sent: what it serves is known, or known to be unknowable, or need not be known.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opening == Opening::Open
+            || (self.opening == Opening::Listing && self.greeting == Greeting::Initialize)
+    }
+
+    /// Whether it has not even answered `initialize`.
+    pub(crate) fn is_initializing(&self) -> bool {
+        self.opening == Opening::Initializing
+    }
+
+    /// Requests that were sent and wait for their answers, without our own.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// What is to be written next.
+    pub(crate) fn unwritten(&self) -> &[u8] {
+        &self.out[self.written..]
+    }
+
+    /// So much of it was written.
+    pub(crate) fn wrote(&mut self, count: usize) {
+        self.written += count;
+        if self.written == self.out.len() {
+            self.written = 0;
+            // What one large message needed is not kept.
+            if self.out.capacity() > COMPACT { self.out = Vec::new() } else { self.out.clear() }
+        } else if self.written > COMPACT {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Sends a request. `only` gives the name of the tool where the request names none.
+    pub(crate) fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
+        let Request { ticket, ask, caller, traceparent, reply } = request;
+        let capabilities = caller.client.as_ref().map(|client| client.capabilities());
+        let meta = Meta {
+            era: self.era,
+            progress: caller.notices.is_wanted().then_some(ticket),
+            traceparent: traceparent.as_deref(),
+            capabilities: capabilities.as_ref().map(JsonText::as_str),
+        };
+        match ask {
+            Ask::Call { tool: Some(tool), arguments, more } => {
+                wire::write_call(&mut self.out, ticket, &tool, &arguments, more.as_deref(), meta);
+            }
+            Ask::Call { tool: None, arguments, more } => {
+                wire::write_call(&mut self.out, ticket, &only(), &arguments, more.as_deref(), meta);
+            }
+            Ask::Method { method, params } => {
+                // What is no call of a tool carries nothing that a capsule would know.
+                let meta = if self.era == Era::Capsule { Meta::default() } else { meta };
+                wire::write_request(&mut self.out, ticket, &method, params.as_str(), meta);
+            }
+        }
+        self.pending.insert(ticket, Pending::Call { caller, reply });
+        self.in_flight += 1;
+    }
+
+    /// Nobody waits for this answer any more. Whether it had been sent.
+    pub(crate) fn cancel(&mut self, ticket: u64) -> bool {
+        if !matches!(self.pending.get(&ticket), Some(Pending::Call { .. })) {
+            return false;
+        }
+        self.pending.remove(&ticket);
+        self.in_flight -= 1;
+        wire::write_cancelled(&mut self.out, ticket);
+        match self.settling {
+            Settling::Settled if self.speaks_mcp && self.era != Era::Sessionless => self.ping(),
+            // Without MCP it asks nothing, and without sessions only in its answers.
+            Settling::Settled => {}
+            Settling::Pinged | Settling::PingAgain => self.settling = Settling::PingAgain,
+        }
+        true
+    }
+
+    fn ping(&mut self) {
+        self.settling = Settling::Pinged;
+        self.ask("ping", "{}", Pending::Ping);
+    }
+
+    /// No answer will come any more.
+    pub(crate) fn fail(&mut self, reason: &str) {
+        for (_, pending) in self.pending.drain() {
+            if let Pending::Call { reply, .. } = pending {
+                let _ = reply.send(Err(Fault::Gone(reason.to_owned())));
+            }
+        }
+        self.in_flight = 0;
+    }
+
+    /// Takes a line of the process's standard output.
+    pub(crate) fn hear(&mut self, line: &Bytes) -> Heard {
+        match wire::read(line) {
+            // A handshake with an id asks for an answer; it is a handshake all the same.
+            Some(Message::Notification { method, params } | Message::Request { method, params, .. })
+                if method == Hello::METHOD && self.greeting == Greeting::Hello =>
+            {
+                self.hello(params.as_ref())
+            }
+            Some(_) if self.opening == Opening::Silent => self.noise(line, "came before orla.hello"),
+            Some(Message::Answer { id, result }) => self.answer(id, result),
+            Some(Message::Stray { id }) => self.stray(&id),
+            Some(Message::Notification { method, params }) => {
+                self.notification(&method, params.as_ref())
+            }
+            Some(Message::Request { id, method, params }) => self.request(id, method, params),
+            None if line.trim_ascii().is_empty() => Heard::Nothing,
+            None => self.noise(line, "is no JSON-RPC message"),
+        }
+    }
+
+    fn ask(&mut self, method: &str, params: &str, pending: Pending) {
+        let id = self.tickets.fetch_add(1, Ordering::Relaxed);
+        wire::write_request(&mut self.out, id, method, params, Meta::own(self.era));
+        self.pending.insert(id, pending);
+    }
+
+    fn answer(&mut self, id: u64, result: Result<JsonText, RpcError>) -> Heard {
+        match self.pending.remove(&id) {
+            Some(Pending::Call { reply, .. }) => {
+                self.in_flight -= 1;
+                // Whoever asked may have gone this very moment.
+                let _ = reply.send(result.map_err(Fault::Refused));
+                Heard::Nothing
+            }
+            Some(Pending::Initialize) => self.initialized(result),
+            Some(Pending::Discover) => self.discovered(result),
+            Some(Pending::ListTools) => self.listed(result),
+            Some(Pending::Told | Pending::Listen) => Heard::Nothing,
+            Some(Pending::Ping) => {
+                if self.settling == Settling::PingAgain {
+                    self.ping();
+                } else {
+                    self.settling = Settling::Settled;
+                }
+                Heard::Nothing
+            }
+            None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
+                tracing::debug!(capsule = &*self.name, id, "an answer that nobody waits for is dropped");
+                Heard::Nothing
+            }
+            None => self.stray(&id.to_string()),
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: Option<&JsonText>) -> Heard {
+        match answer::told(method, params) {
+            Told::Progress(ticket, notice) => {
+                if let Some(Pending::Call { caller, .. }) = self.pending.get(&ticket) {
+                    caller.notices.send(notice);
+                }
+            }
+            Told::Log(level, message) => self.log(level, message),
+            Told::ToolsChanged => {
+                if self.pending.values().any(|pending| matches!(pending, Pending::ListTools)) {
+                    self.list_again = true;
+                } else if self.opening == Opening::Open {
+                    self.list(None);
+                }
+            }
+            Told::Surface(notice) => return Heard::Told(notice),
+            Told::Nothing => {
+                tracing::debug!(capsule = &*self.name, method, "a notification is not relayed");
+            }
+        }
+        Heard::Nothing
+    }
+
+    /// A message for the log of whoever calls. MCP does not say which request it belongs to, so it goes
+    /// to a caller only where there is no other.
+    fn log(&mut self, level: LogLevel, message: String) {
+        tracing::debug!(capsule = &*self.name, level = level.as_str(), message, "log message");
+        if let Some(caller) = self.only_caller() {
+            caller.notices.send(Notice::Log { level, message });
+        }
+    }
+
+    fn noise(&mut self, line: &[u8], why: &str) -> Heard {
+        let (capsule, text) = (&*self.name, wire::quoted(line));
+        if std::mem::replace(&mut self.noise, true) {
+            tracing::debug!(capsule, text, "a line on standard output {why}, and is ignored");
+        } else {
+            tracing::warn!(
+                capsule,
+                text,
+                "a line on standard output {why}, and is ignored; diagnostics belong on standard error"
+            );
+        }
+        Heard::Nothing
+    }
+
+    fn stray(&mut self, id: &str) -> Heard {
+        if !std::mem::replace(&mut self.strays, true) {
+            let id: String = id.chars().take(60).collect();
+            tracing::warn!(
+                capsule = &*self.name,
+                id,
+                "an answer to a request that was never sent is dropped"
+            );
+        }
+        Heard::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests;

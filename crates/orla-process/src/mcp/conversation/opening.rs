@@ -1,0 +1,185 @@
+//! The opening of a conversation.
+//!
+//! A capsule says `orla.hello`; then MCP is opened: `initialize`, `notifications/initialized`, `tools/list`.
+//! A capsule that only answers `tools/call` refuses this, or says nothing; then it has one tool, itself.
+//!
+//! A server of MCP ([`Greeting::Initialize`]) says nothing by itself: it is asked to `initialize`, which every
+//! published server answers. One that refuses knows the revision without sessions alone, and is asked for
+//! `server/discover`.
+
+use orla_marketplace::JsonText;
+use serde_json::json;
+
+use super::super::answer::{ListedTool, Offers, ToolPage};
+use super::super::era::{self, Era};
+use super::super::rounds;
+use super::super::wire::{self, Hello, RpcError};
+use super::{Conversation, Greeting, Heard, Learned, MAX_PAGES, MAX_TOOLS, Opening, Pending};
+
+impl Conversation {
+    pub(super) fn hello(&mut self, params: Option<&JsonText>) -> Heard {
+        let capsule = &*self.name;
+        if self.opening != Opening::Silent {
+            tracing::warn!(capsule, "said orla.hello more than once; the first one counts");
+            return Heard::Nothing;
+        }
+        let hello = Hello::read(params);
+        match hello.as_ref().and_then(|hello| hello.name.as_deref()) {
+            Some(name) if name == capsule => {}
+            Some(name) => {
+                let says = wire::quoted(name.as_bytes());
+                tracing::warn!(capsule, says, "orla.hello gives another name than the manifest");
+            }
+            None => tracing::warn!(capsule, "orla.hello does not say who it is: params.name is missing"),
+        }
+        self.initialize();
+        Heard::Hello(hello)
+    }
+
+    pub(super) fn initialize(&mut self) {
+        self.opening = Opening::Initializing;
+        self.ask("initialize", &era::initialize(), Pending::Initialize);
+    }
+
+    pub(super) fn initialized(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+        match (result.as_ref().ok().and_then(Offers::read), self.greeting) {
+            (Some(offers), _) => self.offers = offers,
+            (None, Greeting::Hello) => return self.opened(None),
+            (None, Greeting::Initialize) => {
+                self.opening = Opening::Discovering;
+                self.era = Era::Sessionless;
+                self.ask("server/discover", "{}", Pending::Discover);
+                return Heard::Nothing;
+            }
+        }
+        self.speaks_mcp = true;
+        wire::write_notification(&mut self.out, "notifications/initialized", None);
+        if self.offers.logging {
+            // Each caller hears from the level on that it wants; here all of them are needed.
+            self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Told);
+        }
+        self.begin()
+    }
+
+    pub(super) fn discovered(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+        let offers = match result {
+            Ok(result) => Offers::read(&result).ok_or_else(|| "its answer is no object".to_owned()),
+            Err(error) => Err(error.message),
+        };
+        match offers {
+            Ok(offers) => {
+                self.offers = offers;
+                self.speaks_mcp = true;
+                self.listen(&[]);
+                self.begin()
+            }
+            Err(problem) => {
+                let problem = wire::quoted(problem.as_bytes());
+                Heard::Unusable(format!("it answers neither initialize nor server/discover: {problem}"))
+            }
+        }
+    }
+
+    /// It has answered its first request.
+    fn begin(&mut self) -> Heard {
+        let heard = if self.offers.tools {
+            self.opening = Opening::Listing;
+            self.list(None);
+            None
+        } else {
+            // It speaks MCP and has no tools.
+            self.opening = Opening::Open;
+            Some(self.learned(Some(Vec::new())))
+        };
+        match (self.greeting, heard) {
+            (Greeting::Initialize, learned) => Heard::Ready(learned),
+            (Greeting::Hello, Some(learned)) => Heard::Learned(learned),
+            (Greeting::Hello, None) => Heard::Nothing,
+        }
+    }
+
+    /// Wants to be told of changes of lists and of these resources, and of no others any more
+    /// (2026-07-28).
+    fn listen(&mut self, uris: &[String]) {
+        let old = self.pending.iter().find(|(_, pending)| matches!(pending, Pending::Listen));
+        if let Some(old) = old.map(|(id, _)| *id) {
+            self.pending.remove(&old);
+            wire::write_cancelled(&mut self.out, old);
+        }
+        self.ask("subscriptions/listen", &rounds::listen(&self.offers, uris), Pending::Listen);
+    }
+
+    /// The resources whose changes someone wants to hear of are these now. A server with a session is
+    /// told of each by itself.
+    pub(crate) fn subscriptions(&mut self, uris: &[String]) {
+        if self.era == Era::Sessionless && self.speaks_mcp && self.offers.subscriptions {
+            self.listen(uris);
+        }
+    }
+
+    /// How it is spoken to.
+    pub(crate) fn era(&self) -> Era {
+        self.era
+    }
+
+    /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
+    pub(crate) fn subscribe(&mut self, uri: &str) {
+        self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Told);
+    }
+
+    pub(super) fn list(&mut self, cursor: Option<&str>) {
+        let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+        self.ask("tools/list", &params.to_string(), Pending::ListTools);
+    }
+
+    pub(super) fn listed(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+        let page = match result {
+            Ok(page) => ToolPage::read(&page),
+            Err(error) => Err(error.message),
+        };
+        let page = match page {
+            Ok(page) => page,
+            Err(problem) => {
+                let problem = wire::quoted(problem.as_bytes());
+                tracing::warn!(capsule = &*self.name, problem, "tools/list gave no list");
+                self.listed = (Vec::new(), 0);
+                self.list_again = false;
+                return match (self.opening, self.greeting) {
+                    (Opening::Open, _) => Heard::Nothing,
+                    (_, Greeting::Hello) => self.opened(None),
+                    (_, Greeting::Initialize) => self.opened(Some(Vec::new())),
+                };
+            }
+        };
+        if page.left_out > 0 {
+            let (capsule, left_out) = (&*self.name, page.left_out);
+            tracing::warn!(capsule, left_out, "what tools/list gives and is no tool is left out");
+        }
+        let (tools, pages) = &mut self.listed;
+        tools.extend(page.tools);
+        *pages += 1;
+        if let Some(cursor) = page.next_cursor {
+            if *pages < MAX_PAGES && tools.len() < MAX_TOOLS {
+                self.list(Some(&cursor));
+                return Heard::Nothing;
+            }
+            let (capsule, tools) = (&*self.name, tools.len());
+            tracing::warn!(capsule, tools, "its list of tools goes on and on, and is cut");
+        }
+        let (mut tools, _) = std::mem::take(&mut self.listed);
+        tools.truncate(MAX_TOOLS);
+        if std::mem::take(&mut self.list_again) {
+            self.list(None);
+        }
+        self.opened(Some(tools))
+    }
+
+    fn opened(&mut self, tools: Option<Vec<ListedTool>>) -> Heard {
+        self.opening = Opening::Open;
+        Heard::Learned(self.learned(tools))
+    }
+
+    fn learned(&self, tools: Option<Vec<ListedTool>>) -> Learned {
+        Learned { tools, offers: self.offers.clone(), era: self.era }
+    }
+}

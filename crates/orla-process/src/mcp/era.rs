@@ -1,0 +1,142 @@
+//! The two ways in which the revisions of the protocol speak, and what orla says of itself in each.
+
+use serde_json::json;
+
+/// The newest revision that opens with `initialize`.
+pub const SESSION: &str = "2025-11-25";
+/// The revision without sessions.
+pub const SESSIONLESS: &str = "2026-07-28";
+
+/// How requests are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Era {
+    /// As a capsule is asked: its caller's abilities go with each call.
+    #[default]
+    Capsule,
+    /// After `initialize` (2024-11-05 to 2025-11-25).
+    Session,
+    /// Each request carries its own context (2026-07-28).
+    Sessionless,
+}
+
+/// The parameters of `initialize`. Whatever a client may be able to answer is offered: which client can
+/// is known call by call.
+pub fn initialize() -> String {
+    json!({
+        "protocolVersion": SESSION,
+        "capabilities": {
+            "sampling": {},
+            "elicitation": {"form": {}, "url": {}},
+            "roots": {"listChanged": false},
+        },
+        "clientInfo": client_info(),
+    })
+    .to_string()
+}
+
+fn client_info() -> serde_json::Value {
+    json!({"name": "orla", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// What goes with a request besides its parameters: the members of `_meta`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meta<'a> {
+    /// How the server is spoken to.
+    pub era: Era,
+    /// The progress token, where progress is wanted.
+    pub progress: Option<u64>,
+    /// The caller's trace context.
+    pub traceparent: Option<&'a str>,
+    /// What the caller's client can be asked, as JSON.
+    pub capabilities: Option<&'a str>,
+}
+
+impl Meta<'_> {
+    /// The context of a request that nobody's client stands behind.
+    pub fn own(era: Era) -> Self {
+        Self { era, ..Self::default() }
+    }
+
+    /// Appends `"_meta":{…}`; nothing where there is nothing to say.
+    pub fn write(&self, out: &mut Vec<u8>, before: &[u8]) {
+        let mut open: &[u8] = br#""_meta":{"#;
+        let mut member = |out: &mut Vec<u8>, name: &str| {
+            if open != b"," {
+                out.extend_from_slice(before);
+            }
+            out.extend_from_slice(std::mem::replace(&mut open, b","));
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+        };
+        if let Some(token) = self.progress {
+            member(out, "progressToken");
+            out.extend_from_slice(token.to_string().as_bytes());
+        }
+        if let Some(traceparent) = self.traceparent {
+            member(out, "traceparent");
+            super::object::push_text(out, traceparent);
+        }
+        if self.era == Era::Sessionless {
+            member(out, "io.modelcontextprotocol/protocolVersion");
+            super::object::push_text(out, SESSIONLESS);
+            member(out, "io.modelcontextprotocol/clientInfo");
+            out.extend_from_slice(
+                concat!(r#"{"name":"orla","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes(),
+            );
+            if self.progress.is_some() {
+                // Whoever listens hears from the level on that it wants; here all of them are needed.
+                member(out, "io.modelcontextprotocol/logLevel");
+                out.extend_from_slice(br#""debug""#);
+            }
+        }
+        // A server with a session knows them from `initialize`.
+        let capabilities = match self.era {
+            Era::Capsule => self.capabilities,
+            Era::Session => None,
+            Era::Sessionless => Some(self.capabilities.unwrap_or("{}")),
+        };
+        if let Some(capabilities) = capabilities {
+            member(out, "io.modelcontextprotocol/clientCapabilities");
+            out.extend_from_slice(capabilities.as_bytes());
+        }
+        if open == b"," {
+            out.push(b'}');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_era_says_what_it_has_to() {
+        let meta = |era| Meta {
+            era,
+            progress: Some(7),
+            traceparent: Some("00-a-b-01"),
+            capabilities: Some(r#"{"roots":{}}"#),
+        };
+        let written = |meta: Meta<'_>| {
+            let mut out = Vec::new();
+            meta.write(&mut out, b",");
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            written(meta(Era::Capsule)),
+            r#","_meta":{"progressToken":7,"traceparent":"00-a-b-01","io.modelcontextprotocol/clientCapabilities":{"roots":{}}}"#
+        );
+        assert_eq!(
+            written(meta(Era::Session)),
+            r#","_meta":{"progressToken":7,"traceparent":"00-a-b-01"}"#
+        );
+        assert_eq!(
+            written(Meta::own(Era::Sessionless)).replace(env!("CARGO_PKG_VERSION"), "V"),
+            r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"orla","version":"V"},"io.modelcontextprotocol/clientCapabilities":{}}"#
+        );
+        assert!(written(meta(Era::Sessionless)).contains(r#"logLevel":"debug""#));
+        assert_eq!(written(Meta::own(Era::Session)), "");
+        assert_eq!(written(Meta::own(Era::Capsule)), "");
+    }
+}

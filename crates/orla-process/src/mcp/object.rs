@@ -1,0 +1,134 @@
+//! A JSON object one level deep: its keys, and the text of their values.
+//!
+//! For bodies that are passed on and need one member looked at, replaced or taken away: everything else
+//! in them stays as it was written, numbers and order included.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use orla_marketplace::JsonText;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The members of an object, in the order they were written.
+#[derive(Debug)]
+pub struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Object<'a> {
+    /// Reads a text that is one JSON object.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The text of the first member with this key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
+    }
+
+    /// The member with this key, if it is a string.
+    pub fn text(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.get(key)?).ok()
+    }
+
+    /// The members, in their order.
+    pub fn members(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Takes a member away.
+    pub fn remove(&mut self, key: &str) {
+        self.0.retain(|(name, _)| name != key);
+    }
+
+    /// Puts a value, which is JSON text, in the place of a member, or behind all others.
+    pub fn set(&mut self, key: &'a str, value: impl Into<Cow<'a, str>>) {
+        let value = value.into();
+        match self.0.iter_mut().find(|(name, _)| name == key) {
+            Some((_, place)) => *place = value,
+            None => self.0.push((Cow::Borrowed(key), value)),
+        }
+    }
+
+    /// The object's text.
+    pub fn to_json(&self) -> JsonText {
+        let mut out = vec![b'{'];
+        for (name, value) in &self.0 {
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            push_text(&mut out, name);
+            out.push(b':');
+            out.extend_from_slice(value.as_bytes());
+        }
+        out.push(b'}');
+        trusted(out)
+    }
+}
+
+/// JSON text that was put together from JSON texts.
+pub fn trusted(text: impl Into<Bytes>) -> JsonText {
+    let text = text.into();
+    // Checked all the same: it is off the hot path, and what breaks here must not go out.
+    JsonText::parse(text).unwrap_or_else(|_| empty())
+}
+
+/// The empty object.
+pub fn empty() -> JsonText {
+    let empty = orla_marketplace::Payload::empty();
+    // A payload that came as JSON text has it.
+    empty.json().cloned().unwrap_or_else(|_| JsonText::from(Box::<RawValue>::default()))
+}
+
+/// Appends a text as a JSON string.
+pub fn push_text(out: &mut Vec<u8>, text: &str) {
+    // Writing a string to memory does not fail.
+    let _ = serde_json::to_writer(out, text);
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(Key(name)) = map.next_key()? {
+                    let value: &RawValue = map.next_value()?;
+                    members.push((name, Cow::Borrowed(value.get())));
+                }
+                Ok(Object(members))
+            }
+        }
+
+        from.deserialize_map(Members)
+    }
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_touched_stays_as_it_was_written() {
+        let mut object = Object::parse(r#" {"b": 1.10, "a\n": [1e400, {"x": 2}], "c":null} "#).unwrap();
+        assert_eq!(object.get("a\n"), Some(r#"[1e400, {"x": 2}]"#));
+        assert_eq!(object.get("z"), None);
+        object.remove("c");
+        object.set("b", "7");
+        object.set("new", "[]");
+        assert_eq!(object.to_json().as_str(), r#"{"b":7,"a\n":[1e400, {"x": 2}],"new":[]}"#);
+        assert_eq!(Object::parse("{}").unwrap().to_json().as_str(), "{}");
+        assert!(Object::parse("[1]").is_none() && Object::parse("{} {}").is_none());
+    }
+}

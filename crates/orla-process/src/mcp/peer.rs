@@ -1,0 +1,123 @@
+//! Something that can be asked over the Model Context Protocol.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_marketplace::{
+    CallContext, JsonText, Outcome, RuntimeError, RuntimeResult, SurfaceNotice, seconds,
+};
+use tokio::sync::broadcast;
+
+use super::answer::{self, Offers, ToolResult};
+use super::conversation::{Ask, Fault};
+use super::rounds::{self, MAX_ROUNDS, Unanswered};
+use super::wire::RpcError;
+
+/// A server of MCP, whatever it is reached through.
+#[async_trait]
+pub trait Peer: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// Asks it something, and waits for the answer until the call's deadline. Dropping the future withdraws
+    /// the request.
+    ///
+    /// # Errors
+    /// See [`Ending`].
+    async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending>;
+
+    /// What it offers besides tools, as far as that is known.
+    fn offers(&self) -> Option<Offers>;
+
+    /// Waits until it is known what it serves, within bounds of its own, and once.
+    async fn learn(&self);
+
+    /// What it tells unasked, from now on.
+    fn told(&self) -> broadcast::Receiver<SurfaceNotice>;
+
+    /// One more caller wants to hear of a resource's changes.
+    ///
+    /// # Errors
+    /// See [`Ending`].
+    async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending>;
+
+    /// One caller less wants to hear of a resource's changes.
+    ///
+    /// # Errors
+    /// See [`Ending`].
+    async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending>;
+}
+
+/// How a request ended without a result.
+#[derive(Debug)]
+pub enum Ending {
+    /// The server refused, or there is none.
+    Fault(Fault),
+    /// The caller withdrew the request.
+    Cancelled,
+    /// Its time was up.
+    TimedOut {
+        /// Why it was never sent, where that is so.
+        not_ready: Option<String>,
+    },
+}
+
+/// Calls a tool, and answers what it asks on the way.
+///
+/// # Errors
+/// [`RuntimeError::Reported`] for a result that says itself what went wrong, else as [`failure`] has it.
+pub async fn call(
+    peer: &(impl Peer + ?Sized),
+    tool: Option<&Arc<str>>,
+    arguments: &JsonText,
+    ctx: &CallContext,
+) -> RuntimeResult<Outcome> {
+    let mut more = None;
+    for _ in 0..MAX_ROUNDS {
+        let ask = Ask::Call { tool: tool.cloned(), arguments: arguments.clone(), more: more.take() };
+        let result = peer.ask(ask, ctx).await.map_err(|ending| failure(ending, ctx))?;
+        let failed = |problem: String| {
+            let message = format!("{} gave a result that is none: {problem}", ctx.name);
+            RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
+        };
+        match answer::tool_result(&result).map_err(failed)? {
+            ToolResult::Success(outcome) => return Ok(outcome),
+            ToolResult::Failure(outcome) => {
+                return Err(RuntimeError::reported(ctx.name.to_string(), outcome));
+            }
+            ToolResult::Asks => {
+                let answers = rounds::answer(&result, ctx.client.as_ref()).await;
+                more = Some(answers.map_err(|problem| unanswered(&problem, ctx))?);
+            }
+        }
+    }
+    let message = format!("{} asks and asks: more than {MAX_ROUNDS} times", ctx.name);
+    Err(RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None })
+}
+
+fn unanswered(problem: &Unanswered, ctx: &CallContext) -> RuntimeError {
+    let message = format!("{} needs an answer that it does not get: {problem}", ctx.name);
+    RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
+}
+
+/// Why a call gave no result, for its caller.
+pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
+    let id = ctx.name.to_string();
+    match ending {
+        Ending::Fault(Fault::Refused(RpcError { code, message, data })) => {
+            RuntimeError::Refused { id, code, message, data }
+        }
+        Ending::Fault(Fault::Gone(reason)) => RuntimeError::Unavailable { id, reason, source: None },
+        Ending::Fault(Fault::Busy { sent, waiting }) => {
+            RuntimeError::Busy { id, running: sent, waiting }
+        }
+        Ending::Cancelled => RuntimeError::Cancelled { id, outcome: None },
+        Ending::TimedOut { not_ready: None } => {
+            RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: None }
+        }
+        Ending::TimedOut { not_ready: Some(reason) } => {
+            let reason = format!("it was not ready within {}: {reason}", seconds(ctx.timeout));
+            RuntimeError::Unavailable { id, reason, source: None }
+        }
+    }
+}

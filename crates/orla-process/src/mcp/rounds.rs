@@ -1,0 +1,221 @@
+//! Without sessions a server asks by its results (2026-07-28): what it wants to know, and a state that
+//! comes back to it with the answers.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use orla_marketplace::{Client, ClientError, INPUT_KEY, JsonText};
+use serde_json::json;
+
+use super::answer::{INPUT_REQUIRED, Offers};
+use super::conversation::QUESTIONS;
+use super::object::{self, Object, push_text};
+
+/// The most rounds of one request.
+pub const MAX_ROUNDS: usize = 16;
+/// The most questions of one round.
+const MAX_QUESTIONS: usize = 64;
+
+/// The parameters of `subscriptions/listen`: everything that may change, and these resources.
+pub fn listen(offers: &Offers, uris: &[String]) -> String {
+    let mut wanted = serde_json::Map::new();
+    let lists = [
+        ("toolsListChanged", offers.tools),
+        ("promptsListChanged", offers.prompts),
+        ("resourcesListChanged", offers.resources),
+    ];
+    for (list, _) in lists.into_iter().filter(|(_, is_offered)| *is_offered) {
+        wanted.insert(list.to_owned(), true.into());
+    }
+    if offers.subscriptions && !uris.is_empty() {
+        wanted.insert("resourceSubscriptions".to_owned(), json!(uris));
+    }
+    json!({ "notifications": wanted }).to_string()
+}
+
+/// Whether a result is a question.
+pub fn is_question(result: &JsonText) -> bool {
+    // A word that has to be in it, so that large results are not read for this.
+    memchr::memmem::find(result.bytes(), INPUT_REQUIRED.as_bytes()).is_some()
+        && Object::parse(result.as_str()).and_then(|result| result.text("resultType")).as_deref()
+            == Some(INPUT_REQUIRED)
+}
+
+/// Why the questions of a result have no answers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// There is no client that could be asked.
+    #[error("it asks its caller's client, which cannot be asked")]
+    NoClient,
+    /// The client did not answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The result is not in the form of a question.
+    #[error("it asks for {0}")]
+    Malformed(String),
+}
+
+/// Has the client answer what a result asks, all of it at once. Gives the members that the next request
+/// carries besides its own, each behind a comma.
+///
+/// # Errors
+/// See [`Unanswered`].
+pub async fn answer(
+    result: &JsonText,
+    client: Option<&Arc<dyn Client>>,
+) -> Result<Box<str>, Unanswered> {
+    let malformed = |what: &str| Unanswered::Malformed(what.to_owned());
+    let result = Object::parse(result.as_str()).ok_or_else(|| malformed("nothing"))?;
+    let requests = match result.get("inputRequests").filter(|requests| *requests != "null") {
+        Some(requests) => Some(Object::parse(requests).ok_or_else(|| malformed("what is no object"))?),
+        None => None,
+    };
+    let mut asked = Vec::new();
+    for (key, request) in requests.iter().flat_map(Object::members) {
+        let request = Object::parse(request).ok_or_else(|| malformed("what is no request"))?;
+        let method = request.text("method").unwrap_or_default();
+        if !QUESTIONS.contains(&method.as_str()) {
+            return Err(Unanswered::Malformed(format!("{method:.60}, which no client answers")));
+        }
+        let params = named(request.get("params").unwrap_or("{}"), key)
+            .ok_or_else(|| malformed("what is no request"))?;
+        asked.push((key, method, params));
+    }
+    if asked.len() > MAX_QUESTIONS {
+        return Err(malformed("too much at once"));
+    }
+    let mut more = Vec::new();
+    if !asked.is_empty() {
+        let client = client.ok_or(Unanswered::NoClient)?;
+        let questions = asked.into_iter().map(async |(key, method, params)| {
+            client.request(&method, params).await.map(|answer| (key, answer))
+        });
+        more.extend_from_slice(br#","inputResponses":{"#);
+        for (number, (key, answer)) in try_join_all(questions).await?.into_iter().enumerate() {
+            if number > 0 {
+                more.push(b',');
+            }
+            push_text(&mut more, key);
+            more.push(b':');
+            more.extend_from_slice(answer.bytes());
+        }
+        more.push(b'}');
+    }
+    if let Some(state) = result.get("requestState").filter(|state| *state != "null") {
+        more.extend_from_slice(br#","requestState":"#);
+        more.extend_from_slice(state.as_bytes());
+    }
+    // All of it was text, so it is.
+    Ok(String::from_utf8(more).unwrap_or_default().into())
+}
+
+/// The parameters of a question with its name, by which its client may know it.
+fn named(params: &str, key: &str) -> Option<JsonText> {
+    let mut params = Object::parse(params)?;
+    let mut name = Vec::new();
+    push_text(&mut name, key);
+    let name = String::from_utf8(name).ok()?;
+    let mut meta = Object::parse(params.get("_meta").unwrap_or("{}"))?;
+    meta.set(INPUT_KEY, name);
+    let meta = meta.to_json().to_string();
+    params.set("_meta", meta);
+    Some(params.to_json())
+}
+
+/// Parameters with the members of a further round.
+pub fn add(params: &JsonText, more: &str) -> JsonText {
+    if more.is_empty() {
+        return params.clone();
+    }
+    let Some(open) = params.as_str().strip_suffix('}').map(str::trim_ascii_end) else {
+        return params.clone();
+    };
+    let more = if open.ends_with('{') { more.trim_start_matches(',') } else { more };
+    object::trusted(format!("{open}{more}}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
+    }
+
+    /// Answers with what it was asked.
+    struct Echo;
+
+    #[async_trait::async_trait]
+    impl Client for Echo {
+        fn capabilities(&self) -> JsonText {
+            json("{}")
+        }
+
+        async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
+            match method {
+                "roots/list" => Err(ClientError::Unsupported(method.to_owned())),
+                _ => Ok(json(&format!(r#"{{"{method}":{params}}}"#))),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_question_is_answered_under_its_key_and_the_state_comes_back() {
+        let echo: Arc<dyn Client> = Arc::new(Echo);
+        let cases = [
+            (r#"{"resultType":"input_required","requestState":"s\n"}"#, Ok(r#","requestState":"s\n""#)),
+            (r#"{"resultType":"input_required"}"#, Ok("")),
+            (
+                r#"{"resultType":"input_required","inputRequests":{"a \"b\"":{"method":"elicitation/create","params":{"n":1.10,"_meta":{"k":1}}},"c":{"method":"sampling/createMessage"}},"requestState":"s"}"#,
+                Ok(
+                    r#","inputResponses":{"a \"b\"":{"elicitation/create":{"n":1.10,"_meta":{"k":1,"orla/key":"a \"b\""}}},"c":{"sampling/createMessage":{"_meta":{"orla/key":"c"}}}},"requestState":"s""#,
+                ),
+            ),
+            (
+                r#"{"inputRequests":{"r":{"method":"roots/list"}}}"#,
+                Err("the client does not support roots/list"),
+            ),
+            (
+                r#"{"inputRequests":{"r":{"method":"tools/call"}}}"#,
+                Err("it asks for tools/call, which no client answers"),
+            ),
+            (r#"{"inputRequests":{"r":7}}"#, Err("it asks for what is no request")),
+            (r#"{"inputRequests":[]}"#, Err("it asks for what is no object")),
+        ];
+        for (result, expected) in cases {
+            let answer = answer(&json(result), Some(&echo)).await.map_err(|err| err.to_string());
+            assert_eq!(answer.as_deref().map_err(String::as_str), expected, "{result}");
+        }
+        let asks = json(r#"{"inputRequests":{"r":{"method":"roots/list"}}}"#);
+        assert_eq!(answer(&asks, None).await, Err(Unanswered::NoClient));
+    }
+
+    #[test]
+    fn a_question_is_told_from_a_result() {
+        for (result, is_one) in [
+            (r#"{"resultType":"input_required"}"#, true),
+            (r#"{"content":[{"text":"input_required"}]}"#, false),
+            (r#"{"resultType":"complete"}"#, false),
+            ("7", false),
+        ] {
+            assert_eq!(is_question(&json(result)), is_one, "{result}");
+        }
+    }
+
+    #[test]
+    fn what_another_round_brings_is_added() {
+        assert_eq!(add(&json("{}"), r#","a":1"#).as_str(), r#"{"a":1}"#);
+        assert_eq!(add(&json(r#"{"b": 2 }"#), r#","a":1"#).as_str(), r#"{"b": 2,"a":1}"#);
+        assert_eq!(add(&json(r#"{"b": 2 }"#), "").as_str(), r#"{"b": 2 }"#);
+    }
+
+    #[test]
+    fn what_is_offered_is_listened_for() {
+        let offers = Offers { tools: true, resources: true, subscriptions: true, ..Offers::default() };
+        assert_eq!(
+            listen(&offers, &["a://b".to_owned()]),
+            r#"{"notifications":{"toolsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["a://b"]}}"#
+        );
+        assert_eq!(listen(&Offers::default(), &["a://b".to_owned()]), r#"{"notifications":{}}"#);
+    }
+}

@@ -1,0 +1,274 @@
+//! Runs calls of [`HttpCapability`] providers.
+
+use std::any::TypeId;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use orla_marketplace::{
+    BodyMapping, CallContext, CapabilityExecutor, HttpCapability, JsonText, Outcome, Payload,
+    ProviderStatus, ProviderType, RuntimeError, RuntimeResult, seconds,
+};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Request, Response, StatusCode};
+use tokio::time::Instant;
+
+use super::answer::{self, Context};
+use super::client::{Clients, HttpLimits};
+use super::redirect::{self, Next, host};
+use super::request::{Prepared, Unfit, prepare};
+use super::transport::{self, Stage};
+
+/// Runs [`HttpCapability`] providers (RTFS capability system §3.3).
+///
+/// Its connections are pooled by origin and live as long as it does. A call is sent once. Dropping the
+/// call's future ends its request.
+pub struct HttpExecutor {
+    clients: Clients,
+}
+
+impl HttpExecutor {
+    /// An executor with the usual limits. Nothing is opened before the first call.
+    pub fn new() -> Self {
+        Self::with_limits(HttpLimits::default())
+    }
+
+    /// An executor with these limits.
+    pub fn with_limits(limits: HttpLimits) -> Self {
+        Self { clients: Clients::new(limits) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_clients(clients: Clients) -> Self {
+        Self { clients }
+    }
+
+    #[cfg(test)]
+    pub(super) fn clients_for_tests(&self) -> &Clients {
+        &self.clients
+    }
+}
+
+impl Default for HttpExecutor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for HttpExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<HttpCapability>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let http: &HttpCapability = provider.settings()?;
+        let mut prepared = prepare(http, inputs.json()?).map_err(|unfit| refused(ctx, unfit))?;
+        if let Some(trace) = ctx.traceparent.as_deref()
+            && let Ok(value) = HeaderValue::from_str(trace)
+        {
+            prepared.common.insert("traceparent", value);
+        }
+        let (deadline, limit) = patience(http, ctx);
+        let arrived = AtomicUsize::new(NOTHING);
+        let exchange = async {
+            let whole = self.exchange(http, prepared, &ctx.name, &arrived).await?;
+            let context = Context { name: &ctx.name, call_id: &ctx.call_id, host: &whole.host, http };
+            answer::read(context, whole.status, &whole.headers, &whole.body)
+        };
+        tokio::select! {
+            biased;
+            () = ctx.cancellation.cancelled() => {
+                Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
+            }
+            done = tokio::time::timeout_at(deadline, exchange) => done.unwrap_or_else(|_| {
+                let outcome = waited_for(http, arrived.load(Ordering::Relaxed)).map(Box::new);
+                Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome })
+            }),
+        }
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        status.source = provider.settings().ok().map(HttpCapability::address);
+        status
+    }
+}
+
+/// Stands for "no answer has begun".
+const NOTHING: usize = usize::MAX;
+
+impl HttpExecutor {
+    /// Gets what is at an address, for someone who configures things.
+    pub(crate) async fn fetch(
+        &self,
+        address: &str,
+        max_bytes: usize,
+        patience: Duration,
+    ) -> Result<Bytes, String> {
+        let mut http = HttpCapability::new(address, None, 0);
+        http.options.method = Some("GET".to_owned());
+        http.options.body = BodyMapping::None;
+        http.options.max_answer_bytes = max_bytes;
+        let nothing = JsonText::parse("{}").map_err(|err| err.to_string())?;
+        let prepared = prepare(&http, &nothing).map_err(|unfit| match unfit {
+            Unfit::Settings(problem) => problem,
+            Unfit::Input(refused) => refused.to_string(),
+        })?;
+        let arrived = AtomicUsize::new(NOTHING);
+        let exchange = self.exchange(&http, prepared, "it", &arrived);
+        let whole = tokio::time::timeout(patience, exchange)
+            .await
+            .map_err(|_| format!("it did not come within {}", seconds(patience)))?
+            .map_err(|err| err.to_string())?;
+        match whole.status.is_success() {
+            true => Ok(whole.body),
+            false => Err(format!("{} answers {}", whole.host, whole.status)),
+        }
+    }
+
+    /// Sends the request, follows redirects, reads the answer.
+    async fn exchange(
+        &self,
+        http: &HttpCapability,
+        mut asked: Prepared,
+        name: &str,
+        arrived: &AtomicUsize,
+    ) -> RuntimeResult<Whole> {
+        let mut visited = Vec::new();
+        let mut guarded = false;
+        loop {
+            let at = host(&asked.url);
+            let client = self.clients.get(guarded).map_err(|problem| failed(name, &problem))?;
+            let response = client
+                .execute(request(&asked))
+                .await
+                .map_err(|err| transport::failure(name, &at, err, Stage::Asking))?;
+            let next =
+                redirect::next(&asked, &visited, response.status(), response.headers(), &http.options);
+            match next {
+                Next::Answer => {
+                    let (status, headers) = (response.status(), response.headers().clone());
+                    let body = read(http, name, &at, response, arrived).await?;
+                    return Ok(Whole { host: at, status, headers, body });
+                }
+                Next::Refuse(why) => {
+                    let message =
+                        format!("{at} redirects: the redirect {why}; trying again will not help");
+                    return Err(failed(name, &message));
+                }
+                Next::Follow(next) => {
+                    let leaves = next.url.origin() != asked.url.origin();
+                    if leaves && !http.options.allow_private_redirects {
+                        guarded = guarded || self.clients.is_public(&asked.url).await;
+                        if guarded && self.clients.names_private(&next.url) {
+                            let problem = transport::private(&host(&next.url));
+                            return Err(failed(name, &format!("{problem}; trying again will not help")));
+                        }
+                    }
+                    visited.push(std::mem::replace(&mut asked, *next).url);
+                }
+            }
+        }
+    }
+}
+
+/// A whole answer.
+struct Whole {
+    host: String,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Reads a body, as far as it may go.
+async fn read(
+    http: &HttpCapability,
+    name: &str,
+    host: &str,
+    mut response: Response,
+    arrived: &AtomicUsize,
+) -> RuntimeResult<Bytes> {
+    let limit = http.options.max_answer_bytes;
+    let too_large = || RuntimeError::Limit {
+        id: name.to_owned(),
+        what: format!("{host} answers with more than {limit} bytes (max_answer_bytes)"),
+    };
+    let announced = response.content_length().unwrap_or_default();
+    if announced > limit as u64 {
+        return Err(too_large());
+    }
+    let mut first: Option<Bytes> = None;
+    let mut whole: Vec<u8> = Vec::new();
+    let mut size = 0;
+    arrived.store(size, Ordering::Relaxed);
+    let stage = |size| move |err| transport::failure(name, host, err, Stage::Reading(size));
+    while let Some(chunk) = response.chunk().await.map_err(stage(size))? {
+        size += chunk.len();
+        if size > limit {
+            return Err(too_large());
+        }
+        arrived.store(size, Ordering::Relaxed);
+        // Most answers come in one piece, which need not be copied.
+        match first.take() {
+            None if whole.is_empty() => first = Some(chunk),
+            None => whole.extend_from_slice(&chunk),
+            Some(before) => {
+                whole.reserve(size.max(announced.try_into().unwrap_or_default()));
+                whole.extend_from_slice(&before);
+                whole.extend_from_slice(&chunk);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| whole.into()))
+}
+
+fn request(prepared: &Prepared) -> Request {
+    let mut request = Request::new(prepared.method.clone(), prepared.url.clone());
+    let headers = request.headers_mut();
+    headers.clone_from(&prepared.common);
+    for (name, value) in &prepared.own {
+        headers.insert(name.clone(), value.clone());
+    }
+    *request.body_mut() = prepared.body.clone().map(Into::into);
+    request
+}
+
+/// When the call has to be over, and how long it had.
+fn patience(http: &HttpCapability, ctx: &CallContext) -> (Instant, Duration) {
+    let own = Duration::from_millis(http.timeout_ms);
+    let end = Instant::now() + own;
+    if http.timeout_ms > 0 && end < ctx.deadline { (end, own) } else { (ctx.deadline, ctx.timeout) }
+}
+
+/// What a call that was too slow waited for.
+fn waited_for(http: &HttpCapability, arrived: usize) -> Option<Outcome> {
+    let address = http.address();
+    let text = match arrived {
+        NOTHING => format!("No answer had begun from {address}."),
+        bytes => format!("{bytes} bytes of the answer from {address} had arrived."),
+    };
+    let content = JsonText::of(&[serde_json::json!({"type": "text", "text": text})]).ok();
+    Some(Outcome { content, ..Outcome::default() })
+}
+
+fn refused(ctx: &CallContext, unfit: Unfit) -> RuntimeError {
+    match unfit {
+        Unfit::Input(refused) => refused.of(&ctx.name),
+        Unfit::Settings(problem) => failed(&ctx.name, &problem),
+    }
+}
+
+fn failed(name: &str, problem: &str) -> RuntimeError {
+    RuntimeError::Failed {
+        id: name.to_owned(),
+        message: format!("{name} failed: {problem}"),
+        outcome: None,
+    }
+}

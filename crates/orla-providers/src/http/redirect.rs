@@ -1,0 +1,88 @@
+//! Where a redirect leads, and what goes there. Pure.
+
+use orla_marketplace::{HttpOptions, Redirects};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::{Method, StatusCode, Url};
+
+use super::request::Prepared;
+
+/// What follows from an answer's status.
+pub(super) enum Next {
+    /// It is the answer.
+    Answer,
+    /// This is to be asked instead.
+    Follow(Box<Prepared>),
+    /// It is a redirect that must not be followed; why, in words that go on from "a redirect".
+    Refuse(String),
+}
+
+/// Decides on the answer to `asked`; `visited` are the URLs before it.
+pub(super) fn next(
+    asked: &Prepared,
+    visited: &[Url],
+    status: StatusCode,
+    headers: &HeaderMap,
+    options: &HttpOptions,
+) -> Next {
+    let is_redirect = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    let Some(location) = location.filter(|_| is_redirect && options.redirects != Redirects::None) else {
+        return Next::Answer;
+    };
+    let Ok(url) = asked.url.join(location) else {
+        return Next::Refuse("leads to what is no URL".to_owned());
+    };
+    let host = host(&url);
+    if !matches!(url.scheme(), "http" | "https") {
+        return Next::Refuse(format!("leads to a URL of the scheme {}", url.scheme()));
+    }
+    if visited.contains(&url) && asked.body.is_none() {
+        return Next::Refuse(format!("leads in a circle at {host}"));
+    }
+    if visited.len() >= options.max_redirects as usize {
+        return Next::Refuse(format!(
+            "to {host} follows {} others, the most there may be",
+            visited.len()
+        ));
+    }
+    let mut next = asked.clone();
+    let to_get = match status.as_u16() {
+        303 => asked.method != Method::HEAD,
+        301 | 302 => asked.method == Method::POST,
+        _ => false,
+    };
+    if to_get {
+        next.method = Method::GET;
+        next.body = None;
+        for field in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LANGUAGE] {
+            next.own.remove(field);
+        }
+    }
+    if url.origin() != asked.url.origin() {
+        if options.redirects == Redirects::SameOrigin {
+            return Next::Refuse(format!("leads to another origin, {host}"));
+        }
+        if asked.url.scheme() == "https" && url.scheme() == "http" {
+            return Next::Refuse(format!("leads from https to http, to {host}"));
+        }
+        if next.body.is_some() || !matches!(next.method, Method::GET | Method::HEAD) {
+            return Next::Refuse(format!(
+                "would send {} to another origin, {host}",
+                if next.body.is_some() { "the input" } else { next.method.as_str() }
+            ));
+        }
+        // Not even if it leads back: whoever was in between may have had a reason.
+        next.own.clear();
+    }
+    next.url = url;
+    // What the server put there is its own affair, but no user's name or password is sent for it.
+    let _ = next.url.set_username("");
+    let _ = next.url.set_password(None);
+    Next::Follow(Box::new(next))
+}
+
+/// The host of a URL, with the port where it is not the usual one.
+pub(super) fn host(url: &Url) -> String {
+    let name = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
+}

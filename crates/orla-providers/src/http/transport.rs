@@ -1,0 +1,116 @@
+//! From what went wrong between here and a server to what the caller is told.
+
+use std::error::Error;
+use std::io;
+
+use orla_marketplace::RuntimeError;
+
+use super::client::{LookupError, root};
+
+/// How far a request had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// No answer had begun.
+    Asking,
+    /// So many bytes of its body had arrived.
+    Reading(usize),
+}
+
+/// The error for a request to `host` that broke off.
+pub(super) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage) -> RuntimeError {
+    let (problem, passing) = explain(host, &err, stage);
+    if passing {
+        let reason = format!("{problem}; trying again may help");
+        // Addresses may hold secrets.
+        return RuntimeError::Unavailable {
+            id: name.to_owned(),
+            reason,
+            source: Some(Box::new(err.without_url())),
+        };
+    }
+    let message = format!("{name} failed: {problem}; trying again will not help");
+    RuntimeError::Failed { id: name.to_owned(), message, outcome: None }
+}
+
+/// What happened, and whether it may pass.
+fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String, bool) {
+    if let Some(lookup) = cause::<LookupError>(err) {
+        return match lookup {
+            LookupError::Unknown => (format!("no address is known for {host}"), true),
+            LookupError::Private => (private(host), false),
+        };
+    }
+    if let Some(tls) = cause::<rustls::Error>(err) {
+        let is_certificate =
+            matches!(tls, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
+        return match is_certificate {
+            true => (format!("the TLS certificate of {host} is not trusted: {tls}"), false),
+            false => (format!("TLS with {host} failed: {tls}"), false),
+        };
+    }
+    let io = cause::<io::Error>(err).map(io::Error::kind);
+    if let Stage::Reading(bytes) = stage {
+        return match err.is_decode() && io != Some(io::ErrorKind::UnexpectedEof) && !is_cut_off(err) {
+            true => (format!("{host} answers with content that cannot be decompressed"), false),
+            false => (format!("the answer of {host} broke off after {bytes} bytes"), true),
+        };
+    }
+    if err.is_connect() {
+        return match io {
+            _ if err.is_timeout() => (format!("{host} does not accept the connection in time"), true),
+            Some(io::ErrorKind::ConnectionRefused) => (format!("{host} refuses the connection"), true),
+            Some(io::ErrorKind::TimedOut) => (format!("{host} does not answer"), true),
+            Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                (format!("{host} closes the connection at once"), true)
+            }
+            _ => (format!("{host} cannot be reached: {}", root(err)), true),
+        };
+    }
+    match cause::<hyper::Error>(err) {
+        Some(hyper) if hyper.is_parse_too_large() => {
+            (format!("{host} answers with more headers than are read"), false)
+        }
+        Some(hyper) if hyper.is_parse() => {
+            (format!("{host} answers with something else than HTTP"), false)
+        }
+        _ if is_cut_off(err) => (format!("{host} closed the connection before it answered"), true),
+        _ => (format!("the exchange with {host} failed: {}", root(err)), true),
+    }
+}
+
+/// What is said of a redirect that leads to a private address.
+pub(super) fn private(host: &str) -> String {
+    format!("a redirect leads to {host}, which has a private address, and that is not allowed")
+}
+
+fn is_cut_off(err: &reqwest::Error) -> bool {
+    let closed = cause::<hyper::Error>(err)
+        .is_some_and(|hyper| hyper.is_incomplete_message() || hyper.is_closed() || hyper.is_canceled());
+    let io = cause::<io::Error>(err).map(io::Error::kind);
+    closed
+        || matches!(
+            io,
+            Some(
+                io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+            )
+        )
+}
+
+/// The first cause of a type, inside of I/O errors too.
+fn cause<'a, T: Error + 'static>(err: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    let mut at = Some(err);
+    while let Some(err) = at {
+        if let Some(found) = err.downcast_ref() {
+            return Some(found);
+        }
+        let inside = err.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(found) = inside.and_then(|inside| cause(inside)) {
+            return Some(found);
+        }
+        at = err.source();
+    }
+    None
+}

@@ -1,0 +1,432 @@
+//! One request over HTTP and its answer: JSON, or a stream of events that ends with it.
+//!
+//! # How it works
+//!
+//! Whoever asks does it all: no other task stands between a call and its connection. What the server says on
+//! the stream of a request (progress, messages, questions) belongs to that request's caller. A stream that
+//! ends before the answer is taken up again where the server has given its events ids.
+
+use std::fmt;
+use std::future::pending;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use orla_marketplace::JsonText;
+use orla_process::mcp::answer::{self, Told};
+use orla_process::mcp::era::Meta;
+use orla_process::mcp::wire::{self, MAX_MESSAGE, Message, RpcError};
+use orla_process::mcp::{Caller, Era, Fault, object};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use reqwest::{Body, Method, Request, Response, StatusCode};
+
+use super::client::root;
+use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
+use super::link::Way;
+use super::shared::{InFlight, Question, Shared};
+use super::sse::Events;
+
+/// How long to wait before a stream is taken up again, where the server does not say.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest wait that a server can ask for.
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// Questions that one request may have open.
+const MAX_QUESTIONS: usize = 64;
+/// The most that is read of the body of an error.
+const MAX_ERROR: usize = 64 * 1024;
+
+/// An answer to what a server asked, on its way.
+type Answering<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// One request.
+pub(super) struct Exchange<'a> {
+    shared: &'a Shared,
+    way: &'a Way,
+    caller: Caller,
+    traceparent: Option<&'a str>,
+    ticket: u64,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) result: JsonText,
+    /// The session that came with it.
+    pub(super) session: Option<HeaderValue>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server does not know the session any more, and has done nothing.
+    Expired,
+    /// The server cannot be reached; where nothing was sent, the request may be made again.
+    Lost(String),
+    /// Anything else.
+    Fault(Fault),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => f.write_str("its session has ended"),
+            Self::Lost(reason) | Self::Fault(Fault::Gone(reason)) => f.write_str(reason),
+            Self::Fault(Fault::Refused(error)) => {
+                write!(f, "it refused: {} (code {})", error.message, error.code)
+            }
+            Self::Fault(Fault::Busy { .. }) => f.write_str("it is busy"),
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self::Fault(Fault::Gone(reason))
+    }
+}
+
+/// What a response turned out to be.
+enum Heard {
+    Answer(Result<JsonText, RpcError>),
+    /// A stream that has ended without it.
+    Cut,
+}
+
+impl<'a> Exchange<'a> {
+    /// A request that nobody's client stands behind.
+    pub(super) fn own(shared: &'a Shared, way: &'a Way) -> Self {
+        Self::new(shared, way, Caller::default(), None)
+    }
+
+    pub(super) fn new(
+        shared: &'a Shared,
+        way: &'a Way,
+        caller: Caller,
+        traceparent: Option<&'a str>,
+    ) -> Self {
+        Self { shared, way, caller, traceparent, ticket: shared.ticket() }
+    }
+
+    /// Lets whatever the server says on other streams find the caller, until what is given is dropped.
+    pub(super) fn in_flight(&self) -> InFlight<'a> {
+        self.shared.in_flight(self.ticket, &self.caller)
+    }
+
+    /// Calls a tool.
+    pub(super) async fn call(
+        self,
+        tool: &str,
+        arguments: &JsonText,
+        more: Option<&str>,
+    ) -> Result<JsonText, Failure> {
+        let mut body = Vec::new();
+        let capabilities = self.caller.client.as_ref().map(|client| client.capabilities());
+        let meta = self.meta(capabilities.as_ref());
+        wire::write_call(&mut body, self.ticket, tool, arguments, more, meta);
+        let mut request = self.post(body);
+        if self.way.era == Era::Sessionless {
+            let fields = request.headers_mut();
+            fields.insert(METHOD, HeaderValue::from_static("tools/call"));
+            fields.insert(NAME, headers::encoded(tool));
+            for (name, value) in self.shared.repeated(tool, arguments) {
+                fields.insert(name, value);
+            }
+        }
+        self.exchange(request).await.map(|answer| answer.result)
+    }
+
+    /// Asks anything else. `params` is a JSON object without `_meta`.
+    pub(super) async fn request(self, method: &str, params: &JsonText) -> Result<Answer, Failure> {
+        let request = self.of_method(method, params);
+        self.exchange(request).await
+    }
+
+    /// The request for a method, as it is sent.
+    pub(super) fn of_method(&self, method: &str, params: &JsonText) -> Request {
+        let mut body = Vec::new();
+        let capabilities = self.caller.client.as_ref().map(|client| client.capabilities());
+        let meta = self.meta(capabilities.as_ref());
+        wire::write_request(&mut body, self.ticket, method, params.as_str(), meta);
+        let mut request = self.post(body);
+        if self.way.era == Era::Sessionless {
+            let fields = request.headers_mut();
+            fields.insert(METHOD, headers::encoded(method));
+            if let Some(name) = headers::name_of(method, params) {
+                fields.insert(NAME, headers::encoded(&name));
+            }
+        }
+        request
+    }
+
+    /// Tells the server something that needs no answer.
+    pub(super) async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
+        let mut body = Vec::new();
+        wire::write_notification(&mut body, method, params);
+        self.deliver(body).await
+    }
+
+    fn meta<'m>(&'m self, capabilities: Option<&'m JsonText>) -> Meta<'m> {
+        Meta {
+            era: self.way.era,
+            progress: self.caller.notices.is_wanted().then_some(self.ticket),
+            traceparent: self.traceparent,
+            capabilities: capabilities.map(JsonText::as_str),
+        }
+    }
+
+    fn post(&self, mut body: Vec<u8>) -> Request {
+        // The end of a line, which pipes need.
+        body.pop();
+        let mut request = Request::new(Method::POST, self.shared.url.clone());
+        request.headers_mut().clone_from(&self.way.headers);
+        *request.body_mut() = Some(Body::from(body));
+        request
+    }
+
+    /// Sends a message that needs no answer.
+    async fn deliver(&self, body: Vec<u8>) -> Result<(), Failure> {
+        let response = self.send(self.post(body)).await?;
+        let status = response.status();
+        if status.is_success() { Ok(()) } else { Err(refusal(status).into()) }
+    }
+
+    async fn send(&self, request: Request) -> Result<Response, Failure> {
+        self.shared.client.execute(request).await.map_err(|err| {
+            let cause = root(&err);
+            if err.is_connect() {
+                Failure::Lost(format!("it cannot be reached: {cause}"))
+            } else if err.is_redirect() {
+                format!("its redirects lead nowhere: {cause}").into()
+            } else {
+                Failure::Lost(format!("the connection ended before the answer: {cause}"))
+            }
+        })
+    }
+
+    async fn exchange(self, request: Request) -> Result<Answer, Failure> {
+        let withdrawal = Withdrawal::new(&self);
+        let answered = self.answered(request).await;
+        withdrawal.answered();
+        answered
+    }
+
+    async fn answered(&self, request: Request) -> Result<Answer, Failure> {
+        let response = self.send(request).await?;
+        let session = response.headers().get(SESSION_ID).cloned();
+        let mut place = Place::default();
+        let mut heard = self.hear(response, &mut place).await?;
+        loop {
+            match heard {
+                Heard::Answer(answer) => {
+                    let result = answer.map_err(|error| Failure::Fault(Fault::Refused(error)))?;
+                    return Ok(Answer { result, session });
+                }
+                Heard::Cut => {
+                    let Some(event) = place.last.clone() else {
+                        return Err("its stream ended before the answer".to_owned().into());
+                    };
+                    tokio::time::sleep(place.retry()).await;
+                    heard = match self.take_up(&event).await {
+                        Ok(response) => self.hear(response, &mut place).await?,
+                        Err(Failure::Lost(_)) => Heard::Cut,
+                        Err(other) => return Err(other),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Asks for what a stream would have said behind this event.
+    async fn take_up(&self, event: &Bytes) -> Result<Response, Failure> {
+        let mut request = Request::new(Method::GET, self.shared.url.clone());
+        let fields = request.headers_mut();
+        fields.clone_from(&self.way.headers);
+        fields.remove(CONTENT_TYPE);
+        fields.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Ok(event) = HeaderValue::from_bytes(event) {
+            fields.insert(LAST_EVENT_ID, event);
+        }
+        self.send(request).await
+    }
+
+    /// Reads a response until the answer to this request is there.
+    async fn hear(&self, response: Response, place: &mut Place) -> Result<Heard, Failure> {
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND && self.way.has_session() {
+            return Err(Failure::Expired);
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
+        let is = |name: &str| kind.eq_ignore_ascii_case(name);
+        if is("text/event-stream") && status.is_success() {
+            return self.hear_stream(response, place).await;
+        }
+        if is("application/json") {
+            let limit = if status.is_success() { MAX_MESSAGE } else { MAX_ERROR };
+            let body = whole(response, limit).await?;
+            for message in wire::messages(body) {
+                match wire::read(&message) {
+                    Some(Message::Answer { id, result }) if id == self.ticket => {
+                        return Ok(Heard::Answer(result));
+                    }
+                    // The error of a request that could not even be read has no id of ours.
+                    Some(Message::Answer { result: Err(error), .. }) if !status.is_success() => {
+                        return Ok(Heard::Answer(Err(error)));
+                    }
+                    _ => {}
+                }
+            }
+            if status.is_success() {
+                return Err("its answer is none to this request".to_owned().into());
+            }
+        }
+        if status.is_success() {
+            let what = if kind.is_empty() { "nothing" } else { kind.as_str() };
+            return Err(format!("it answered with {what:.60} instead of JSON or events").into());
+        }
+        Err(refusal(status).into())
+    }
+
+    async fn hear_stream(&self, mut response: Response, place: &mut Place) -> Result<Heard, Failure> {
+        let mut events = Events::default();
+        let mut answering: FuturesUnordered<Answering<'_>> = FuturesUnordered::new();
+        loop {
+            while let Some(event) = events.next().map_err(|_| too_large())? {
+                place.note(&event);
+                for message in wire::messages(event.data) {
+                    if let Some(answer) = self.take(&message, &mut answering) {
+                        return Ok(Heard::Answer(answer));
+                    }
+                }
+            }
+            let questions =
+                async { if answering.is_empty() { pending().await } else { answering.next().await } };
+            tokio::select! {
+                chunk = response.chunk() => match chunk {
+                    Ok(Some(chunk)) => events.push(&chunk),
+                    Ok(None) | Err(_) => return Ok(Heard::Cut),
+                },
+                _ = questions => {}
+            }
+        }
+    }
+
+    /// Takes a message of this request's stream; gives the answer if it is that.
+    fn take<'e>(
+        &'e self,
+        message: &Bytes,
+        answering: &mut FuturesUnordered<Answering<'e>>,
+    ) -> Option<Result<JsonText, RpcError>> {
+        match wire::read(message)? {
+            Message::Answer { id, result } if id == self.ticket => return Some(result),
+            Message::Answer { .. } | Message::Stray { .. } => {}
+            Message::Notification { method, params } => match answer::told(&method, params.as_ref()) {
+                Told::Progress(token, notice) if token == self.ticket => {
+                    self.caller.notices.send(notice);
+                }
+                Told::Log(level, message) => {
+                    self.caller.notices.send(orla_marketplace::Notice::Log { level, message });
+                }
+                told => self.shared.heard(told),
+            },
+            Message::Request { id, method, params } => {
+                let params = params.unwrap_or_else(object::empty);
+                if answering.len() < MAX_QUESTIONS {
+                    let question = Question { id, method, params, client: self.caller.client.clone() };
+                    answering.push(Box::pin(async move {
+                        let body = question.answer().await;
+                        // The server hears nothing, and its own time ends the question.
+                        let _ = self.deliver(body).await;
+                    }));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Where a stream is, for taking it up again.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) last: Option<Bytes>,
+    retry: Option<u64>,
+}
+
+impl Place {
+    pub(super) fn note(&mut self, event: &super::sse::Event) {
+        if let Some(id) = event.id.clone().filter(|id| !id.is_empty()) {
+            self.last = Some(id);
+        }
+        self.retry = event.retry.or(self.retry);
+    }
+
+    pub(super) fn retry(&self) -> Duration {
+        self.retry.map_or(RETRY, Duration::from_millis).min(MAX_RETRY)
+    }
+}
+
+/// Tells a server with sessions that nobody waits for a request any more, when it is dropped before the
+/// answer. One without learns it from the end of the connection.
+struct Withdrawal<'a>(Option<(&'a Shared, u64, &'a Way)>);
+
+impl<'a> Withdrawal<'a> {
+    fn new(exchange: &Exchange<'a>) -> Self {
+        let is_needed = exchange.way.era == Era::Session;
+        Self(is_needed.then_some((exchange.shared, exchange.ticket, exchange.way)))
+    }
+
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        let Some((shared, ticket, way)) = self.0.take() else { return };
+        let mut body = Vec::new();
+        wire::write_cancelled(&mut body, ticket);
+        body.pop();
+        let mut request = Request::new(Method::POST, shared.url.clone());
+        request.headers_mut().clone_from(&way.headers);
+        *request.body_mut() = Some(Body::from(body));
+        *request.timeout_mut() = Some(MAX_RETRY);
+        let client = shared.client.clone();
+        shared.tasks.spawn(async move { client.execute(request).await.map(drop) });
+    }
+}
+
+/// The whole body, which is not copied where it came in one piece.
+pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
+    let broken = |err: reqwest::Error| Failure::from(format!("its answer breaks off: {}", root(&err)));
+    let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
+    let expected = response.content_length().unwrap_or_default();
+    if first.len() as u64 == expected {
+        return Ok(first);
+    }
+    let expected = usize::try_from(expected).unwrap_or(usize::MAX).min(limit);
+    let mut body = BytesMut::with_capacity(expected.max(2 * first.len()));
+    body.extend_from_slice(&first);
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if body.len() + chunk.len() > limit {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+fn too_large() -> Failure {
+    format!("its answer is larger than {} MiB", MAX_MESSAGE >> 20).into()
+}
+
+fn refusal(status: StatusCode) -> String {
+    match status.as_u16() {
+        code @ (401 | 403) => format!("it does not let orla in: HTTP {code}; see its headers"),
+        code @ 300..=399 => {
+            format!("it redirects to another origin (HTTP {code}), which is not followed")
+        }
+        code => format!("it answered with HTTP {code}"),
+    }
+}

@@ -1,0 +1,154 @@
+//! The header fields of requests over HTTP. Pure.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use orla_marketplace::JsonText;
+use orla_process::mcp::answer::ListedTool;
+use orla_process::mcp::object::Object;
+use reqwest::header::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The arguments that have to be repeated in header fields (`x-mcp-header`), by tool.
+pub(super) type Repeated = HashMap<String, Vec<Parameter>>;
+
+/// An argument that is repeated in a header field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parameter {
+    header: HeaderName,
+    /// One key after the other.
+    path: Vec<String>,
+}
+
+/// The arguments of these tools that have to be repeated.
+pub(super) fn repeated(tools: &[ListedTool]) -> Repeated {
+    let mut repeated = Repeated::new();
+    for tool in tools {
+        let mut found = Vec::new();
+        collect(tool.input_schema.as_ref(), &mut Vec::new(), &mut found);
+        if !found.is_empty() {
+            repeated.insert(tool.name.clone(), found);
+        }
+    }
+    repeated
+}
+
+/// How deep schemas are looked into.
+const DEEPEST: usize = 32;
+
+fn collect(schema: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<Parameter>) {
+    let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+    for (name, schema) in properties.into_iter().flatten() {
+        path.push(name.clone());
+        let header = schema.get("x-mcp-header").and_then(Value::as_str);
+        let header = header.and_then(|name| HeaderName::try_from(format!("mcp-param-{name}")).ok());
+        if let Some(header) = header {
+            found.push(Parameter { header, path: path.clone() });
+        }
+        if path.len() < DEEPEST {
+            collect(Some(schema), path, found);
+        }
+        path.pop();
+    }
+}
+
+/// The header fields for these arguments.
+pub(super) fn of_arguments(
+    parameters: &[Parameter],
+    arguments: &JsonText,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let field = |parameter: &Parameter| {
+        let mut text = arguments.as_str().to_owned();
+        for key in &parameter.path {
+            text = Object::parse(&text)?.get(key)?.to_owned();
+        }
+        let value = match text.as_bytes().first()? {
+            b'"' => serde_json::from_str(&text).ok()?,
+            b'{' | b'[' | b'n' => return None,
+            _ => text,
+        };
+        Some((parameter.header.clone(), encoded(&value)))
+    };
+    parameters.iter().filter_map(field).collect()
+}
+
+/// A text as the value of a header field: in base64 where it could not stand there as it is.
+pub(super) fn encoded(text: &str) -> HeaderValue {
+    let has_margin = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
+    let is_plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+    let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
+    let value = if is_plain && !has_margin && !looks_encoded {
+        HeaderValue::from_str(text)
+    } else {
+        HeaderValue::from_str(&format!("=?base64?{}?=", BASE64_STANDARD.encode(text)))
+    };
+    // Both are printable ASCII.
+    value.unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// The text that a request is about: what `Mcp-Name` says.
+pub(super) fn name_of(method: &str, params: &JsonText) -> Option<String> {
+    let member = match method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
+        _ => return None,
+    };
+    Object::parse(params.as_str())?.text(member)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> JsonText {
+        JsonText::parse(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_text_is_encoded_where_it_has_to_be() {
+        for (text, value) in [
+            ("plain", "plain"),
+            ("", ""),
+            ("a b", "a b"),
+            (" a", "=?base64?IGE=?="),
+            ("ü", "=?base64?w7w=?="),
+            ("a\nb", "=?base64?YQpi?="),
+            ("=?base64?YQ==?=", "=?base64?PT9iYXNlNjQ/WVE9PT89?="),
+        ] {
+            assert_eq!(encoded(text), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_repeated_as_the_schema_says() {
+        let schema = r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"},"at":{"properties":{"n":{"x-mcp-header":"N"}}},"odd":{"x-mcp-header":"not a token"},"x":{}}}"#;
+        let tool = format!(r#"{{"name":"t","inputSchema":{schema}}}"#);
+        let tools: Vec<ListedTool> = vec![serde_json::from_str(&tool).unwrap()];
+        let repeated = repeated(&tools);
+        let fields = |arguments: &str| {
+            let fields = of_arguments(&repeated["t"], &json(arguments));
+            let shown = fields.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap()));
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            fields(r#"{"region":"a \"b\"","at":{"n":1.10},"odd":1}"#),
+            "mcp-param-region=a \"b\" mcp-param-n=1.10"
+        );
+        assert_eq!(fields(r#"{"region":null,"at":{"n":true}}"#), "mcp-param-n=true");
+        assert_eq!(fields(r#"{"region":["a"],"at":7}"#), "");
+    }
+
+    #[test]
+    fn a_request_names_what_it_is_about() {
+        assert_eq!(name_of("prompts/get", &json(r#"{"name":"p"}"#)).as_deref(), Some("p"));
+        assert_eq!(name_of("resources/read", &json(r#"{"uri":"a:b"}"#)).as_deref(), Some("a:b"));
+        assert_eq!(name_of("tools/list", &json("{}")), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! A way to a server that has been opened: without a session, with one, or both.
+//!
+//! A server that knows both is asked in the way in which its caller's client asks orla: then questions to that
+//! client take the form that the server's tools were written for. Whoever has no client is asked without.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use orla_marketplace::JsonText;
+use orla_process::mcp::answer::Offers;
+use orla_process::mcp::object::Object;
+use orla_process::mcp::{Caller, Era, era, object};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tokio::time::timeout;
+
+use super::exchange::{Exchange, Failure};
+use super::headers::{PROTOCOL_VERSION, SESSION_ID};
+use super::shared::Shared;
+
+/// How long a server may think about `server/discover` before it counts as one that does not know it.
+const DISCOVERY: Duration = Duration::from_secs(2);
+
+/// What was opened.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Larger than that of every link before.
+    pub(super) number: u64,
+    pub(super) sessionless: Option<Way>,
+    pub(super) session: Option<Way>,
+}
+
+/// One way to speak to the server.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) era: Era,
+    /// Sent with every request.
+    pub(super) headers: HeaderMap,
+    pub(super) offers: Offers,
+}
+
+impl Way {
+    /// Whether the server has given it a session.
+    pub(super) fn has_session(&self) -> bool {
+        self.headers.contains_key(SESSION_ID)
+    }
+}
+
+impl Link {
+    /// The way for this caller.
+    pub(super) fn way(&self, caller: &Caller) -> Option<&Way> {
+        let has_session = caller.client.as_ref().is_some_and(|client| client.session().is_some());
+        if has_session { self.session.as_ref().or(self.sessionless.as_ref()) } else { self.own() }
+    }
+
+    /// The way for what nobody's client stands behind.
+    pub(super) fn own(&self) -> Option<&Way> {
+        self.sessionless.as_ref().or(self.session.as_ref())
+    }
+}
+
+/// Opens a way to the server, both where it knows both.
+///
+/// # Errors
+/// Why there is none, for people.
+pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, String> {
+    let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
+    let failure = match (&sessionless, &session) {
+        (Err(first), Err(second)) => {
+            // What one who knows neither says to the older question is said best.
+            Some(if second.is_empty() { first.clone() } else { second.clone() })
+        }
+        _ => None,
+    };
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(Link { number, sessionless: sessionless.ok(), session: session.ok() }),
+    }
+}
+
+async fn discover(shared: &Shared) -> Result<Way, String> {
+    let headers = headers(&shared.headers, &[(PROTOCOL_VERSION, era::SESSIONLESS)]);
+    let way = Way { era: Era::Sessionless, headers, offers: Offers::default() };
+    let nothing = object::empty();
+    let asked = Exchange::own(shared, &way).request("server/discover", &nothing);
+    let answer = match timeout(DISCOVERY, asked).await {
+        Ok(answer) => answer.map_err(|failure| failure.to_string())?,
+        Err(_) => return Err("it does not answer server/discover".to_owned()),
+    };
+    let versions = Object::parse(answer.result.as_str())
+        .and_then(|result| serde_json::from_str::<Vec<String>>(result.get("supportedVersions")?).ok());
+    if versions.is_some_and(|versions| !versions.iter().any(|version| version == era::SESSIONLESS)) {
+        return Err(format!("it does not know {}", era::SESSIONLESS));
+    }
+    let offers = Offers::read(&answer.result).ok_or("its answer to server/discover is no object")?;
+    Ok(Way { offers, ..way })
+}
+
+async fn initialize(shared: &Shared) -> Result<Way, String> {
+    let bare =
+        Way { era: Era::Session, headers: headers(&shared.headers, &[]), offers: Offers::default() };
+    let params = object::trusted(era::initialize());
+    let asked = Exchange::own(shared, &bare).request("initialize", &params).await;
+    let answer = asked.map_err(|failure| match failure {
+        Failure::Expired => "it answered initialize with HTTP 404".to_owned(),
+        other => other.to_string(),
+    })?;
+    let offers = Offers::read(&answer.result).ok_or("its answer to initialize is no object")?;
+    let version =
+        Object::parse(answer.result.as_str()).and_then(|result| result.text("protocolVersion"));
+    let version = version.as_deref().unwrap_or(era::SESSION);
+    let mut way =
+        Way { headers: headers(&shared.headers, &[(PROTOCOL_VERSION, version)]), offers, ..bare };
+    if let Some(id) = answer.session {
+        way.headers.insert(SESSION_ID, id);
+    }
+    let exchange = Exchange::own(shared, &way);
+    exchange.notify("notifications/initialized", None).await.map_err(|failure| failure.to_string())?;
+    if way.offers.logging {
+        // Each caller hears from the level on that it wants; here all of them are needed. One that
+        // refuses goes on without.
+        let level = object::trusted(r#"{"level":"debug"}"#);
+        let _ = Exchange::own(shared, &way).request("logging/setLevel", &level).await;
+    }
+    for uri in shared.subscriptions() {
+        let uri = object::trusted(serde_json::json!({ "uri": uri }).to_string());
+        let _ = Exchange::own(shared, &way).request("resources/subscribe", &uri).await;
+    }
+    Ok(way)
+}
+
+fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {
+    let mut headers = configured.clone();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    for (name, value) in more {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name.clone(), value);
+        }
+    }
+    headers
+}
+
+/// The configured header fields.
+///
+/// # Errors
+/// One that is none; its value is not repeated, as it may be a secret.
+pub(super) fn configured(fields: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        let known = HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is no header"))?;
+        let mut value =
+            HeaderValue::from_str(value).map_err(|_| format!("the value of header {name} is none"))?;
+        value.set_sensitive(true);
+        headers.insert(known, value);
+    }
+    Ok(headers)
+}
+
+/// The tools of the server, as many as are taken.
+pub(super) fn list_request(cursor: Option<&str>) -> JsonText {
+    match cursor {
+        Some(cursor) => object::trusted(serde_json::json!({ "cursor": cursor }).to_string()),
+        None => object::empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configured_headers_are_secrets() {
+        let fields = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let headers = configured(&fields("X-Api-Key", "secret")).unwrap();
+        assert!(headers["x-api-key"].is_sensitive() && !format!("{headers:?}").contains("secret"));
+        assert_eq!(configured(&fields("a b", "x")).unwrap_err(), "\"a b\" is no header");
+        assert_eq!(configured(&fields("a", "x\n")).unwrap_err(), "the value of header a is none");
+    }
+}

@@ -1,0 +1,276 @@
+//! A server behind streamable HTTP.
+//!
+//! # How it works
+//!
+//! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server, at the first use, and
+//! keeps it; calls go over the newest link, each in its caller's own task ([`exchange`]), over one pool of
+//! connections. [`sse`] and [`headers`] are pure.
+
+mod client;
+mod exchange;
+#[cfg(test)]
+mod fake;
+mod headers;
+mod link;
+mod shared;
+mod sse;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
+use orla_process::capsule::Policy;
+use orla_process::mcp::answer::Offers;
+use orla_process::mcp::{Ask, Caller, Ending, Fault, Learned, Peer, object};
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::settings::{Reach, ServerSettings};
+use exchange::{Exchange, Failure};
+use link::Link;
+use shared::{Setup, Shared, State, lock};
+
+pub(super) use client::client;
+
+/// How much longer than a server's own startup timeout a listing waits for it.
+const LISTING_GRACE: Duration = Duration::from_millis(500);
+
+/// A server behind HTTP. When the last handle is dropped, its session is ended.
+pub(super) struct Remote {
+    shared: Arc<Shared>,
+    /// The task that has not been started yet: only the first use needs one.
+    unborn: Mutex<Option<CancellationToken>>,
+    _stop: DropGuard,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({}, {})", self.shared.name, self.shared.state.borrow().name())
+    }
+}
+
+/// What all servers behind HTTP have in common.
+pub(super) struct Surroundings {
+    pub(super) client: reqwest::Client,
+    pub(super) policy: Arc<Mutex<Policy>>,
+    pub(super) tasks: TaskTracker,
+    pub(super) changes: watch::Sender<u64>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Remote {
+    /// A handle for the server of these settings. Asks nothing yet.
+    ///
+    /// # Errors
+    /// What is wrong with the address or the header fields.
+    pub(super) fn new(settings: &ServerSettings, around: Surroundings) -> Result<Self, String> {
+        let Reach::Http { url, headers } = &settings.reach else {
+            return Err("it is a process".to_owned());
+        };
+        let setup = Setup {
+            name: settings.name.as_str().into(),
+            url: reqwest::Url::parse(url).map_err(|err| format!("its address is none: {err}"))?,
+            headers: link::configured(headers)?,
+            startup_timeout: settings.startup_timeout,
+        };
+        let shared = Shared::new(setup, around.client, around.policy, around.tasks, around.changes);
+        let stop = around.stop.child_token();
+        Ok(Self {
+            shared: Arc::new(shared),
+            unborn: Mutex::new(Some(stop.clone())),
+            _stop: stop.drop_guard(),
+        })
+    }
+
+    /// Starts to open it, if nobody has; does not wait for the next attempt.
+    pub(super) fn want(&self) {
+        if let Some(stop) = lock(&self.unborn).take() {
+            let shared = Arc::clone(&self.shared);
+            self.shared.tasks.spawn(supervisor::run(shared, stop));
+        }
+        self.shared.wanted.notify_one();
+    }
+
+    /// How it is.
+    pub(super) fn status(&self) -> ProviderStatus {
+        let state = self.shared.state.borrow().clone();
+        let mut status = ProviderStatus::default();
+        // The path may hold a secret.
+        status.source = Some(self.shared.url.origin().ascii_serialization());
+        status.state = Some(state.name().to_owned());
+        if let State::Ready(_, since) = state {
+            status.uptime_ms = u64::try_from(since.elapsed().as_millis()).ok();
+        }
+        status.restarts = Some(self.shared.restarts.load(std::sync::atomic::Ordering::Relaxed));
+        status.last_failure.clone_from(&lock(&self.shared.last_failure));
+        status
+    }
+
+    /// What it serves, as far as that is known.
+    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
+        self.shared.knowledge.borrow().learned.clone()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.shared.knowledge.borrow().settled
+    }
+
+    /// A link that is newer than this one; waits for it, but for no more than one attempt.
+    async fn link(&self, newer_than: u64) -> Result<Arc<Link>, Fault> {
+        let usable = |state: &State| match state {
+            State::Ready(link, _) if link.number > newer_than => Some(Arc::clone(link)),
+            _ => None,
+        };
+        if let Some(link) = usable(&self.shared.state.borrow()) {
+            return Ok(link);
+        }
+        let mut states = self.shared.state.subscribe();
+        let before = match &*states.borrow_and_update() {
+            State::Crashed { attempt, .. } => *attempt,
+            _ => 0,
+        };
+        self.want();
+        loop {
+            match &*states.borrow_and_update() {
+                State::Crashed { attempt, reason } if *attempt > before => {
+                    return Err(Fault::Gone(reason.clone()));
+                }
+                State::Stopped => return Err(Fault::Gone("it was stopped".to_owned())),
+                state => {
+                    if let Some(link) = usable(state) {
+                        return Ok(link);
+                    }
+                }
+            }
+            if states.changed().await.is_err() {
+                return Err(Fault::Gone("it was stopped".to_owned()));
+            }
+        }
+    }
+
+    async fn answer(&self, ask: &Ask, ctx: &CallContext) -> Result<JsonText, Fault> {
+        let shared = &*self.shared;
+        let caller = Caller { notices: ctx.notices.clone(), client: ctx.client.clone() };
+        let mut newer_than = 0;
+        // A session that has ended is opened anew, once: the server has done nothing then.
+        for _ in 0..2 {
+            let link = self.link(newer_than).await?;
+            let way = link.way(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
+            let exchange = Exchange::new(shared, way, caller.clone(), ctx.traceparent.as_deref());
+            let _in_flight = exchange.in_flight();
+            let answer = match ask {
+                Ask::Call { tool, arguments, more } => {
+                    exchange.call(tool.as_deref().unwrap_or_default(), arguments, more.as_deref()).await
+                }
+                Ask::Method { method, params } => {
+                    exchange.request(method, params).await.map(|answer| answer.result)
+                }
+            };
+            match answer {
+                Ok(result) => return Ok(result),
+                Err(Failure::Expired) => {
+                    shared.useless(link.number, None);
+                    newer_than = link.number;
+                }
+                Err(Failure::Lost(reason)) => {
+                    shared.useless(link.number, Some(reason.clone()));
+                    return Err(Fault::Gone(reason));
+                }
+                Err(Failure::Fault(fault)) => return Err(fault),
+            }
+        }
+        Err(Fault::Gone("its sessions end at once".to_owned()))
+    }
+
+    /// Why it cannot answer at the moment, if that is so.
+    fn not_ready(&self) -> Option<String> {
+        match &*self.shared.state.borrow() {
+            State::Ready(..) => None,
+            State::Crashed { reason, .. } => Some(reason.clone()),
+            State::Created | State::Starting => Some("it has not answered yet".to_owned()),
+            State::Stopped => Some("it was stopped".to_owned()),
+        }
+    }
+}
+
+#[async_trait]
+impl Peer for Remote {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending> {
+        tokio::select! {
+            biased;
+            answer = self.answer(&ask, ctx) => answer.map_err(Ending::Fault),
+            () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
+            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: self.not_ready() }),
+        }
+    }
+
+    fn offers(&self) -> Option<Offers> {
+        let knowledge = self.shared.knowledge.borrow();
+        match &knowledge.learned {
+            Some(learned) => Some(learned.offers.clone()),
+            None => knowledge.settled.then(Offers::default),
+        }
+    }
+
+    async fn learn(&self) {
+        if self.is_settled() {
+            return;
+        }
+        self.want();
+        let latest = Instant::now() + self.shared.startup_timeout + LISTING_GRACE;
+        let mut knowledge = self.shared.knowledge.subscribe();
+        // Whatever ends the wait, it ends.
+        let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
+        self.shared.settled();
+    }
+
+    fn told(&self) -> broadcast::Receiver<SurfaceNotice> {
+        self.shared.told.subscribe()
+    }
+
+    async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
+        let too_many = || Ending::Fault(Fault::Gone("too many resources are subscribed to".to_owned()));
+        if self.is_told_by_session().await {
+            self.ask(about("resources/subscribe", uri), ctx).await?;
+        }
+        self.shared.subscribe(uri).then_some(()).ok_or_else(too_many)?;
+        self.shared.resubscribe.notify_one();
+        Ok(())
+    }
+
+    async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
+        if !self.shared.unsubscribe(uri) {
+            // Others still want to hear of it.
+            return Ok(());
+        }
+        self.shared.resubscribe.notify_one();
+        if self.is_told_by_session().await {
+            self.ask(about("resources/unsubscribe", uri), ctx).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Remote {
+    /// Whether it tells of changes in a session: where it knows another way, that one is taken.
+    async fn is_told_by_session(&self) -> bool {
+        matches!(self.link(0).await, Ok(link) if link.sessionless.is_none())
+    }
+}
+
+/// A request about one resource.
+fn about(method: &str, uri: &str) -> Ask {
+    let params = serde_json::json!({ "uri": uri }).to_string();
+    Ask::Method { method: method.into(), params: object::trusted(params) }
+}

@@ -1,0 +1,276 @@
+//! What the handle of a server behind HTTP, its calls and its task all see.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
+use orla_process::capsule::Policy;
+use orla_process::mcp::answer::Told;
+use orla_process::mcp::wire::{self, RpcError};
+use orla_process::mcp::{Caller, Learned, QUESTIONS, only, write_client_answer};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client as HttpClient, Url};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::headers::{self, Repeated};
+use super::link::Link;
+
+/// Notices that one who listens may be late for.
+const TOLD: usize = 64;
+/// The most resources of one server whose changes are told.
+const MAX_SUBSCRIPTIONS: usize = 10_000;
+
+/// The common ground.
+pub(super) struct Shared {
+    pub(super) name: Arc<str>,
+    pub(super) url: Url,
+    /// The configured ones, which may be secrets.
+    pub(super) headers: HeaderMap,
+    pub(super) startup_timeout: Duration,
+    pub(super) client: HttpClient,
+    pub(super) policy: Arc<Mutex<Policy>>,
+    pub(super) tasks: TaskTracker,
+    tickets: AtomicU64,
+    pub(super) state: watch::Sender<State>,
+    pub(super) knowledge: watch::Sender<Knowledge>,
+    pub(super) told: broadcast::Sender<SurfaceNotice>,
+    changes: watch::Sender<u64>,
+    pub(super) restarts: AtomicU64,
+    pub(super) last_failure: Mutex<Option<String>>,
+    subscriptions: Mutex<BTreeMap<String, usize>>,
+    callers: Mutex<HashMap<u64, Caller>>,
+    repeated: RwLock<Arc<Repeated>>,
+    /// Someone needs it.
+    pub(super) wanted: Notify,
+    /// Its tools are others.
+    pub(super) tools_changed: Notify,
+    /// The resources whose changes someone wants to hear of are others.
+    pub(super) resubscribe: Notify,
+    /// The link of this number is of no use any more.
+    pub(super) useless: watch::Sender<(u64, Option<String>)>,
+}
+
+/// How a server is.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// Nobody has needed it yet.
+    Created,
+    /// It is being opened.
+    Starting,
+    /// It can be asked, since then.
+    Ready(Arc<Link>, Instant),
+    /// It cannot be reached; the next attempt waits for its time, or for a call.
+    Crashed { attempt: u64, reason: String },
+    /// It is not needed any more.
+    Stopped,
+}
+
+impl State {
+    /// The state's name, as for capsules (RFC 2 §7).
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Created => "CREATED",
+            Self::Starting => "STARTING",
+            Self::Ready(..) => "READY",
+            Self::Crashed { .. } => "CRASHED",
+            Self::Stopped => "STOPPED",
+        }
+    }
+}
+
+/// What is known of what it serves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Knowledge {
+    pub(super) settled: bool,
+    pub(super) learned: Option<Arc<Learned>>,
+}
+
+/// What a server wants to be asked with.
+pub(super) struct Setup {
+    pub(super) name: Arc<str>,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) startup_timeout: Duration,
+}
+
+impl Shared {
+    pub(super) fn new(
+        setup: Setup,
+        client: HttpClient,
+        policy: Arc<Mutex<Policy>>,
+        tasks: TaskTracker,
+        changes: watch::Sender<u64>,
+    ) -> Self {
+        Self {
+            name: setup.name,
+            url: setup.url,
+            headers: setup.headers,
+            startup_timeout: setup.startup_timeout,
+            client,
+            policy,
+            tasks,
+            tickets: AtomicU64::new(1),
+            state: watch::Sender::new(State::Created),
+            knowledge: watch::Sender::new(Knowledge::default()),
+            told: broadcast::Sender::new(TOLD),
+            changes,
+            restarts: AtomicU64::new(0),
+            last_failure: Mutex::default(),
+            subscriptions: Mutex::default(),
+            callers: Mutex::default(),
+            repeated: RwLock::default(),
+            wanted: Notify::new(),
+            tools_changed: Notify::new(),
+            resubscribe: Notify::new(),
+            useless: watch::Sender::new((0, None)),
+        }
+    }
+
+    /// A number that no request had.
+    pub(super) fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The link of this number is of no use: it is opened anew.
+    pub(super) fn useless(&self, number: u64, reason: Option<String>) {
+        self.useless.send_if_modified(|useless| {
+            let is_news = useless.0 < number;
+            if is_news {
+                *useless = (number, reason);
+            }
+            is_news
+        });
+    }
+
+    /// What it serves is known.
+    pub(super) fn learned(&self, learned: Learned) {
+        let repeated = headers::repeated(learned.tools.as_deref().unwrap_or_default());
+        *self.repeated.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(repeated);
+        let is_news = self.knowledge.borrow().learned.as_deref() != Some(&learned);
+        if is_news {
+            self.knowledge.send_modify(|knowledge| knowledge.learned = Some(Arc::new(learned)));
+            // Before those go on who wait for it: they look whether anything has changed.
+            self.changes.send_modify(|count| *count += 1);
+        }
+        self.settled();
+    }
+
+    /// No listing need wait for it.
+    pub(super) fn settled(&self) {
+        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
+    }
+
+    /// The header fields that repeat arguments of a tool.
+    pub(super) fn repeated(&self, tool: &str, arguments: &JsonText) -> Vec<(HeaderName, HeaderValue)> {
+        let repeated = Arc::clone(&self.repeated.read().unwrap_or_else(PoisonError::into_inner));
+        repeated.get(tool).map(|all| headers::of_arguments(all, arguments)).unwrap_or_default()
+    }
+
+    /// Something was told that belongs to no request in particular.
+    pub(super) fn heard(&self, told: Told) {
+        match told {
+            Told::ToolsChanged => self.tools_changed.notify_one(),
+            // Fails where nobody listens.
+            Told::Surface(notice) => drop(self.told.send(notice)),
+            Told::Progress(ticket, notice) => {
+                let caller = lock(&self.callers).get(&ticket).cloned();
+                caller.inspect(|caller| caller.notices.send(notice));
+            }
+            Told::Log(level, message) => {
+                let caller = only(lock(&self.callers).values()).cloned();
+                caller.inspect(|caller| caller.notices.send(Notice::Log { level, message }));
+            }
+            Told::Nothing => {}
+        }
+    }
+
+    /// The client that a question without a request of its own is for, where nobody else can be meant.
+    pub(super) fn only_client(&self) -> Option<Arc<dyn Client>> {
+        only(lock(&self.callers).values()).and_then(|caller| caller.client.clone())
+    }
+
+    /// A request is in flight, until what is given is dropped.
+    pub(super) fn in_flight(&self, ticket: u64, caller: &Caller) -> InFlight<'_> {
+        lock(&self.callers).insert(ticket, caller.clone());
+        InFlight { shared: self, ticket }
+    }
+
+    /// One more caller wants to hear of a resource's changes. Whether there is room for that.
+    pub(super) fn subscribe(&self, uri: &str) -> bool {
+        let mut subscriptions = lock(&self.subscriptions);
+        if subscriptions.len() >= MAX_SUBSCRIPTIONS && !subscriptions.contains_key(uri) {
+            return false;
+        }
+        *subscriptions.entry(uri.to_owned()).or_default() += 1;
+        true
+    }
+
+    /// One caller less wants to hear of a resource's changes. Whether that was the last.
+    pub(super) fn unsubscribe(&self, uri: &str) -> bool {
+        let mut subscriptions = lock(&self.subscriptions);
+        let Some(count) = subscriptions.get_mut(uri) else { return true };
+        *count = count.saturating_sub(1);
+        let is_last = *count == 0;
+        if is_last {
+            subscriptions.remove(uri);
+        }
+        is_last
+    }
+
+    /// The resources whose changes someone wants to hear of.
+    pub(super) fn subscriptions(&self) -> Vec<String> {
+        lock(&self.subscriptions).keys().cloned().collect()
+    }
+}
+
+/// A request in flight.
+pub(super) struct InFlight<'a> {
+    shared: &'a Shared,
+    ticket: u64,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.callers).remove(&self.ticket);
+    }
+}
+
+/// A request of the server.
+pub(super) struct Question {
+    pub(super) id: JsonText,
+    pub(super) method: String,
+    pub(super) params: JsonText,
+    /// Who can be asked.
+    pub(super) client: Option<Arc<dyn Client>>,
+}
+
+impl Question {
+    /// The message that answers it.
+    pub(super) async fn answer(self) -> Vec<u8> {
+        let Self { id, method, params, client } = self;
+        let mut body = Vec::new();
+        if method == "ping" {
+            wire::write_answer(&mut body, &id, Ok("{}"));
+        } else if !QUESTIONS.contains(&method.as_str()) {
+            let error =
+                RpcError { code: -32601, message: format!("{method:.60}: not offered"), data: None };
+            wire::write_answer(&mut body, &id, Err(&error));
+        } else {
+            let answer = match client {
+                Some(client) => client.request(&method, params).await,
+                None => Err(ClientError::Unsupported(method)),
+            };
+            write_client_answer(&mut body, &id, answer);
+        }
+        body
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

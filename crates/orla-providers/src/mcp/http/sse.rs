@@ -1,0 +1,195 @@
+//! Server-sent events: bytes in, events out. No I/O here.
+
+use bytes::{Buf, Bytes, BytesMut};
+use orla_process::mcp::wire::MAX_MESSAGE;
+
+/// One event of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    /// What stands behind `data:`; empty for an event that only gives an id.
+    pub(super) data: Bytes,
+    /// By which the stream can be taken up again behind this event.
+    pub(super) id: Option<Bytes>,
+    /// How long to wait before that, in milliseconds.
+    pub(super) retry: Option<u64>,
+}
+
+/// An event that is larger than 16 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// Cuts a stream into events.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+    /// The last line ended in a carriage return: a line feed behind it belongs to it.
+    after_return: bool,
+    has_begun: bool,
+    event: Event,
+    has_data: bool,
+    has_any: bool,
+}
+
+impl Events {
+    /// Takes the next bytes of the stream.
+    pub(super) fn push(&mut self, bytes: &Bytes) {
+        self.buffer.extend_from_slice(bytes);
+        if !self.has_begun && self.buffer.len() >= 3 {
+            self.has_begun = true;
+            if self.buffer.starts_with(b"\xef\xbb\xbf") {
+                self.buffer.advance(3);
+                self.searched = self.searched.saturating_sub(3);
+            }
+        }
+    }
+
+    /// The next whole event.
+    ///
+    /// # Errors
+    /// The event that has begun is too large; nothing can be read after it.
+    pub(super) fn next(&mut self) -> Result<Option<Event>, TooLarge> {
+        while let Some(line) = self.line()? {
+            if line.is_empty() {
+                let event = std::mem::take(&mut self.event);
+                self.has_data = false;
+                if std::mem::take(&mut self.has_any) {
+                    return Ok(Some(event));
+                }
+            } else {
+                self.field(&line)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn line(&mut self) -> Result<Option<Bytes>, TooLarge> {
+        if self.after_return && !self.buffer.is_empty() {
+            self.after_return = false;
+            if self.buffer[0] == b'\n' {
+                self.buffer.advance(1);
+                self.searched = 0;
+            }
+        }
+        let Some(end) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else {
+            self.searched = self.buffer.len();
+            return if self.buffer.len() > MAX_MESSAGE { Err(TooLarge) } else { Ok(None) };
+        };
+        let end = self.searched + end;
+        self.searched = 0;
+        if end > MAX_MESSAGE {
+            return Err(TooLarge);
+        }
+        self.after_return = self.buffer[end] == b'\r';
+        let line = self.buffer.split_to(end + 1).freeze();
+        Ok(Some(line.slice(..end)))
+    }
+
+    fn field(&mut self, line: &Bytes) -> Result<(), TooLarge> {
+        let (name, value) = match memchr::memchr(b':', line) {
+            // A comment.
+            Some(0) => return Ok(()),
+            Some(colon) => {
+                let value = line.slice(colon + 1..);
+                (&line[..colon], if value.starts_with(b" ") { value.slice(1..) } else { value })
+            }
+            None => (&line[..], Bytes::new()),
+        };
+        match name {
+            b"data" if self.has_data => {
+                let together = self.event.data.len() + 1 + value.len();
+                if together > MAX_MESSAGE {
+                    return Err(TooLarge);
+                }
+                let mut data = BytesMut::with_capacity(together);
+                data.extend_from_slice(&self.event.data);
+                data.extend_from_slice(b"\n");
+                data.extend_from_slice(&value);
+                self.event.data = data.freeze();
+            }
+            b"data" => {
+                self.event.data = value;
+                self.has_data = true;
+            }
+            b"id" if !value.contains(&0) => self.event.id = Some(value),
+            b"retry" => {
+                self.event.retry = std::str::from_utf8(&value).ok().and_then(|ms| ms.parse().ok());
+            }
+            _ => return Ok(()),
+        }
+        self.has_any = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &[u8], size: usize) -> Vec<(String, Option<String>, Option<u64>)> {
+        let mut events = Events::default();
+        let mut found = Vec::new();
+        for piece in text.chunks(size.max(1)) {
+            events.push(&Bytes::copy_from_slice(piece));
+            while let Some(event) = events.next().unwrap() {
+                let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+                found.push((text(event.data), event.id.map(text), event.retry));
+            }
+        }
+        found
+    }
+
+    const STREAM: &[u8] = b"\xef\xbb\xbf: hello\n\nevent: message\ndata: {\"a\":1}\n\nid: 7\nretry: 50\ndata:\n\r\ndata: x\r\ndata:  y\r\n\r\rid\rdata: z\r\rdata: cut";
+
+    #[test]
+    fn events_are_cut_wherever_the_pieces_end() {
+        let event = |data: &str, id: Option<&str>, retry: Option<u64>| {
+            (data.to_owned(), id.map(str::to_owned), retry)
+        };
+        let expected = [
+            event("{\"a\":1}", None, None),
+            event("", Some("7"), Some(50)),
+            event("x\n y", None, None),
+            event("z", Some(""), None),
+        ];
+        for size in 1..STREAM.len() {
+            assert_eq!(read(STREAM, size), expected, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_end_is_refused() {
+        let mut events = Events::default();
+        events.push(&Bytes::from(vec![b'x'; MAX_MESSAGE]));
+        assert_eq!(events.next(), Ok(None));
+        events.push(&Bytes::from_static(b"xx"));
+        assert_eq!(events.next(), Err(TooLarge));
+        let mut events = Events::default();
+        let line = Bytes::from([b"data: ".as_slice(), &[b'x'; 1024 * 1024], b"\n"].concat());
+        let refused = (0..20).find(|_| {
+            events.push(&line);
+            events.next().is_err()
+        });
+        assert_eq!(refused, Some(15), "many lines are one event too");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..300), size in 1..40_usize) {
+            let mut events = Events::default();
+            for piece in bytes.chunks(size) {
+                events.push(&Bytes::copy_from_slice(piece));
+                while let Ok(Some(_)) = events.next() {}
+            }
+        }
+
+        #[test]
+        fn what_was_written_is_read(data in proptest::collection::vec("[a-z{}:\" ]{0,20}", 1..6), size in 1..40_usize) {
+            let text: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
+            let found: Vec<String> = read(text.as_bytes(), size).into_iter().map(|event| event.0).collect();
+            prop_assert_eq!(found, data);
+        }
+    }
+}

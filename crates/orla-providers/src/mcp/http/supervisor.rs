@@ -1,0 +1,309 @@
+//! The task of one server behind HTTP: opens it when it is needed, learns what it serves, listens to what it
+//! tells unasked, and opens it anew when it is lost, after a backoff that grows with each failure.
+//!
+//! Calls do not pass through here. They take the newest [`Link`] and tell when it is of no use any more.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use orla_process::mcp::answer::{self, ToolPage};
+use orla_process::mcp::wire::{self, Message};
+use orla_process::mcp::{Learned, MAX_PAGES, MAX_TOOLS, object, rounds};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Request, Response, StatusCode};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::exchange::{Exchange, Failure, Place};
+use super::headers::{LAST_EVENT_ID, SESSION_ID};
+use super::link::{self, Link, Way};
+use super::shared::{Question, Shared, State, lock};
+use super::sse::{Event, Events};
+
+/// How long a server may take to end a session when orla ends.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// A stream that lasted this long was none that is refused again and again.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// Looks after a server until it is not needed any more.
+pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    let mut number = 0;
+    let mut failures = 0;
+    let mut link: Option<Arc<Link>> = None;
+    let served = async {
+        shared.wanted.notified().await;
+        loop {
+            number += 1;
+            set(&shared, State::Starting);
+            let opened = timeout(shared.startup_timeout, link::open(&shared, number)).await;
+            let reason = match opened {
+                Ok(Ok(opened)) => {
+                    let opened = Arc::new(opened);
+                    link = Some(Arc::clone(&opened));
+                    failures = 0;
+                    if number > 1 {
+                        shared.restarts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    set(&shared, State::Ready(Arc::clone(&opened), Instant::now()));
+                    match serve(&shared, &opened).await {
+                        None => continue,
+                        Some(reason) => reason,
+                    }
+                }
+                Ok(Err(reason)) => reason,
+                Err(_) => {
+                    format!("it did not answer within {} s", shared.startup_timeout.as_secs_f64())
+                }
+            };
+            failures += 1;
+            *lock(&shared.last_failure) = Some(reason.clone());
+            set(&shared, State::Crashed { attempt: number, reason });
+            shared.settled();
+            let backoff = lock(&shared.policy).backoff(failures).mul_f64(random());
+            tokio::select! {
+                () = sleep(backoff) => {}
+                // A call need not wait longer than one attempt.
+                () = shared.wanted.notified() => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = stop.cancelled() => {}
+    }
+    set(&shared, State::Stopped);
+    shared.settled();
+    if let Some(session) = link.as_ref().and_then(|link| link.session.as_ref()) {
+        end(&shared, session).await;
+    }
+}
+
+fn set(shared: &Shared, state: State) {
+    let (server, before) = (&*shared.name, shared.state.borrow().name());
+    let to = state.name();
+    match &state {
+        State::Crashed { reason, .. } => {
+            tracing::warn!(server, from = before, to, cause = reason, "server");
+        }
+        _ => tracing::info!(server, from = before, to, "server"),
+    }
+    shared.state.send_replace(state);
+}
+
+/// Listens and learns until the link is of no use; gives the reason where that is a failure.
+async fn serve(shared: &Shared, link: &Link) -> Option<String> {
+    let learning = async {
+        loop {
+            if let Err(failure) = learn(shared, link).await {
+                return failure;
+            }
+            shared.tools_changed.notified().await;
+        }
+    };
+    let mut useless = shared.useless.subscribe();
+    let useless = async {
+        let useless = useless.wait_for(|(number, _)| *number >= link.number).await;
+        useless.ok().and_then(|useless| useless.1.clone())
+    };
+    let over = |failure: Failure| match failure {
+        Failure::Expired => None,
+        failure => Some(failure.to_string()),
+    };
+    tokio::select! {
+        failure = learning => over(failure),
+        failure = listen(shared, link) => over(failure),
+        failure = follow(shared, link) => over(failure),
+        reason = useless => reason,
+    }
+}
+
+/// Asks for the tools.
+async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
+    let Some(way) = link.own() else { return Ok(()) };
+    let mut tools = Vec::new();
+    let mut cursor: Option<String> = None;
+    for page in 1..=MAX_PAGES {
+        if !way.offers.tools {
+            break;
+        }
+        let params = link::list_request(cursor.as_deref());
+        let listed = match Exchange::own(shared, way).request("tools/list", &params).await {
+            Ok(answer) => ToolPage::read(&answer.result),
+            Err(Failure::Fault(fault)) => Err(Failure::Fault(fault).to_string()),
+            Err(failure) => return Err(failure),
+        };
+        let server = &*shared.name;
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(problem) => {
+                let problem = wire::quoted(problem.as_bytes());
+                tracing::warn!(server, problem, "tools/list gave no list");
+                break;
+            }
+        };
+        if listed.left_out > 0 {
+            let left_out = listed.left_out;
+            tracing::warn!(server, left_out, "what tools/list gives and is no tool is left out");
+        }
+        tools.extend(listed.tools);
+        cursor = listed.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+        if page == MAX_PAGES || tools.len() >= MAX_TOOLS {
+            tracing::warn!(server, tools = tools.len(), "its list of tools goes on and on, and is cut");
+            tools.truncate(MAX_TOOLS);
+            break;
+        }
+    }
+    shared.learned(Learned { tools: Some(tools), offers: way.offers.clone(), era: way.era });
+    Ok(())
+}
+
+/// Keeps the stream of a session open on which the server speaks unasked, where it offers one.
+async fn listen(shared: &Shared, link: &Link) -> Failure {
+    let Some(way) = &link.session else { return std::future::pending().await };
+    let mut place = Place::default();
+    let mut short = 0;
+    loop {
+        let mut request = Request::new(Method::GET, shared.url.clone());
+        let fields = request.headers_mut();
+        fields.clone_from(&way.headers);
+        fields.remove(CONTENT_TYPE);
+        fields.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(Ok(event)) = place.last.as_ref().map(|event| HeaderValue::from_bytes(event)) {
+            fields.insert(LAST_EVENT_ID, event);
+        }
+        let since = Instant::now();
+        match stream(shared, way, request, &mut place).await {
+            Ended::Refused => return std::future::pending().await,
+            Ended::Failed(failure) => return failure,
+            Ended::Cut => pause(shared, since, &mut short, place.retry()).await,
+        }
+    }
+}
+
+/// Keeps open what a server without sessions tells unasked.
+async fn follow(shared: &Shared, link: &Link) -> Failure {
+    let Some(way) = &link.sessionless else { return std::future::pending().await };
+    let mut short = 0;
+    loop {
+        let params = object::trusted(rounds::listen(&way.offers, &shared.subscriptions()));
+        let request = Exchange::own(shared, way).of_method("subscriptions/listen", &params);
+        let since = Instant::now();
+        let mut place = Place::default();
+        let ended = tokio::select! {
+            ended = stream(shared, way, request, &mut place) => ended,
+            // The old stream ends when it is dropped.
+            () = shared.resubscribe.notified() => continue,
+        };
+        match ended {
+            Ended::Refused => return std::future::pending().await,
+            Ended::Failed(failure) => return failure,
+            Ended::Cut => pause(shared, since, &mut short, place.retry()).await,
+        }
+    }
+}
+
+/// Waits before a stream that has ended is opened again, the longer the oftener it ended at once.
+async fn pause(shared: &Shared, since: Instant, short: &mut u32, least: Duration) {
+    *short = if since.elapsed() < LASTING { short.saturating_add(1) } else { 0 };
+    let backoff = lock(&shared.policy).backoff(*short);
+    sleep(least.max(backoff)).await;
+}
+
+/// How a stream ended.
+enum Ended {
+    /// The server does not offer it.
+    Refused,
+    Failed(Failure),
+    /// It may be opened again.
+    Cut,
+}
+
+/// Reads one stream to its end.
+async fn stream(shared: &Shared, way: &Way, request: Request, place: &mut Place) -> Ended {
+    let mut response: Response = match shared.client.execute(request).await {
+        Ok(response) => response,
+        Err(err) if err.is_connect() => {
+            let reason = format!("it cannot be reached: {}", super::client::root(&err));
+            return Ended::Failed(Failure::Lost(reason));
+        }
+        Err(_) => return Ended::Cut,
+    };
+    let status = response.status();
+    if status == StatusCode::NOT_FOUND && way.has_session() {
+        return Ended::Failed(Failure::Expired);
+    }
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !status.is_success() || !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+        let passes = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        return if passes { Ended::Cut } else { Ended::Refused };
+    }
+    let mut events = Events::default();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => events.push(&chunk),
+            Ok(None) | Err(_) => return Ended::Cut,
+        }
+        loop {
+            match events.next() {
+                Ok(Some(event)) => take(shared, way, event, place),
+                Ok(None) => break,
+                Err(_) => return Ended::Cut,
+            }
+        }
+    }
+}
+
+/// Takes an event of such a stream.
+fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
+    place.note(&event);
+    for message in wire::messages(event.data) {
+        match wire::read(&message) {
+            Some(Message::Notification { method, params }) => {
+                shared.heard(answer::told(&method, params.as_ref()));
+            }
+            Some(Message::Request { id, method, params }) => {
+                // It belongs to no request; it is relayed only where there is but one that it can be of.
+                let client = shared.only_client();
+                let params = params.unwrap_or_else(object::empty);
+                let question = Question { id, method, params, client };
+                let (client, url, headers) =
+                    (shared.client.clone(), shared.url.clone(), way.headers.clone());
+                shared.tasks.spawn(async move {
+                    let mut body = question.answer().await;
+                    body.pop();
+                    let mut request = Request::new(Method::POST, url);
+                    *request.headers_mut() = headers;
+                    *request.body_mut() = Some(body.into());
+                    *request.timeout_mut() = Some(LASTING);
+                    client.execute(request).await.map(drop)
+                });
+            }
+            // The graceful end of a subscription, or what belongs elsewhere.
+            Some(Message::Answer { .. } | Message::Stray { .. }) | None => {}
+        }
+    }
+}
+
+/// Ends a session.
+async fn end(shared: &Shared, way: &Way) {
+    let Some(id) = way.headers.get(SESSION_ID) else { return };
+    let mut request = Request::new(Method::DELETE, shared.url.clone());
+    let fields = request.headers_mut();
+    fields.clone_from(&way.headers);
+    fields.remove(CONTENT_TYPE);
+    fields.insert(SESSION_ID, id.clone());
+    *request.timeout_mut() = Some(GOODBYE);
+    // A server that does not answer ends it by itself some time.
+    let _ = shared.client.execute(request).await;
+}
+
+/// A number from one half to 1: enough for two that failed together not to come back together.
+fn random() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 33;
+    0.5 + 0.5 * (bits as f64) / f64::from(1_u32 << 31)
+}

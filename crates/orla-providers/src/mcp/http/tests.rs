@@ -1,0 +1,217 @@
+//! Servers behind HTTP as they behave on loopback.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use orla_marketplace::{Call, Notice, Source, SurfaceNotice};
+use tokio_util::sync::CancellationToken;
+
+use super::super::settings::{Reach, ServerSettings};
+use super::super::tests::{Named, World, call, eventually, json, listener, quick, text_of, with_client};
+use super::fake::{Fake, Manner};
+
+fn settings(url: String) -> ServerSettings {
+    let headers = BTreeMap::from([("X-Api-Key".to_owned(), "secret".to_owned())]);
+    ServerSettings::new("h", Reach::Http { url, headers })
+}
+
+async fn world(manner: Manner) -> (Fake, World) {
+    let fake = Fake::start(manner).await;
+    let world = World::new([settings(fake.url())], []).await;
+    (fake, world)
+}
+
+fn manners() -> [Manner; 4] {
+    let with = |knows_sessions, speaks_in_events| Manner {
+        knows_sessions,
+        is_sessionless: !knows_sessions,
+        speaks_in_events,
+        ..Manner::default()
+    };
+    [with(true, false), with(true, true), with(false, false), with(false, true)]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tools_are_called_in_every_manner() {
+    for manner in manners() {
+        let (fake, world) = world(manner.clone()).await;
+        assert_eq!(world.names(), "h__ask h__change h__echo h__odd h__say h__slow", "{manner:?}");
+        assert_eq!(world.text("h__echo", r#"{"a":[1]}"#).await, r#"{"a":[1]}"#, "{manner:?}");
+        let odd = world.call("h__odd", "{}").await.unwrap();
+        assert_eq!(
+            odd.content.unwrap().as_str(),
+            r#"[ {"type": "text", "text": "x", "extra": 1.10} ]"#,
+            "byte for byte"
+        );
+        assert_eq!(odd.structured.unwrap().json().unwrap().as_str(), r#"{"n": 1e400}"#);
+        let headers = fake.state.headers.lock().unwrap()["POST tools/call"].clone();
+        assert_eq!(headers["x-api-key"], "secret");
+        if manner.is_sessionless {
+            assert_eq!(
+                (&headers["mcp-method"], &headers["mcp-name"]),
+                (&"tools/call".parse().unwrap(), &"odd".parse().unwrap())
+            );
+            assert_eq!(headers["mcp-protocol-version"], "2026-07-28");
+        } else {
+            assert_eq!(headers["mcp-protocol-version"], "2025-06-18", "what was settled on");
+            assert!(headers.contains_key("mcp-session-id"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_are_repeated_in_headers_where_the_schema_says_so() {
+    let (fake, world) = world(manners()[2].clone()).await;
+    world.text("h__echo", r#"{"region":"süd"}"#).await;
+    let headers = fake.state.headers.lock().unwrap()["POST tools/call"].clone();
+    assert_eq!(headers["mcp-param-region"], "=?base64?c8O8ZA==?=");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_has_ended_is_opened_anew_once() {
+    let (fake, world) = world(Manner::default()).await;
+    world.text("h__echo", "{}").await;
+    fake.state.sessions.lock().unwrap().clear();
+    assert_eq!(world.text("h__echo", r#"{"n":2}"#).await, r#"{"n":2}"#);
+    let initialized = fake.asked().iter().filter(|asked| asked.contains(" initialize")).count();
+    assert_eq!(initialized, 2, "{:?}", fake.asked());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_ended_with_their_last_user() {
+    let (fake, world) = world(Manner::default()).await;
+    world.text("h__echo", "{}").await;
+    world.servers.load([], [], quick());
+    world.serve();
+    eventually("its end", || fake.asked().iter().any(|asked| asked.starts_with("DELETE  s"))).await;
+    assert!(fake.state.sessions.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_answered_in_the_manner_of_its_revision() {
+    let both = Manner { is_sessionless: true, speaks_in_events: true, ..Manner::default() };
+    let (_fake, world) = world(both).await;
+    let asked = async |client: Named| {
+        text_of(&world.call_with(with_client(call("h__ask", "{}"), client)).await.unwrap())
+    };
+    assert_eq!(asked(Named("me", None)).await, r#"{"q":{"me":"sampling/createMessage"}}"#);
+    assert_eq!(asked(Named("me", Some(7))).await, r#"{"me":"sampling/createMessage"}"#);
+    let nobody = world.error("h__ask", "{}").await;
+    assert!(nobody.ends_with("it asks its caller's client, which cannot be asked"), "{nobody}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_during_a_call_is_heard() {
+    for manner in [&manners()[1], &manners()[3]] {
+        let (_fake, world) = world(manner.clone()).await;
+        let (sink, heard) = listener();
+        let mut said = call("h__say", "{}");
+        said.notices = sink;
+        world.call_with(said).await.unwrap();
+        let heard = heard.lock().unwrap();
+        assert!(matches!(&heard[..], [Notice::Progress(_), Notice::Log { .. }]), "{heard:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changes_is_heard_on_the_streams_for_that() {
+    for manner in [&manners()[0], &manners()[2]] {
+        let (fake, world) = world(manner.clone()).await;
+        let surface = world.servers.surfaces().remove(0);
+        let mut told = surface.notices().unwrap();
+        let ctx = world.market.surface_context(&Call::to("h"));
+        surface.request("resources/subscribe", &json(r#"{"uri":"a:b"}"#), &ctx).await.unwrap();
+        let listens = if manner.is_sessionless { "POST subscriptions/listen" } else { "GET" };
+        eventually("a stream", || fake.asked().iter().any(|asked| asked.starts_with(listens))).await;
+        eventually("a listener", || fake.state.unasked.receiver_count() > 0).await;
+        let mut changes = world.servers.changes();
+        changes.mark_unchanged();
+        world.text("h__change", "{}").await;
+        tokio::time::timeout(Duration::from_secs(20), changes.changed()).await.unwrap().unwrap();
+        world.serve();
+        assert!(world.names().contains("h__new"));
+        let updated = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a:b"}});
+        fake.state.unasked.send(updated).unwrap();
+        let heard = tokio::time::timeout(Duration::from_secs(20), told.recv()).await.unwrap().unwrap();
+        assert_eq!(heard, SurfaceNotice::ResourceUpdated { uri: "a:b".into() });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_is_taken_up_again() {
+    let (fake, world) = world(Manner { cuts: true, speaks_in_events: true, ..Manner::default() }).await;
+    assert_eq!(world.text("h__echo", "{}").await, "taken up");
+    assert_eq!(fake.asked().iter().filter(|asked| asked.contains("tools/call")).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_never_reach_another_origin() {
+    let other = Fake::start(Manner::default()).await;
+    let fake = Fake::start(Manner { redirects_to: Some(other.url()), ..Manner::default() }).await;
+    let capability = super::super::tests::declared("one", "mcp:h", "echo");
+    let world = World::new([settings(fake.url())], [capability]).await;
+    assert_eq!(
+        world.error("one", "{}").await,
+        "one is unavailable: it redirects to another origin (HTTP 307), which is not followed"
+    );
+    assert_eq!(other.asked(), [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_down_is_found_when_it_comes_up() {
+    let fake = Fake::start(Manner::default()).await;
+    let address = fake.address;
+    drop(fake);
+    let capability = super::super::tests::declared("one", "mcp:h", "echo");
+    let world = World::new([settings(format!("http://{address}/mcp"))], [capability]).await;
+    assert_eq!(
+        world.error("one", "{}").await,
+        "one is unavailable: it cannot be reached: connection refused"
+    );
+    let fake = Fake::at(address, Manner::default()).await;
+    eventually("its tools", || {
+        world.serve();
+        world.names().contains("h__echo")
+    })
+    .await;
+    assert_eq!(world.text("h__echo", "{}").await, "{}");
+    drop(fake);
+    let error = world.error("h__echo", "{}").await;
+    assert!(error.starts_with("h__echo is unavailable: "), "{error}");
+    let _fake = Fake::at(address, Manner::default()).await;
+    eventually("an answer", || {
+        let status = world.market.status(&world.market.get("h__echo").unwrap());
+        status.state.as_deref() == Some("READY") && status.restarts == Some(2)
+    })
+    .await;
+    assert_eq!(world.text("h__echo", "{}").await, "{}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_withdrawn_call_is_withdrawn_at_the_server() {
+    let (fake, world) = world(Manner::default()).await;
+    let mut slow = call("h__slow", "{}");
+    slow.cancellation = CancellationToken::new();
+    let cancellation = slow.cancellation.clone();
+    let cancel = async {
+        eventually("the call", || fake.asked().iter().any(|asked| asked.contains("tools/call"))).await;
+        cancellation.cancel();
+    };
+    let (outcome, ()) = tokio::join!(world.call_with(slow), cancel);
+    assert_eq!(outcome.unwrap_err().to_string(), "h__slow was cancelled");
+    eventually("the withdrawal", || {
+        fake.asked().iter().any(|asked| asked.contains("notifications/cancelled"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_large_calls_at_once_never_stall() {
+    for manner in [&manners()[1], &manners()[2]] {
+        let (_fake, world) = world(manner.clone()).await;
+        let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(100_000));
+        let calls = (0..32).map(|_| async { world.text("h__echo", &large).await.len() });
+        let lengths = futures_util::future::join_all(calls).await;
+        assert!(lengths.iter().all(|length| *length == large.len()), "{lengths:?}");
+    }
+}

@@ -1,0 +1,122 @@
+//! One server, whatever it is reached through.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
+use orla_process::capsule::Capsule;
+use orla_process::mcp::answer::{ListedTool, Offers};
+use orla_process::mcp::{Ask, Ending, Fault, Learned, Peer};
+use tokio::sync::broadcast;
+
+use super::http::Remote;
+
+/// One server.
+#[derive(Debug)]
+pub(super) enum Server {
+    /// A child process.
+    Process(Arc<Capsule>),
+    /// Behind streamable HTTP.
+    Remote(Remote),
+    /// One that cannot be reached as it is configured: its name, and why.
+    Broken(String, String),
+}
+
+impl Server {
+    /// What it serves, as far as that is known.
+    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
+        match self {
+            Self::Process(process) => process.learned(),
+            Self::Remote(remote) => remote.learned(),
+            Self::Broken(..) => None,
+        }
+    }
+
+    /// Its tools, as far as they are known.
+    pub(super) fn tools<T>(&self, read: impl FnOnce(&[ListedTool]) -> T) -> T {
+        let learned = self.learned();
+        read(learned.as_deref().and_then(|learned| learned.tools.as_deref()).unwrap_or_default())
+    }
+
+    /// Starts it, if it does not run.
+    pub(super) fn want(&self) {
+        match self {
+            Self::Process(process) => process.want(),
+            Self::Remote(remote) => remote.want(),
+            Self::Broken(..) => {}
+        }
+    }
+
+    /// How it is.
+    pub(super) fn status(&self) -> ProviderStatus {
+        match self {
+            Self::Process(process) => process.status(),
+            Self::Remote(remote) => remote.status(),
+            Self::Broken(_, problem) => {
+                let mut status = ProviderStatus::default();
+                status.state = Some("STOPPED".to_owned());
+                status.last_failure = Some(problem.clone());
+                status
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Peer for Server {
+    fn name(&self) -> &str {
+        match self {
+            Self::Process(process) => process.name(),
+            Self::Remote(remote) => remote.name(),
+            Self::Broken(name, _) => name,
+        }
+    }
+
+    async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending> {
+        match self {
+            Self::Process(process) => process.ask(ask, ctx).await,
+            Self::Remote(remote) => remote.ask(ask, ctx).await,
+            Self::Broken(_, problem) => Err(Ending::Fault(Fault::Gone(problem.clone()))),
+        }
+    }
+
+    fn offers(&self) -> Option<Offers> {
+        match self {
+            Self::Process(process) => process.offers(),
+            Self::Remote(remote) => remote.offers(),
+            Self::Broken(..) => Some(Offers::default()),
+        }
+    }
+
+    async fn learn(&self) {
+        match self {
+            Self::Process(process) => process.learn().await,
+            Self::Remote(remote) => remote.learn().await,
+            Self::Broken(..) => {}
+        }
+    }
+
+    fn told(&self) -> broadcast::Receiver<SurfaceNotice> {
+        match self {
+            Self::Process(process) => process.told(),
+            Self::Remote(remote) => remote.told(),
+            Self::Broken(..) => broadcast::Sender::new(1).subscribe(),
+        }
+    }
+
+    async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
+        match self {
+            Self::Process(process) => process.subscribe(uri, ctx).await,
+            Self::Remote(remote) => remote.subscribe(uri, ctx).await,
+            Self::Broken(_, problem) => Err(Ending::Fault(Fault::Gone(problem.clone()))),
+        }
+    }
+
+    async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
+        match self {
+            Self::Process(process) => process.unsubscribe(uri, ctx).await,
+            Self::Remote(remote) => remote.unsubscribe(uri, ctx).await,
+            Self::Broken(..) => Ok(()),
+        }
+    }
+}

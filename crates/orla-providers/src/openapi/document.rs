@@ -1,0 +1,179 @@
+//! A document as a tree in which references can be followed. Pure.
+
+use std::fmt;
+
+use orla_process::document;
+use serde_json::Value as Json;
+
+/// The longest chain of references to references.
+const MAX_HOPS: usize = 32;
+/// Bytes of text, and a share for each node, that a YAML document may have once aliases are expanded.
+const MAX_WEIGHT: usize = 128 * 1024 * 1024;
+
+/// An OpenAPI document.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub(super) root: Json,
+    pub(super) dialect: Dialect,
+}
+
+/// Which JSON Schema a document speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// That of OpenAPI 3.0: `nullable`, and limits that are exclusive by a flag.
+    Draft3_0,
+    /// JSON Schema 2020-12, of OpenAPI 3.1 and later.
+    Draft2020,
+}
+
+/// What is wrong, and where: `#/paths/~1pets/get: …`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// A JSON pointer into the document, as a fragment.
+    pub place: String,
+    /// What is wrong there, and what follows.
+    pub problem: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.problem)
+    }
+}
+
+impl Warning {
+    pub(super) fn new(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { place: place.into(), problem: problem.into() }
+    }
+}
+
+impl Document {
+    /// Reads JSON or YAML.
+    ///
+    /// # Errors
+    /// What is wrong with it, with line and column where it is the text.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let root = if text.trim_start().starts_with('{') {
+            // What is not quite JSON may be YAML.
+            serde_json::from_str(text).or_else(|err| yaml(text).map_err(|_| json_error(&err)))?
+        } else {
+            yaml(text)?
+        };
+        let version = match (root.get("openapi"), root.get("swagger")) {
+            (Some(version), _) => version,
+            (None, Some(_)) => {
+                return Err(
+                    "this is Swagger 2.0, which has to be converted to OpenAPI 3 first".to_owned()
+                );
+            }
+            (None, None) => return Err("this is no OpenAPI document: it has no `openapi`".to_owned()),
+        };
+        let dialect = match version {
+            Json::String(version) if version.starts_with("3.0") => Dialect::Draft3_0,
+            Json::String(version) if version.starts_with("3.") => Dialect::Draft2020,
+            Json::Number(number) if number.as_f64() == Some(3.0) => Dialect::Draft3_0,
+            Json::Number(number)
+                if number.as_f64().is_some_and(|number| (3.0..4.0).contains(&number)) =>
+            {
+                Dialect::Draft2020
+            }
+            other => return Err(format!("OpenAPI {other} is not known here; 3.0 and 3.1 are")),
+        };
+        Ok(Self { root, dialect })
+    }
+
+    /// What a value is once its references are followed, and where that stands, if it was one.
+    ///
+    /// # Errors
+    /// A reference that leads nowhere, out of the document, or in a circle.
+    pub(super) fn resolve<'a>(&'a self, value: &'a Json) -> Result<(&'a Json, Option<String>), String> {
+        let (mut at, mut place) = (value, None);
+        for _ in 0..MAX_HOPS {
+            let Some(reference) = at.get("$ref").and_then(Json::as_str) else { return Ok((at, place)) };
+            let pointer = pointer_of(reference)?;
+            at = self.root.pointer(&pointer).ok_or_else(|| format!("{reference} leads nowhere"))?;
+            place = Some(pointer);
+        }
+        Err("a reference leads in a circle".to_owned())
+    }
+
+    /// The member `name` of the document's components.
+    pub(super) fn component(&self, kind: &str, name: &str) -> Option<&Json> {
+        self.root.get("components")?.get(kind)?.get(name)
+    }
+}
+
+fn yaml(text: &str) -> Result<Json, String> {
+    let node = document::parse_within(text, MAX_WEIGHT).map_err(|err| err.to_string())?;
+    node.map(|node| node.to_json()).ok_or_else(|| "the document is empty".to_owned())
+}
+
+fn json_error(err: &serde_json::Error) -> String {
+    let message = err.to_string();
+    let problem = message.split(" at line ").next().unwrap_or(&message);
+    format!("{}:{}: {problem}", err.line(), err.column())
+}
+
+/// The JSON pointer of a reference within the document.
+pub(super) fn pointer_of(reference: &str) -> Result<String, String> {
+    let Some(fragment) = reference.strip_prefix('#') else {
+        return Err(format!("{reference} leads out of the document, which is not followed"));
+    };
+    let pointer = percent_encoding::percent_decode_str(fragment)
+        .decode_utf8()
+        .map_err(|_| format!("{reference} is not UTF-8"))?;
+    if !(pointer.is_empty() || pointer.starts_with('/')) {
+        return Err(format!("{reference} names an anchor, which is not followed"));
+    }
+    Ok(pointer.into_owned())
+}
+
+/// One step of a JSON pointer, escaped.
+pub(super) fn step(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_says_what_it_is() {
+        let cases = [
+            ("openapi: 3.0.3\n", Ok(Dialect::Draft3_0)),
+            (r#"{"openapi": "3.1.0"}"#, Ok(Dialect::Draft2020)),
+            ("{openapi: 3.1}", Ok(Dialect::Draft2020)),
+            ("swagger: '2.0'", Err("this is Swagger 2.0, which has to be converted to OpenAPI 3 first")),
+            ("a: 1", Err("this is no OpenAPI document: it has no `openapi`")),
+            ("openapi: 4.0.0", Err("OpenAPI \"4.0.0\" is not known here; 3.0 and 3.1 are")),
+            ("# nothing", Err("the document is empty")),
+            ("{\"openapi\": \"3.0.0\",\n oops", Err("2:2: key must be a string")),
+        ];
+        for (text, expected) in cases {
+            let dialect = Document::parse(text).map(|document| document.dialect);
+            assert_eq!(dialect, expected.map_err(str::to_owned), "{text}");
+        }
+    }
+
+    #[test]
+    fn references_are_followed_within_the_document() {
+        let document = Document::parse(
+            r##"{"openapi": "3.1.0", "a/b": {"x y": {"n": 1}},
+                "r": {"$ref": "#/q"}, "q": {"$ref": "#/a~1b/x%20y"},
+                "c": {"$ref": "#/d"}, "d": {"$ref": "#/c"},
+                "out": {"$ref": "other.yaml#/x"}, "gone": {"$ref": "#/nope"}, "anchor": {"$ref": "#here"}}"##,
+        )
+        .unwrap();
+        let resolve = |key: &str| document.resolve(&document.root[key]);
+        let (found, place) = resolve("r").unwrap();
+        assert_eq!((&found["n"], place.as_deref()), (&Json::from(1), Some("/a~1b/x y")));
+        assert_eq!(resolve("c").unwrap_err(), "a reference leads in a circle");
+        assert_eq!(
+            resolve("out").unwrap_err(),
+            "other.yaml#/x leads out of the document, which is not followed"
+        );
+        assert_eq!(resolve("gone").unwrap_err(), "#/nope leads nowhere");
+        assert_eq!(resolve("anchor").unwrap_err(), "#here names an anchor, which is not followed");
+    }
+}

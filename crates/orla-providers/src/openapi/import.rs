@@ -1,0 +1,305 @@
+//! A document → one capability for each operation. Pure.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use orla_marketplace::schema::type_from_json_schema;
+use orla_marketplace::{
+    ANNOTATIONS, CapabilityManifest, CapabilityProvenance, CredentialPlace, HttpCapability,
+    HttpCredential, Policy, ProviderType, Registration, TITLE,
+};
+use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::document::{Document, Warning, step};
+use super::operation::{self, Operation};
+use super::schema::shortened;
+use super::security::Security;
+use super::servers;
+use super::settings::{OpenApiSettings, Selection};
+
+/// The most operations of one document that become capabilities.
+const MAX_OPERATIONS: usize = 10_000;
+/// The most warnings that one document gives; the last says that there are more.
+const MAX_WARNINGS: usize = 1_000;
+/// The longest provider name that is made of a title.
+const MAX_NAME: usize = 32;
+/// Metadata key: the operation's tags, separated by commas.
+const TAGS: &str = "tags";
+
+const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+
+/// What a document gave.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Imported {
+    /// The first part of the capabilities' ids.
+    pub name: String,
+    /// One capability for each operation that was chosen and could be imported, in the order of the document.
+    pub registrations: Vec<Registration>,
+    /// What could not be imported, or not as it is meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// Makes capabilities of the text of a document. `source` is what is shown as its place, and `at` its
+/// address, if it has one.
+///
+/// # Errors
+/// Why no operation at all can be imported.
+pub(super) fn import(
+    text: &str,
+    settings: &OpenApiSettings,
+    source: &str,
+    at: Option<&Url>,
+) -> Result<Imported, String> {
+    let document = Document::parse(text)?;
+    let mut warnings = Vec::new();
+    let security = Security::of(&document, &settings.security, &mut warnings);
+    let info = |key: &str| document.root.get("info").and_then(|info| info.get(key)?.as_str());
+    let name = match settings.name.as_deref().or(info("title")).map(provider_name) {
+        Some(name) if !name.is_empty() => name,
+        _ => "api".to_owned(),
+    };
+    let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let provenance = CapabilityProvenance {
+        source: source.to_owned(),
+        version: info("version").map(str::to_owned),
+        content_hash: format!("sha256:{hash}"),
+        custody_chain: Vec::new(),
+        registered_at: SystemTime::now(),
+    };
+    let mut import = Import {
+        settings,
+        document: &document,
+        at,
+        name,
+        provenance,
+        security,
+        taken: HashSet::new(),
+        registrations: Vec::new(),
+        warnings,
+    };
+    import.paths()?;
+    let Import { name, registrations, mut warnings, security, .. } = import;
+    warnings.extend(security.warnings());
+    if registrations.is_empty() && warnings.is_empty() {
+        warnings.push(Warning::new("#/paths", "no operation is here, or none that is included"));
+    }
+    if warnings.len() > MAX_WARNINGS {
+        let more = warnings.len() - MAX_WARNINGS + 1;
+        warnings.truncate(MAX_WARNINGS - 1);
+        warnings.push(Warning::new("#", format!("{more} more warnings are not shown")));
+    }
+    Ok(Imported { name, registrations, warnings })
+}
+
+/// An import under way.
+struct Import<'a> {
+    settings: &'a OpenApiSettings,
+    document: &'a Document,
+    at: Option<&'a Url>,
+    name: String,
+    provenance: CapabilityProvenance,
+    security: Security<'a>,
+    taken: HashSet<String>,
+    registrations: Vec<Registration>,
+    warnings: Vec<Warning>,
+}
+
+impl Import<'_> {
+    fn paths(&mut self) -> Result<(), String> {
+        let paths = match self.document.root.get("paths") {
+            Some(Json::Object(paths)) => paths,
+            // 3.1 admits documents of webhooks alone.
+            None => return Ok(()),
+            Some(_) => return Err("#/paths: expected an object".to_owned()),
+        };
+        for (path, item) in paths.iter().filter(|(path, _)| path.starts_with('/')) {
+            let place = format!("#/paths/{}", step(path));
+            let item = match self.document.resolve(item) {
+                Ok((item, _)) => item,
+                Err(problem) => {
+                    self.warnings.push(Warning::new(place, format!("{problem}; the path is left out")));
+                    continue;
+                }
+            };
+            for method in METHODS {
+                let Some(operation) = item.get(method) else { continue };
+                let place = format!("{place}/{method}");
+                if self.registrations.len() >= MAX_OPERATIONS {
+                    let problem = format!(
+                        "from here on all is left out: {MAX_OPERATIONS} operations are imported at most"
+                    );
+                    self.warnings.push(Warning::new(place, problem));
+                    return Ok(());
+                }
+                if !self.is_chosen(path, method, operation) {
+                    continue;
+                }
+                match self.operation(path, method, item, operation) {
+                    Ok(registration) => self.registrations.push(registration),
+                    Err(problem) => {
+                        self.warnings
+                            .push(Warning::new(place, format!("{problem}; the operation is left out")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_chosen(&self, path: &str, method: &str, operation: &Json) -> bool {
+        let id = operation.get("operationId").and_then(Json::as_str);
+        let made = made_id(path, method);
+        let with_method = format!("{} {path}", method.to_ascii_uppercase());
+        let fits = |selection: &Selection| match selection {
+            Selection::Tag(pattern) => tags(operation).any(|tag| pattern.matches(tag)),
+            Selection::Operation(pattern) => pattern.matches(id.unwrap_or(&made)),
+            Selection::Path(pattern) => pattern.matches(path) || pattern.matches(&with_method),
+        };
+        (self.settings.include.is_empty() || self.settings.include.iter().any(fits))
+            && !self.settings.exclude.iter().any(fits)
+    }
+
+    fn operation(
+        &mut self,
+        path: &str,
+        method: &str,
+        item: &Json,
+        operation: &Json,
+    ) -> Result<Registration, String> {
+        let none = Json::Null;
+        let shared = item.get("parameters").unwrap_or(&none);
+        let Operation { options, input, output } =
+            operation::read(self.document, path, method, operation, shared)?;
+        let base_url = match &self.settings.base_url {
+            Some(base_url) => base_url.clone(),
+            None => {
+                let servers = [operation, item, &self.document.root];
+                servers::first(servers.iter().find_map(|level| level.get("servers")), self.at)?
+            }
+        };
+        let timeout_ms = self
+            .settings
+            .timeout
+            .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let mut http = HttpCapability::new(base_url, None, timeout_ms);
+        http.options = options;
+        http.options.credentials = self.security.of_operation(operation);
+        // As credentials, since they are no templates and often secret.
+        http.options.credentials.extend(self.settings.headers.iter().map(|(name, value)| {
+            HttpCredential { place: CredentialPlace::Header(name.clone()), value: value.clone() }
+        }));
+        crate::http::check(&http)?;
+        let mut policy = Policy::default();
+        policy.timeout = self.settings.timeout;
+        policy.upstream = crate::http::origin(&http).map(Arc::from);
+        let id = self.id(path, method, operation);
+        let mut manifest =
+            CapabilityManifest::new(id, words(path, method, operation), ProviderType::Http(http));
+        manifest.version = self.provenance.version.clone().unwrap_or_default();
+        manifest.input_schema = Some(type_from_json_schema(&input));
+        if self.settings.output_schemas {
+            manifest.output_schema = output.as_ref().map(type_from_json_schema);
+        }
+        manifest.provenance = Some(self.provenance.clone());
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations(method).to_string());
+        let summary = operation.get("summary").and_then(Json::as_str).map(str::trim);
+        if let Some(summary) = summary.filter(|summary| !summary.is_empty() && summary.len() <= 200) {
+            manifest.metadata.insert(TITLE.to_owned(), summary.to_owned());
+        }
+        let tags: Vec<_> = tags(operation).collect();
+        if !tags.is_empty() {
+            manifest.metadata.insert(TAGS.to_owned(), tags.join(", "));
+        }
+        Ok(Registration { manifest, policy })
+    }
+
+    /// `NAME.OPERATION`, unlike all before it.
+    fn id(&mut self, path: &str, method: &str, operation: &Json) -> String {
+        const MAX_ID: usize = 200;
+        let own = operation.get("operationId").and_then(Json::as_str).map(|id| {
+            let plain = |c: char| if c.is_whitespace() || c.is_control() { '_' } else { c };
+            id.trim().chars().map(plain).take(MAX_ID).collect::<String>()
+        });
+        let own = own.filter(|id| !id.is_empty()).unwrap_or_else(|| made_id(path, method));
+        let id = format!("{}.{own}", self.name);
+        let numbered = (2..).map(|number| format!("{id}_{number}"));
+        let mut ids = std::iter::once(id.clone()).chain(numbered);
+        let id = ids.find(|id| !self.taken.contains(id)).unwrap_or(id);
+        self.taken.insert(id.clone());
+        id
+    }
+}
+
+/// An id for an operation that has none: `get_pets_petId`.
+fn made_id(path: &str, method: &str) -> String {
+    let mut id = method.to_owned();
+    for word in path.split(|c: char| !(c.is_alphanumeric() || c == '-')).filter(|word| !word.is_empty())
+    {
+        id.push('_');
+        id.push_str(word);
+    }
+    id
+}
+
+/// A title as the first part of ids: `Swagger Petstore - 3.0` → `swagger_petstore_3_0`.
+fn provider_name(title: &str) -> String {
+    let lower = title.to_lowercase();
+    let words =
+        lower.split(|c: char| !(c.is_alphanumeric() || c == '-')).map(|word| word.trim_matches('-'));
+    let mut name = String::new();
+    for word in words.filter(|word| !word.is_empty()) {
+        if name.len() + word.len() >= MAX_NAME && !name.is_empty() {
+            break;
+        }
+        if !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(word.chars().take(MAX_NAME));
+    }
+    name
+}
+
+/// What an operation does, in the document's words.
+fn words(path: &str, method: &str, operation: &Json) -> String {
+    let text = |key| operation.get(key).and_then(Json::as_str).map(str::trim).unwrap_or_default();
+    let (summary, description) = (text("summary"), text("description"));
+    let mut words = match (summary, description) {
+        ("", "") => format!("{} {path}", method.to_ascii_uppercase()),
+        ("", only) | (only, "") => only.to_owned(),
+        (summary, description) if description.starts_with(summary) => description.to_owned(),
+        (summary, description) => format!("{summary}\n\n{description}"),
+    };
+    if operation.get("deprecated") == Some(&Json::Bool(true)) {
+        words.insert_str(0, "Deprecated. ");
+    }
+    shortened(&words)
+}
+
+fn tags(operation: &Json) -> impl Iterator<Item = &str> {
+    operation.get("tags").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str)
+}
+
+/// What a method promises (RFC 9110 §9.2).
+fn annotations(method: &str) -> Json {
+    match method {
+        "get" | "head" | "options" => {
+            json!({"readOnlyHint": true, "idempotentHint": true, "openWorldHint": true})
+        }
+        "put" => json!({"readOnlyHint": false, "idempotentHint": true, "openWorldHint": true}),
+        "delete" => json!({
+            "readOnlyHint": false, "destructiveHint": true, "idempotentHint": true, "openWorldHint": true,
+        }),
+        _ => json!({"readOnlyHint": false, "idempotentHint": false, "openWorldHint": true}),
+    }
+}
+
+/// How long a document may take to come, unless it is configured.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+#[path = "import_tests.rs"]
+mod tests;

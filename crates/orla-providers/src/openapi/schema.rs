@@ -1,0 +1,565 @@
+//! Schemas of OpenAPI 3.0 and 3.1 → JSON Schema 2020-12 that stands on its own. Pure.
+//!
+//! # How it works
+//!
+//! What is known is copied in the form that 2020-12 gives it, what is not is left out: annotations of
+//! OpenAPI (`xml`, `discriminator`, `x-…`) and values that no schema may have, so that whatever comes out
+//! is a schema. References become entries of `$defs`; a recursive schema stays recursive.
+//!
+//! Of answers the outline alone is kept: types, properties, alternatives. What a document says beyond that
+//! (what is required, limits, closed lists) is often more than its server keeps, in the document's own
+//! examples even, and a call that did what it should must not fail for it.
+//!
+//! # Bounds
+//!
+//! Depth, and the number of values in a schema together with all that it refers to. A schema that refers
+//! to itself without taking a step into the data is refused: checking data against it would never end.
+
+use std::collections::{HashMap, HashSet};
+
+use orla_marketplace::schema::{Validator, type_from_json_schema};
+use serde_json::{Map, Value as Json, json};
+
+use super::document::{Dialect, Document, pointer_of};
+
+/// The deepest nesting of one schema.
+const MAX_DEPTH: usize = 64;
+/// The most values in a schema with everything that it refers to.
+const MAX_VALUES: usize = 50_000;
+/// As much of a description as is kept, in characters.
+const MAX_DESCRIPTION: usize = 1_000;
+/// As much of an example as is kept, in bytes of JSON.
+const MAX_EXAMPLE: usize = 200;
+
+/// What is not kept of the schemas of answers.
+const BEYOND_THE_OUTLINE: [&str; 26] = [
+    "required",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "const",
+    "dependentSchemas",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
+/// For whom a schema is: what may only be read is not asked for, and the other way round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Request,
+    Answer,
+}
+
+/// Makes the schemas of one root, which share their definitions.
+pub(super) struct Converter<'a> {
+    document: &'a Document,
+    side: Side,
+    names: HashMap<String, String>,
+    taken: HashSet<String>,
+    waiting: Vec<String>,
+    definitions: Map<String, Json>,
+    values: usize,
+}
+
+impl<'a> Converter<'a> {
+    pub(super) fn new(document: &'a Document, side: Side) -> Self {
+        Self {
+            document,
+            side,
+            names: HashMap::new(),
+            taken: HashSet::new(),
+            waiting: Vec::new(),
+            definitions: Map::new(),
+            values: 0,
+        }
+    }
+
+    /// Converts one schema; what it refers to waits for [`definitions`](Self::definitions).
+    ///
+    /// # Errors
+    /// A reference that cannot be followed, or a bound that is reached.
+    pub(super) fn convert(&mut self, schema: &Json) -> Result<Json, String> {
+        self.schema(schema, 0)
+    }
+
+    /// The definitions that the converted schemas refer to: what `$defs` holds.
+    ///
+    /// # Errors
+    /// As [`convert`](Self::convert).
+    pub(super) fn definitions(mut self) -> Result<Map<String, Json>, String> {
+        while let Some(pointer) = self.waiting.pop() {
+            let schema = self.document.root.pointer(&pointer).unwrap_or(&Json::Null);
+            let converted = self.schema(schema, 0)?;
+            let name = self.names[&pointer].clone();
+            self.definitions.insert(name, converted);
+        }
+        if let Some(name) = circle(&self.definitions) {
+            return Err(format!("the schema {name} refers to itself without end"));
+        }
+        Ok(self.definitions)
+    }
+
+    fn schema(&mut self, schema: &Json, depth: usize) -> Result<Json, String> {
+        self.values += 1;
+        if depth > MAX_DEPTH {
+            return Err(format!("a schema is nested deeper than {MAX_DEPTH} levels"));
+        }
+        if self.values > MAX_VALUES {
+            return Err(format!("a schema is larger than {MAX_VALUES} values"));
+        }
+        let Json::Object(members) = schema else {
+            return Ok(if *schema == Json::Bool(false) { schema.clone() } else { json!({}) });
+        };
+        let mut out = Map::new();
+        if let Some(reference) = members.get("$ref").and_then(Json::as_str) {
+            out.insert("$ref".into(), format!("#/$defs/{}", self.reference(reference)?).into());
+        }
+        // In 3.0 whatever stands beside a reference is ignored; the description does no harm.
+        let is_alone = self.document.dialect == Dialect::Draft3_0 && out.contains_key("$ref");
+        for (key, value) in members {
+            if !is_alone || key == "description" {
+                self.keyword(&mut out, key, value, depth)?;
+            }
+        }
+        if self.document.dialect == Dialect::Draft3_0 {
+            mend_limits(&mut out, members);
+            if members.get("nullable") == Some(&Json::Bool(true)) {
+                out = nullable(out);
+            }
+        }
+        self.mend_required(&mut out, members);
+        Ok(Json::Object(out))
+    }
+
+    fn keyword(
+        &mut self,
+        out: &mut Map<String, Json>,
+        key: &str,
+        value: &Json,
+        depth: usize,
+    ) -> Result<(), String> {
+        if self.side == Side::Answer && BEYOND_THE_OUTLINE.contains(&key) {
+            return Ok(());
+        }
+        let converted = match key {
+            // One value may well fit two alternatives that are told apart by words alone.
+            "oneOf" if self.side == Side::Answer => {
+                let list = self.list(value, depth)?;
+                out.extend(list.map(|list| ("anyOf".to_owned(), list)));
+                None
+            }
+            "enum" if self.side == Side::Answer => {
+                if value.is_array() {
+                    out.insert("examples".into(), value.clone());
+                }
+                None
+            }
+            "additionalProperties" if self.side == Side::Answer && !value.is_object() => None,
+            "properties" => match value {
+                Json::Object(members) => {
+                    let mut properties = Map::new();
+                    for (name, property) in members {
+                        if !self.is_hidden(property) {
+                            properties.insert(name.clone(), self.schema(property, depth + 1)?);
+                        }
+                    }
+                    Some(properties.into())
+                }
+                _ => None,
+            },
+            "patternProperties" | "dependentSchemas" => match value {
+                Json::Object(members) => {
+                    let mut converted = Map::new();
+                    for (name, member) in members {
+                        if key == "dependentSchemas" || is_pattern(name) {
+                            converted.insert(name.clone(), self.schema(member, depth + 1)?);
+                        }
+                    }
+                    Some(converted.into())
+                }
+                _ => None,
+            },
+            "items" if value.is_array() => {
+                let list = self.list(value, depth)?;
+                out.extend(list.map(|list| ("prefixItems".to_owned(), list)));
+                None
+            }
+            "items"
+            | "additionalProperties"
+            | "not"
+            | "contains"
+            | "propertyNames"
+            | "if"
+            | "then"
+            | "else"
+            | "unevaluatedItems"
+            | "unevaluatedProperties" => match value {
+                Json::Object(_) | Json::Bool(_) => Some(self.schema(value, depth + 1)?),
+                _ => None,
+            },
+            "allOf" | "anyOf" | "oneOf" | "prefixItems" => self.list(value, depth)?,
+            "example" if is_short(value) => {
+                out.entry("examples").or_insert_with(|| json!([value]));
+                None
+            }
+            "examples" => value.is_array().then(|| value.clone()).filter(is_short),
+            "const" | "default" => Some(value.clone()).filter(is_short),
+            "format" if value == "binary" || value == "byte" => {
+                out.insert("contentEncoding".into(), "base64".into());
+                None
+            }
+            "description" | "title" => value.as_str().map(|text| shortened(text).into()),
+            _ => plain(key, value),
+        };
+        out.extend(converted.map(|converted| (key.to_owned(), converted)));
+        Ok(())
+    }
+
+    fn list(&mut self, value: &Json, depth: usize) -> Result<Option<Json>, String> {
+        let Some(items) = value.as_array().filter(|items| !items.is_empty()) else { return Ok(None) };
+        let items: Result<Vec<_>, _> = items.iter().map(|item| self.schema(item, depth + 1)).collect();
+        items.map(|items| Some(items.into()))
+    }
+
+    /// The name that a reference has among the definitions.
+    fn reference(&mut self, reference: &str) -> Result<String, String> {
+        let pointer = pointer_of(reference)?;
+        if let Some(name) = self.names.get(&pointer) {
+            return Ok(name.clone());
+        }
+        if self.document.root.pointer(&pointer).is_none() {
+            return Err(format!("{reference} leads nowhere"));
+        }
+        let last = pointer.rsplit('/').next().unwrap_or_default();
+        let plain: String = last
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '_' })
+            .collect();
+        let mut name = plain.clone();
+        while !self.taken.insert(name.clone()) {
+            name = format!("{plain}_{}", self.taken.len());
+        }
+        self.names.insert(pointer.clone(), name.clone());
+        self.waiting.push(pointer);
+        Ok(name)
+    }
+
+    /// Whether a property is only for the other side.
+    fn is_hidden(&self, property: &Json) -> bool {
+        let key = match self.side {
+            Side::Request => "readOnly",
+            Side::Answer => "writeOnly",
+        };
+        let is_set = |schema: &Json| schema.get(key) == Some(&Json::Bool(true));
+        is_set(property) || self.document.resolve(property).is_ok_and(|(target, _)| is_set(target))
+    }
+
+    /// What is hidden cannot be required.
+    fn mend_required(&self, out: &mut Map<String, Json>, members: &Map<String, Json>) {
+        let Some(Json::Array(required)) = out.get_mut("required") else { return };
+        if let Some(properties) = members.get("properties") {
+            required.retain(|name| {
+                let property = name.as_str().and_then(|name| properties.get(name));
+                property.is_none_or(|property| !self.is_hidden(property))
+            });
+        }
+        if required.is_empty() {
+            out.remove("required");
+        }
+    }
+}
+
+/// A keyword whose value is no schema, if the value is one that it may have.
+fn plain(key: &str, value: &Json) -> Option<Json> {
+    let fits = match key {
+        "type" => {
+            let is_type = |value: &Json| {
+                let names = ["string", "number", "integer", "boolean", "object", "array", "null"];
+                value.as_str().is_some_and(|name| names.contains(&name))
+            };
+            let is_list = |names: &Vec<Json>| {
+                if names.is_empty() || names.len() > 7 {
+                    return false;
+                }
+                let each_once = (1..names.len()).all(|at| !names[..at].contains(&names[at]));
+                names.iter().all(is_type) && each_once
+            };
+            is_type(value) || value.as_array().is_some_and(is_list)
+        }
+        "enum" => value.as_array().is_some_and(|options| !options.is_empty()),
+        "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
+        "pattern" => value.as_str().is_some_and(is_pattern),
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => value.is_number(),
+        "multipleOf" => value.as_f64().is_some_and(|number| number > 0.0),
+        "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties"
+        | "minContains" | "maxContains" => value.is_u64(),
+        "uniqueItems" | "deprecated" => value.is_boolean(),
+        "required" => {
+            let names = value.as_array()?.iter().filter_map(Json::as_str);
+            let mut known = HashSet::new();
+            let unique: Vec<_> = names.filter(|name| known.insert(*name)).collect();
+            return Some(unique.into());
+        }
+        _ => false,
+    };
+    fits.then(|| value.clone())
+}
+
+/// Whether a pattern is one that can be checked; look-around, for one, is not.
+fn is_pattern(pattern: &str) -> bool {
+    Validator::compile(&type_from_json_schema(&json!({ "pattern": pattern }))).is_ok()
+}
+
+fn is_short(value: &Json) -> bool {
+    value.to_string().len() <= MAX_EXAMPLE
+}
+
+pub(super) fn shortened(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(MAX_DESCRIPTION) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// 3.0's flags beside `minimum` and `maximum`.
+fn mend_limits(out: &mut Map<String, Json>, members: &Map<String, Json>) {
+    for (limit, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
+        if members.get(exclusive) == Some(&Json::Bool(true))
+            && let Some(value) = out.remove(limit)
+        {
+            out.insert(exclusive.into(), value);
+        }
+    }
+}
+
+/// 3.0's `nullable`.
+fn nullable(mut schema: Map<String, Json>) -> Map<String, Json> {
+    if let Some(Json::Array(options)) = schema.get_mut("enum")
+        && !options.contains(&Json::Null)
+    {
+        options.push(Json::Null);
+    }
+    match schema.get("type").cloned() {
+        Some(Json::String(name)) => {
+            schema.insert("type".into(), json!([name, "null"]));
+            schema
+        }
+        // Without a type there is something that has one, or anything is admitted.
+        _ if ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| schema.contains_key(*key)) => {
+            let description = schema.remove("description");
+            let mut outer = Map::new();
+            outer.extend(description.map(|text| ("description".to_owned(), text)));
+            outer.insert("anyOf".into(), json!([schema, {"type": "null"}]));
+            outer
+        }
+        _ => schema,
+    }
+}
+
+/// A definition that comes back to itself without a step into the data.
+fn circle(definitions: &Map<String, Json>) -> Option<&str> {
+    let next: HashMap<&str, Vec<&str>> =
+        definitions.iter().map(|(name, schema)| (name.as_str(), in_place(schema))).collect();
+    let mut done: HashSet<&str> = HashSet::new();
+    for start in next.keys() {
+        // Depth first, on a stack of its own; `None` marks the way back.
+        let mut stack = vec![Some(*start)];
+        let mut way: Vec<&str> = Vec::new();
+        let mut on_way: HashSet<&str> = HashSet::new();
+        while let Some(step) = stack.pop() {
+            let Some(name) = step else {
+                if let Some(left) = way.pop() {
+                    on_way.remove(left);
+                    done.insert(left);
+                }
+                continue;
+            };
+            if on_way.contains(name) {
+                return definitions.get_key_value(name).map(|(name, _)| name.as_str());
+            }
+            if done.contains(name) {
+                continue;
+            }
+            way.push(name);
+            on_way.insert(name);
+            stack.push(None);
+            stack.extend(next.get(name).into_iter().flatten().copied().map(Some));
+        }
+    }
+    None
+}
+
+/// The definitions that a schema applies to the same data.
+fn in_place(schema: &Json) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut open = vec![schema];
+    while let Some(schema) = open.pop() {
+        let reference = schema.get("$ref").and_then(Json::as_str);
+        found.extend(reference.and_then(|reference| reference.strip_prefix("#/$defs/")));
+        for key in ["allOf", "anyOf", "oneOf"] {
+            open.extend(schema.get(key).and_then(Json::as_array).into_iter().flatten());
+        }
+        for key in ["not", "if", "then", "else"] {
+            open.extend(schema.get(key));
+        }
+        open.extend(
+            schema.get("dependentSchemas").and_then(Json::as_object).into_iter().flat_map(Map::values),
+        );
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn converted(version: &str, side: Side, schema: &Json, components: &Json) -> Result<Json, String> {
+        let document = json!({"openapi": version, "components": {"schemas": components}});
+        let document = Document::parse(&document.to_string())?;
+        let mut converter = Converter::new(&document, side);
+        let mut schema = converter.convert(schema)?;
+        let definitions = converter.definitions()?;
+        if !definitions.is_empty() {
+            schema["$defs"] = definitions.into();
+        }
+        Ok(schema)
+    }
+
+    #[test]
+    fn schemas_of_3_0_become_those_of_2020_12() {
+        let cases = [
+            (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+            (
+                json!({"type": "string", "nullable": true, "enum": ["a"]}),
+                json!({"type": ["string", "null"], "enum": ["a", null]}),
+            ),
+            (
+                json!({"nullable": true, "allOf": [{"type": "object"}], "description": "d"}),
+                json!({"description": "d", "anyOf": [{"allOf": [{"type": "object"}]}, {"type": "null"}]}),
+            ),
+            (
+                json!({"type": "integer", "minimum": 1, "exclusiveMinimum": true, "maximum": 9, "exclusiveMaximum": false}),
+                json!({"type": "integer", "maximum": 9, "exclusiveMinimum": 1}),
+            ),
+            (
+                json!({"type": "string", "example": "x", "xml": {}, "x-y": 1, "discriminator": {}}),
+                json!({"type": "string", "examples": ["x"]}),
+            ),
+            (
+                json!({"type": "string", "format": "binary"}),
+                json!({"type": "string", "contentEncoding": "base64"}),
+            ),
+            (json!({"type": "file", "required": true, "minLength": -1, "enum": []}), json!({})),
+            (json!({"type": "string", "pattern": "(?=x)"}), json!({"type": "string"})),
+            (
+                json!({"type": "array", "items": {"type": "object", "properties": {"nullable": {"type": "boolean"}}}}),
+                json!({"type": "array", "items": {"type": "object", "properties": {"nullable": {"type": "boolean"}}}}),
+            ),
+        ];
+        for (schema, expected) in cases {
+            assert_eq!(
+                converted("3.0.3", Side::Request, &schema, &json!({})).unwrap(),
+                expected,
+                "{schema}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_only_the_other_side_has_is_left_out() {
+        let schema = json!({
+            "type": "object", "required": ["id", "secret", "name"],
+            "properties": {"id": {"$ref": "#/components/schemas/Id"}, "secret": {"writeOnly": true}, "name": {}},
+        });
+        let components = json!({"Id": {"type": "integer", "readOnly": true}});
+        let request = converted("3.1.0", Side::Request, &schema, &components).unwrap();
+        assert_eq!(
+            request,
+            json!({"type": "object", "required": ["secret", "name"], "properties": {"secret": {}, "name": {}}})
+        );
+        let answer = converted("3.1.0", Side::Answer, &schema, &components).unwrap();
+        assert_eq!(answer["properties"], json!({"id": {"$ref": "#/$defs/Id"}, "name": {}}));
+        assert_eq!(answer["$defs"], json!({"Id": {"type": "integer"}}));
+    }
+
+    #[test]
+    fn of_answers_the_outline_is_kept() {
+        let schema = json!({
+            "type": "object", "required": ["a"], "additionalProperties": false, "minProperties": 1,
+            "properties": {
+                "a": {"type": "string", "enum": ["x", "y"], "example": "x", "maxLength": 1},
+                "b": {"oneOf": [{"type": "integer", "minimum": 3}, {"type": "number"}]},
+                "c": {"type": "object", "additionalProperties": {"type": "boolean", "const": true}},
+            },
+        });
+        assert_eq!(
+            converted("3.1.0", Side::Answer, &schema, &json!({})).unwrap(),
+            json!({
+                "type": "object",
+                "properties": {
+                    "a": {"type": "string", "examples": ["x", "y"]},
+                    "b": {"anyOf": [{"type": "integer"}, {"type": "number"}]},
+                    "c": {"type": "object", "additionalProperties": {"type": "boolean"}},
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn a_recursive_schema_stays_recursive_and_an_endless_one_is_refused() {
+        let tree = json!({"Tree Node": {"type": "object", "properties": {
+            "children": {"type": "array", "items": {"$ref": "#/components/schemas/Tree Node"}}}}});
+        let schema = json!({"$ref": "#/components/schemas/Tree%20Node"});
+        let result = converted("3.1.0", Side::Request, &schema, &tree).unwrap();
+        assert_eq!(result["$ref"], "#/$defs/Tree_Node");
+        let items = &result["$defs"]["Tree_Node"]["properties"]["children"]["items"];
+        assert_eq!(items["$ref"], "#/$defs/Tree_Node");
+        let validator = Validator::compile(&type_from_json_schema(&result)).unwrap();
+        assert!(validator.check(r#"{"children": [{"children": []}]}"#, "input").is_ok());
+        assert!(validator.check(r#"{"children": [{"children": 7}]}"#, "input").is_err());
+
+        let endless = json!({"A": {"allOf": [{"$ref": "#/components/schemas/B"}]},
+            "B": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/A"}]}});
+        let schema = json!({"$ref": "#/components/schemas/A"});
+        let error = converted("3.0.0", Side::Request, &schema, &endless).unwrap_err();
+        assert!(error.ends_with("refers to itself without end"), "{error}");
+        let nowhere = json!({"items": {"$ref": "#/components/schemas/Gone"}});
+        assert_eq!(
+            converted("3.0.0", Side::Request, &nowhere, &json!({})).unwrap_err(),
+            "#/components/schemas/Gone leads nowhere"
+        );
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        let mut deep = json!({});
+        for _ in 0..80 {
+            deep = json!({ "not": deep });
+        }
+        let error = converted("3.1.0", Side::Request, &deep, &json!({})).unwrap_err();
+        assert_eq!(error, "a schema is nested deeper than 64 levels");
+        let wide: Map<String, Json> = (0..50_001).map(|at| (format!("p{at}"), json!({}))).collect();
+        let error =
+            converted("3.1.0", Side::Request, &json!({ "properties": wide }), &json!({})).unwrap_err();
+        assert_eq!(error, "a schema is larger than 50000 values");
+    }
+}

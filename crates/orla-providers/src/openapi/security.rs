@@ -1,0 +1,191 @@
+//! What a document says of credentials, and those that are configured. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use orla_marketplace::{CredentialPlace, HttpCredential};
+use serde_json::Value as Json;
+
+use super::document::{Document, Warning, step};
+
+/// The credentials of a document's schemes.
+pub(super) struct Security<'a> {
+    /// By the schemes' names; none for a scheme that takes what cannot be configured.
+    known: BTreeMap<&'a str, HttpCredential>,
+    /// What every operation needs that does not say otherwise.
+    usual: Option<&'a Json>,
+    missing: BTreeSet<String>,
+}
+
+const SCHEMES: &str = "#/components/securitySchemes";
+
+impl<'a> Security<'a> {
+    /// Takes the configured credentials, by the names of the schemes.
+    pub(super) fn of(
+        document: &'a Document,
+        configured: &'a BTreeMap<String, String>,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
+        let mut known = BTreeMap::new();
+        for (name, secret) in configured {
+            let place = format!("{SCHEMES}/{}", step(name));
+            let Some(scheme) = document.component("securitySchemes", name) else {
+                warnings.push(Warning::new(
+                    place,
+                    format!(
+                        "there is no such scheme, so the credential configured for it is not sent{}",
+                        names(document)
+                    ),
+                ));
+                continue;
+            };
+            match document.resolve(scheme).and_then(|(scheme, _)| credential(scheme, secret)) {
+                Ok(credential) => {
+                    known.insert(name.as_str(), credential);
+                }
+                Err(problem) => warnings.push(Warning::new(place, problem)),
+            }
+        }
+        Self { known, usual: document.root.get("security"), missing: BTreeSet::new() }
+    }
+
+    /// What goes with an operation's requests: the first alternative for which all is configured.
+    pub(super) fn of_operation(&mut self, operation: &Json) -> Vec<HttpCredential> {
+        let needed = operation.get("security").or(self.usual).and_then(Json::as_array);
+        let Some(alternatives) = needed else { return Vec::new() };
+        let alternatives: Vec<Vec<&str>> = alternatives
+            .iter()
+            .filter_map(Json::as_object)
+            .map(|schemes| schemes.keys().map(String::as_str).collect())
+            .collect();
+        let is_known = |schemes: &&Vec<&str>| {
+            !schemes.is_empty() && schemes.iter().all(|name| self.known.contains_key(name))
+        };
+        if let Some(schemes) = alternatives.iter().find(is_known) {
+            return schemes.iter().filter_map(|name| self.known.get(name).cloned()).collect();
+        }
+        let is_optional = alternatives.is_empty() || alternatives.iter().any(Vec::is_empty);
+        if !is_optional && let Some(first) = alternatives.first() {
+            let missing = first.iter().filter(|name| !self.known.contains_key(*name));
+            self.missing.extend(missing.map(|name| (*name).to_owned()));
+        }
+        Vec::new()
+    }
+
+    /// The schemes that operations need and that have no credential.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = Warning> {
+        self.missing.iter().map(|name| {
+            let problem =
+                "operations need it, and no credential is configured for it: calls go out without one";
+            Warning::new(format!("{SCHEMES}/{}", step(name)), problem)
+        })
+    }
+}
+
+fn names(document: &Document) -> String {
+    let schemes = document.root.pointer("/components/securitySchemes").and_then(Json::as_object);
+    let names: Vec<_> = schemes.into_iter().flatten().map(|(name, _)| name.as_str()).take(10).collect();
+    if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
+}
+
+fn credential(scheme: &Json, secret: &str) -> Result<HttpCredential, String> {
+    let text = |key| scheme.get(key).and_then(Json::as_str).unwrap_or_default();
+    let authorization = |value: String| HttpCredential {
+        place: CredentialPlace::Header("Authorization".to_owned()),
+        value,
+    };
+    match text("type") {
+        "apiKey" => {
+            let name = text("name").to_owned();
+            let place = match text("in") {
+                "header" => CredentialPlace::Header(name),
+                "query" => CredentialPlace::Query(name),
+                "cookie" => CredentialPlace::Cookie(name),
+                other => return Err(format!("its key is in {other:?}, so no credential is sent")),
+            };
+            Ok(HttpCredential { place, value: secret.to_owned() })
+        }
+        "http" => match text("scheme").to_ascii_lowercase().as_str() {
+            "bearer" => Ok(authorization(format!("Bearer {secret}"))),
+            "basic" if secret.contains(':') => {
+                Ok(authorization(format!("Basic {}", BASE64.encode(secret))))
+            }
+            "basic" => Err("its credential has to be USER:PASSWORD, so none is sent".to_owned()),
+            other => Err(format!("its HTTP scheme {other:?} is not known, so no credential is sent")),
+        },
+        // How the token was obtained is the user's affair.
+        "oauth2" | "openIdConnect" => Ok(authorization(format!("Bearer {secret}"))),
+        other => Err(format!("its type {other:?} is not known, so no credential is sent")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_scheme_has_its_credential() {
+        let cases = [
+            (
+                json!({"type": "apiKey", "in": "query", "name": "k"}),
+                Ok((CredentialPlace::Query("k".into()), "a:b")),
+            ),
+            (
+                json!({"type": "apiKey", "in": "cookie", "name": "k"}),
+                Ok((CredentialPlace::Cookie("k".into()), "a:b")),
+            ),
+            (
+                json!({"type": "http", "scheme": "Bearer"}),
+                Ok((CredentialPlace::Header("Authorization".into()), "Bearer a:b")),
+            ),
+            (
+                json!({"type": "http", "scheme": "basic"}),
+                Ok((CredentialPlace::Header("Authorization".into()), "Basic YTpi")),
+            ),
+            (
+                json!({"type": "oauth2", "flows": {}}),
+                Ok((CredentialPlace::Header("Authorization".into()), "Bearer a:b")),
+            ),
+            (
+                json!({"type": "mutualTLS"}),
+                Err("its type \"mutualTLS\" is not known, so no credential is sent"),
+            ),
+        ];
+        for (scheme, expected) in cases {
+            let found = credential(&scheme, "a:b");
+            let found = found.as_ref().map(|found| (found.place.clone(), found.value.as_str()));
+            assert_eq!(found.map_err(String::as_str), expected, "{scheme}");
+        }
+    }
+
+    #[test]
+    fn the_first_alternative_that_is_configured_is_sent() {
+        let bearer = json!({"type": "http", "scheme": "bearer"});
+        let document = json!({"openapi": "3.1.0", "security": [{"a": []}],
+            "components": {"securitySchemes": {"a": bearer, "b": bearer, "c": bearer}}});
+        let document = Document::parse(&document.to_string()).unwrap();
+        let configured =
+            BTreeMap::from([("b".to_owned(), "B".to_owned()), ("typo".to_owned(), "x".to_owned())]);
+        let mut warnings = Vec::new();
+        let mut security = Security::of(&document, &configured, &mut warnings);
+        assert_eq!(
+            warnings[0].to_string(),
+            "#/components/securitySchemes/typo: there is no such scheme, so the credential configured for it is not sent; there are a, b, c"
+        );
+        let mut sent = |security_of: Option<Json>| {
+            let operation = security_of.map_or(json!({}), |needed| json!({ "security": needed }));
+            security.of_operation(&operation).into_iter().map(|found| found.value).collect::<Vec<_>>()
+        };
+        assert!(sent(None).is_empty());
+        assert_eq!(sent(Some(json!([{"a": []}, {"b": []}]))), ["Bearer B"]);
+        assert!(sent(Some(json!([{"a": [], "b": []}]))).is_empty());
+        assert!(sent(Some(json!([]))).is_empty());
+        assert!(sent(Some(json!([{"c": []}, {}]))).is_empty());
+        assert_eq!(sent(Some(json!([{}, {"b": []}]))), ["Bearer B"]);
+        let missing: Vec<_> = security.warnings().map(|warning| warning.place).collect();
+        assert_eq!(missing, ["#/components/securitySchemes/a"]);
+    }
+}

@@ -1,0 +1,154 @@
+//! One built-in as data: what it is called, takes and gives, and the function itself.
+
+use rtfs::json::push_string;
+use rtfs::{Map, Value};
+
+use crate::arguments::Arguments;
+use crate::error::BuiltinError;
+use crate::limits::Budget;
+
+/// One built-in capability.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Builtin {
+    /// Its id, `GROUP.NAME`, such as `math.add`.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// What it does, in words a model can choose by.
+    pub description: &'static str,
+    /// What it takes. Their order is the order of positional arguments.
+    pub parameters: &'static [Parameter],
+    /// The inside of the JSON Schema of its result, such as `"type":"number"`.
+    pub(crate) output: &'static str,
+    /// Calls with their results, each checked by a test.
+    pub examples: &'static [Example],
+    pub(crate) run: fn(&Arguments<'_>) -> Result<Value, BuiltinError>,
+}
+
+/// A named argument of a built-in.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, with its unit.
+    pub description: &'static str,
+    /// Whether it must be given.
+    pub required: bool,
+    /// The JSON text of the value that stands for it when it is left out, if there is one.
+    pub default: Option<&'static str>,
+    /// The inside of its JSON Schema.
+    pub(crate) schema: &'static str,
+}
+
+/// A call of a built-in and what it gives, both as JSON text.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Example {
+    /// The arguments, an object.
+    pub input: &'static str,
+    /// The result.
+    pub output: &'static str,
+}
+
+impl Builtin {
+    /// Runs it on a map of named arguments.
+    ///
+    /// # Errors
+    /// An argument is missing, unknown or wrong, the function has no value for them, or a bound
+    /// (see the crate's documentation) is exceeded.
+    pub fn call(&self, input: &Value) -> Result<Value, BuiltinError> {
+        let empty = Map::new();
+        let map = match input {
+            Value::Map(map) => map,
+            Value::Nil => &empty,
+            other => return Err(BuiltinError::argument("input", "a map of named arguments", other)),
+        };
+        Budget::new().weigh(input)?;
+        (self.run)(&Arguments::new(map, self.parameters)?)
+    }
+
+    /// The part of its name before the point.
+    pub fn group(&self) -> &'static str {
+        self.name.split_once('.').map_or(self.name, |(group, _)| group)
+    }
+
+    /// The JSON Schema of its input: an object with a described property for each parameter.
+    pub fn input_schema(&self) -> String {
+        let mut out = String::from(r#"{"type":"object","properties":{"#);
+        for (i, parameter) in self.parameters.iter().enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            push_string(&mut out, parameter.name);
+            out.push_str(":{");
+            if !parameter.schema.is_empty() {
+                out.push_str(parameter.schema);
+                out.push(',');
+            }
+            out.push_str(r#""description":"#);
+            push_string(&mut out, parameter.description);
+            if let Some(default) = parameter.default {
+                out.push_str(r#","default":"#);
+                out.push_str(default);
+            }
+            out.push('}');
+        }
+        out.push('}');
+        let required = self.parameters.iter().filter(|parameter| parameter.required);
+        for (i, parameter) in required.enumerate() {
+            out.push_str(if i == 0 { r#","required":["# } else { "," });
+            push_string(&mut out, parameter.name);
+        }
+        if self.parameters.iter().any(|parameter| parameter.required) {
+            out.push(']');
+        }
+        out.push_str(r#","additionalProperties":false}"#);
+        out
+    }
+
+    /// The JSON Schema of its result.
+    pub fn output_schema(&self) -> String {
+        format!("{{{}}}", self.output)
+    }
+}
+
+impl Parameter {
+    /// How its JSON Schema begins, for people: the words of a type.
+    pub fn schema(&self) -> String {
+        format!("{{{}}}", self.schema)
+    }
+}
+
+/// An argument that must be given.
+pub(crate) const fn required(
+    name: &'static str,
+    schema: &'static str,
+    description: &'static str,
+) -> Parameter {
+    Parameter { name, description, required: true, default: None, schema }
+}
+
+/// An argument that may be left out.
+pub(crate) const fn optional(
+    name: &'static str,
+    schema: &'static str,
+    description: &'static str,
+) -> Parameter {
+    Parameter { name, description, required: false, default: None, schema }
+}
+
+/// An argument that stands for `default`, a JSON text, when it is left out.
+pub(crate) const fn defaulted(
+    name: &'static str,
+    schema: &'static str,
+    default: &'static str,
+    description: &'static str,
+) -> Parameter {
+    Parameter { name, description, required: false, default: Some(default), schema }
+}
+
+pub(crate) const fn example(input: &'static str, output: &'static str) -> Example {
+    Example { input, output }
+}

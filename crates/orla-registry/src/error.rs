@@ -1,0 +1,107 @@
+//! Why a built-in gave no value.
+
+use std::fmt::{self, Write as _};
+
+use rtfs::Value;
+
+/// As much of a value as an error shows, in characters.
+const SHOWN: usize = 80;
+
+/// Why a built-in gave no value, in a sentence that names the argument concerned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuiltinError {
+    /// An argument is missing, unknown, or not what its type says.
+    #[error("{argument}: expected {expected}, got {got}")]
+    Argument {
+        /// Which, and where in it: `numbers[2]`.
+        argument: String,
+        /// What its type asks for.
+        expected: String,
+        /// What came, cut to a readable length.
+        got: String,
+    },
+    /// An argument is of the right type, and the function cannot work on what it says.
+    #[error("{argument}: {problem}")]
+    Content {
+        /// Which, and where in it.
+        argument: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// The function has no value for these arguments, such as a quotient by zero.
+    #[error("{0}")]
+    Undefined(String),
+    /// The input, the output or the work would be larger than is allowed.
+    #[error("{what} would be more than {limit}")]
+    Limit {
+        /// What grows.
+        what: String,
+        /// The bound, with its unit.
+        limit: String,
+    },
+}
+
+impl BuiltinError {
+    pub(crate) fn argument(
+        argument: impl Into<String>,
+        expected: impl Into<String>,
+        got: &Value,
+    ) -> Self {
+        Self::Argument { argument: argument.into(), expected: expected.into(), got: shown(got) }
+    }
+
+    pub(crate) fn missing(argument: impl Into<String>, expected: impl Into<String>) -> Self {
+        let (argument, expected) = (argument.into(), expected.into());
+        Self::Argument { argument, expected, got: "nothing".to_owned() }
+    }
+
+    pub(crate) fn content(argument: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self::Content { argument: argument.into(), problem: rtfs::json::cut(&problem.to_string(), 500) }
+    }
+
+    pub(crate) fn undefined(problem: impl Into<String>) -> Self {
+        Self::Undefined(problem.into())
+    }
+
+    pub(crate) fn limit(what: impl Into<String>, limit: impl fmt::Display) -> Self {
+        Self::Limit { what: what.into(), limit: limit.to_string() }
+    }
+}
+
+/// The beginning of what `pr-str` would write; no more of the value is looked at.
+pub(crate) fn shown(value: &Value) -> String {
+    let mut out = Excerpt { text: String::new(), left: SHOWN };
+    if write!(out, "{value:?}").is_err() {
+        out.text.push('…');
+    }
+    out.text
+}
+
+/// Takes so many characters and then refuses.
+struct Excerpt {
+    text: String,
+    left: usize,
+}
+
+impl fmt::Write for Excerpt {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(c);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_the_beginning_of_a_value_and_says_that_there_is_more() {
+        assert_eq!(shown(&"a".into()), "\"a\"");
+        let long = Value::from("x".repeat(1_000));
+        assert_eq!(shown(&long), format!("\"{}…", "x".repeat(SHOWN - 1)));
+    }
+}

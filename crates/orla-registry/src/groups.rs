@@ -1,0 +1,60 @@
+//! The table of all groups; in each, the functions are sorted by name.
+
+mod list;
+mod math;
+mod object;
+mod set;
+mod stats;
+mod text;
+
+use std::ops::Range;
+
+use rtfs::{Map, Value};
+
+use crate::arguments::{Arguments, name_of};
+use crate::builtin::Builtin;
+use crate::error::BuiltinError;
+use crate::limits::deep;
+
+/// Sorted by name.
+pub(crate) static ALL: &[(&str, &[Builtin])] = &[
+    ("list", list::BUILTINS),
+    ("math", math::BUILTINS),
+    ("object", object::BUILTINS),
+    ("set", set::BUILTINS),
+    ("stats", stats::BUILTINS),
+    ("text", text::BUILTINS),
+];
+
+/// A map with keywords as keys, as JSON's objects become.
+fn record<const N: usize>(fields: [(&str, Value); N]) -> Result<Value, BuiltinError> {
+    let mut map = Map::new();
+    for (name, value) in fields {
+        deep(map.insert(Value::keyword(name), value))?;
+    }
+    Ok(map.into())
+}
+
+/// A length as a value.
+fn size(size: usize) -> Value {
+    Value::Int(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+/// The value of the key of this name, be it a keyword or a string.
+fn field<'a>(map: &'a Map, name: &str) -> Option<&'a Value> {
+    map.get_keyword(name).or_else(|| map.iter().find(|(key, _)| name_of(key) == Some(name)).map(|e| e.1))
+}
+
+/// The range from `start` to `end` in something of this length: negative places count from the end,
+/// and what lies outside is cut.
+fn bounds(args: &Arguments<'_>, length: usize) -> Result<Range<usize>, BuiltinError> {
+    let all = i64::MIN..=i64::MAX;
+    let place = |at: i64| {
+        let length_i = i64::try_from(length).unwrap_or(i64::MAX);
+        let from_start = if at < 0 { length_i.saturating_add(at) } else { at };
+        usize::try_from(from_start.clamp(0, length_i)).unwrap_or(0)
+    };
+    let start = place(args.integer_or("start", all.clone(), 0)?);
+    let end = args.optional_integer("end", all)?.map_or(length, place);
+    Ok(start..end.max(start))
+}

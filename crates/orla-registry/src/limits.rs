@@ -1,0 +1,149 @@
+//! How large inputs, outputs and the work between them may be.
+
+use std::fmt;
+
+use rtfs::Value;
+
+use crate::error::BuiltinError;
+
+/// Bytes of text that an input or an output may hold, keys included.
+pub const MAX_TEXT: usize = 16 << 20;
+
+/// Values that an input or an output may hold, those inside of others included.
+pub const MAX_ITEMS: usize = 1_000_000;
+
+/// Decimal digits that an integer may have: as many as a JSON text can bring in.
+pub(crate) const MAX_DIGITS: u64 = 10_000;
+
+/// Bits that an integer may have, so that it has no more than [`MAX_DIGITS`] digits.
+pub(crate) const MAX_BITS: u64 = MAX_DIGITS * 3_321_928 / 1_000_000;
+
+/// Comparisons that a table of two texts or lists may take: 25 million take some 50 ms.
+pub(crate) const MAX_TABLE: usize = 25_000_000;
+
+/// A result whose text has so many bytes is one that fits.
+pub(crate) fn text_fits(bytes: Option<usize>) -> Result<usize, BuiltinError> {
+    bytes.filter(|bytes| *bytes <= MAX_TEXT).ok_or_else(too_much_text)
+}
+
+/// A result of so many items is one that fits.
+pub(crate) fn items_fit(items: Option<usize>) -> Result<usize, BuiltinError> {
+    items.filter(|items| *items <= MAX_ITEMS).ok_or_else(|| too_many("the result"))
+}
+
+/// Two texts or lists of these lengths may be compared item by item.
+pub(crate) fn table_fits(a: usize, b: usize) -> Result<(), BuiltinError> {
+    match a.checked_mul(b).filter(|cells| *cells <= MAX_TABLE) {
+        Some(_) => Ok(()),
+        None => {
+            Err(BuiltinError::limit("the comparison", "25 million steps (the product of both lengths)"))
+        }
+    }
+}
+
+/// An integer of so many bits is one that fits.
+pub(crate) fn bits_fit(bits: Option<u64>) -> Result<(), BuiltinError> {
+    match bits.filter(|bits| *bits <= MAX_BITS) {
+        Some(_) => Ok(()),
+        None => Err(BuiltinError::limit("the number", format_args!("{MAX_DIGITS} digits"))),
+    }
+}
+
+/// A collection that is made is not too deep.
+pub(crate) fn deep<T>(made: Result<T, rtfs::TooDeep>) -> Result<T, BuiltinError> {
+    made.map_err(|_| BuiltinError::limit("the nesting", format_args!("{} levels", rtfs::MAX_DEPTH)))
+}
+
+/// A vector of these items.
+pub(crate) fn vector(items: Vec<Value>) -> Result<Value, BuiltinError> {
+    deep(Value::vector(items))
+}
+
+fn too_much_text() -> BuiltinError {
+    BuiltinError::limit("the text", format_args!("{} MiB", MAX_TEXT >> 20))
+}
+
+fn too_many(what: &str) -> BuiltinError {
+    BuiltinError::limit(what, format_args!("{MAX_ITEMS} values"))
+}
+
+/// What may still be spent on the work of one call: values that are visited or made.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    items: usize,
+    text: usize,
+}
+
+impl Budget {
+    pub(crate) fn new() -> Self {
+        Self { items: MAX_ITEMS, text: MAX_TEXT }
+    }
+
+    /// What an input that counts as small may hold.
+    pub(crate) fn small() -> Self {
+        Self { items: 1_000, text: 16 << 10 }
+    }
+
+    pub(crate) fn items(&mut self, items: usize) -> Result<(), BuiltinError> {
+        self.items = self.items.checked_sub(items).ok_or_else(|| too_many("the work"))?;
+        Ok(())
+    }
+
+    pub(crate) fn text(&mut self, bytes: usize) -> Result<(), BuiltinError> {
+        self.text = self.text.checked_sub(bytes).ok_or_else(too_much_text)?;
+        Ok(())
+    }
+
+    /// Spends what a value holds. Values share parts, so what is small in memory may be large to walk.
+    pub(crate) fn weigh(&mut self, value: &Value) -> Result<(), BuiltinError> {
+        self.items(1)?;
+        match value {
+            Value::Str(text) => self.text(text.as_str().len()),
+            Value::Keyword(keyword) => self.text(keyword.name().len()),
+            Value::Symbol(symbol) => self.text(symbol.name().len()),
+            Value::BigInt(integer) => bits_fit(Some(integer.get().bits())),
+            Value::Vector(vector) => vector.items().iter().try_for_each(|item| self.weigh(item)),
+            Value::List(list) => list.items().iter().try_for_each(|item| self.weigh(item)),
+            Value::Set(set) => set.iter().try_for_each(|item| self.weigh(item)),
+            Value::Map(map) => map.iter().try_for_each(|(key, value)| {
+                self.weigh(key)?;
+                self.weigh(value)
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A text that is written piece by piece and refuses to become longer than [`MAX_TEXT`].
+#[derive(Debug, Default)]
+pub(crate) struct BoundedText(String);
+
+impl BoundedText {
+    pub(crate) fn push(&mut self, text: &str) -> Result<(), BuiltinError> {
+        text_fits(self.0.len().checked_add(text.len()))?;
+        self.0.push_str(text);
+        Ok(())
+    }
+
+    pub(crate) fn push_char(&mut self, c: char) -> Result<(), BuiltinError> {
+        self.push(c.encode_utf8(&mut [0; 4]))
+    }
+
+    pub(crate) fn write(&mut self, text: impl fmt::Display) -> Result<(), BuiltinError> {
+        fmt::Write::write_fmt(self, format_args!("{text}")).map_err(|_| too_much_text())
+    }
+
+    pub(crate) fn finish(self) -> Value {
+        Value::from(self.0)
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl fmt::Write for BoundedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text).map_err(|_| fmt::Error)
+    }
+}

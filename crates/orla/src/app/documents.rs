@@ -1,0 +1,276 @@
+//! OpenAPI documents as a provider of capabilities: files are read when a configuration is loaded, addresses
+//! fetched beside what is served.
+//!
+//! # How it works
+//!
+//! A document whose address is given is fetched by a task of its own, which goes on trying until it has it
+//! or a reload takes the document's place. Who lists waits for the first attempt alone. Each load reads
+//! every document again; what one gave before stays in force until it gives something else.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{Registration, Source, Surface};
+use orla_providers::openapi::{self, ImportError, Imported, Location, OpenApiSettings};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::config::{self, Config};
+use crate::findings::Findings;
+
+/// The largest document that is read, in bytes.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// How long after a failure an address is asked again; it doubles with each.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+/// What that grows to.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// How many of a document's warnings are told apart.
+const TOLD: usize = 20;
+
+/// The documents of an instance.
+pub(super) struct Documents {
+    known: Mutex<Vec<Arc<Document>>>,
+    changes: Arc<watch::Sender<u64>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// One document. When a reload drops it, nobody fetches it any more.
+struct Document {
+    settings: OpenApiSettings,
+    registrations: Arc<Mutex<Vec<Registration>>>,
+    /// Whether it is known what it gives, or that it gives nothing at the moment.
+    attempt: watch::Sender<Attempt>,
+    /// Why the newest attempt gave nothing.
+    problem: Mutex<Option<String>>,
+    stop: CancellationToken,
+    _guard: DropGuard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// Nobody has asked yet.
+    None,
+    Running,
+    /// The first one is over.
+    Over,
+}
+
+impl Documents {
+    /// No documents yet.
+    pub(super) fn new() -> Self {
+        Self {
+            known: Mutex::default(),
+            changes: Arc::new(watch::Sender::new(0)),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Takes the documents of a configuration: reads the files, and keeps the addresses for who starts or
+    /// lists.
+    pub(super) fn load(&self, config: &Config, findings: &mut Findings) {
+        let mut known = self.known();
+        let mut next = Vec::with_capacity(config.documents.len());
+        for placed in &config.documents {
+            let settings = &placed.value;
+            let same = known.iter().find(|old| {
+                old.settings.document == settings.document && old.settings.name == settings.name
+            });
+            let before = same.map(|old| old.given()).unwrap_or_default();
+            let mut attempt = Attempt::None;
+            let given = match &settings.document {
+                Location::Url(_) => before,
+                Location::File(path) => {
+                    attempt = Attempt::Over;
+                    let text = config::read_text(path, MAX_BYTES);
+                    let imported = text.and_then(|text| {
+                        openapi::import_text(&text, settings).map_err(|err| err.to_string())
+                    });
+                    match imported {
+                        Ok(imported) => {
+                            findings.warnings.extend(warnings(settings, &imported));
+                            imported.registrations
+                        }
+                        Err(problem) => {
+                            let stays =
+                                if before.is_empty() { "" } else { "; what it gave before stays" };
+                            let text = format!("openapi: {problem}{stays}");
+                            findings.problems.push(config.placed(placed.at, text));
+                            before
+                        }
+                    }
+                }
+            };
+            next.push(Arc::new(Document::new(settings.clone(), given, attempt, &self.stop)));
+        }
+        *known = next;
+        drop(known);
+        self.changed();
+    }
+
+    /// Why documents at an address gave nothing when they were last asked for.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let known = self.known();
+        let problems = known.iter().filter_map(|document| {
+            document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        });
+        problems.map(|problem| format!("openapi: {problem}")).collect()
+    }
+
+    /// Begins to fetch what has not been fetched yet.
+    fn fetch(&self) {
+        for document in self.known().iter() {
+            let begins = document.attempt.send_if_modified(|attempt| {
+                let is_first = *attempt == Attempt::None;
+                if is_first {
+                    *attempt = Attempt::Running;
+                }
+                is_first
+            });
+            if begins {
+                let fetching = fetching(Arc::downgrade(document), Arc::clone(&self.changes));
+                let stop = document.stop.clone();
+                self.tasks.spawn(async move { stop.run_until_cancelled_owned(fetching).await });
+            }
+        }
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Arc<Document>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Document {
+    fn new(
+        settings: OpenApiSettings,
+        given: Vec<Registration>,
+        attempt: Attempt,
+        stop: &CancellationToken,
+    ) -> Self {
+        let stop = stop.child_token();
+        Self {
+            settings,
+            registrations: Arc::new(Mutex::new(given)),
+            attempt: watch::Sender::new(attempt),
+            problem: Mutex::default(),
+            _guard: stop.clone().drop_guard(),
+            stop,
+        }
+    }
+
+    fn given(&self) -> Vec<Registration> {
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes what an attempt gave, and says whether that is final.
+    fn take(&self, result: Result<Imported, ImportError>) -> bool {
+        let problem = result.as_ref().err().map(ToString::to_string);
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        let is_there = match result {
+            Ok(imported) => {
+                warnings(&self.settings, &imported)
+                    .iter()
+                    .for_each(|warning| tracing::warn!("{warning}"));
+                tracing::info!(
+                    document = imported.name,
+                    capabilities = imported.registrations.len(),
+                    "imported"
+                );
+                let mut given = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
+                *given = imported.registrations;
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "an OpenAPI document cannot be had; it will be tried again");
+                false
+            }
+        };
+        self.attempt.send_replace(Attempt::Over);
+        is_there
+    }
+}
+
+/// Fetches a document until it is there, or gone.
+async fn fetching(document: std::sync::Weak<Document>, changes: Arc<watch::Sender<u64>>) {
+    let mut pause = RETRY_MIN;
+    loop {
+        let Some(settings) = document.upgrade().map(|document| document.settings.clone()) else {
+            return;
+        };
+        // A large document keeps a thread busy for a while: not one that serves.
+        let here = Handle::current();
+        let loading = tokio::task::spawn_blocking(move || here.block_on(openapi::load(&settings)));
+        let Ok(result) = loading.await else { return };
+        let Some(document) = document.upgrade() else { return };
+        let is_there = document.take(result);
+        drop(document);
+        if is_there {
+            changes.send_modify(|count| *count += 1);
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = RETRY_MAX.min(pause * 2);
+    }
+}
+
+fn warnings(settings: &OpenApiSettings, imported: &Imported) -> Vec<String> {
+    let document = match &settings.document {
+        Location::File(path) => path.display().to_string(),
+        Location::Url(_) => imported.name.clone(),
+    };
+    let told = imported.warnings.iter().take(TOLD).map(|warning| format!("{document}{warning}"));
+    let more = imported.warnings.len().saturating_sub(TOLD);
+    told.chain((more > 0).then(|| format!("{document}: and {more} more warnings"))).collect()
+}
+
+#[async_trait]
+impl Source for Documents {
+    fn registrations(&self) -> Vec<Registration> {
+        self.known().iter().flat_map(|document| document.given()).collect()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        self.known().iter().any(|document| {
+            let is_unknown =
+                matches!(document.settings.document, Location::Url(_)) && document.given().is_empty();
+            is_unknown
+                && document.settings.name.as_ref().is_none_or(|own| name.starts_with(own.as_str()))
+        })
+    }
+
+    fn start_eager(&self, _all: bool) {
+        self.fetch();
+    }
+
+    async fn learn(&self) {
+        self.fetch();
+        let documents: Vec<_> =
+            self.known().iter().map(|document| document.attempt.subscribe()).collect();
+        for mut attempt in documents {
+            // One that is dropped by a reload is not waited for.
+            let _ = attempt.wait_for(|attempt| *attempt == Attempt::Over).await;
+        }
+    }
+
+    async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

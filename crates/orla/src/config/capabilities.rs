@@ -1,0 +1,325 @@
+//! `capabilities`: a list of manifests (RTFS capability system §3.1), and of OpenAPI documents.
+//!
+//! An element has the document's own names. Beside them stand the policy of its calls (`timeout`,
+//! `max_concurrency`, `retries`) and what MCP shows of it (`title`, `annotations`). How a provider is
+//! written is in [`provider`](super::provider).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use orla_marketplace::schema::schema_from_declaration;
+use orla_marketplace::{
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType,
+    Registration, TITLE, rtfs::TypeExpr,
+};
+use orla_process::document::{Key, Kind as Shape, Node, Position};
+use serde_json::{Value, json};
+
+use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
+use super::provider::{self, Provider};
+use super::read::{Reader, excerpt, unexpected};
+use super::schema::{seconds, variable, whole};
+use super::{Config, Placed, openapi, servers};
+
+/// The key.
+pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities" };
+
+const FIELDS: [&str; 16] = [
+    "id",
+    "name",
+    "description",
+    "version",
+    "provider",
+    "input_schema",
+    "output_schema",
+    "permissions",
+    "metadata",
+    "attestation",
+    "provenance",
+    "timeout",
+    "max_concurrency",
+    "retries",
+    "annotations",
+    "title",
+];
+const ATTESTATION: [&str; 5] = ["signature", "authority", "created_at", "expires_at", "metadata"];
+const PROVENANCE: [&str; 5] = ["source", "version", "content_hash", "custody_chain", "registered_at"];
+/// The longest id, in bytes.
+const MAX_ID: usize = 256;
+
+fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+    let Shape::List(items) = &node.kind else {
+        return reader.problem(node.at, || format!("{path}{}", unexpected(KEY.expected, node)));
+    };
+    let mut ids: HashMap<String, Position> = HashMap::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let expected = "a mapping with id and provider, or with openapi";
+        let Some(pairs) = reader.pairs(&path, item, expected) else { continue };
+        if pairs.iter().any(|(key, _)| key.text == "openapi") {
+            openapi::element(reader, config, &path, item);
+            continue;
+        }
+        let Some((registration, at)) = manifest(reader, &path, item.at, pairs) else { continue };
+        let id = &registration.manifest.id;
+        if let Some(first) = ids.insert(id.clone(), at) {
+            reader.problem(at, || {
+                format!("{path}.id: {id} is declared twice, first on line {}", first.line)
+            });
+            continue;
+        }
+        config.capabilities.push(Placed { value: registration, at });
+    }
+}
+
+/// What can only be said when every key is read.
+pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
+    let known: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
+    for Placed { value, at } in &mut config.capabilities {
+        let ProviderType::MCP(mcp) = &mut value.manifest.provider else { continue };
+        let Some(name) = mcp.server_url.strip_prefix("mcp:") else { continue };
+        let server = servers::safe_name(name);
+        if known.contains(&server.as_str()) {
+            mcp.server_url = format!("mcp:{server}");
+            continue;
+        }
+        let hint = nearest(name, known.iter().copied());
+        let hint = hint.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+        let (id, name) = (&value.manifest.id, excerpt(name));
+        reader.problem(*at, || format!("{id}: mcpServers has no server {name}{hint}"));
+    }
+}
+
+/// What is read of one element.
+#[derive(Default)]
+struct Draft {
+    id: Option<(String, Position)>,
+    name: Option<String>,
+    description: Option<String>,
+    version: Option<String>,
+    provider: Option<Provider>,
+    input: Option<TypeExpr>,
+    output: Option<TypeExpr>,
+    permissions: Vec<String>,
+    metadata: BTreeMap<String, String>,
+    attestation: Option<CapabilityAttestation>,
+    provenance: Option<CapabilityProvenance>,
+    timeout: Option<Duration>,
+    max_concurrency: Option<usize>,
+    retries: Option<u32>,
+    annotations: Option<String>,
+    title: Option<String>,
+}
+
+fn manifest(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Key, Node)],
+) -> Option<(Registration, Position)> {
+    let mut draft = Draft::default();
+    for (key, node) in pairs {
+        field(reader, &mut draft, path, key, node);
+    }
+    for required in ["id", "provider"] {
+        if !pairs.iter().any(|(key, _)| key.text == required) {
+            reader.problem(at, || format!("{path}.{required}: missing, and required"));
+        }
+    }
+    let ((id, at), provider) = (draft.id?, draft.provider?);
+    let provider = provider.of(&id);
+    let mut manifest = CapabilityManifest::new(id, draft.description.unwrap_or_default(), provider);
+    if let Some(name) = draft.name {
+        manifest.name = name;
+    }
+    manifest.version = draft.version.unwrap_or_default();
+    manifest.input_schema = draft.input;
+    manifest.output_schema = draft.output;
+    manifest.permissions = draft.permissions;
+    manifest.attestation = draft.attestation;
+    manifest.provenance = draft.provenance;
+    manifest.metadata.extend(draft.metadata);
+    manifest.metadata.extend(draft.title.map(|title| (TITLE.to_owned(), title)));
+    manifest.metadata.extend(draft.annotations.map(|hints| (ANNOTATIONS.to_owned(), hints)));
+    if let Err(problem) = provider::complete(&mut manifest) {
+        reader.problem(at, || format!("{path}: {problem}"));
+        return None;
+    }
+    let mut registration = Registration::from(manifest);
+    let own = provider::timeout(&registration.manifest.provider);
+    registration.policy.timeout = draft.timeout.or(own);
+    registration.policy.max_concurrency = draft.max_concurrency;
+    registration.policy.retries = draft.retries;
+    registration.policy.upstream = provider::upstream(&registration.manifest.provider);
+    Some((registration, at))
+}
+
+fn field(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, key: &Key, node: &Node) {
+    let place = || format!("{path}.{}", key.text);
+    match key.text.as_str() {
+        "id" => draft.id = id(reader, &place(), node).map(|id| (id, node.at)),
+        "name" => draft.name = reader.line(&place(), node, "text that is not empty"),
+        "description" => draft.description = reader.line(&place(), node, "text that is not empty"),
+        "title" => draft.title = reader.line(&place(), node, "text that is not empty"),
+        "version" => draft.version = reader.word_at(&place(), node, "text"),
+        "provider" => draft.provider = provider::read(reader, &place(), node),
+        "input_schema" => draft.input = type_of(reader, &place(), node),
+        "output_schema" => draft.output = type_of(reader, &place(), node),
+        "permissions" => {
+            draft.permissions = reader.list(&place(), node, "a list of permissions").unwrap_or_default();
+        }
+        "metadata" => draft.metadata = reader.words(&place(), node).unwrap_or_default(),
+        "attestation" => draft.attestation = attestation(reader, &place(), node),
+        "provenance" => draft.provenance = provenance(reader, &place(), node),
+        "timeout" => draft.timeout = reader.seconds(&place(), node),
+        "max_concurrency" => {
+            draft.max_concurrency = reader.count(&place(), node, 1, MAX_TOOL_CONCURRENCY);
+        }
+        "retries" => draft.retries = reader.count(&place(), node, 0, MAX_RETRIES),
+        "annotations" => {
+            if reader.pairs(&place(), node, "a mapping of MCP's tool annotations").is_some() {
+                draft.annotations = Some(node.to_json().to_string());
+            }
+        }
+        other => reader.unknown(key.at, other, &format!("{path}."), FIELDS),
+    }
+}
+
+fn id(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    let id = reader.line(path, node, "an id such as weather.current")?;
+    if id.len() <= MAX_ID && !id.contains(char::is_control) && id.trim() == id {
+        return Some(id);
+    }
+    let expected = format!("at most {MAX_ID} bytes in one line, without blanks around");
+    reader.problem(node.at, || format!("{path}{}", unexpected(&expected, node)));
+    None
+}
+
+/// JSON Schema, the shorthand, or a type expression of RTFS.
+pub(super) fn type_of(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<TypeExpr> {
+    match schema_from_declaration(&node.to_json()) {
+        Ok(schema) => Some(schema),
+        Err(err) => {
+            let dot = if err.path.is_empty() { ": " } else { "." };
+            reader.problem(node.at, || format!("{path}{dot}{err}"));
+            None
+        }
+    }
+}
+
+fn attestation(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<CapabilityAttestation> {
+    let pairs = reader.pairs(path, node, "a mapping with signature, authority and created_at")?;
+    let (mut texts, mut times, mut metadata) = (HashMap::new(), HashMap::new(), BTreeMap::new());
+    for (key, node) in pairs {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        match key.text.as_str() {
+            name @ ("signature" | "authority") => {
+                texts.extend(reader.line(&place, node, "text").map(|text| (name, text)));
+            }
+            name @ ("created_at" | "expires_at") => {
+                times.extend(time(reader, &place, node).map(|time| (name, time)));
+            }
+            "metadata" => metadata = reader.words(&place, node).unwrap_or_default(),
+            other => reader.unknown(key.at, other, &format!("{path}."), ATTESTATION),
+        }
+    }
+    require(reader, path, node.at, pairs, &["signature", "authority", "created_at"]);
+    Some(CapabilityAttestation {
+        signature: texts.remove("signature")?,
+        authority: texts.remove("authority")?,
+        created_at: times.remove("created_at")?,
+        expires_at: times.remove("expires_at"),
+        metadata,
+    })
+}
+
+fn provenance(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<CapabilityProvenance> {
+    let pairs = reader.pairs(path, node, "a mapping with source and content_hash")?;
+    let (mut texts, mut custody_chain, mut registered_at) = (HashMap::new(), Vec::new(), None);
+    for (key, node) in pairs {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        match key.text.as_str() {
+            name @ ("source" | "version" | "content_hash") => {
+                texts.extend(reader.word_at(&place, node, "text").map(|text| (name, text)));
+            }
+            "custody_chain" => {
+                custody_chain = reader.list(&place, node, "a list of texts").unwrap_or_default();
+            }
+            "registered_at" => registered_at = time(reader, &place, node),
+            other => reader.unknown(key.at, other, &format!("{path}."), PROVENANCE),
+        }
+    }
+    require(reader, path, node.at, pairs, &["source", "content_hash"]);
+    Some(CapabilityProvenance {
+        source: texts.remove("source")?,
+        version: texts.remove("version"),
+        content_hash: texts.remove("content_hash")?,
+        custody_chain,
+        registered_at: registered_at.unwrap_or_else(SystemTime::now),
+    })
+}
+
+fn require(reader: &mut Reader<'_>, path: &str, at: Position, pairs: &[(Key, Node)], names: &[&str]) {
+    for name in names {
+        if !pairs.iter().any(|(key, _)| key.text == *name) {
+            reader.problem(at, || format!("{path}.{name}: missing, and required"));
+        }
+    }
+}
+
+/// An instant, as RFC 3339 writes it.
+fn time(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<SystemTime> {
+    let expected = "an instant such as 2026-01-31T12:00:00Z";
+    let text = reader.word_at(path, node, expected)?;
+    let instant = text.parse::<jiff::Timestamp>().ok().map(|instant| {
+        let since = Duration::try_from(instant.duration_since(jiff::Timestamp::UNIX_EPOCH));
+        SystemTime::UNIX_EPOCH + since.unwrap_or_default()
+    });
+    if instant.is_none() {
+        reader.problem(node.at, || format!("{path}{}", unexpected(expected, node)));
+    }
+    instant
+}
+
+fn schema() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let texts =
+        json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
+    let list = json!({"type": "array", "items": text});
+    let described = |schema: &Value, about: &str| {
+        let mut schema = schema.clone();
+        schema["description"] = about.into();
+        schema
+    };
+    let schema = json!({"description": "JSON Schema, the shorthand `field: type`, or a type of RTFS.", "type": ["object", "string"]});
+    let manifest = json!({
+        "type": "object",
+        "required": ["id", "provider"],
+        "properties": {
+            "id": described(&text, "Unique; PROVIDER.NAME is served as PROVIDER__NAME."),
+            "name": described(&text, "The name for people."),
+            "title": described(&text, "The title that clients show."),
+            "description": described(&text, "What it does, in words that a model can choose by."),
+            "version": {"type": ["string", "number"]},
+            "provider": provider::schema(),
+            "input_schema": schema,
+            "output_schema": schema,
+            "permissions": described(&list, "What it needs, such as net:api.example.com."),
+            "metadata": texts,
+            "annotations": {"type": "object", "description": "MCP's tool annotations: readOnlyHint, idempotentHint, destructiveHint, openWorldHint."},
+            "attestation": {"type": "object", "required": ["signature", "authority", "created_at"],
+                "properties": {"signature": text, "authority": text, "created_at": text, "expires_at": text, "metadata": texts},
+                "additionalProperties": false},
+            "provenance": {"type": "object", "required": ["source", "content_hash"],
+                "properties": {"source": text, "version": {"type": ["string", "number"]}, "content_hash": text, "custody_chain": list, "registered_at": text},
+                "additionalProperties": false},
+            "timeout": {"anyOf": [seconds(86_400), variable()], "description": "Seconds that one call may take."},
+            "max_concurrency": {"anyOf": [whole(1, MAX_TOOL_CONCURRENCY), variable()],
+                "description": "Calls of it that run at once."},
+            "retries": {"anyOf": [whole(0, MAX_RETRIES as usize), variable()],
+                "description": "How often a call that failed for a passing reason is made again, if the annotations say that repeating it does no harm."},
+        },
+        "additionalProperties": false,
+    });
+    json!({"type": "array", "items": {"anyOf": [manifest, openapi::element_schema()]}})
+}

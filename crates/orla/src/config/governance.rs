@@ -1,0 +1,99 @@
+//! `trusted_keys`, `attestations`, `require_attestation`, `audit` and `audit_sync`: who vouches for what is
+//! served, and where it is recorded what was called.
+
+use std::path::PathBuf;
+
+use orla_marketplace::attestation::{PublicKey, TrustedKeys};
+use orla_process::document::Node;
+use serde_json::{Value, json};
+
+use super::Config;
+use super::keys::Own;
+use super::read::{Reader, excerpt};
+
+/// The key `trusted_keys`.
+pub(super) const KEYS: Own = Own {
+    read: read_keys,
+    schema: keys_schema,
+    expected: "a mapping from names of authorities to their public keys",
+};
+
+/// What is configured of attestations and of the audit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct GovernanceConfig {
+    /// The file that holds the attestations; beside the configuration where it is empty.
+    pub(crate) attestations: PathBuf,
+    pub(crate) trusted_keys: TrustedKeys,
+    pub(crate) require_attestation: bool,
+    /// The audit log; none where it is empty.
+    pub(crate) audit: PathBuf,
+    pub(crate) audit_sync: AuditSync,
+}
+
+/// When the audit log is written through to the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AuditSync {
+    /// After every batch of lines.
+    Always,
+    /// Once in a second.
+    #[default]
+    Second,
+    /// When the system likes.
+    Never,
+}
+
+impl AuditSync {
+    pub(crate) const WORDS: &'static [(&'static str, Self)] =
+        &[("always", Self::Always), ("second", Self::Second), ("never", Self::Never)];
+}
+
+fn read_keys(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+    let Some(pairs) = reader.pairs(path, node, KEYS.expected) else { return };
+    for (name, node) in pairs {
+        let path = format!("{path}.{}", excerpt(&name.text));
+        let Some(text) = reader.line(&path, node, "a public key (ed25519:BASE64)") else { continue };
+        match PublicKey::parse(&text) {
+            Ok(key) => {
+                config.governance.trusted_keys.insert(name.text.clone(), key);
+            }
+            // What stands here by mistake may be the secret key: it is not repeated.
+            Err(problem) => reader.problem(node.at, || format!("{path}: {problem}")),
+        }
+    }
+}
+
+fn keys_schema() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": {"type": "string", "pattern": "^ed25519:[A-Za-z0-9+/]{43}=$|\\$\\{"},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "ed25519:Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
+
+    #[test]
+    fn keys_are_read_by_their_authorities() {
+        let text = format!(
+            "trusted_keys: {{ops: '{KEY}'}}\nrequire_attestation: true\naudit: a.jsonl\naudit_sync: always\n"
+        );
+        let own = Config::of(&text).unwrap_or_else(|problems| panic!("{problems:?}")).governance;
+        assert_eq!(own.trusted_keys["ops"].to_string(), KEY);
+        assert!(own.require_attestation);
+        assert_eq!((own.audit, own.audit_sync), (PathBuf::from("a.jsonl"), AuditSync::Always));
+        assert_eq!(Config::of("").unwrap().governance, GovernanceConfig::default());
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_its_place_and_not_repeated() {
+        let problems = Config::of("trusted_keys:\n  ops: CANARY\n").map(|_| ()).unwrap_err();
+        let text = problems[0].to_string();
+        assert!(text.contains("trusted_keys.ops") && text.contains(":2:8"), "{text}");
+        assert!(!text.contains("CANARY"), "{text}");
+        assert!(Config::of("trusted_keys: [a]\n").is_err());
+        assert!(Config::of("audit_sync: sometimes\n").is_err());
+    }
+}

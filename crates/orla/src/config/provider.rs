@@ -1,0 +1,457 @@
+//! `provider` of a capability (RTFS capability system §3.2–§3.3), in the forms in which people write it.
+//!
+//! `{Http: {base_url: …}}` as the document has it, whatever the case of the kind; `{type: http, base_url: …}`; and
+//! `local` alone, where nothing more is to be said. What the document leaves open stands beside its fields,
+//! or below `options`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_marketplace::{
+    BodyMapping, CapabilityManifest, CredentialPlace, HttpCapability, HttpCredential, HttpOptions,
+    LocalCapability, MCPCapability, ProviderType, Redirects, local,
+};
+use orla_process::document::{Key, Kind as Shape, Node, Position};
+use serde_json::{Value, json};
+
+use super::keys::{list_of, nearest};
+use super::read::{Reader, excerpt, shown, unexpected};
+use super::schema::{variable, whole};
+use super::servers::header;
+
+/// The kinds that have an executor.
+const KINDS: [&str; 3] = ["Local", "Http", "MCP"];
+/// The document's other kinds.
+const LATER: [&str; 4] = ["A2A", "Plugin", "RemoteRTFS", "Stream"];
+
+const LOCAL: [&str; 1] = ["function"];
+const HTTP: [&str; 15] = [
+    "base_url",
+    "auth_token",
+    "timeout_ms",
+    "options",
+    "method",
+    "path",
+    "query",
+    "headers",
+    "body",
+    "media_type",
+    "credentials",
+    "accept",
+    "redirects",
+    "max_redirects",
+    "max_answer_bytes",
+];
+const MCP: [&str; 3] = ["server_url", "tool_name", "timeout_ms"];
+const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
+/// A day.
+const MAX_MS: u64 = 86_400_000;
+
+/// A provider, as far as it says itself what it is.
+pub(super) enum Provider {
+    /// The built-in of the capability's own name.
+    LocalOfTheSameName,
+    Whole(ProviderType),
+}
+
+impl Provider {
+    /// The provider of the capability with this id.
+    pub(super) fn of(self, id: &str) -> ProviderType {
+        match self {
+            Self::LocalOfTheSameName => ProviderType::Local(LocalCapability::new(id)),
+            Self::Whole(provider) => provider,
+        }
+    }
+}
+
+/// A provider in any of its forms.
+pub(super) fn read(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Provider> {
+    let expected = "a mapping such as {Http: {base_url: …}} or {type: http, base_url: …}";
+    let pairs = match &node.kind {
+        Shape::Scalar(_) => {
+            let kind = reader.line(path, node, expected)?;
+            return settings(reader, path, node.at, &kind, &[]);
+        }
+        Shape::Map(pairs) => pairs,
+        Shape::List(_) => {
+            reader.problem(node.at, || format!("{path}{}", unexpected(expected, node)));
+            return None;
+        }
+    };
+    if let Some((_, kind)) = pairs.iter().find(|(key, _)| key.text == "type") {
+        let kind = reader.line(&format!("{path}.type"), kind, "a kind of provider")?;
+        let others: Vec<(Key, Node)> =
+            pairs.iter().filter(|(key, _)| key.text != "type").cloned().collect();
+        return settings(reader, path, node.at, &kind, &others);
+    }
+    match pairs.as_slice() {
+        [(kind, inner)] => {
+            let path = format!("{path}.{}", excerpt(&kind.text));
+            if inner.is_null() {
+                return settings(reader, &path, kind.at, &kind.text, &[]);
+            }
+            let inner = reader.pairs(&path, inner, "a mapping of the provider's settings")?;
+            settings(reader, &path, kind.at, &kind.text, inner)
+        }
+        _ => {
+            reader.problem(node.at, || format!("{path}: expected {expected}, got {} keys", pairs.len()));
+            None
+        }
+    }
+}
+
+fn settings(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    kind: &str,
+    pairs: &[(Key, Node)],
+) -> Option<Provider> {
+    let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
+    let is = |name: &&&str| plain(name) == plain(kind);
+    match KINDS.iter().find(is) {
+        Some(&"Local") => local(reader, path, pairs),
+        Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http).map(Provider::Whole),
+        Some(_) => mcp(reader, path, at, pairs).map(ProviderType::MCP).map(Provider::Whole),
+        None => {
+            let kinds = list_of(&KINDS);
+            let kind = match LATER.iter().find(is) {
+                Some(later) => format!("{later} has no executor yet"),
+                None => format!("unknown kind {:?}", excerpt(kind)),
+            };
+            reader.problem(at, || format!("{path}: {kind}; supported are {kinds}"));
+            None
+        }
+    }
+}
+
+fn local(reader: &mut Reader<'_>, path: &str, pairs: &[(Key, Node)]) -> Option<Provider> {
+    let mut provider = Provider::LocalOfTheSameName;
+    for (key, node) in pairs {
+        if key.text == "function" {
+            let name = reader.line(&format!("{path}.function"), node, "the name of a built-in")?;
+            provider = Provider::Whole(ProviderType::Local(LocalCapability::new(name)));
+        } else {
+            reader.unknown(key.at, &key.text, &format!("{path}."), LOCAL);
+        }
+    }
+    Some(provider)
+}
+
+fn mcp(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Key, Node)],
+) -> Option<MCPCapability> {
+    let (mut server, mut tool, mut timeout) = (None, String::new(), 0);
+    for (key, node) in pairs {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        match key.text.as_str() {
+            "server_url" => server = Some(server_url(reader, &place, node)?),
+            "tool_name" if node.is_null() => {}
+            "tool_name" => tool = reader.word_at(&place, node, "the name of a tool, or `*`")?,
+            "timeout_ms" => timeout = reader.count(&place, node, 0, MAX_MS)?,
+            other => reader.unknown(key.at, other, &format!("{path}."), MCP),
+        }
+    }
+    if server.is_none() {
+        reader.problem(at, || format!("{path}.server_url: missing, and required"));
+    }
+    Some(MCPCapability::new(server?, tool, timeout))
+}
+
+fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    // An address or a command line may hold a secret.
+    let url = reader.secret(path, node)?;
+    if url.starts_with("http://") || url.starts_with("https://") {
+        return reader.url(path, node);
+    }
+    let rest = url.strip_prefix("stdio:").or_else(|| url.strip_prefix("mcp:"));
+    if rest.is_none_or(|rest| rest.trim().is_empty()) {
+        reader.problem(node.at, || {
+            format!(
+                "{path}: expected http(s)://…, stdio:COMMAND ARGS… or mcp:NAME (a server of mcpServers)"
+            )
+        });
+        return None;
+    }
+    match orla_providers::mcp::check(&url) {
+        Ok(()) => Some(url),
+        Err(problem) => {
+            reader.problem(node.at, || format!("{path}: {problem}"));
+            None
+        }
+    }
+}
+
+fn http(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Key, Node)],
+) -> Option<HttpCapability> {
+    let mut http = HttpCapability::new("", None, 0);
+    let mut given = HashSet::new();
+    for (key, node) in pairs {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        given.insert(key.text.as_str());
+        match key.text.as_str() {
+            "base_url" => http.base_url = reader.url(&place, node)?,
+            "auth_token" if node.is_null() => {}
+            "auth_token" => http.auth_token = Some(token(reader, &place, node)?),
+            "timeout_ms" => http.timeout_ms = reader.count(&place, node, 0, MAX_MS)?,
+            "options" => {
+                for (key, node) in reader.pairs(&place, node, "a mapping of options")? {
+                    let place = format!("{place}.{}", excerpt(&key.text));
+                    option(reader, &mut http.options, &place, path, key, node);
+                }
+            }
+            _ => option(reader, &mut http.options, &place, path, key, node),
+        }
+    }
+    if !given.contains("base_url") {
+        reader.problem(at, || format!("{path}.base_url: missing, and required"));
+        return None;
+    }
+    if let Err(problem) = orla_providers::http::check(&http) {
+        reader.problem(at, || format!("{path}: {problem}"));
+        return None;
+    }
+    Some(http)
+}
+
+fn token(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    let token = reader.secret(path, node)?;
+    if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Some(token);
+    }
+    reader.problem(node.at, || format!("{path}: expected a token of visible ASCII characters"));
+    None
+}
+
+fn option(
+    reader: &mut Reader<'_>,
+    options: &mut HttpOptions,
+    place: &str,
+    path: &str,
+    key: &Key,
+    node: &Node,
+) {
+    match key.text.as_str() {
+        "method" => {
+            let expected = list_of(&METHODS);
+            let Some(method) = reader.line(place, node, &expected) else { return };
+            let method = method.to_ascii_uppercase();
+            if METHODS.contains(&method.as_str()) {
+                options.method = Some(method);
+            } else {
+                reader.problem(node.at, || format!("{place}{}", unexpected(&expected, node)));
+            }
+        }
+        "path" => options.path = reader.secret(place, node).unwrap_or_default(),
+        "query" => options.query = reader.secrets(place, node, |_, _| Ok(())).unwrap_or_default(),
+        "headers" => options.headers = reader.secrets(place, node, header).unwrap_or_default(),
+        "body" => options.body = body(reader, place, node).unwrap_or_default(),
+        "media_type" => options.media_type = reader.line(place, node, "a media type"),
+        "credentials" => options.credentials = credentials(reader, place, node),
+        "accept" => {
+            options.accept = reader.list(place, node, "a list of media types").unwrap_or_default()
+        }
+        "redirects" => {
+            options.redirects = match reader.line(place, node, REDIRECTS).as_deref() {
+                Some("none") => Redirects::None,
+                Some("same_origin") => Redirects::SameOrigin,
+                Some("any") | None => Redirects::Any,
+                Some(other) => {
+                    let got = shown(node, other);
+                    return reader
+                        .problem(node.at, || format!("{place}: expected {REDIRECTS}, got {got}"));
+                }
+            }
+        }
+        "max_redirects" => {
+            options.max_redirects = reader.count(place, node, 0, 20).unwrap_or_default();
+        }
+        "max_answer_bytes" => {
+            options.max_answer_bytes = reader.count(place, node, 1, 1 << 30).unwrap_or_default();
+        }
+        "allow_private_redirects" => {
+            options.allow_private_redirects =
+                reader.flag(place, node, "true or false").unwrap_or_default();
+        }
+        other => reader.unknown(key.at, other, &format!("{path}."), HTTP),
+    }
+}
+
+const REDIRECTS: &str = "none, same_origin or any";
+
+/// `rest`, `none`, or `{argument: NAME}`.
+fn body(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<BodyMapping> {
+    let expected = "rest, none or {argument: NAME}";
+    if let Shape::Map(pairs) = &node.kind
+        && let [(key, name)] = pairs.as_slice()
+        && key.text == "argument"
+    {
+        let name = reader.word_at(&format!("{path}.argument"), name, "the name of an argument");
+        return name.map(BodyMapping::Argument);
+    }
+    match node.as_scalar().map(|scalar| scalar.text.as_str()) {
+        Some("rest") => Some(BodyMapping::Rest),
+        Some("none") => Some(BodyMapping::None),
+        _ => {
+            reader.problem(node.at, || format!("{path}{}", unexpected(expected, node)));
+            None
+        }
+    }
+}
+
+/// `{header: {X-Key: …}, query: {key: …}, cookie: {session: …}}`
+fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCredential> {
+    let expected = "a mapping with header, query or cookie";
+    let mut credentials = Vec::new();
+    for (key, node) in reader.pairs(path, node, expected).unwrap_or_default() {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        let (make, check): (fn(String) -> CredentialPlace, fn(&str, &str) -> Result<(), &'static str>) =
+            match key.text.as_str() {
+                "header" => (CredentialPlace::Header, header),
+                "query" => (CredentialPlace::Query, |_, _| Ok(())),
+                "cookie" => (CredentialPlace::Cookie, header),
+                other => {
+                    reader.unknown(key.at, other, &format!("{path}."), ["header", "query", "cookie"]);
+                    continue;
+                }
+            };
+        let secrets = reader.secrets(&place, node, check).unwrap_or_default();
+        let credential = |(name, value)| HttpCredential { place: make(name), value };
+        credentials.extend(secrets.into_iter().map(credential));
+    }
+    credentials
+}
+
+/// Completes the manifest of a built-in with what the built-in says of itself.
+///
+/// # Errors
+/// There is no such built-in.
+pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> {
+    let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
+    let Some(builtin) = local::registration_of(&settings.function) else {
+        let all = local::registrations();
+        let near = nearest(&settings.function, all.iter().map(|one| one.manifest.id.as_str()));
+        let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+        return Err(format!("no built-in is named {}{hint}", excerpt(&settings.function)));
+    };
+    let own = builtin.manifest;
+    if manifest.description.is_empty() {
+        manifest.description = own.description;
+    }
+    manifest.input_schema = manifest.input_schema.take().or(own.input_schema);
+    manifest.output_schema = manifest.output_schema.take().or(own.output_schema);
+    for (key, value) in own.metadata {
+        manifest.metadata.entry(key).or_insert(value);
+    }
+    Ok(())
+}
+
+/// A description of a capability that has none of its own.
+pub(crate) fn description(provider: &ProviderType) -> String {
+    match provider {
+        ProviderType::Http(http) => {
+            let method = http.options.method.as_deref().unwrap_or("POST");
+            let path = http.options.path.split('?').next().unwrap_or_default();
+            format!("Sends {method} {}{path} and gives the answer.", http.address())
+        }
+        ProviderType::MCP(mcp) => match origin(&mcp.server_url) {
+            Some(origin) => format!("The tool {} of the MCP server at {origin}.", mcp.tool_name),
+            None => {
+                let server = mcp.server_url.strip_prefix("mcp:");
+                let server = server.map(|name| format!(" {name}")).unwrap_or_default();
+                format!("The tool {} of the MCP server{server}.", mcp.tool_name)
+            }
+        },
+        other => format!("A capability of kind {}.", other.kind()),
+    }
+}
+
+/// How long one call may take, where the provider's settings say so.
+pub(super) fn timeout(provider: &ProviderType) -> Option<Duration> {
+    let ms = match provider {
+        ProviderType::Http(http) => http.timeout_ms,
+        ProviderType::MCP(mcp) => mcp.timeout_ms,
+        _ => 0,
+    };
+    (ms > 0).then(|| Duration::from_millis(ms))
+}
+
+/// What the provider shares its fate with.
+pub(super) fn upstream(provider: &ProviderType) -> Option<Arc<str>> {
+    match provider {
+        ProviderType::Http(http) => origin(&http.base_url).map(Into::into),
+        ProviderType::MCP(mcp) => match mcp.server_url.starts_with("mcp:") {
+            true => Some(mcp.server_url.as_str().into()),
+            false => origin(&mcp.server_url).map(Into::into),
+        },
+        _ => None,
+    }
+}
+
+/// `scheme://host:port` of an address.
+fn origin(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    Some(format!("{}://{}", scheme.to_ascii_lowercase(), host.to_ascii_lowercase()))
+}
+
+/// The schema of a provider in all its forms.
+pub(super) fn schema() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let texts =
+        json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
+    let ms = json!({"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_MS}, variable()],
+        "description": "Milliseconds that one call may take."});
+    let local = json!({"function": {"type": "string", "description": "The built-in; by default, the one of the capability's id."}});
+    let mcp = json!({
+        "server_url": {"type": "string", "description": "http(s)://…, stdio:COMMAND ARGS…, or mcp:NAME for a server of mcpServers."},
+        "tool_name": {"type": ["string", "null"], "description": "The tool; empty or * is all of them."},
+        "timeout_ms": ms,
+    });
+    let http = json!({
+        "base_url": {"type": "string", "description": "The origin, and the path below which requests go."},
+        "auth_token": {"type": ["string", "null"], "description": "Sent as a bearer token."},
+        "timeout_ms": ms,
+        "method": {"type": "string", "description": "POST by default."},
+        "path": {"type": "string", "description": "Appended to base_url; {name} stands for that argument."},
+        "query": texts,
+        "headers": texts,
+        "body": {"description": "What of the arguments becomes the body.", "anyOf": [{"enum": ["rest", "none"]},
+            {"type": "object", "properties": {"argument": text}, "required": ["argument"], "additionalProperties": false}]},
+        "media_type": {"type": "string", "description": "Of the body; application/json by default."},
+        "credentials": {"type": "object", "properties": {"header": texts, "query": texts, "cookie": texts}, "additionalProperties": false},
+        "accept": {"type": "array", "items": text, "description": "The media types of answers; any by default."},
+        "redirects": {"enum": ["none", "same_origin", "any"]},
+        "max_redirects": {"anyOf": [whole(0, 20), variable()]},
+        "max_answer_bytes": {"anyOf": [whole(1, 1 << 30), variable()]},
+        "allow_private_redirects": {"type": "boolean"},
+        "options": {"type": "object"},
+    });
+    let named = |name: &str, properties: &Value, required: &Value| {
+        json!({"type": "object", "properties": {name: {"type": ["object", "null"], "properties": properties, "required": required,
+            "additionalProperties": false}}, "required": [name], "additionalProperties": false})
+    };
+    let typed = |name: &str, properties: &Value, required: &str| {
+        let mut properties = properties.clone();
+        properties["type"] = json!({"const": name});
+        json!({"type": "object", "properties": properties, "required": ["type", required], "additionalProperties": false})
+    };
+    json!({"anyOf": [
+        named("Local", &local, &json!([])),
+        named("Http", &http, &json!(["base_url"])),
+        named("MCP", &mcp, &json!(["server_url"])),
+        typed("local", &local, "type"),
+        typed("http", &http, "base_url"),
+        typed("mcp", &mcp, "server_url"),
+        {"enum": ["local", "Local"]},
+    ]})
+}

@@ -1,0 +1,411 @@
+//! Who vouches for what is served, and what was done with it (RTFS capability system §3.1, §6).
+//!
+//! [`Rules`] takes charge of every capability before it is served: it fills in where the capability comes
+//! from, checks the attestation that somebody made for it, and refuses it where one is required and none
+//! holds. [`audit`] records every call.
+//!
+//! # How it works
+//!
+//! What a capability runs is read only when somebody needs its hash ([`content`]): to attest it, to show
+//! where it comes from, and at loading where an attestation was made for it. A start without attestations
+//! reads nothing. Everything that decides is pure and in the marketplace's `attestation`, the audit's
+//! chain in [`chain`].
+
+mod attestations;
+pub(crate) mod audit;
+pub(crate) mod chain;
+mod content;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use orla_marketplace::attestation::{
+    ContentSource, Custody, Definition, Flaw, Subject, TrustedKeys, check,
+};
+use orla_marketplace::local::SOURCE;
+use orla_marketplace::{
+    CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType, Registration,
+};
+use orla_providers::mcp::{Reach, ServerSettings};
+
+pub(crate) use attestations::{Attestations, load as load_attestations, save as save_attestations};
+use content::Contents;
+
+use crate::config::Config;
+use crate::findings::Findings;
+
+/// What is known of what capabilities run, from one snapshot to the next.
+#[derive(Clone, Default)]
+pub(crate) struct Governance {
+    contents: Arc<Contents>,
+}
+
+/// By what the capabilities of one snapshot are judged.
+#[derive(Default)]
+pub(crate) struct Rules {
+    contents: Arc<Contents>,
+    attestations: Attestations,
+    keys: TrustedKeys,
+    required: bool,
+    /// How MCP servers are reached, by their names.
+    servers: BTreeMap<String, Definition>,
+    /// What is wrong with the attestations that do not hold, by id.
+    broken: Mutex<BTreeMap<String, String>>,
+}
+
+/// What is to be said of a capability's attestation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is a part of orla and needs none.
+    BuiltIn,
+    /// One holds.
+    Holds(CapabilityAttestation),
+    /// Nobody made one.
+    Missing,
+    /// One was made, and does not hold: why.
+    Broken(String),
+}
+
+impl Governance {
+    /// The rules of a configuration.
+    ///
+    /// # Errors
+    /// The file of attestations is there and cannot be used.
+    pub(crate) fn rules(&self, config: &Config) -> Result<Rules, String> {
+        self.contents.tidy();
+        let own = &config.governance;
+        let base = config.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let servers = config.servers.iter().map(|server| &server.value);
+        Ok(Rules {
+            contents: Arc::clone(&self.contents),
+            attestations: load_attestations(&attestations_file(config))?,
+            keys: own.trusted_keys.clone(),
+            required: own.require_attestation,
+            servers: servers.map(|server| (server.name.clone(), reached(server, base))).collect(),
+            broken: Mutex::default(),
+        })
+    }
+}
+
+/// The file that holds the attestations of a configuration: beside it, where it does not say.
+pub(crate) fn attestations_file(config: &Config) -> PathBuf {
+    if !config.is_default("attestations") {
+        return config.governance.attestations.clone();
+    }
+    let file = config.file.as_deref().unwrap_or(Path::new(""));
+    file.with_file_name(attestations::DEFAULT_FILE)
+}
+
+impl Rules {
+    /// Fills in where a capability comes from and who vouches for it, and says whether it may be served.
+    pub(crate) fn take_charge(&self, registration: &mut Registration, findings: &mut Findings) -> bool {
+        let manifest = &mut registration.manifest;
+        let source = self.source(&manifest.provider);
+        let is_built_in = source == ContentSource::Program;
+        let declared = manifest.provenance.take();
+        if is_built_in && declared.as_ref().is_some_and(|declared| declared.source == SOURCE) {
+            // What the registry says of its own.
+            (manifest.provenance, manifest.attestation) = (declared, None);
+            return true;
+        }
+        let mut provenance = declared.clone().unwrap_or_else(|| CapabilityProvenance {
+            source: source.name(),
+            version: Some(manifest.version.clone()).filter(|version| !version.is_empty()),
+            content_hash: String::new(),
+            custody_chain: vec![source.name()],
+            registered_at: SystemTime::now(),
+        });
+        // Computed for whoever asks.
+        provenance.content_hash.clear();
+        let mut custody = Custody::new(self.contents.of(source));
+        let claimed = declared.map(|declared| declared.content_hash);
+        if let Some(claimed) = claimed.filter(|claimed| custody.content_hash().as_ref() != Ok(claimed)) {
+            findings.warnings.push(format!(
+                "{}: provenance.content_hash is {claimed}, which is not the hash of what it runs",
+                manifest.id
+            ));
+        }
+        let verdict = if is_built_in { Verdict::BuiltIn } else { self.judge(manifest, &custody) };
+        manifest.attestation = None;
+        let id = manifest.id.clone();
+        let refused = match verdict {
+            Verdict::BuiltIn => None,
+            Verdict::Holds(attestation) => {
+                let hash = custody.content_hash().unwrap_or_default();
+                custody = custody.vouched(&hash, attestation.expires_at, self.required);
+                provenance.custody_chain.push(format!("attested by {}", attestation.authority));
+                manifest.attestation = Some(attestation);
+                None
+            }
+            Verdict::Missing => Some("nobody vouches for it (see `orla attest --help`)".to_owned()),
+            Verdict::Broken(reason) => {
+                let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+                broken.insert(id.clone(), reason.clone());
+                if !self.required {
+                    let text = format!("{id}: its attestation does not hold: {reason}");
+                    findings.warnings.push(text);
+                }
+                Some(format!("its attestation does not hold: {reason}"))
+            }
+        };
+        if !is_built_in {
+            provenance.custody_chain.push(concat!("orla ", env!("CARGO_PKG_VERSION")).to_owned());
+        }
+        manifest.provenance = Some(provenance);
+        registration.policy.custody = Some(custody);
+        match refused.filter(|_| self.required) {
+            Some(reason) => {
+                findings
+                    .problems
+                    .push(format!("{id}: not served, as require_attestation is set: {reason}"));
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Why the attestation of the capability with this id did not hold when it was loaded.
+    pub(crate) fn broken(&self, id: &str) -> Option<String> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// The ids in the file of attestations.
+    pub(crate) fn attested(&self) -> impl Iterator<Item = &str> {
+        self.attestations.keys().map(String::as_str)
+    }
+
+    /// The attestation in the manifest itself counts, then the one in the file.
+    fn judge(&self, manifest: &CapabilityManifest, custody: &Custody) -> Verdict {
+        let inline = manifest.attestation.as_ref();
+        let claims = inline.into_iter().chain(self.attestations.get(&manifest.id));
+        let mut verdict = Verdict::Missing;
+        for claim in claims {
+            match self.verify(manifest, custody, claim) {
+                Ok(()) => return Verdict::Holds(claim.clone()),
+                Err(reason) => {
+                    if verdict == Verdict::Missing {
+                        verdict = Verdict::Broken(reason);
+                    }
+                }
+            }
+        }
+        verdict
+    }
+
+    fn verify(
+        &self,
+        manifest: &CapabilityManifest,
+        custody: &Custody,
+        claim: &CapabilityAttestation,
+    ) -> Result<(), String> {
+        // Nothing is read for an authority that nobody trusts.
+        if !self.keys.contains_key(&claim.authority) {
+            return Err(Flaw::UnknownAuthority(claim.authority.clone()).to_string());
+        }
+        let subject = subject(manifest, custody)?;
+        check(claim, &subject, &self.keys, SystemTime::now()).map_err(|flaw| flaw.to_string())
+    }
+
+    /// What runs: for a tool of a configured MCP server, how that is reached.
+    fn source(&self, provider: &ProviderType) -> ContentSource {
+        if let ProviderType::MCP(mcp) = provider
+            && let Some(name) = mcp.server_url.strip_prefix("mcp:")
+            && let Some(server) = self.servers.get(name)
+        {
+            return ContentSource::Definition(server.clone().with("tool", mcp.tool_name.as_str()));
+        }
+        provider.content()
+    }
+}
+
+/// A capability as it is now: what an attestation of it is about.
+///
+/// # Errors
+/// Why that cannot be said, as one clause.
+pub(crate) fn subject(manifest: &CapabilityManifest, custody: &Custody) -> Result<Subject, String> {
+    let hash = custody.content_hash()?;
+    Subject::new(manifest, hash).map_err(|err| err.to_string())
+}
+
+/// How a server is reached, without secrets. A program below the configuration is named from there, so
+/// that the same configuration elsewhere is the same definition.
+fn reached(server: &ServerSettings, base: &Path) -> Definition {
+    match &server.reach {
+        Reach::Process { command, args, env, .. } => {
+            let path = Path::new(command);
+            let command = match path.strip_prefix(base) {
+                Ok(below) if path.is_absolute() || !base.as_os_str().is_empty() => below,
+                _ => path,
+            };
+            Definition::new(&format!("stdio:{}", command.display()))
+                .with("args", args.clone())
+                .with_names("env", env)
+        }
+        Reach::Http { url, headers } => Definition::new(url).with_names("headers", headers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orla_marketplace::attestation::{SigningKey, Validity, sign};
+    use orla_marketplace::{LocalCapability, PluginCapability};
+    use std::fs;
+    use std::time::Duration;
+
+    struct Setting {
+        dir: tempfile::TempDir,
+        key: SigningKey,
+        rules: Rules,
+    }
+
+    impl Setting {
+        fn new(required: bool) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("program"), "1").unwrap();
+            let key = SigningKey::generate().unwrap().0;
+            let rules =
+                Rules { keys: [("ops".to_owned(), key.public())].into(), required, ..Rules::default() };
+            Self { dir, key, rules }
+        }
+
+        fn registration(&self) -> Registration {
+            let path = self.dir.path().join("program").display().to_string();
+            let provider = ProviderType::Plugin(PluginCapability::new(path, "f"));
+            CapabilityManifest::new("a", "Does it.", provider).into()
+        }
+
+        fn attest(&mut self, expires_at: Option<SystemTime>) {
+            let mut registration = self.registration();
+            Rules::default().take_charge(&mut registration, &mut Findings::default());
+            let custody = registration.policy.custody.as_ref().unwrap();
+            let subject = subject(&registration.manifest, custody).unwrap();
+            let created_at = SystemTime::now() - Duration::from_secs(60);
+            let validity = Validity { authority: "ops".into(), created_at, expires_at };
+            self.rules.attestations.insert("a".into(), sign(&subject, validity, &self.key));
+        }
+
+        fn load(&self) -> (bool, Registration, Findings) {
+            let (mut registration, mut findings) = (self.registration(), Findings::default());
+            let served = self.rules.take_charge(&mut registration, &mut findings);
+            (served, registration, findings)
+        }
+    }
+
+    #[test]
+    fn what_holds_is_shown_and_served() {
+        for required in [false, true] {
+            let mut setting = Setting::new(required);
+            setting.attest(None);
+            let (served, registration, findings) = setting.load();
+            assert!(served && findings.problems.is_empty() && findings.warnings.is_empty());
+            assert_eq!(registration.manifest.attestation.unwrap().authority, "ops");
+            let provenance = registration.manifest.provenance.unwrap();
+            assert!(provenance.source.ends_with("/program"));
+            assert_eq!(provenance.custody_chain[1], "attested by ops");
+            assert!(registration.policy.custody.unwrap().holds());
+        }
+    }
+
+    #[test]
+    fn what_does_not_hold_is_not_shown_and_where_required_not_served() {
+        type Change = fn(&mut Setting);
+        let cases: [(&str, Change, &str); 5] = [
+            ("never attested", |s| s.rules.attestations.clear(), "nobody vouches for it"),
+            (
+                "the file changed",
+                |s| fs::write(s.dir.path().join("program"), "2").unwrap(),
+                "the content has changed",
+            ),
+            ("it is gone", |s| fs::remove_file(s.dir.path().join("program")).unwrap(), "is not there"),
+            ("it expired", |s| s.attest(Some(SystemTime::UNIX_EPOCH)), "expired"),
+            ("nobody trusts it", |s| s.rules.keys.clear(), "not among trusted_keys"),
+        ];
+        for (name, change, says) in cases {
+            for required in [false, true] {
+                let mut setting = Setting::new(required);
+                setting.attest(None);
+                change(&mut setting);
+                let (served, registration, findings) = setting.load();
+                assert_eq!(served, !required, "{name}");
+                assert_eq!(registration.manifest.attestation, None, "{name}");
+                assert!(!registration.policy.custody.unwrap().holds(), "{name}");
+                let said = [findings.problems, findings.warnings].concat().join("\n");
+                assert_eq!(
+                    said.contains(says),
+                    required || says != "nobody vouches for it",
+                    "{name}: {said}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn built_ins_are_trusted_and_nothing_else_is() {
+        let rules = Rules { required: true, ..Rules::default() };
+        let mut findings = Findings::default();
+        let provider = ProviderType::Local(LocalCapability::new("math.add"));
+        let mut built_in = CapabilityManifest::new("math.add", "Adds.", provider).into();
+        assert!(rules.take_charge(&mut built_in, &mut findings));
+        assert_eq!(built_in.manifest.provenance.unwrap().source, "orla");
+        assert!(findings.problems.is_empty());
+    }
+
+    #[test]
+    fn an_attestation_in_the_manifest_is_checked_like_any_other() {
+        let mut setting = Setting::new(true);
+        setting.attest(None);
+        let claim = setting.rules.attestations.remove("a").unwrap();
+        let mut registration = setting.registration();
+        registration.manifest.attestation = Some(claim.clone());
+        assert!(setting.rules.take_charge(&mut registration, &mut Findings::default()));
+        let mut forged = setting.registration();
+        forged.manifest.attestation = Some(CapabilityAttestation { signature: "AAAA".into(), ..claim });
+        assert!(!setting.rules.take_charge(&mut forged, &mut Findings::default()));
+        assert_eq!(forged.manifest.attestation, None);
+    }
+
+    #[test]
+    fn a_declared_provenance_is_kept_but_for_a_hash_that_is_not_true() {
+        let setting = Setting::new(false);
+        let declared = |hash: &str| CapabilityProvenance {
+            source: "git:tools".into(),
+            version: None,
+            content_hash: hash.into(),
+            custody_chain: vec!["me".into()],
+            registered_at: SystemTime::UNIX_EPOCH,
+        };
+        let hash = orla_marketplace::attestation::hash_text(b"1");
+        for (claimed, warnings) in [(hash.as_str(), 0), ("sha256:00", 1)] {
+            let mut registration = setting.registration();
+            registration.manifest.provenance = Some(declared(claimed));
+            let mut findings = Findings::default();
+            assert!(setting.rules.take_charge(&mut registration, &mut findings));
+            assert_eq!(findings.warnings.len(), warnings, "{:?}", findings.warnings);
+            let provenance = registration.manifest.provenance.unwrap();
+            assert_eq!((&*provenance.source, &*provenance.content_hash), ("git:tools", ""));
+            assert_eq!(provenance.custody_chain[0], "me");
+            assert_eq!(registration.policy.custody.unwrap().content_hash(), Ok(hash.clone()));
+        }
+    }
+
+    #[test]
+    fn how_a_server_is_reached_holds_no_secret_and_no_place_of_this_machine() {
+        let process = |command: &str, value: &str| {
+            let reach = Reach::Process {
+                command: command.into(),
+                args: vec!["-y".into()],
+                env: [("TOKEN".to_owned(), value.to_owned())].into(),
+                cwd: None,
+            };
+            reached(&ServerSettings::new("s", reach), Path::new("/here")).to_json()
+        };
+        assert!(!process("npx", "CANARY").contains("CANARY"));
+        assert_eq!(process("npx", "a"), process("npx", "b"));
+        assert_ne!(process("npx", "a"), process("uvx", "a"));
+        assert!(process("/here/bin/serve", "a").contains("stdio:bin/serve"));
+        assert!(process("/usr/bin/serve", "a").contains("stdio:/usr/bin/serve"));
+    }
+}
