@@ -45,6 +45,12 @@ impl Keyword {
     pub(crate) fn cached_hash(&self) -> u64 {
         self.0.hash
     }
+
+    /// Whether both are one allocation: then they are equal, and it took one comparison.
+    #[inline(always)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Symbol {
@@ -104,18 +110,39 @@ impl BigInt {
 #[derive(Clone, Debug)]
 pub struct Str(Arc<Text>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Text {
-    text: Box<str>,
+    text: String,
     chars: usize,
 }
 
 impl Str {
     /// Counts the characters.
-    pub fn new(text: impl Into<Box<str>>) -> Self {
+    pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         let chars = text.chars().count();
         Self(Arc::new(Text { text, chars }))
+    }
+
+    /// Appends in place if nobody else holds this text, else to a copy.
+    pub(crate) fn push_str(&mut self, more: &str) {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.text.push_str(more);
+        inner.chars += more.chars().count();
+    }
+
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::is_unique(&self.0)
+    }
+
+    /// Bytes that are reserved for it.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.text.capacity()
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
     /// The text.
