@@ -98,6 +98,8 @@ pub(crate) struct Within {
     pub(crate) seat: Option<Arc<Seat>>,
     /// The snapshot that the outer call's caller named.
     pub(crate) catalog: Option<Arc<Catalog>>,
+    /// How often it may be made again at most, where its caller says so.
+    pub(crate) retries: Option<u32>,
 }
 
 impl CallContext {

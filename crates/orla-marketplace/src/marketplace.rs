@@ -73,6 +73,8 @@ pub struct Call {
     pub catalog: Option<Arc<Catalog>>,
     /// A shorter time than the capability's own, if the caller has less.
     pub timeout: Option<Duration>,
+    /// Fewer retries than the capability's own, if the caller wants that.
+    pub retries: Option<u32>,
     /// Cancel this to withdraw the call.
     pub cancellation: CancellationToken,
     /// Takes progress and log messages.
@@ -95,6 +97,7 @@ impl Call {
             input: Payload::empty(),
             catalog: None,
             timeout: None,
+            retries: None,
             cancellation: CancellationToken::new(),
             notices: NoticeSink::default(),
             client: None,
@@ -113,6 +116,7 @@ impl Call {
             input: Payload::empty(),
             catalog: ctx.within.catalog.clone(),
             timeout: Some(ctx.deadline.saturating_duration_since(Instant::now())),
+            retries: None,
             cancellation: ctx.cancellation.clone(),
             notices: ctx.notices.clone(),
             client: ctx.client.clone(),
@@ -197,6 +201,7 @@ impl CapabilityMarketplace {
         }
 
         let mut retries = 0;
+        let most = ctx.within.retries.map_or(entry.retries, |most| most.min(entry.retries));
         let outcome = loop {
             let own = match &entry.admission {
                 Some(admission) => Some(admitted(admission, entry, ctx).await?),
@@ -216,7 +221,7 @@ impl CapabilityMarketplace {
                 Err(error) => error,
             };
             let left = ctx.deadline.saturating_duration_since(Instant::now());
-            let Some(wait) = wait_before_retry(&error, entry.retries, retries, left, jitter()) else {
+            let Some(wait) = wait_before_retry(&error, most, retries, left, jitter()) else {
                 return Err(error);
             };
             retries += 1;
@@ -302,7 +307,7 @@ impl CapabilityMarketplace {
             principal: call.principal.clone(),
             traceparent: call.traceparent.clone(),
             depth: call.depth,
-            within: Within { seat: None, catalog: call.catalog.clone() },
+            within: Within { seat: None, catalog: call.catalog.clone(), retries: call.retries },
         }
     }
 
