@@ -164,7 +164,7 @@ impl App {
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
         findings.warnings.extend(sentences(&config.warnings));
-        self.load_packages(config, process, &mut found, &mut findings);
+        self.load_packages(config, process, &rules, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
         self.load_documents(config, &mut findings);
         let declared = config.capabilities.iter().filter(|one| !is_of_server(&one.value));
@@ -187,6 +187,7 @@ impl App {
         &self,
         config: &Config,
         process: orla_process::Limits,
+        rules: &Arc<Rules>,
         found: &mut Loaded,
         findings: &mut Findings,
     ) {
@@ -204,7 +205,22 @@ impl App {
                 Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }
         }
-        let watched = capsules.into_iter().map(|capsule| {
+        // What nobody vouches for is not even started to be asked what it serves, now or later.
+        let (capsules, refused): (Vec<_>, Vec<_>) = capsules
+            .into_iter()
+            .map(|package| (rules.may_start(&package.directory), package))
+            .partition(|(may_start, _)| may_start.is_ok());
+        findings.problems.extend(refused.into_iter().filter_map(|(why, package)| {
+            Some(format!("{}: not served: {}", package.manifest.name, why.err()?))
+        }));
+        let asked = Arc::clone(rules);
+        self.capsules.guard(rules.is_required().then(|| {
+            capsule::Gate::new(move |definition| match definition.package() {
+                Some(package) => asked.may_start(&package.directory),
+                None => Ok(()),
+            })
+        }));
+        let watched = capsules.into_iter().map(|(_, capsule)| {
             // Whoever asks for files to be watched means those of capsules too.
             if config.watch { capsule.hot_loaded() } else { capsule }
         });
@@ -466,5 +482,44 @@ mod tests {
         assert!(findings.problems[0].ends_with("broken/tool.yaml:1:1: version: missing, and required"));
         assert_eq!(findings.warnings.len(), 1);
         assert!(findings.warnings[0].contains("is a package named cap; served as cap_sh"));
+    }
+
+    #[test]
+    fn a_server_with_the_name_of_a_capsule_gives_way() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(
+            dir.path(),
+            "notes/tool.yaml",
+            "name: notes\nversion: 1.0.0\nentrypoint: run.sh\nruntime: {mode: capsule}\n",
+        );
+        tool(dir.path(), "notes/run.sh", "#!/bin/sh\n");
+        let text = "mcpServers:\n  notes: {command: x, colour: red}\n  other: {command: y}\n";
+        let app = App::build(&config(dir.path(), text)).unwrap();
+        assert_eq!(app.findings().problems, Vec::<String>::new());
+        assert_eq!(
+            app.findings().warnings,
+            [
+                "mcpServers.notes.colour: unknown key, ignored at orla.yaml:2:23",
+                "mcpServers.notes: a capsule has this name; the server's tools are called notes_2__… at orla.yaml:2:3",
+            ]
+        );
+    }
+
+    #[test]
+    fn builtins_are_there_unlisted_and_give_way_to_what_has_their_id() {
+        let dir = tempfile::tempdir().unwrap();
+        tool(dir.path(), "a", "#!/bin/sh\n");
+        let text = "capabilities: [{id: math.add, description: Mine, provider: {Local: {function: math.subtract}}}]\ntools: {math.abs: {enabled: false}, text.upper: {timeout: 2}}\n";
+        let app = App::build(&config(dir.path(), text)).unwrap();
+        assert_eq!((&app.findings().problems, &app.findings().warnings), (&vec![], &vec![]));
+        let listed: Vec<String> =
+            app.marketplace().snapshot().listed().map(|entry| entry.name.to_string()).collect();
+        assert_eq!(listed, ["a", "math__add"]);
+        let entry = |id: &str| app.marketplace().get(id);
+        assert_eq!(entry("math.add").unwrap().manifest.description, "Mine");
+        assert_eq!(entry("text.upper").unwrap().policy.timeout, Some(std::time::Duration::from_secs(2)));
+        assert!(entry("math.abs").is_none() && entry("math.subtract").is_some());
+        let none = App::build(&config(dir.path(), "builtins: false\n")).unwrap();
+        assert!(none.marketplace().get("math.add").is_none());
     }
 }

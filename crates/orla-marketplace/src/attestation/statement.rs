@@ -108,6 +108,26 @@ pub fn check(
     keys: &TrustedKeys,
     now: SystemTime,
 ) -> Result<(), Flaw> {
+    authentic(attestation, keys, now)?;
+    let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
+    if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {
+        return Err(Flaw::ManifestChanged);
+    }
+    if said(CONTENT_HASH) != Some(&subject.content_hash) {
+        return Err(Flaw::ContentChanged);
+    }
+    Ok(())
+}
+
+/// Whether an attestation was made by a trusted authority and is within its time, whatever it is about.
+///
+/// # Errors
+/// The first reason why not.
+pub fn authentic(
+    attestation: &CapabilityAttestation,
+    keys: &TrustedKeys,
+    now: SystemTime,
+) -> Result<(), Flaw> {
     let authority = &attestation.authority;
     let key = keys.get(authority).ok_or_else(|| Flaw::UnknownAuthority(authority.clone()))?;
     if !key.verifies(statement(attestation).as_bytes(), &attestation.signature) {
@@ -118,13 +138,6 @@ pub fn check(
     }
     if let Some(end) = attestation.expires_at.filter(|end| *end <= now) {
         return Err(Flaw::Expired(end));
-    }
-    let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
-    if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {
-        return Err(Flaw::ManifestChanged);
-    }
-    if said(CONTENT_HASH) != Some(&subject.content_hash) {
-        return Err(Flaw::ContentChanged);
     }
     Ok(())
 }

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::object::Object;
+
 /// A tool as `tools/list` gives it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,11 +26,22 @@ pub struct ListedTool {
     pub output_schema: Option<Value>,
     /// Hints about what it does.
     pub annotations: Option<Value>,
-    /// Pictures of it.
-    pub icons: Option<Value>,
-    /// Whatever else the server says of it.
-    #[serde(rename = "_meta")]
-    pub meta: Option<Value>,
+    /// Whatever else the server says of it: an object of the other members, such as `icons` and `_meta`.
+    #[serde(skip)]
+    pub more: Option<JsonText>,
+}
+
+impl ListedTool {
+    /// Reads one tool.
+    fn read(text: &str) -> Option<Self> {
+        const KNOWN: [&str; 6] =
+            ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+        let mut tool: Self = serde_json::from_str(text).ok()?;
+        let mut rest = Object::parse(text)?;
+        KNOWN.iter().for_each(|known| rest.remove(known));
+        tool.more = rest.members().next().is_some().then(|| rest.to_json());
+        Some(tool)
+    }
 }
 
 /// One page of `tools/list`.
@@ -58,7 +71,7 @@ impl ToolPage {
         let page: Page<'_> = serde_json::from_str(result.as_str()).map_err(|err| err.to_string())?;
         let listed = page.tools.len();
         let tools: Vec<ListedTool> =
-            page.tools.iter().filter_map(|tool| serde_json::from_str(tool.get()).ok()).collect();
+            page.tools.iter().filter_map(|tool| ListedTool::read(tool.get())).collect();
         Ok(Self { left_out: listed - tools.len(), tools, next_cursor: page.next_cursor })
     }
 }
@@ -347,6 +360,10 @@ mod tests {
             page(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":7},3],"x":1}"#)
                 .unwrap();
         assert_eq!((read.tools[0].name.as_str(), read.tools.len(), read.left_out), ("a", 1, 2));
+        assert_eq!(read.tools[0].more, None);
+        let more = r#"{"tools":[{"name":"a","icons":[1],"x":{"n": 1.10},"title":"A"}]}"#;
+        let more = page(more).unwrap().tools.remove(0).more.unwrap();
+        assert_eq!(more.as_str(), r#"{"icons":[1],"x":{"n": 1.10}}"#);
         assert_eq!(page(r#"{"tools":[],"nextCursor":"n"}"#).unwrap().next_cursor.as_deref(), Some("n"));
         assert!(page(r#"{"tools":7}"#).is_err() && page("[]").is_err());
     }

@@ -224,7 +224,7 @@ fn print(args: &Arguments<'_>) -> Result<Value> {
 }
 
 fn columns(args: &Arguments<'_>, rows: &[Value]) -> Result<Vec<String>> {
-    if let Some(columns) = args.optional("columns") {
+    if let Some(columns) = args.given("columns") {
         let columns = list("columns", columns)?;
         let named = columns.iter().enumerate();
         return named.map(|(i, name)| text(&format!("columns[{i}]"), name).map(str::to_owned)).collect();

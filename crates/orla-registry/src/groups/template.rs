@@ -56,8 +56,7 @@ pub(super) static BUILTINS: &[Builtin] = &[Builtin {
 
 fn render(args: &Arguments<'_>) -> Result<Value> {
     let html = args.choice("escape", &[("none", false), ("html", true)], false)?;
-    let empty = Map::new();
-    let partials = if args.optional("partials").is_some() { args.map("partials")? } else { &empty };
+    let partials = &args.texts_by_name("partials")?;
     args.map("data")?;
     let mut renderer =
         Renderer { html, partials, out: BoundedText::default(), budget: Budget::new(), nesting: 0 };

@@ -166,7 +166,7 @@ fn parsed(args: &Arguments<'_>, name: &str) -> Result<Url> {
 
 fn build(args: &Arguments<'_>) -> Result<Value> {
     let mut url = parsed(args, "base")?;
-    if let Some(path) = args.optional("path") {
+    if let Some(path) = args.given("path") {
         let path = list("path", path)?;
         let mut segments = url.path_segments_mut().map_err(|()| {
             BuiltinError::content("base", "a URL of this scheme has no path of segments")
@@ -181,7 +181,7 @@ fn build(args: &Arguments<'_>) -> Result<Value> {
             segments.push(segment);
         }
     }
-    if args.optional("query").is_some() {
+    if args.given("query").is_some() {
         let pairs = pairs("query", args.map("query")?)?;
         if !pairs.is_empty() {
             url.query_pairs_mut().extend_pairs(pairs);

@@ -127,7 +127,7 @@ fn seeded(args: &Arguments<'_>) -> Result<u128> {
 
 fn namespace(args: &Arguments<'_>) -> Result<u128> {
     const DNS: u128 = 0x6ba7_b810_9dad_11d1_80b4_00c0_4fd4_30c8;
-    if let Some(Value::Uuid(uuid)) = args.optional("namespace") {
+    if let Some(Value::Uuid(uuid)) = args.given("namespace") {
         return Ok(uuid.as_u128());
     }
     match args.text("namespace")? {
@@ -155,7 +155,7 @@ fn bits(text: &str) -> Option<u128> {
 }
 
 fn parse(args: &Arguments<'_>) -> Result<Value> {
-    let bits = match args.optional("text") {
+    let bits = match args.given("text") {
         Some(Value::Uuid(uuid)) => uuid.as_u128(),
         _ => bits(args.text("text")?)
             .ok_or_else(|| BuiltinError::content("text", "expected a UUID of 32 digits"))?,

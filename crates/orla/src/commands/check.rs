@@ -22,7 +22,7 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
         .file
         .as_ref()
         .map_or_else(|| "no configuration file".to_owned(), |file| file.display().to_string());
-    let tools = app.marketplace().snapshot().listed().count();
+    let tools = config.expose.count(&app.marketplace().snapshot());
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let mut summary = format!("{}, {}", plural(tools, "tool"), plural(findings.prompts, "prompt"));

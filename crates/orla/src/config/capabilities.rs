@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
 use super::provider;
 use super::read::{Reader, excerpt, unexpected};
-use super::schema::{seconds, variable, whole};
+use super::schema::{defined, seconds, variable, whole};
 use super::{Config, Placed, openapi, servers};
 
 /// The key.
-pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities" };
+pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities", variable: None };
 
 const FIELDS: [&str; 16] = [
     "id",
@@ -301,7 +301,7 @@ fn schema() -> Value {
             "title": described(&text, "The title that clients show."),
             "description": described(&text, "What it does, in words that a model can choose by."),
             "version": {"type": ["string", "number"]},
-            "provider": provider::schema(),
+            "provider": defined("provider"),
             "input_schema": schema,
             "output_schema": schema,
             "permissions": described(&list, "What it needs, such as net:api.example.com."),
@@ -321,5 +321,5 @@ fn schema() -> Value {
         },
         "additionalProperties": false,
     });
-    json!({"type": "array", "items": {"anyOf": [manifest, openapi::element_schema()]}})
+    json!({"type": "array", "items": {"anyOf": [manifest, defined("document")]}})
 }

@@ -13,7 +13,7 @@ use super::keys::Own;
 use super::read::{Lookup, Reader, unexpected};
 
 /// The key. What it holds is read before everything else, as variables ([`Clients`]).
-pub(super) const KEY: Own = Own { read, schema, expected: "a list of inputs" };
+pub(super) const KEY: Own = Own { read, schema, expected: "a list of inputs", variable: None };
 
 /// What clients fill in in their files besides environment variables.
 pub(super) struct Clients {

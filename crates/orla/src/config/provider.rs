@@ -398,7 +398,7 @@ fn origin(url: &str) -> Option<String> {
 }
 
 /// The schema of a provider in all its forms.
-pub(super) fn schema() -> Value {
+pub(super) fn definition() -> Value {
     let text = json!({"type": "string", "minLength": 1});
     let texts =
         json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
@@ -433,18 +433,18 @@ pub(super) fn schema() -> Value {
         json!({"type": "object", "properties": {name: {"type": ["object", "null"], "properties": properties, "required": required,
             "additionalProperties": false}}, "required": [name], "additionalProperties": false})
     };
-    let typed = |name: &str, properties: &Value, required: &str| {
+    let typed = |names: &Value, properties: &Value, required: &Value| {
         let mut properties = properties.clone();
-        properties["type"] = json!({"const": name});
-        json!({"type": "object", "properties": properties, "required": ["type", required], "additionalProperties": false})
+        properties["type"] = json!({"enum": names});
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     };
     json!({"anyOf": [
         named("Local", &local, &json!([])),
         named("Http", &http, &json!(["base_url"])),
         named("MCP", &mcp, &json!(["server_url"])),
-        typed("local", &local, "type"),
-        typed("http", &http, "base_url"),
-        typed("mcp", &mcp, "server_url"),
+        typed(&json!(["local", "Local"]), &local, &json!(["type"])),
+        typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
+        typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
         {"enum": ["local", "Local"]},
     ]})
 }

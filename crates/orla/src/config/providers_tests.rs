@@ -592,6 +592,19 @@ fn builtins_are_listed_as_the_key_says() {
     }
 }
 
+#[test]
+fn the_schema_for_editors_admits_what_is_read() {
+    let schema = orla_marketplace::schema::type_from_json_schema(&schema::schema());
+    let validator = orla_marketplace::schema::Validator::compile(&schema).unwrap();
+    let seed = include_str!("../../../../fuzz/seeds/configuration/providers.yaml");
+    for text in CLIENTS.iter().map(|(_, text)| *text).chain([seed]) {
+        let root = document::parse(&comments::without_comments(text)).unwrap().unwrap();
+        assert_eq!(validator.check(&root.to_json().to_string(), "config"), Ok(()), "{text}");
+    }
+    let wrong = r#"{"capabilities": [{"id": "a", "provider": {"type": "htp"}}], "builtins": 3}"#;
+    assert!(validator.check(wrong, "config").is_err());
+}
+
 proptest! {
     /// Every mistake has a place, and none makes the reading fail as a whole.
     #[test]

@@ -17,12 +17,16 @@ use serde_json::{Value, json};
 
 use super::keys::{Own, nearest};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
-use super::schema::{seconds, variable};
+use super::schema::{defined, seconds, variable};
 use super::{Config, Placed, dotenv};
 
 /// `mcpServers` and `servers`.
-pub(super) const KEY: Own =
-    Own { read, schema, expected: "a mapping from names of servers to how they are reached" };
+pub(super) const KEY: Own = Own {
+    read,
+    schema,
+    expected: "a mapping from names of servers to how they are reached",
+    variable: None,
+};
 
 /// The keys of one server that mean something here.
 const KEYS: [&str; 27] = [
@@ -441,11 +445,16 @@ impl Reader<'_> {
 }
 
 fn schema() -> Value {
+    json!({"type": "object", "additionalProperties": defined("server")})
+}
+
+/// The schema of one server.
+pub(super) fn definition() -> Value {
     let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}});
     let list = json!({"type": "array", "items": {"type": "string"}});
     let flag = json!({"anyOf": [{"type": "boolean"}, variable()]});
     let seconds = json!({"anyOf": [seconds(86_400), variable()]});
-    let server = json!({"type": "object", "properties": {
+    json!({"type": "object", "properties": {
         "command": {"type": "string", "description": "The program: a path, or a name in PATH."},
         "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
         "env": texts,
@@ -466,6 +475,5 @@ fn schema() -> Value {
         "tools": {"description": "What is different for single tools.", "anyOf": [list, {"type": "object",
             "additionalProperties": {"type": "object", "properties": {"timeout": seconds}, "additionalProperties": false}}]},
         "eager": {"anyOf": [flag], "description": "Start it with orla, and not at its first use."},
-    }});
-    json!({"type": "object", "additionalProperties": server})
+    }})
 }

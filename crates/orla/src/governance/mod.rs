@@ -16,13 +16,13 @@ pub(crate) mod audit;
 pub(crate) mod chain;
 mod content;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orla_marketplace::attestation::{
-    ContentSource, Custody, Definition, Flaw, Subject, TrustedKeys, check,
+    CONTENT_HASH, ContentSource, Custody, Definition, Flaw, Subject, TrustedKeys, authentic, check,
 };
 use orla_marketplace::local::SOURCE;
 use orla_marketplace::{
@@ -53,6 +53,8 @@ pub(crate) struct Rules {
     servers: BTreeMap<String, Definition>,
     /// What is wrong with the attestations that do not hold, by id.
     broken: Mutex<BTreeMap<String, String>>,
+    /// The MCP servers of which something is served.
+    vouched_servers: Mutex<BTreeSet<String>>,
 }
 
 /// What is to be said of a capability's attestation.
@@ -85,6 +87,7 @@ impl Governance {
             required: own.require_attestation,
             servers: servers.map(|server| (server.name.clone(), reached(server, base))).collect(),
             broken: Mutex::default(),
+            vouched_servers: Mutex::default(),
         })
     }
 }
@@ -127,6 +130,7 @@ impl Rules {
                 manifest.id
             ));
         }
+        let is_to_come = self.required && self.stands_for_its_tools(manifest);
         let verdict = if is_built_in { Verdict::BuiltIn } else { self.judge(manifest, &custody) };
         manifest.attestation = None;
         let id = manifest.id.clone();
@@ -155,7 +159,15 @@ impl Rules {
         }
         manifest.provenance = Some(provenance);
         registration.policy.custody = Some(custody);
+        if let Some(server) = server_of(&manifest.provider)
+            && (refused.is_none() || !self.required)
+        {
+            let mut vouched = self.vouched_servers.lock().unwrap_or_else(PoisonError::into_inner);
+            vouched.insert(server.to_owned());
+        }
         match refused.filter(|_| self.required) {
+            // What is vouched for are its tools, which are not known yet.
+            Some(_) if is_to_come => false,
             Some(reason) => {
                 findings
                     .problems
@@ -164,6 +176,48 @@ impl Rules {
             }
             None => true,
         }
+    }
+
+    /// Whether a package may be run: where attestations are required, somebody has to vouch for everything in
+    /// it as it is now.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn may_start(&self, package: &Path) -> Result<(), String> {
+        if !self.required {
+            return Ok(());
+        }
+        let hash = self.contents.of(ContentSource::Directory(package.to_owned())).hash()?;
+        let now = SystemTime::now();
+        let is_about_it =
+            |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);
+        let mut claims = self.attestations.values().filter(is_about_it);
+        match claims.any(|claim| authentic(claim, &self.keys, now).is_ok()) {
+            true => Ok(()),
+            false => {
+                Err("nobody vouches for it as it is now, and require_attestation is set".to_owned())
+            }
+        }
+    }
+
+    /// Whether what a server has besides tools may be served: where attestations are required, only of one
+    /// of which a tool is.
+    pub(crate) fn may_surface(&self, owner: &str) -> bool {
+        let vouched = self.vouched_servers.lock().unwrap_or_else(PoisonError::into_inner);
+        !self.required || !self.servers.contains_key(owner) || vouched.contains(owner)
+    }
+
+    /// Whether starts have to be asked for.
+    pub(crate) fn is_required(&self) -> bool {
+        self.required
+    }
+
+    /// Whether this is a capsule by itself, before it has said what its tools are.
+    fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
+        let of_it = format!("{}.", manifest.id);
+        manifest.provider.kind() == "capsule"
+            && !self.attestations.contains_key(&manifest.id)
+            && self.attestations.keys().any(|id| id.starts_with(&of_it))
     }
 
     /// Why the attestation of the capability with this id did not hold when it was loaded.
@@ -211,12 +265,19 @@ impl Rules {
     /// What runs: for a tool of a configured MCP server, how that is reached.
     fn source(&self, provider: &ProviderType) -> ContentSource {
         if let ProviderType::MCP(mcp) = provider
-            && let Some(name) = mcp.server_url.strip_prefix("mcp:")
-            && let Some(server) = self.servers.get(name)
+            && let Some(server) = server_of(provider).and_then(|name| self.servers.get(name))
         {
             return ContentSource::Definition(server.clone().with("tool", mcp.tool_name.as_str()));
         }
         provider.content()
+    }
+}
+
+/// The configured MCP server that it is a tool of.
+fn server_of(provider: &ProviderType) -> Option<&str> {
+    match provider {
+        ProviderType::MCP(mcp) => mcp.server_url.strip_prefix("mcp:"),
+        _ => None,
     }
 }
 

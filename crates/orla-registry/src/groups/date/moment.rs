@@ -59,7 +59,7 @@ impl Moment {
     }
 
     pub(super) fn read(args: &Arguments<'_>, name: &str, zone: Option<&TimeZone>) -> Result<Self> {
-        if let Some(Value::Instant(instant)) = args.optional(name) {
+        if let Some(Value::Instant(instant)) = args.given(name) {
             let nanoseconds = i32::try_from(instant.subsec_nanoseconds()).unwrap_or(0);
             let timestamp = Timestamp::new(instant.unix_seconds(), nanoseconds);
             let timestamp = timestamp.map_err(|error| BuiltinError::content(name, error))?;

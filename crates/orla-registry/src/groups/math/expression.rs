@@ -22,8 +22,7 @@ pub(super) fn evaluate(args: &Arguments<'_>) -> Result<Value> {
     if text.len() > MAX_LENGTH {
         return Err(BuiltinError::limit("the expression", format_args!("{MAX_LENGTH} bytes")));
     }
-    let empty = Map::new();
-    let variables = if args.optional("variables").is_some() { args.map("variables")? } else { &empty };
+    let variables = &args.numbers_by_name("variables")?;
     let mut reader = Reader { text, at: 0, variables, nesting: 0 };
     let value = reader.sum()?;
     reader.space();
