@@ -282,6 +282,13 @@ impl CapabilityMarketplace {
         self.new_context(call.target.as_str().into(), limits, call)
     }
 
+    /// The context for a program that nobody calls: it has the time that the call gives, else that of any
+    /// call, and [`Call::target`] names it.
+    pub fn program_context(&self, call: &Call) -> CallContext {
+        let own = call.timeout.unwrap_or(self.catalog.load().limits.timeout);
+        self.new_context(call.target.as_str().into(), own, call)
+    }
+
     fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call, seat: &Arc<Seat>) -> CallContext {
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
         let own = own.unwrap_or(catalog.limits.timeout);

@@ -35,7 +35,7 @@ use crate::executor::{CallContext, Notice, Progress};
 use crate::marketplace::CapabilityMarketplace;
 use host::Host;
 
-pub use tool::{Language, LanguageExecutor, registrations};
+pub use tool::{IDS, Language, LanguageExecutor, registrations};
 pub use trace::{Trace, TraceSink};
 
 /// Steps that a run makes before others have their turn: about a millisecond.

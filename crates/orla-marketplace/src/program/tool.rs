@@ -24,6 +24,9 @@ use crate::schema::schema_from_declaration;
 /// The name under which a program sees what it was given.
 pub(crate) const INPUT: &str = "input";
 
+/// The ids of the capabilities of the language.
+pub const IDS: [&str; 2] = ["rtfs", "rtfs_check"];
+
 /// The provider of a capability of the language: which of them it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
