@@ -361,6 +361,13 @@ impl Lower<'_> {
                     return self.add(Ir::Do(args.into_iter().chain([thrown]).collect()), span);
                 }
                 let ids = self.exprs(args);
+                if let ("+" | "*" | "-", [first, rest @ ..]) = (builtins::native(native).name, &ids[..])
+                    && (2..=16).contains(&rest.len())
+                {
+                    // Two at a time, as the machine does it.
+                    let fold = |sum, &x: &Id| self.add(Ir::Native(native, vec![sum, x]), span);
+                    return rest.iter().fold(*first, fold);
+                }
                 self.add(Ir::Native(native, ids), span)
             }
             Resolved::Builtin(Builtin::Code(code)) => {
