@@ -55,6 +55,8 @@ pub(super) enum Binding {
 #[derive(Default)]
 pub(super) struct Frame {
     pub(super) vars: u32,
+    /// How many forms that need registers are nested here.
+    pub(super) open: u32,
     pub(super) captured: Vec<(usize, Binding)>,
     /// The same as the creator sees them.
     pub(super) captures: Vec<Id>,
