@@ -31,6 +31,16 @@ impl Map {
         Self::default()
     }
 
+    /// A map of these entries; of equal keys the last wins.
+    pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooDeep> {
+        let mut table = Table { entries: Vec::with_capacity(entries.len()), ..Table::default() };
+        for (key, value) in entries {
+            let depth = depth_around(key.depth().max(value.depth()))?;
+            table.insert(key, value, depth);
+        }
+        Ok(Self(Arc::new(table)))
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.len()

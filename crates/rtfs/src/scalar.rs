@@ -1,8 +1,9 @@
 //! The kinds of values that have no parts but do not fit into a [`Value`](crate::Value) as they are.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::LazyLock;
 
+use foldhash::quality::RandomState;
 use triomphe::Arc;
 
 /// A name such as `:city`, `:ns/name` or `:"any text"`.
@@ -44,12 +45,6 @@ impl Keyword {
 
     pub(crate) fn cached_hash(&self) -> u64 {
         self.0.hash
-    }
-
-    /// Whether both are one allocation: then they are equal, and it took one comparison.
-    #[inline(always)]
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -211,6 +206,6 @@ impl Uuid {
 
 /// The hash that keywords cache and indices use.
 pub(crate) fn hash_of(item: &(impl Hash + ?Sized)) -> u64 {
-    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     STATE.hash_one(item)
 }

@@ -1,6 +1,6 @@
 //! Looking into collections.
 
-use super::{Answer, Entry, items_of, len_of, many, one, shown, two, wrong};
+use super::{Answer, Entry, items_of, len_of, many, one, shown, three, two, wrong};
 use crate::lazy::{Seq, State};
 use crate::machine::{Context, Fault, fault};
 use crate::map::Map;
@@ -8,6 +8,9 @@ use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
     many("get", 2, 3, get),
+    two("%get-any", |_, coll, key| Ok(get_any(coll, key).unwrap_or_default())),
+    three("%get-or", |_, coll, key, default| Ok(get_any(coll, key).unwrap_or_else(|| default.clone()))),
+    two("%nth-of", |_, coll, at| nth(coll, at)).lazy(),
     two("%get", |_, coll, key| Ok(find_key(coll, key).cloned().unwrap_or_default())).lazy(),
     two("%has", |_, coll, key| Ok(Value::Bool(find_key(coll, key).is_some()))).scalar().lazy(),
     many("get-in", 2, 3, get_in),
@@ -55,11 +58,15 @@ pub(crate) fn find_key<'v>(coll: &'v Value, key: &Value) -> Option<&'v Value> {
 }
 
 fn get(_: &mut Context, args: &mut [Value]) -> Answer {
-    if let (Value::Str(text), Value::Int(at)) = (&args[0], &args[1]) {
-        let found = usize::try_from(*at).ok().and_then(|at| char_at(text, at));
-        return Ok(found.or(args.get(2).cloned()).unwrap_or_default());
+    Ok(get_any(&args[0], &args[1]).or(args.get(2).cloned()).unwrap_or_default())
+}
+
+#[inline]
+fn get_any(coll: &Value, key: &Value) -> Option<Value> {
+    if let (Value::Str(text), Value::Int(at)) = (coll, key) {
+        return usize::try_from(*at).ok().and_then(|at| char_at(text, at));
     }
-    Ok(find_key(&args[0], &args[1]).or(args.get(2)).cloned().unwrap_or_default())
+    find_key(coll, key).cloned()
 }
 
 fn char_at(text: &crate::Str, at: usize) -> Option<Value> {
@@ -84,7 +91,8 @@ fn find_nth(coll: &Value, at: &Value) -> Result<Option<Value>, Box<Fault>> {
     let Ok(at) = usize::try_from(*at) else { return Ok(None) };
     match coll {
         Value::Nil => Ok(None),
-        Value::Vector(_) | Value::List(_) => Ok(coll.items().and_then(|items| items.get(at)).cloned()),
+        Value::Vector(vector) => Ok(vector.items().get(at).cloned()),
+        Value::List(list) => Ok(list.items().get(at).cloned()),
         Value::Str(text) => Ok(char_at(text, at)),
         Value::Seq(seq) => lazy_nth(seq.clone(), at),
         Value::Map(_) | Value::Set(_) => Ok(items_of("nth", coll)?.into_iter().nth(at)),

@@ -39,6 +39,7 @@ pub(crate) type Answer = Result<Value, Box<Fault>>;
 pub(crate) enum Function {
     One(fn(&mut Context, &Value) -> Answer),
     Two(fn(&mut Context, &Value, &Value) -> Answer),
+    Three(fn(&mut Context, &Value, &Value, &Value) -> Answer),
     /// These may take values out of their arguments, but not before it is certain that the call
     /// will not have to be done again.
     Many(fn(&mut Context, &mut [Value]) -> Answer),
@@ -79,6 +80,10 @@ const fn one(name: &'static str, function: fn(&mut Context, &Value) -> Answer) -
 
 const fn two(name: &'static str, function: fn(&mut Context, &Value, &Value) -> Answer) -> Entry {
     Entry { name, function: Function::Two(function), min: 2, max: 2, is_scalar: false, takes_lazy: false }
+}
+
+const fn three(name: &'static str, function: fn(&mut Context, &Value, &Value, &Value) -> Answer) -> Entry {
+    Entry { name, function: Function::Three(function), min: 3, max: 3, is_scalar: false, takes_lazy: false }
 }
 
 const fn many(

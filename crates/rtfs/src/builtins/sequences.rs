@@ -16,6 +16,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("split-at", 2, 2, split_at),
     many("reverse", 1, 1, reverse),
     many("%sort", 1, 1, sort),
+    many("%sort-known", 2, 2, sort_known),
+    one("%before?", |_, order| Ok(Value::Bool(before(order)))).scalar(),
     many("%sort-by", 2, 2, sort_by),
     one("frequencies", frequencies),
     many("%distinct", 1, 1, distinct),
@@ -101,6 +103,38 @@ fn sort(context: &mut Context, args: &mut [Value]) -> Answer {
         items.sort_by(Value::compare);
     }
     super::vector(items)
+}
+
+/// What a comparing function says: a negative number, or anything true, is "before".
+fn before(order: &Value) -> bool {
+    match order {
+        Value::Int(n) => *n < 0,
+        Value::Float(f) => *f < 0.0,
+        Value::BigInt(big) => big.get().sign() == num_bigint::Sign::Minus,
+        order => order.is_truthy(),
+    }
+}
+
+/// Sorts numbers, or strings, by `<`, `>` or `compare`; nil for all others.
+fn sort_known(context: &mut Context, args: &mut [Value]) -> Answer {
+    let [f, coll] = args else { return Ok(Value::Nil) };
+    let Value::Native(native) = f else { return Ok(Value::Nil) };
+    let name = super::native(native.0).name;
+    let items = coll.items().unwrap_or_default();
+    let all_numbers = items.iter().all(|item| matches!(item, Value::Int(_) | Value::BigInt(_)));
+    let known = all_numbers || items.iter().all(|item| matches!(item, Value::Str(_)));
+    match name {
+        "compare" | "<" if known => sort(context, std::slice::from_mut(coll)),
+        ">" if known => {
+            let len = items.len();
+            sorting(context, len);
+            room(context, len)?;
+            let mut items = into_items("sort", coll)?;
+            items.sort_by(|a, b| b.compare(a));
+            super::vector(items)
+        }
+        _ => Ok(Value::Nil),
+    }
 }
 
 /// The items in the order of their keys.

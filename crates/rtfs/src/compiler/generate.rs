@@ -43,6 +43,7 @@ fn table(lower: &Lower<'_>, function: &Function) -> Proto {
         types: Box::default(),
         arity: 0,
         rest: false,
+        exact: -1,
         locals: 0,
         registers: 0,
         name: function.name.as_str().into(),
@@ -145,6 +146,7 @@ impl<'l, 's> Generator<'l, 's> {
             types: self.types.into(),
             arity: (self.arity.params.len() - usize::from(self.arity.rest)) as u8,
             rest: self.arity.rest,
+            exact: if self.arity.rest { -1 } else { self.arity.params.len() as i16 },
             locals: self.locals.min(255) as u8,
             registers: self.most as u16,
             name: self.function.name.as_str().into(),
@@ -422,8 +424,8 @@ impl<'l, 's> Generator<'l, 's> {
             }
             Ir::Host(kind, args) => {
                 let n = args.len() as u8;
-                let a = self.window(args, To::Nowhere);
-                let d = self.target(to);
+                let a = self.window(args, to);
+                let d = if let To::Register(d) = to { d } else { a };
                 self.emit(Op::Host { d, a, n, kind: *kind }, id);
                 if matches!(kind, HostOp::Log | HostOp::StepBegin | HostOp::StepEnd) && to == To::Nowhere {
                     return;
@@ -436,8 +438,8 @@ impl<'l, 's> Generator<'l, 's> {
                     return;
                 }
                 let n = args.len() as u8;
-                let a = self.window(args, To::Nowhere);
-                let d = self.target(to);
+                let a = self.window(args, to);
+                let d = if let To::Register(d) = to { d } else { a };
                 self.emit(Op::Fork { d, a, n, kind: *kind }, id);
                 self.done(d, to, id);
             }
@@ -555,10 +557,15 @@ impl<'l, 's> Generator<'l, 's> {
     fn recur(&mut self, args: &[Id], id: Id) {
         let Some(target) = self.loops.last().cloned() else { return };
         let (arena, functions) = (&self.lower.arena, &self.lower.functions);
+        // The registers that are written hold what is still to be read: none of them is free.
+        self.temp();
+        let order = liveness::recur_order(arena, functions, args, &target.vars);
         let mut moves = Vec::new();
-        for (at, (&arg, &var)) in args.iter().zip(&target.vars).enumerate() {
+        for (at, &place) in order.iter().enumerate() {
+            let (arg, var) = (args[place], target.vars[place]);
             let register = self.register_of(var);
-            let read_later = args[at + 1..].iter().any(|&later| liveness::reads(arena, functions, later, var));
+            let read_later =
+                order[at + 1..].iter().any(|&later| liveness::reads(arena, functions, args[later], var));
             let writes_last = match arena.get(arg) {
                 Ir::Const(_) | Ir::Local(_) | Ir::Up(_) | Ir::Global(_) | Ir::Native(..) | Ir::Key(..) | Ir::Push(..) => true,
                 _ => !liveness::reads(arena, functions, arg, var),

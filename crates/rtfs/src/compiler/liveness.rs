@@ -45,7 +45,7 @@ pub(super) fn analyse(arena: &Arena, functions: &[Function]) -> Liveness {
         targets: Vec::new(),
     };
     for arity in functions.iter().flat_map(|function| &function.arities) {
-        pass.targets.push(Live::default());
+        pass.targets.push((Live::default(), arity.params.clone()));
         pass.visit(arity.body, &mut Live::default());
         pass.targets.pop();
     }
@@ -93,7 +93,7 @@ struct Pass<'a> {
     functions: &'a [Function],
     result: Liveness,
     /// What is live where `recur` goes to.
-    targets: Vec<Live>,
+    targets: Vec<(Live, Vec<Var>)>,
 }
 
 impl Pass<'_> {
@@ -138,9 +138,10 @@ impl Pass<'_> {
             }
             Ir::Loop(looped) => self.looped(looped, live),
             Ir::Recur(args) => {
-                *live = self.targets.last().cloned().unwrap_or_default();
-                for &arg in args.iter().rev() {
-                    self.visit(arg, live);
+                let (target, vars) = self.targets.last().cloned().unwrap_or_default();
+                *live = target;
+                for &place in recur_order(arena, self.functions, args, &vars).iter().rev() {
+                    self.visit(args[place], live);
                 }
             }
             Ir::Fn(function) => {
@@ -212,7 +213,7 @@ impl Pass<'_> {
         if let Some(each) = &looped.each {
             self.visit(each.exit, &mut exit);
         }
-        self.targets.push(head.clone());
+        self.targets.push((head.clone(), looped.vars.iter().map(|var| var.0).collect()));
         self.visit(looped.body, live);
         self.targets.pop();
         live.union(&exit);
@@ -305,4 +306,26 @@ pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> 
     let mut found = Live::default();
     pass.reads(id, &mut found);
     found.contains(var)
+}
+
+/// The order in which the values of a `recur` are computed: if all are plain arithmetic and the like,
+/// so that as few as possible have to be kept aside because another one still reads the old value.
+pub(super) fn recur_order(arena: &Arena, functions: &[Function], args: &[Id], vars: &[Var]) -> Vec<usize> {
+    let is_plain = |&id: &Id| match arena.get(id) {
+        Ir::Const(_) | Ir::Local(_) => true,
+        Ir::Native(_, args) => args.iter().all(|&arg| matches!(arena.get(arg), Ir::Const(_) | Ir::Local(_))),
+        _ => false,
+    };
+    let mut left: Vec<usize> = (0..args.len().min(vars.len())).collect();
+    if left.len() > 16 || !args.iter().all(is_plain) {
+        return left;
+    }
+    let mut order = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let free = left.iter().position(|&place| {
+            !left.iter().any(|&other| other != place && reads(arena, functions, args[other], vars[place]))
+        });
+        order.push(left.remove(free.unwrap_or(0)));
+    }
+    order
 }

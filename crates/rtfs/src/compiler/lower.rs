@@ -55,6 +55,8 @@ pub(super) enum Binding {
 #[derive(Default)]
 pub(super) struct Frame {
     pub(super) vars: u32,
+    /// How many forms that need registers are nested here.
+    pub(super) open: u32,
     pub(super) captured: Vec<(usize, Binding)>,
     /// The same as the creator sees them.
     pub(super) captures: Vec<Id>,
@@ -361,6 +363,13 @@ impl Lower<'_> {
                     return self.add(Ir::Do(args.into_iter().chain([thrown]).collect()), span);
                 }
                 let ids = self.exprs(args);
+                if let ("+" | "*" | "-", [first, rest @ ..]) = (builtins::native(native).name, &ids[..])
+                    && (2..=16).contains(&rest.len())
+                {
+                    // Two at a time, as the machine does it.
+                    let fold = |sum, &x: &Id| self.add(Ir::Native(native, vec![sum, x]), span);
+                    return rest.iter().fold(*first, fold);
+                }
                 self.add(Ir::Native(native, ids), span)
             }
             Resolved::Builtin(Builtin::Code(code)) => {

@@ -67,6 +67,11 @@ impl Lower<'_> {
                 && let Some(definitions) = self.definitions.get(name)
             {
                 for &definition in definitions {
+                    // Macros are known already, and one that is in terms of itself needs no more.
+                    let head = self.tree.kids(definition).first();
+                    if head.is_some_and(|&head| self.tree.is_symbol(head, "defmacro")) {
+                        continue;
+                    }
                     if found.insert(definition) {
                         open.extend(self.tree.kids(definition));
                     }

@@ -28,7 +28,7 @@ use lower::{Frame, Lower};
 pub(crate) use lower::wrong_arity;
 
 /// How deep code may be nested; data may be deeper.
-pub(crate) const MAX_CODE_DEPTH: usize = 500;
+pub(crate) const MAX_CODE_DEPTH: usize = 1_000;
 
 /// The text of a module, by its name.
 pub type Modules = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -184,7 +184,7 @@ impl Session {
         }
         let at = self.globals.len() as u32;
         self.by_name.insert(name.to_owned(), at);
-        self.globals.push(Global { name: name.into(), doc: None, params: Vec::new(), code: None, is_macro: false });
+        self.globals.push(Global { name: name.into(), doc: None, params: Vec::new(), code: None });
         self.definitions.push(0);
         at
     }

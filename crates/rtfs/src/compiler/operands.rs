@@ -15,13 +15,15 @@ struct Operand {
 }
 
 impl Generator<'_, '_> {
-    /// Operands that are read: plain locals stay where they are.
-    fn operands<const N: usize>(&mut self, ids: [Id; N]) -> [Operand; N] {
+    /// Operands that are read: plain locals stay where they are. The first of the others may use
+    /// `d`, where the result goes, if nothing lies above it.
+    fn operands<const N: usize>(&mut self, ids: [Id; N], d: Option<u8>) -> [Operand; N] {
         let arena = &self.lower.arena;
         let mut operands = [Operand { register: 0, clear: false }; N];
+        let mut free = d.filter(|&d| usize::from(d) + 1 == self.next);
         for (at, id) in ids.into_iter().enumerate() {
             if !matches!(arena.get(id), Ir::Local(_)) {
-                let register = self.temp();
+                let register = free.take().unwrap_or_else(|| self.temp());
                 self.expr(id, To::Register(register));
                 operands[at] = Operand { register, clear: self.may_own(id) };
             }
@@ -52,25 +54,42 @@ impl Generator<'_, '_> {
 
     pub(super) fn native(&mut self, native: u16, args: &[Id], to: To, id: Id) {
         let entry = builtins::native(native);
-        if let Some(op) = self.arithmetic(entry.name, args) {
+        if has_instruction(entry.name, args.len()) {
             let d = self.target(to);
+            let op = self.arithmetic(entry.name, args, d);
             // Numbers own nothing worth clearing.
-            self.emit(op(d), id);
+            self.emit(op, id);
             return self.done(d, to, id);
         }
-        match (entry.function, args) {
+        // Functions with several arities have one for each of the usual.
+        let native = match (entry.name, args.len()) {
+            ("get", 2) => builtins::native_named("%get-any").unwrap_or(native),
+            ("get", 3) => builtins::native_named("%get-or").unwrap_or(native),
+            ("nth", 2) => builtins::native_named("%nth-of").unwrap_or(native),
+            _ => native,
+        };
+        let f = native;
+        match (builtins::native(native).function, args) {
             (Function::One(_), &[one]) => {
-                let operands = self.operands([one]);
                 let d = self.target(to);
-                self.emit(Op::Read1 { f: native, d, a: operands[0].register }, id);
+                let operands = self.operands([one], Some(d));
+                self.emit(Op::Read1 { f, d, a: operands[0].register }, id);
                 self.clear(operands, d, id);
                 self.done(d, to, id);
             }
             (Function::Two(_), &[one, two]) => {
-                let operands = self.operands([one, two]);
                 let d = self.target(to);
+                let operands = self.operands([one, two], Some(d));
                 let [a, b] = operands.map(|operand| operand.register);
-                self.emit(Op::Read2 { f: native, d, a, b }, id);
+                self.emit(Op::Read2 { f, d, a, b }, id);
+                self.clear(operands, d, id);
+                self.done(d, to, id);
+            }
+            (Function::Three(_), &[one, two, three]) => {
+                let d = self.target(to);
+                let operands = self.operands([one, two, three], Some(d));
+                let [a, b, c] = operands.map(|operand| operand.register);
+                self.emit(Op::Read3 { f, d, a, b, c }, id);
                 self.clear(operands, d, id);
                 self.done(d, to, id);
             }
@@ -82,64 +101,60 @@ impl Generator<'_, '_> {
                 self.done(a, to, id);
             }
             _ => {
-                let a = self.window(args, To::Nowhere);
-                let d = self.target(to);
-                self.emit(Op::Native { f: native, d, a, n: args.len() as u8 }, id);
+                let a = self.window(args, to);
+                let d = if let To::Register(d) = to { d } else { a };
+                self.emit(Op::Native { f, d, a, n: args.len() as u8 }, id);
                 self.done(d, to, id);
             }
         }
     }
 
     /// The instruction of an arithmetic function or comparison that has one.
-    fn arithmetic(&mut self, name: &str, args: &[Id]) -> Option<Box<dyn Fn(u8) -> Op>> {
+    fn arithmetic(&mut self, name: &str, args: &[Id], d: u8) -> Op {
         let small = |n: i64| i32::try_from(n).ok();
-        Some(match (name, args) {
-            ("inc" | "dec", &[x]) => {
-                let [a] = self.operands([x]).map(|operand| operand.register);
-                let i = if name == "inc" { 1 } else { -1 };
-                Box::new(move |d| Op::AddI { d, a, i })
-            }
-            ("+", &[x, n]) if self.int_of(n).and_then(small).is_some() => {
-                let i = self.int_of(n).and_then(small)?;
-                let [a] = self.operands([x]).map(|operand| operand.register);
-                Box::new(move |d| Op::AddI { d, a, i })
-            }
-            ("-", &[x, n]) if self.int_of(n).and_then(|n| small(-n)).is_some() => {
-                let i = self.int_of(n).and_then(|n| small(-n))?;
-                let [a] = self.operands([x]).map(|operand| operand.register);
-                Box::new(move |d| Op::AddI { d, a, i })
-            }
-            ("mod", &[x, n]) if self.int_of(n).and_then(small).is_some_and(|n| n > 0) => {
-                let i = self.int_of(n).and_then(small)?;
-                let [a] = self.operands([x]).map(|operand| operand.register);
-                Box::new(move |d| Op::ModI { d, a, i })
-            }
-            ("+" | "-" | "*" | "<" | "<=" | ">" | ">=" | "=", &[x, y]) => {
-                let operands = self.operands([x, y]);
-                let [a, b] = operands.map(|operand| operand.register);
-                match name {
-                    "+" => Box::new(move |d| Op::Add { d, a, b }),
-                    "-" => Box::new(move |d| Op::Sub { d, a, b }),
-                    "*" => Box::new(move |d| Op::Mul { d, a, b }),
-                    "<" => Box::new(move |d| Op::Lt { d, a, b }),
-                    "<=" => Box::new(move |d| Op::Le { d, a, b }),
-                    ">" => Box::new(move |d| Op::Gt { d, a, b }),
-                    ">=" => Box::new(move |d| Op::Ge { d, a, b }),
-                    _ => Box::new(move |d| Op::Eq { d, a, b }),
-                }
-            }
-            ("not", &[x]) => {
-                let [a] = self.operands([x]).map(|operand| operand.register);
-                Box::new(move |d| Op::Not { d, a })
-            }
-            _ => return None,
-        })
+        let &[x, ref rest @ ..] = args else { return Op::Nil { d } };
+        let constant = rest.first().and_then(|&n| self.int_of(n));
+        let added = match name {
+            "inc" => Some(1),
+            "dec" => Some(-1),
+            "+" => constant.and_then(small),
+            "-" => constant.and_then(|n| small(n.checked_neg()?)),
+            _ => None,
+        };
+        let divisor = constant.and_then(small).filter(|&n| name == "mod" && n > 0);
+        if let Some(i) = added {
+            let [a] = self.operands([x], Some(d)).map(|operand| operand.register);
+            return Op::AddI { d, a, i };
+        }
+        if let Some(i) = divisor {
+            let [a] = self.operands([x], Some(d)).map(|operand| operand.register);
+            return Op::ModI { d, a, i };
+        }
+        let Some(&y) = rest.first() else {
+            let [a] = self.operands([x], Some(d)).map(|operand| operand.register);
+            return Op::Not { d, a };
+        };
+        let [a, b] = self.operands([x, y], Some(d)).map(|operand| operand.register);
+        match name {
+            "+" => Op::Add { d, a, b },
+            "-" => Op::Sub { d, a, b },
+            "*" => Op::Mul { d, a, b },
+            "<" => Op::Lt { d, a, b },
+            "<=" => Op::Le { d, a, b },
+            ">" => Op::Gt { d, a, b },
+            ">=" => Op::Ge { d, a, b },
+            "=" => Op::Eq { d, a, b },
+            _ => match builtins::native_named(name) {
+                Some(f) => Op::Read2 { f, d, a, b },
+                None => Op::Nil { d },
+            },
+        }
     }
 
     pub(super) fn key(&mut self, key: &Value, map: Id, to: To, id: Id) {
         let k = self.constant(key.clone());
-        let operands = self.operands([map]);
         let d = self.target(to);
+        let operands = self.operands([map], Some(d));
         match u16::try_from(k) {
             Ok(k) => {
                 self.emit(Op::Key { d, a: operands[0].register, k }, id);
@@ -163,8 +178,8 @@ impl Generator<'_, '_> {
 
     pub(super) fn vector(&mut self, items: &[Id], to: To, id: Id) {
         if items.len() <= CHUNK {
-            let a = self.window(items, To::Nowhere);
-            let d = self.target(to);
+            let a = self.window(items, to);
+            let d = if let To::Register(d) = to { d } else { a };
             self.emit(Op::NewVector { d, a, n: items.len() as u8 }, id);
             return self.done(d, to, id);
         }
@@ -181,8 +196,8 @@ impl Generator<'_, '_> {
 
     pub(super) fn map(&mut self, items: &[Id], to: To, id: Id) {
         if items.len() <= CHUNK {
-            let a = self.window(items, To::Nowhere);
-            let d = self.target(to);
+            let a = self.window(items, to);
+            let d = if let To::Register(d) = to { d } else { a };
             self.emit(Op::NewMap { d, a, n: items.len() as u8 }, id);
             return self.done(d, to, id);
         }
@@ -200,8 +215,8 @@ impl Generator<'_, '_> {
 
     pub(super) fn set(&mut self, items: &[Id], to: To, id: Id) {
         if items.len() <= CHUNK {
-            let a = self.window(items, To::Nowhere);
-            let d = self.target(to);
+            let a = self.window(items, to);
+            let d = if let To::Register(d) = to { d } else { a };
             self.emit(Op::NewSet { d, a, n: items.len() as u8 }, id);
             return self.done(d, to, id);
         }
@@ -340,7 +355,7 @@ impl Generator<'_, '_> {
             return None;
         }
         let mark = self.next;
-        let small = |id: Id| self.int_of(id).and_then(|n| i16::try_from(n).ok());
+        let small = |id: Id| self.int_of(id).and_then(|n| i32::try_from(n).ok());
         let (x, y, name) = match (small(x), small(y)) {
             (Some(_), None) => {
                 let swapped = match name {
@@ -355,7 +370,7 @@ impl Generator<'_, '_> {
             _ => (x, y, name),
         };
         let op = if let Some(i) = small(y) {
-            let [a] = self.operands([x]).map(|operand| operand.register);
+            let [a] = self.operands([x], None).map(|operand| operand.register);
             match name {
                 "<" => Op::UnlessLtI { a, i, o: 0 },
                 "<=" => Op::UnlessLeI { a, i, o: 0 },
@@ -367,10 +382,10 @@ impl Generator<'_, '_> {
             (self.lower.arena.get(y), name, self.consts.len() < usize::from(u16::MAX))
         {
             let k = self.constant(value.clone()) as u16;
-            let [a] = self.operands([x]).map(|operand| operand.register);
+            let [a] = self.operands([x], None).map(|operand| operand.register);
             Op::UnlessConst { a, k, o: 0 }
         } else {
-            let [a, b] = self.operands([x, y]).map(|operand| operand.register);
+            let [a, b] = self.operands([x, y], None).map(|operand| operand.register);
             match name {
                 "<" => Op::UnlessLt { a, b, o: 0 },
                 "<=" => Op::UnlessLe { a, b, o: 0 },
@@ -381,5 +396,14 @@ impl Generator<'_, '_> {
         };
         self.next = mark;
         Some(self.emit(op, id))
+    }
+}
+
+/// Whether a function has an instruction of its own for so many arguments.
+fn has_instruction(name: &str, n: usize) -> bool {
+    match n {
+        1 => matches!(name, "inc" | "dec" | "not"),
+        2 => matches!(name, "+" | "-" | "*" | "<" | "<=" | ">" | ">=" | "=" | "mod"),
+        _ => false,
     }
 }

@@ -18,6 +18,23 @@ pub(crate) const NAMES: &[&str] = &[
 impl Lower<'_> {
     /// Lowers `(name args…)` if the name is that of a special form.
     pub(super) fn special(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Option<Id> {
+        let is_loop = matches!(name, "loop" | "for" | "doseq" | "dotimes");
+        if !is_loop && !matches!(name, "let" | "let*" | "try" | "match" | "case" | "if-let" | "when-let" | "some->") {
+            return self.special_form(name, node, args);
+        }
+        // These need registers, of which a function has so many: then go on in another one.
+        if self.is_crowded() && (is_loop || !self.mentions_recur(node)) {
+            let function = self.thunk(node);
+            return Some(self.add(Ir::Call(function, Vec::new()), self.tree.span(node)));
+        }
+        let frame = self.frames.len() - 1;
+        self.frames[frame].open += 1;
+        let id = self.special_form(name, node, args);
+        self.frames[frame].open -= 1;
+        id
+    }
+
+    fn special_form(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Option<Id> {
         let span = self.tree.span(node);
         Some(match name {
             "def" => self.def(node, args),
@@ -293,12 +310,54 @@ impl Lower<'_> {
         let [bindings, body @ ..] = args else {
             return self.fail(node, "`let` takes bindings and a body: (let [x 1] …)");
         };
+        if let Some(split) = self.split_bindings(node, *bindings, body) {
+            return self.tail(split);
+        }
         let scope = self.scope.len();
         let mut lets = Vec::new();
         self.bindings(*bindings, &mut lets);
         let body = self.body(body, span);
         self.scope.truncate(scope);
         if lets.is_empty() { body } else { self.add(Ir::Let(lets, body), span) }
+    }
+
+    /// Whether the function that is being lowered has many locals already.
+    fn is_crowded(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.vars > 150 || frame.open > 40)
+    }
+
+    fn mentions_recur(&self, node: NodeId) -> bool {
+        let mut open = vec![node];
+        while let Some(node) = open.pop() {
+            if self.tree.is_symbol(node, "recur") {
+                return true;
+            }
+            open.extend(self.tree.kids(node));
+        }
+        false
+    }
+
+    /// Many bindings as a few, and the others in a `let` inside.
+    fn split_bindings(&mut self, node: NodeId, bindings: NodeId, body: &[NodeId]) -> Option<NodeId> {
+        const MANY: usize = 64;
+        if self.tree.kids(bindings).len() <= 2 * MANY {
+            return None;
+        }
+        let errors = self.errors.len();
+        let pairs = self.pairs(bindings);
+        let last = pairs.get(MANY - 1)?.value;
+        let kids = self.tree.kids(bindings).to_vec();
+        let at = kids.iter().position(|&kid| kid == last)? + 1;
+        if self.errors.len() > errors || at == kids.len() {
+            return None;
+        }
+        let span = self.tree.span(node);
+        let head = self.tree.push_symbol(span, "let");
+        let rest = self.tree.with_parts(Kind::Vector, span, &kids[at..]);
+        let inner: Vec<_> = [head, rest].into_iter().chain(body.iter().copied()).collect();
+        let inner = self.tree.with_parts(Kind::List, span, &inner);
+        let first = self.tree.with_parts(Kind::Vector, span, &kids[..at]);
+        Some(self.tree.with_parts(Kind::List, span, &[head, first, inner]))
     }
 
     fn if_form(&mut self, node: NodeId, args: &[NodeId], not: bool) -> Id {

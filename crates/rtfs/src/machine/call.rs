@@ -168,6 +168,7 @@ pub(super) fn native(entry: &Entry, context: &mut Context, args: &mut [Value]) -
     let value = match entry.function {
         Function::One(function) => function(context, &args[0]),
         Function::Two(function) => function(context, &args[0], &args[1]),
+        Function::Three(function) => function(context, &args[0], &args[1], &args[2]),
         Function::Many(function) => function(context, args),
     }?;
     for arg in args {
@@ -273,12 +274,9 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
 }
 
 pub(super) fn new_map(values: &mut [Value]) -> Result<Map, Box<Fault>> {
-    let mut map = Map::new();
-    for pair in values.chunks_exact_mut(2) {
-        let (key, value) = (std::mem::take(&mut pair[0]), std::mem::take(&mut pair[1]));
-        put_entry(&mut map, key, value)?;
-    }
-    Ok(map)
+    values.iter().step_by(2).try_for_each(builtins::as_key)?;
+    let entries = values.chunks_exact_mut(2).map(|pair| (std::mem::take(&mut pair[0]), std::mem::take(&mut pair[1])));
+    Ok(Map::of(entries)?)
 }
 
 pub(super) fn put_entry(map: &mut Map, key: Value, value: Value) -> Result<(), Box<Fault>> {

@@ -350,27 +350,27 @@ pub(super) fn exec(
                     Ok(false) => jump!(o),
                     Err(fault) => break fault,
                 },
-                Op::UnlessLtI { a, i, o } => {
+                Op::UnlessLtI { a, o, i } => {
                     if !compared_int!(a, i, <, "<", is_lt) {
                         jump!(o);
                     }
                 }
-                Op::UnlessLeI { a, i, o } => {
+                Op::UnlessLeI { a, o, i } => {
                     if !compared_int!(a, i, <=, "<=", is_le) {
                         jump!(o);
                     }
                 }
-                Op::UnlessGtI { a, i, o } => {
+                Op::UnlessGtI { a, o, i } => {
                     if !compared_int!(a, i, >, ">", is_gt) {
                         jump!(o);
                     }
                 }
-                Op::UnlessGeI { a, i, o } => {
+                Op::UnlessGeI { a, o, i } => {
                     if !compared_int!(a, i, >=, ">=", is_ge) {
                         jump!(o);
                     }
                 }
-                Op::UnlessEqI { a, i, o } => {
+                Op::UnlessEqI { a, o, i } => {
                     if !matches!(&reg!(a), Value::Int(x) if *x == i64::from(i)) {
                         jump!(o);
                     }
@@ -394,6 +394,11 @@ pub(super) fn exec(
                 }
                 Op::Call { a, n } => {
                     tick!();
+                    if let Some(p) = code_of(&reg!(a))
+                        && program.protos[p as usize].exact == i16::from(n)
+                    {
+                        enter!(p, a);
+                    }
                     match call::callee(program, regs, a, n) {
                         Ok(Callee::Code(p)) => enter!(p, a),
                         Ok(Callee::Native(f)) => native!(f, a, a + 1, n),
@@ -407,6 +412,11 @@ pub(super) fn exec(
                 }
                 Op::Tail { a, n } => {
                     tick!();
+                    if let Some(p) = code_of(&reg!(a))
+                        && program.protos[p as usize].exact == i16::from(n)
+                    {
+                        reenter!(p, a, n);
+                    }
                     match call::callee(program, regs, a, n) {
                         Ok(Callee::Code(p)) => {
                             let arity = program.protos[p as usize].arity;
@@ -473,6 +483,18 @@ pub(super) fn exec(
                     }
                     if context.cost > 0 {
                         left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                }
+                Op::Read3 { f, d, a, b, c } => {
+                    let entry = builtins::native(f);
+                    let Function::Three(function) = entry.function else { continue };
+                    let (one, two, three) = (&reg!(a), &reg!(b), &reg!(c));
+                    if let Some(seq) = call::unrealized(entry, one) {
+                        break Box::new(Fault::Realize(seq));
+                    }
+                    match function(context, one, two, three) {
+                        Ok(value) => set!(d, value),
+                        Err(fault) => break fault,
                     }
                 }
                 Op::Native { f, d, a, n } => native!(f, d, a, n),
@@ -732,6 +754,7 @@ pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Origin> {
 }
 
 /// The code of a function value.
+#[inline(always)]
 pub(super) fn code_of(value: &Value) -> Option<u32> {
     match value {
         Value::Code(Code(p)) => Some(*p),

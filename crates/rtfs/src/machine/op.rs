@@ -45,11 +45,11 @@ pub(crate) enum Op {
     UnlessGt { a: u8, b: u8, o: i16 },
     UnlessGe { a: u8, b: u8, o: i16 },
     UnlessEq { a: u8, b: u8, o: i16 },
-    UnlessLtI { a: u8, i: i16, o: i16 },
-    UnlessLeI { a: u8, i: i16, o: i16 },
-    UnlessGtI { a: u8, i: i16, o: i16 },
-    UnlessGeI { a: u8, i: i16, o: i16 },
-    UnlessEqI { a: u8, i: i16, o: i16 },
+    UnlessLtI { a: u8, o: i16, i: i32 },
+    UnlessLeI { a: u8, o: i16, i: i32 },
+    UnlessGtI { a: u8, o: i16, i: i32 },
+    UnlessGeI { a: u8, o: i16, i: i32 },
+    UnlessEqI { a: u8, o: i16, i: i32 },
     /// Jumps unless `a` equals a constant.
     UnlessConst { a: u8, k: u16, o: i16 },
 
@@ -68,6 +68,7 @@ pub(crate) enum Op {
     /// A function of the standard library that reads its operands.
     Read1 { f: u16, d: u8, a: u8 },
     Read2 { f: u16, d: u8, a: u8, b: u8 },
+    Read3 { f: u16, d: u8, a: u8, b: u8, c: u8 },
     /// A function of the standard library that consumes the `n` values from `a`.
     Native { f: u16, d: u8, a: u8, n: u8 },
     /// What the map in `a` has at a keyword.

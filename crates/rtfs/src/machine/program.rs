@@ -31,8 +31,6 @@ pub struct Global {
     pub params: Vec<Arc<str>>,
     /// The code, if it is a function that captures nothing and is defined once.
     pub(crate) code: Option<u32>,
-    /// What a macro is made of: it exists when a program is compiled only.
-    pub(crate) is_macro: bool,
 }
 
 /// The code of one function.
@@ -43,6 +41,8 @@ pub(crate) struct Proto {
     /// Parameters before the `&`.
     pub(crate) arity: u8,
     pub(crate) rest: bool,
+    /// The one number of arguments that it takes; -1 if there are several.
+    pub(crate) exact: i16,
     /// Registers that hold parameters and locals: these are cleared at the end.
     pub(crate) locals: u8,
     /// Registers that are used at all.

@@ -8,10 +8,10 @@ use super::tree::{Kind, NodeId, Tree};
 use crate::value::Value;
 
 /// As many errors of one text are reported.
-pub const MAX_ERRORS: usize = 20;
+pub(crate) const MAX_ERRORS: usize = 20;
 
 /// How deep forms may be nested in each other.
-pub const MAX_NESTING: usize = 1_000;
+const MAX_NESTING: usize = 1_000;
 
 impl Tree {
     /// Reads all forms of a text.
