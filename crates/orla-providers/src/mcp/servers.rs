@@ -36,7 +36,8 @@ pub struct McpServers {
     changes: watch::Sender<u64>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    client: Mutex<Option<reqwest::Client>>,
+    /// One for this machine, one for all others.
+    clients: [Mutex<Option<reqwest::Client>>; 2],
     known: Mutex<Known>,
 }
 
@@ -67,7 +68,7 @@ impl McpServers {
             changes,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            client: Mutex::default(),
+            clients: Default::default(),
             known: Mutex::default(),
         }
     }
@@ -167,7 +168,7 @@ impl McpServers {
     fn server(&self, settings: &ServerSettings) -> Arc<Server> {
         let server = match definition(settings) {
             Some(definition) => Ok(Server::Process(self.processes.one(definition))),
-            None => self.client().and_then(|client| {
+            None => self.client(settings).and_then(|client| {
                 let around = Surroundings {
                     client,
                     policy: Arc::clone(&self.policy),
@@ -184,12 +185,13 @@ impl McpServers {
         }))
     }
 
-    fn client(&self) -> Result<reqwest::Client, String> {
-        let mut client = lock(&self.client);
+    fn client(&self, settings: &ServerSettings) -> Result<reqwest::Client, String> {
+        let is_local = matches!(&settings.reach, Reach::Http { url, .. } if http::is_local(url));
+        let mut client = lock(&self.clients[usize::from(is_local)]);
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        Ok(client.insert(http::client()?).clone())
+        Ok(client.insert(http::client(is_local)?).clone())
     }
 
     /// Every server that is in use by the configuration in force.

@@ -400,8 +400,9 @@ impl Drop for Withdrawal<'_> {
 /// The whole body, which is not copied where it came in one piece.
 pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
     let broken = |err: reqwest::Error| Failure::from(format!("its answer breaks off: {}", root(&err)));
-    let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
+    // What is left of it is known too, but only this tells whether the first piece is all.
     let expected = response.content_length().unwrap_or_default();
+    let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
     if first.len() as u64 == expected {
         return Ok(first);
     }

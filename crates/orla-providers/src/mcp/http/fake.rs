@@ -200,6 +200,11 @@ impl State {
             }
             "subscriptions/listen" => {
                 let mut told = self.unasked.subscribe();
+                let uris = params["notifications"]["resourceSubscriptions"].as_array();
+                let known: Vec<&Value> =
+                    uris.into_iter().flatten().filter(|uri| **uri == "a:b").collect();
+                let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {"notifications": {"resourceSubscriptions": known}}});
+                say(acknowledged.to_string()).await;
                 while let Ok(message) = told.recv().await {
                     say(message.to_string()).await;
                 }
