@@ -41,7 +41,7 @@ fn deep_nesting_is_an_error_and_no_overflow() {
         ),
         ("patterns in patterns", format!("(let [{} []] 1)", nested("[", "a", "]", 900)), "syntax"),
         ("patterns of match", format!("(match [] {} 1 _ 2)", nested("[", "a", "]", 900)), "syntax"),
-        ("quasiquotes", nested("`(", "1", ")", 400), "value list"),
+        ("quasiquotes", nested("`(", "1", ")", 100), "value list"),
         ("threading a thousand forms", format!("(-> 1{})", " inc".repeat(2_000)), "syntax"),
         ("tries in tries", nested("(try ", "1", " (catch e 2))", 300), "value integer"),
         ("loops in loops", nested("(loop [a 1] ", "a", ")", 300), "value integer"),

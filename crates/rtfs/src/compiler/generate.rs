@@ -100,6 +100,8 @@ pub(super) struct Generator<'l, 's> {
 struct Target {
     head: usize,
     vars: Vec<Var>,
+    /// Whether the head takes the next item of a collection, which is a step in itself.
+    steps: bool,
 }
 
 /// Registers beyond this one are too many.
@@ -132,7 +134,7 @@ impl<'l, 's> Generator<'l, 's> {
             let register = self.local();
             self.registers[param as usize] = Some(register);
         }
-        self.loops.push(Target { head: 0, vars: self.arity.params.clone() });
+        self.loops.push(Target { head: 0, vars: self.arity.params.clone(), steps: false });
         self.expr(self.arity.body, To::Return);
         if self.most > MOST {
             return Err("this function needs too many values at once: split it".to_owned());
@@ -536,7 +538,7 @@ impl<'l, 's> Generator<'l, 's> {
             self.emit(Op::Int { d: state + 1, i: 0 }, id);
         }
         let head = self.code.len();
-        self.loops.push(Target { head, vars });
+        self.loops.push(Target { head, vars, steps: looped.each.is_some() });
         let (Some(each), Some(state), Some(x)) = (&looped.each, state, item) else {
             self.expr(looped.body, to);
             self.loops.pop();
@@ -581,7 +583,7 @@ impl<'l, 's> Generator<'l, 's> {
         for (d, s) in moves {
             self.emit(Op::Move { d, s }, id);
         }
-        let at = self.emit(Op::Loop { o: 0 }, id);
+        let at = self.emit(if target.steps { Op::Jump { o: 0 } } else { Op::Loop { o: 0 } }, id);
         self.patch(at, target.head);
     }
 

@@ -67,7 +67,8 @@ impl Lower<'_> {
             return self.fail(node, "`import` stands inside of a function");
         }
         let mut ids = Vec::new();
-        if !self.session.modules.contains_key(&name) {
+        let is_loading = self.session.loading.contains(&name);
+        if is_loading || !self.session.modules.contains_key(&name) {
             match self.load(&name) {
                 Ok(entry) => ids.push(self.add(Ir::CallCode(entry, Vec::new()), span)),
                 Err(message) => return self.fail(node, message),

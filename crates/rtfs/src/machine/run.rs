@@ -184,6 +184,8 @@ impl Run {
                 return outcome.clone();
             }
             let Some(id) = self.ready.pop_front() else {
+                // Not earlier: an answer may have made waiting requests needless.
+                self.ask_more();
                 return if self.waiting.is_empty() {
                     self.end(Outcome::Failed(Error::new("limit", "nothing can go on")))
                 } else {
@@ -238,7 +240,7 @@ impl Run {
     /// Gives the answer to a request. One that nobody waits for any more is ignored.
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
         let Some(Waiting { strand: id, kind }) = self.waiting.remove(&ticket.0) else { return };
-        self.answered();
+        self.in_flight = self.in_flight.saturating_sub(1);
         let answer = answer.and_then(|value| self.accept(kind, ticket, value));
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.ticket = None;
@@ -270,10 +272,9 @@ impl Run {
         }
     }
 
-    /// A request was answered or is not wanted any more: another may be asked.
-    fn answered(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        if self.in_flight < self.limits.calls_at_once
+    /// Asks what waited for other requests, as far as the host may be asked.
+    fn ask_more(&mut self) {
+        while self.in_flight < self.limits.calls_at_once.max(1)
             && let Some((_, event)) = self.queued.pop_front()
         {
             self.in_flight += 1;
@@ -399,7 +400,7 @@ impl Run {
         let at = exec::origin(strand, &self.program).map(|origin| origin.position);
         self.waiting.insert(ticket, Waiting { strand: id, kind });
         let event = Event::Request { ticket: Ticket(ticket), request, at };
-        if self.in_flight < self.limits.calls_at_once {
+        if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
             self.events.push(event);
         } else {
@@ -542,32 +543,27 @@ impl Run {
             Err(error) => strand.failure = Some(error),
         }
         self.ready.push_back(parent);
-        for child in children {
-            self.cancel(child);
-        }
+        self.cancel(children);
     }
 
-    /// Ends a strand and those that it waits for.
-    fn cancel(&mut self, id: usize) {
-        let mut open = vec![id];
+    /// Ends strands and those that they wait for.
+    fn cancel(&mut self, strands: Vec<usize>) {
+        let mut open = strands;
+        let mut tickets = Vec::new();
         while let Some(id) = open.pop() {
             let Some(strand) = self.strands[id].as_mut() else { continue };
             open.extend(strand.join.take().map(|join| join.children).unwrap_or_default());
-            if let Some(ticket) = strand.ticket
-                && self.waiting.remove(&ticket).is_some()
-            {
-                let waits = self.queued.iter().position(|(queued, _)| *queued == ticket);
-                match waits {
-                    Some(at) => {
-                        self.queued.remove(at);
-                    }
-                    None => {
-                        self.events.push(Event::Cancel { ticket: Ticket(ticket) });
-                        self.answered();
-                    }
-                }
-            }
+            tickets.extend(strand.ticket);
             self.release(id);
+        }
+        tickets.sort_unstable();
+        tickets.retain(|ticket| self.waiting.remove(ticket).is_some());
+        // What was never asked need not be cancelled, and makes no room for others.
+        let never_asked: BTreeSet<u64> = self.queued.iter().map(|(ticket, _)| *ticket).collect();
+        self.queued.retain(|(ticket, _)| tickets.binary_search(ticket).is_err());
+        for ticket in tickets.into_iter().filter(|ticket| !never_asked.contains(ticket)) {
+            self.events.push(Event::Cancel { ticket: Ticket(ticket) });
+            self.in_flight = self.in_flight.saturating_sub(1);
         }
     }
 
