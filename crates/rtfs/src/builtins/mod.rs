@@ -292,5 +292,5 @@ fn vector(items: Vec<Value>) -> Answer {
 
 /// A value with room for so many items; the room is asked for beforehand.
 fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
-    context.reserve(56 + items.saturating_mul(16))
+    context.reserve(items.saturating_mul(16).saturating_add(56))
 }

@@ -14,7 +14,7 @@ use crate::value::Value;
 
 /// Generates code for all functions of a unit.
 pub(super) fn all(lower: &mut Lower<'_>) {
-    let live = liveness::analyse(&lower.arena, &lower.functions);
+    let live = liveness::analyse(&lower.arena, &lower.functions, lower.session.always_copy);
     let mut made = Vec::new();
     let mut errors = Vec::new();
     for function in &lower.functions {

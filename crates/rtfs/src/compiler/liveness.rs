@@ -14,15 +14,17 @@ pub(super) struct Liveness {
     last: Vec<bool>,
     /// Values of bindings that nobody reads.
     dead: HashSet<Id>,
+    /// Whether nothing is ever moved, to compare with.
+    always_copy: bool,
 }
 
 impl Liveness {
     pub(super) fn is_last(&self, id: Id) -> bool {
-        self.last[id as usize]
+        self.last[id as usize] && !self.always_copy
     }
 
     pub(super) fn is_dead(&self, init: Id) -> bool {
-        self.dead.contains(&init)
+        self.dead.contains(&init) && !self.always_copy
     }
 }
 
@@ -37,11 +39,11 @@ pub(super) fn in_order<'i>(arena: &'i Arena, parts: &'i [Id]) -> impl DoubleEnde
     places().filter(move |&(_, id)| !is_local(id)).chain(places().filter(move |&(_, id)| is_local(id)))
 }
 
-pub(super) fn analyse(arena: &Arena, functions: &[Function]) -> Liveness {
+pub(super) fn analyse(arena: &Arena, functions: &[Function], always_copy: bool) -> Liveness {
     let mut pass = Pass {
         arena,
         functions,
-        result: Liveness { last: vec![false; arena.forms.len()], dead: HashSet::new() },
+        result: Liveness { last: vec![false; arena.forms.len()], dead: HashSet::new(), always_copy },
         targets: Vec::new(),
     };
     for arity in functions.iter().flat_map(|function| &function.arities) {
@@ -220,11 +222,10 @@ impl Pass<'_> {
         if let Some(each) = &looped.each {
             live.remove(each.item);
         }
-        for &(var, _) in &looped.vars {
-            live.remove(var);
-        }
         live.union(&head);
-        for &(_, init) in looped.vars.iter().rev() {
+        // Each initial value may read the names before it.
+        for &(var, init) in looped.vars.iter().rev() {
+            live.remove(var);
             self.visit(init, live);
         }
         if let Some(each) = &looped.each {
@@ -301,7 +302,7 @@ impl Pass<'_> {
 
 /// Whether a form reads a local.
 pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> bool {
-    let result = Liveness { last: Vec::new(), dead: HashSet::new() };
+    let result = Liveness { last: Vec::new(), dead: HashSet::new(), always_copy: false };
     let pass = Pass { arena, functions, result, targets: Vec::new() };
     let mut found = Live::default();
     pass.reads(id, &mut found);

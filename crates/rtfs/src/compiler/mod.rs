@@ -16,6 +16,8 @@ mod matching;
 mod modules;
 mod operands;
 mod special;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -53,12 +55,17 @@ pub struct Options {
 /// All that is wrong with it, up to 20. What a program does wrong when it runs (an unknown name, a
 /// wrong number of arguments) is found by the run, where `catch` sees it, or by the checker.
 pub fn compile(source: &Source, options: &Options) -> Result<Arc<Program>, Diagnostics> {
+    compile_as(source, options, false)
+}
+
+fn compile_as(source: &Source, options: &Options, always_copy: bool) -> Result<Arc<Program>, Diagnostics> {
     let tree = Tree::read(source.clone())?;
     let base = match &options.base {
         Some(base) => base.clone(),
         None => prelude().clone(),
     };
     let mut session = Session::new(&base, options.clone());
+    session.always_copy = always_copy;
     let roots = tree.roots.clone();
     let mut unit = Unit::new(&mut session, tree);
     let entry = unit.compile(&roots);
@@ -133,6 +140,8 @@ struct Session {
     expansions: usize,
     options: Options,
     is_prelude: bool,
+    /// For tests: see [`liveness`].
+    always_copy: bool,
 }
 
 struct Module {
@@ -160,6 +169,7 @@ impl Session {
             expansions: 0,
             options,
             is_prelude: false,
+            always_copy: false,
         };
         for name in inputs {
             session.global(&name);
