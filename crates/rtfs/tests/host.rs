@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 
-use rtfs::{Error, Event, Limits, Options, Outcome, Request, Run, Source, Ticket, Value, compile, eval_pure};
+use rtfs::{
+    Error, Event, Limits, Options, Outcome, Request, Run, Source, Ticket, Value, compile, eval_pure,
+};
 
 /// A host that writes down what it is asked, and answers.
 struct Host {
@@ -17,8 +19,14 @@ struct Host {
 }
 
 fn start(text: &str, limits: Limits) -> Host {
-    let program = compile(&Source::new("", text), &Options::default()).unwrap_or_else(|errors| panic!("{errors}"));
-    Host { run: Run::new(program, limits, &[]), log: Vec::new(), open: HashMap::new(), streams: HashMap::new() }
+    let program =
+        compile(&Source::new("", text), &Options::default()).unwrap_or_else(|errors| panic!("{errors}"));
+    Host {
+        run: Run::new(program, limits, &[]),
+        log: Vec::new(),
+        open: HashMap::new(),
+        streams: HashMap::new(),
+    }
 }
 
 impl Host {
@@ -36,12 +44,15 @@ impl Host {
                 Event::Request { ticket, request, .. } => {
                     let line = match &request {
                         Request::Call { id, input, options } => {
-                            let options = options.timeout_ms.map_or(String::new(), |ms| format!(" {ms} ms"));
+                            let options =
+                                options.timeout_ms.map_or(String::new(), |ms| format!(" {ms} ms"));
                             format!("{} call {id} {input:?}{options}", ticket.0)
                         }
                         Request::Open { id, input } => format!("{} open {id} {input:?}", ticket.0),
                         Request::Next { stream } => format!("{} next {}", ticket.0, stream.0),
-                        Request::Send { stream, value } => format!("{} send {} {value:?}", ticket.0, stream.0),
+                        Request::Send { stream, value } => {
+                            format!("{} send {} {value:?}", ticket.0, stream.0)
+                        }
                         Request::Close { stream } => format!("{} close {}", ticket.0, stream.0),
                         Request::Search { query } => format!("{} search {query}", ticket.0),
                         Request::Describe { id } => format!("{} describe {id}", ticket.0),
@@ -89,10 +100,12 @@ impl Host {
                         self.streams.insert(ticket, (1..=items).collect::<Vec<_>>().into_iter());
                         Value::Nil
                     }
-                    Request::Next { stream } => match self.streams.get_mut(&stream.0).and_then(Iterator::next) {
-                        Some(n) => Value::vector(vec![n.into()]).unwrap(),
-                        None => Value::Nil,
-                    },
+                    Request::Next { stream } => {
+                        match self.streams.get_mut(&stream.0).and_then(Iterator::next) {
+                            Some(n) => Value::vector(vec![n.into()]).unwrap(),
+                            None => Value::Nil,
+                        }
+                    }
                     _ => Value::Nil,
                 };
                 self.run.resolve(Ticket(ticket), Ok(value));
@@ -135,7 +148,10 @@ fn inputs_and_options_reach_the_host() {
 
 #[test]
 fn a_failed_call_is_an_error_that_can_be_caught() {
-    let mut host = start("(try (call :a) (catch [:denied :timeout] e [(:kind e) (:capability e) (:at e)]))", Limits::default());
+    let mut host = start(
+        "(try (call :a) (catch [:denied :timeout] e [(:kind e) (:capability e) (:at e)]))",
+        Limits::default(),
+    );
     host.advance();
     host.refuse(1, "timeout");
     assert_eq!(shown(host.advance()), "[:timeout :x {:line 1, :column 6}]");
@@ -160,7 +176,10 @@ fn parallel_calls_are_asked_at_once_and_answered_in_any_order() {
 
 #[test]
 fn the_first_error_cancels_the_rest_and_its_late_answers_are_ignored() {
-    let mut host = start("(try (parallel (call :a) (parallel (call :b) (call :c))) (catch :denied e :caught))", Limits::default());
+    let mut host = start(
+        "(try (parallel (call :a) (parallel (call :b) (call :c))) (catch :denied e :caught))",
+        Limits::default(),
+    );
     host.advance();
     host.refuse(1, "denied");
     assert_eq!(shown(host.advance()), ":caught");
@@ -187,7 +206,10 @@ fn a_race_is_won_by_the_first_success() {
 
 #[test]
 fn settle_gives_each_outcome() {
-    let mut host = start("(map (fn [r] (or (:ok r) (:kind (:error r)))) (settle (call :a) (call :b)))", Limits::default());
+    let mut host = start(
+        "(map (fn [r] (or (:ok r) (:kind (:error r)))) (settle (call :a) (call :b)))",
+        Limits::default(),
+    );
     host.advance();
     host.refuse(1, "busy");
     host.answer(2, 2);
@@ -223,7 +245,8 @@ fn no_more_is_asked_at_once_than_the_host_allows() {
 #[test]
 fn a_limit_ends_the_run_without_asking_its_handlers() {
     let limits = Limits { calls: 2, ..Limits::default() };
-    let mut host = start("(try (doseq [x (range 5)] (try (call :a x) (catch e 1))) (finally (log :late)))", limits);
+    let mut host =
+        start("(try (doseq [x (range 5)] (try (call :a x) (catch e 1))) (finally (log :late)))", limits);
     assert_eq!(shown(host.finish(0)), "error limit more than 2 calls");
     assert!(host.log.iter().all(|line| !line.starts_with("log")));
     let mut host = start("(try (call :a) (catch e 1) (finally (call :b)))", Limits::default());
@@ -251,7 +274,11 @@ fn streams_are_read_as_far_as_they_are_used_and_closed() {
         ("(for [x (stream :s) :while (< x 3)] x)", "[1 2]", 3),
         ("(do (doseq [x (stream :s)] (when (= x 2) (throw {:kind :enough}))) 1)", "error enough ", 2),
         ("(count (partition-all 2 (stream :s)))", "3", 6),
-        ("(let [s (stream :s)] [(first s) (first s) (second s) (type-name s)])", "[1 1 2 \"stream\"]", 2),
+        (
+            "(let [s (stream :s)] [(first s) (first s) (second s) (type-name s)])",
+            "[1 1 2 \"stream\"]",
+            2,
+        ),
         ("(into [] (take-while #(< % 4) (drop 1 (distinct (stream :s)))))", "[2 3]", 4),
         ("(take 2 (stream :s))", "(1 2)", 2),
     ];
@@ -268,14 +295,20 @@ fn streams_are_read_as_far_as_they_are_used_and_closed() {
 
 #[test]
 fn sinks_are_written_and_closed() {
-    let mut host = start("(let [s (stream :sink {})] (send! s 1) (send! s {:a 2}) (close! s) :done)", Limits::default());
+    let mut host = start(
+        "(let [s (stream :sink {})] (send! s 1) (send! s {:a 2}) (close! s) :done)",
+        Limits::default(),
+    );
     assert_eq!(shown(host.finish(0)), ":done");
     assert_eq!(host.log[..4], ["1 open sink {}", "2 send 1 1", "3 send 1 {:a 2}", "4 close 1"]);
 }
 
 #[test]
 fn steps_and_logs_are_told_in_order() {
-    let mut host = start("(step \"one\" (log :warn \"text\" {:a 1}) (step \"two\" (call :a)) (log \"plain\"))", Limits::default());
+    let mut host = start(
+        "(step \"one\" (log :warn \"text\" {:a 1}) (step \"two\" (call :a)) (log \"plain\"))",
+        Limits::default(),
+    );
     host.advance();
     host.refuse(1, "failed");
     host.advance();
@@ -330,13 +363,15 @@ fn a_dialogue_goes_on_with_what_was_defined() {
 
 #[test]
 fn modules_come_from_the_host() {
-    let modules = |name: &str| match name {
+    let modules = |name: &str| {
+        match name {
         "util" => Some("(module util (:exports [twice]) (import base :only [two]) (defn twice [x] (* two x)) (defn hidden [] 1))".to_owned()),
         "base" => Some("(def two 2)".to_owned()),
         "a" => Some("(import b) 1".to_owned()),
         "b" => Some("(import a) 1".to_owned()),
         "bad" => Some("(def x".to_owned()),
         _ => None,
+    }
     };
     let run = |text: &str| {
         let options = Options { modules: Some(std::sync::Arc::new(modules)), ..Options::default() };

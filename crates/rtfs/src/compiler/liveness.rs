@@ -33,7 +33,10 @@ pub(super) const CHUNK: usize = 64;
 
 /// Parts in the order in which they are evaluated: plain locals come last, so that what is computed
 /// from them first does not force a copy.
-pub(super) fn in_order<'i>(arena: &'i Arena, parts: &'i [Id]) -> impl DoubleEndedIterator<Item = (usize, Id)> + 'i {
+pub(super) fn in_order<'i>(
+    arena: &'i Arena,
+    parts: &'i [Id],
+) -> impl DoubleEndedIterator<Item = (usize, Id)> + 'i {
     let is_local = |id: Id| matches!(arena.get(id), Ir::Local(_));
     let places = || parts.iter().copied().enumerate();
     places().filter(move |&(_, id)| !is_local(id)).chain(places().filter(move |&(_, id)| is_local(id)))
@@ -157,11 +160,15 @@ impl Pass<'_> {
                 self.parts(&parts, args.len() > CHUNK, live);
             }
             Ir::Apply(a, b) | Ir::Push(a, b) => self.parts(&[*a, *b], false, live),
-            Ir::CallCode(_, args) | Ir::Host(_, args) | Ir::Fork(_, args) => self.parts(args, false, live),
+            Ir::CallCode(_, args) | Ir::Host(_, args) | Ir::Fork(_, args) => {
+                self.parts(args, false, live);
+            }
             Ir::Native(_, args) | Ir::Vector(args) | Ir::Map(args) | Ir::Set(args) => {
                 self.parts(args, args.len() > CHUNK, live);
             }
-            Ir::Key(_, value) | Ir::Def(_, value) | Ir::Throw(value) | Ir::Check(value, _) => self.visit(*value, live),
+            Ir::Key(_, value) | Ir::Def(_, value) | Ir::Throw(value) | Ir::Check(value, _) => {
+                self.visit(*value, live);
+            }
             Ir::Try(tried) => self.tried(tried, live),
         }
     }
@@ -311,10 +318,17 @@ pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> 
 
 /// The order in which the values of a `recur` are computed: if all are plain arithmetic and the like,
 /// so that as few as possible have to be kept aside because another one still reads the old value.
-pub(super) fn recur_order(arena: &Arena, functions: &[Function], args: &[Id], vars: &[Var]) -> Vec<usize> {
+pub(super) fn recur_order(
+    arena: &Arena,
+    functions: &[Function],
+    args: &[Id],
+    vars: &[Var],
+) -> Vec<usize> {
     let is_plain = |&id: &Id| match arena.get(id) {
         Ir::Const(_) | Ir::Local(_) => true,
-        Ir::Native(_, args) => args.iter().all(|&arg| matches!(arena.get(arg), Ir::Const(_) | Ir::Local(_))),
+        Ir::Native(_, args) => {
+            args.iter().all(|&arg| matches!(arena.get(arg), Ir::Const(_) | Ir::Local(_)))
+        }
         _ => false,
     };
     let mut left: Vec<usize> = (0..args.len().min(vars.len())).collect();
@@ -324,7 +338,9 @@ pub(super) fn recur_order(arena: &Arena, functions: &[Function], args: &[Id], va
     let mut order = Vec::with_capacity(left.len());
     while !left.is_empty() {
         let free = left.iter().position(|&place| {
-            !left.iter().any(|&other| other != place && reads(arena, functions, args[other], vars[place]))
+            !left
+                .iter()
+                .any(|&other| other != place && reads(arena, functions, args[other], vars[place]))
         });
         order.push(left.remove(free.unwrap_or(0)));
     }

@@ -154,7 +154,7 @@ impl Lower<'_> {
     /// The form as data.
     pub(super) fn quoted(&mut self, node: NodeId) -> Id {
         let span = self.tree.span(node);
-        match self.tree.to_value(node) {
+        match self.tree.value(node) {
             Ok(value) => self.add(Ir::Const(value), span),
             Err(deep) => self.fail(node, deep.to_string()),
         }
@@ -328,10 +328,10 @@ impl Lower<'_> {
         };
         if let Some(name) = self.tree.symbol(head) {
             let name = name.to_owned();
-            if !self.is_shadowed(&name) {
-                if let Some(id) = self.special(&name, node, args) {
-                    return id;
-                }
+            if !self.is_shadowed(&name)
+                && let Some(id) = self.special(&name, node, args)
+            {
+                return id;
             }
             if let Some(expanded) = self.expand(&name, node, args) {
                 return match expanded {
@@ -375,7 +375,9 @@ impl Lower<'_> {
             Resolved::Builtin(Builtin::Code(code)) => {
                 let ids = self.exprs(args);
                 match self.session.select(code, ids.len()) {
-                    Some(found) if !self.session.has_rest(found) => self.add(Ir::CallCode(found, ids), span),
+                    Some(found) if !self.session.has_rest(found) => {
+                        self.add(Ir::CallCode(found, ids), span)
+                    }
                     Some(_) => {
                         let function = self.constant(Value::Code(crate::Code(code)), span);
                         self.add(Ir::Call(function, ids), span)

@@ -6,7 +6,10 @@
 
 mod annotations;
 mod bind;
+mod calls;
 mod control;
+mod flow;
+mod functions;
 mod generate;
 mod ir;
 mod liveness;
@@ -26,8 +29,8 @@ use crate::builtins::{self, Builtin};
 use crate::machine::program::{Global, Program, Proto};
 use crate::syntax::{Diagnostic, Diagnostics, NodeId, Source, Span, Tree};
 use crate::types::Definitions;
-use lower::{Frame, Lower};
 pub(crate) use lower::wrong_arity;
+use lower::{Frame, Lower};
 
 /// How deep code may be nested; data may be deeper.
 pub(crate) const MAX_CODE_DEPTH: usize = 1_000;
@@ -58,7 +61,11 @@ pub fn compile(source: &Source, options: &Options) -> Result<Arc<Program>, Diagn
     compile_as(source, options, false)
 }
 
-fn compile_as(source: &Source, options: &Options, always_copy: bool) -> Result<Arc<Program>, Diagnostics> {
+fn compile_as(
+    source: &Source,
+    options: &Options,
+    always_copy: bool,
+) -> Result<Arc<Program>, Diagnostics> {
     let tree = Tree::read(source.clone())?;
     let base = match &options.base {
         Some(base) => base.clone(),
@@ -96,7 +103,8 @@ pub(crate) fn prelude() -> &'static Arc<Program> {
     static PRELUDE: OnceLock<Arc<Program>> = OnceLock::new();
     PRELUDE.get_or_init(|| {
         let source = Source::new(builtins::PRELUDE_NAME, builtins::PRELUDE);
-        let tree = Tree::read(source).unwrap_or_else(|errors| panic!("the prelude does not read: {errors}"));
+        let tree =
+            Tree::read(source).unwrap_or_else(|errors| panic!("the prelude does not read: {errors}"));
         let empty = Program {
             protos: Vec::new(),
             globals: Vec::new(),
@@ -153,7 +161,8 @@ impl Session {
     fn new(base: &Program, options: Options) -> Self {
         let is_dialogue = options.base.is_some();
         let globals = if is_dialogue { base.globals.clone() } else { Vec::new() };
-        let by_name = globals.iter().enumerate().map(|(at, global)| (global.name.to_string(), at as u32));
+        let by_name =
+            globals.iter().enumerate().map(|(at, global)| (global.name.to_string(), at as u32));
         let by_name = by_name.collect();
         let inputs = options.inputs.clone();
         let modules = base.modules.iter().map(|name| (name.clone(), Module { exports: None }));
@@ -209,7 +218,8 @@ impl Session {
 
     fn export(&self, module: &str, name: &str) -> Option<u32> {
         let exports = &self.modules.get(module)?.exports;
-        let is_exported = exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name));
+        let is_exported =
+            exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name));
         if is_exported { self.by_name.get(&format!("{module}/{name}")).copied() } else { None }
     }
 
@@ -233,7 +243,9 @@ impl Session {
             return proto.accepts(n).then_some(p);
         }
         let exact = proto.arities.iter().find(|(arity, rest, _)| !rest && usize::from(*arity) == n);
-        exact.or(proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity))).map(|entry| entry.2)
+        exact
+            .or(proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)))
+            .map(|entry| entry.2)
     }
 
     fn has_rest(&self, p: u32) -> bool {
@@ -318,7 +330,9 @@ impl Lower<'_> {
             let head = kids.first().and_then(|&head| self.tree.symbol(head));
             match head {
                 Some("def" | "defn" | "defstruct" | "defmacro") => {
-                    let Some(name) = kids.get(1).and_then(|&name| self.tree.symbol(name)) else { continue };
+                    let Some(name) = kids.get(1).and_then(|&name| self.tree.symbol(name)) else {
+                        continue;
+                    };
                     let (name, head) = (name.to_owned(), head.unwrap_or_default().to_owned());
                     let details = self.details(node);
                     self.definitions.entry(name.clone()).or_default().push(node);
@@ -342,7 +356,8 @@ impl Lower<'_> {
     /// The documentation and the parameters of a definition.
     fn details(&self, node: NodeId) -> (Option<Arc<str>>, Vec<Arc<str>>) {
         let kids = self.tree.kids(node);
-        let mut doc = kids.get(2).and_then(|&doc| self.tree.string(doc)).filter(|_| kids.len() > 3).map(Arc::from);
+        let mut doc =
+            kids.get(2).and_then(|&doc| self.tree.string(doc)).filter(|_| kids.len() > 3).map(Arc::from);
         let said = kids.get(1).and_then(|&name| self.tree.metadata(name)).or(self.tree.metadata(node));
         if let Some(said) = said {
             for pair in self.tree.forms(said).chunks_exact(2) {
@@ -370,7 +385,11 @@ pub(crate) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> O
         _ => 2,
     };
     let known = known.filter(|other| !other.starts_with(['%', '\0']));
-    known.map(|other| (distance(name, other, most + 1), other)).min().filter(|near| near.0 <= most).map(|near| near.1)
+    known
+        .map(|other| (distance(name, other, most + 1), other))
+        .min()
+        .filter(|near| near.0 <= most)
+        .map(|near| near.1)
 }
 
 /// How many letters have to be put in, left out, replaced or swapped; `more` if that is too many.

@@ -31,7 +31,9 @@ fn outcome(text: &str, always_copy: bool) -> String {
                 for event in events {
                     if let Event::Request { ticket, request, .. } = event {
                         let answer = match request {
-                            crate::Request::Call { id, .. } if id == "bad" => Err(Error::new("failed", "bad")),
+                            crate::Request::Call { id, .. } if id == "bad" => {
+                                Err(Error::new("failed", "bad"))
+                            }
                             crate::Request::Call { input, .. } => Ok(input),
                             _ => Ok(Value::Nil),
                         };

@@ -89,14 +89,16 @@ impl Program {
             return proto.accepts(n).then_some(p);
         }
         let exact = proto.arities.iter().find(|(arity, rest, _)| !rest && usize::from(*arity) == n);
-        let found = exact.or_else(|| proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)));
+        let found = exact
+            .or_else(|| proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)));
         found.map(|&(_, _, p)| p)
     }
 
     /// How a message says what a function accepts.
     pub(crate) fn arity_text(&self, p: u32) -> String {
         let proto = &self.protos[p as usize];
-        let one = |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
+        let one =
+            |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
         if proto.arities.is_empty() {
             return one(proto.arity, proto.rest);
         }
