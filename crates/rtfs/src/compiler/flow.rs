@@ -181,7 +181,10 @@ impl Generator<'_, '_> {
             _ => self.temps(args.len() + 1),
         };
         self.fill(a.saturating_add(1), args);
-        if to == To::Return {
+        // A function of the prelude leaves the frame, so that its errors have a place.
+        let session = &self.lower.session;
+        let is_prelude = !session.is_prelude && (p as usize) < session.prelude().protos.len();
+        if to == To::Return && !is_prelude {
             self.emit(Op::TailCode { a, n: args.len() as u8, p }, id);
             return;
         }
@@ -194,7 +197,7 @@ impl Generator<'_, '_> {
             let a = self.temps(2);
             self.expr(function, To::Register(a));
             self.vector(args, To::Register(a + 1), id);
-            self.emit(Op::Apply { a }, id);
+            self.emit(if to == To::Return { Op::TailApply { a } } else { Op::Apply { a } }, id);
             return self.done(a, to, id);
         }
         let parts: Vec<_> = std::iter::once(function).chain(args.iter().copied()).collect();
@@ -202,6 +205,7 @@ impl Generator<'_, '_> {
         let n = args.len() as u8;
         if to == To::Return {
             self.emit(Op::Tail { a, n }, id);
+            self.emit(Op::Return { s: a }, id);
             return;
         }
         self.emit(Op::Call { a, n }, id);

@@ -44,6 +44,7 @@ fn table(lower: &Lower<'_>, function: &Function) -> Proto {
         types: Box::default(),
         arity: 0,
         rest: false,
+        lists: false,
         exact: -1,
         locals: 0,
         registers: 0,
@@ -157,6 +158,7 @@ impl<'l, 's> Generator<'l, 's> {
             types: self.types.into(),
             arity: (self.arity.params.len() - usize::from(self.arity.rest)) as u8,
             rest: self.arity.rest,
+            lists: self.arity.lists,
             exact: if self.arity.rest { -1 } else { self.arity.params.len() as i16 },
             locals: self.locals.min(255) as u8,
             registers: self.most as u16,
@@ -399,7 +401,7 @@ impl<'l, 's> Generator<'l, 's> {
             Ir::Key(key, map) => self.key(key, *map, to, id),
             Ir::Apply(function, args) => {
                 let a = self.window(&[*function, *args], to);
-                self.emit(Op::Apply { a }, id);
+                self.emit(if to == To::Return { Op::TailApply { a } } else { Op::Apply { a } }, id);
                 self.done(a, to, id);
             }
             Ir::Vector(items) => self.vector(items, to, id),

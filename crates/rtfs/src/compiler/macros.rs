@@ -94,6 +94,7 @@ impl Lower<'_> {
         let macros = std::mem::take(&mut self.macros);
         let mut unit = Unit::new(&mut session, tree);
         unit.lower.macros = macros;
+        unit.lower.macro_form = nodes.last().copied();
         let compiled = unit.compile(nodes);
         let (tree, macros, errors) = unit.take_back();
         self.tree = tree;
@@ -145,7 +146,10 @@ impl Lower<'_> {
         let args = args.map_err(|deep| deep.to_string())?;
         let mut run = Run::of_function(program, limits(), globals, function, args);
         match run.finish() {
-            Outcome::Done(form) => self.tree.add_value(span, &form).map_err(str::to_owned),
+            Outcome::Done(form) => {
+                let form = as_code(form);
+                self.tree.add_value(span, &form).map_err(str::to_owned)
+            }
             Outcome::Failed(error) => Err(format!("expanding this failed: {error}")),
             _ => Err("a macro cannot call capabilities".to_owned()),
         }
@@ -181,5 +185,19 @@ impl Lower<'_> {
             }
         }
         self.quoted(form)
+    }
+}
+
+/// A vector that begins with the name of a special form was meant as a list: `cons`, `map` and their
+/// kin give vectors.
+fn as_code(form: Value) -> Value {
+    match form {
+        Value::Vector(vector) => match vector.items().first() {
+            Some(Value::Symbol(name)) if super::special::NAMES.contains(&name.name()) => {
+                Value::List(vector.into_list())
+            }
+            _ => Value::Vector(vector),
+        },
+        other => other,
     }
 }

@@ -108,6 +108,7 @@ pub(crate) fn prelude() -> &'static Arc<Program> {
         let empty = Program {
             protos: Vec::new(),
             globals: Vec::new(),
+            prelude: 0,
             entry: 0,
             modules: Vec::new(),
             types: Arc::default(),
@@ -257,7 +258,9 @@ impl Session {
     }
 
     fn finish(self, entry: u32) -> Program {
+        let prelude = if self.is_prelude { 0 } else { self.prelude().protos.len() as u32 };
         Program {
+            prelude,
             protos: self.protos.into_iter().flatten().collect(),
             globals: self.globals,
             entry,
@@ -291,6 +294,7 @@ impl<'s> Unit<'s> {
             definitions: HashMap::new(),
             macros: HashMap::new(),
             is_prelude: false,
+            macro_form: None,
             fresh: Vec::new(),
         };
         Self { lower }
@@ -304,7 +308,7 @@ impl<'s> Unit<'s> {
         let body = lower.body(roots, span);
         let proto = lower.session.reserve();
         let vars = lower.frames.last().map_or(0, |frame| frame.vars);
-        let arity = ir::Arity { params: Vec::new(), rest: false, body, proto, vars, span };
+        let arity = ir::Arity { params: Vec::new(), rest: false, lists: false, body, proto, vars, span };
         let name = String::new();
         lower.functions.push(ir::Function { name, captures: Vec::new(), arities: vec![arity], proto });
         if lower.errors.is_empty() {

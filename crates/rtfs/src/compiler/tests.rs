@@ -21,6 +21,8 @@ fn outcome(text: &str, always_copy: bool) -> String {
     loop {
         match run.advance(500) {
             Outcome::Done(value) => return format!("{log}{value:?}"),
+            // Copying costs steps and memory, so a limit may be reached elsewhere.
+            Outcome::Failed(error) if error.kind == "limit" => return "limit".to_owned(),
             Outcome::Failed(error) => {
                 let at = error.at.as_ref().map(|at| at.position);
                 return format!("{log}{} {} {:?} {at:?}", error.kind, error.message, error.data);

@@ -2,10 +2,11 @@
 
 use super::context::{Context, Fault, fault};
 use super::exec::code_of;
-use super::program::{Check, Program};
+use super::program::{Check, Program, Proto};
 use crate::builtins::{self, Entry, Function, shown};
 use crate::lazy::{Seq, State};
 use crate::map::{Map, Set};
+use crate::sequence::List;
 use crate::typing;
 use crate::value::Value;
 
@@ -108,8 +109,13 @@ fn code(
         return Err(arity(program, p, n));
     }
     let rest: Vec<_> = regs[at + 1 + fixed..at + 1 + n].iter_mut().map(std::mem::take).collect();
-    regs[at + 1 + fixed] = Value::vector(rest)?;
+    regs[at + 1 + fixed] = rest_of(proto, rest)?;
     Ok(p)
+}
+
+/// The arguments after the `&`.
+fn rest_of(proto: &Proto, rest: Vec<Value>) -> Result<Value, Box<Fault>> {
+    Ok(if proto.lists { Value::List(List::new(rest)?) } else { Value::vector(rest)? })
 }
 
 #[cold]
@@ -167,7 +173,7 @@ pub(super) fn spread(
         for offset in 0..fixed {
             regs[at + 1 + offset] = items.next().unwrap_or_default();
         }
-        regs[at + 1 + fixed] = Value::vector(items.collect())?;
+        regs[at + 1 + fixed] = rest_of(proto, items.collect())?;
         return Ok(Callee::Code(p));
     }
     let got = shown(&regs[at]);

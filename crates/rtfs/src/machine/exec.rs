@@ -434,11 +434,13 @@ pub(super) fn exec(
                 Op::Tail { a, n } => {
                     tick!();
                     if let Some(p) = code_of(&reg!(a))
+                        && p >= program.prelude
                         && program.protos[p as usize].exact == i16::from(n)
                     {
                         reenter!(p, a, n);
                     }
                     match call::callee(program, regs, a, n) {
+                        Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
                         Ok(Callee::Code(p)) => {
                             let arity = program.protos[p as usize].arity;
                             let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
@@ -461,6 +463,24 @@ pub(super) fn exec(
                     if context.cost > 0 {
                         left = left.saturating_sub(std::mem::take(&mut context.cost));
                     }
+                }
+                Op::TailApply { a } => {
+                    tick!();
+                    match call::spread(program, context, regs, a) {
+                        Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
+                        Ok(Callee::Code(p)) => {
+                            let arity = program.protos[p as usize].arity;
+                            let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
+                            reenter!(p, a, n)
+                        }
+                        Ok(Callee::Native(_)) => {}
+                        Ok(Callee::Value(value)) => set!(a, value),
+                        Err(fault) => break fault,
+                    }
+                    if context.cost > 0 {
+                        left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                    leave!(a);
                 }
                 Op::Return { s } => leave!(s),
                 Op::Closure { d, a, n, p } => {

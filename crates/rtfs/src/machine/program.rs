@@ -12,6 +12,8 @@ use crate::value::Value;
 pub struct Program {
     pub(crate) protos: Vec<Arc<Proto>>,
     pub(crate) globals: Vec<Global>,
+    /// How many functions are the prelude's: these come first.
+    pub(crate) prelude: u32,
     /// The code that runs the text from its beginning to its end.
     pub(crate) entry: u32,
     /// The modules that are part of it.
@@ -41,6 +43,8 @@ pub(crate) struct Proto {
     /// Parameters before the `&`.
     pub(crate) arity: u8,
     pub(crate) rest: bool,
+    /// Whether the rest is a list, as code is.
+    pub(crate) lists: bool,
     /// The one number of arguments that it takes; -1 if there are several.
     pub(crate) exact: i16,
     /// Registers that hold parameters and locals: these are cleared at the end.
