@@ -9,6 +9,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "../../crates/orla/src/config/mod.rs"]
 mod config;
+#[path = "../../crates/orla/src/exposure.rs"]
+mod exposure;
 #[path = "../../crates/orla/src/prompts/mod.rs"]
 mod prompts;
 #[path = "../../crates/orla/src/render.rs"]

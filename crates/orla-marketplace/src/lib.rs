@@ -53,7 +53,7 @@ pub use executor::{
     ProviderStatus,
 };
 pub use manifest::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ICONS, Listing, META,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, LISTED, Listing,
     Policy, Registration, TITLE,
 };
 pub use marketplace::{Call, CapabilityMarketplace};

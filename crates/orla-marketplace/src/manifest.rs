@@ -33,8 +33,7 @@ pub struct CapabilityManifest {
     pub provenance: Option<CapabilityProvenance>,
     /// What it needs to be allowed, such as `net:api.example.com`.
     pub permissions: Vec<String>,
-    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`ICONS`],
-    /// [`META`].
+    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`LISTED`].
     pub metadata: HashMap<String, String>,
 }
 
@@ -42,10 +41,9 @@ pub struct CapabilityManifest {
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
-/// Metadata key: the JSON text of the list of icons that clients show.
-pub const ICONS: &str = "icons";
-/// Metadata key: the JSON text of the object that stands as `_meta` where the capability is listed.
-pub const META: &str = "_meta";
+/// Metadata key: the JSON text of an object whose members clients see where the capability is listed, beside
+/// those that the manifest has a place for: `icons`, `_meta`, whatever else its provider says of it.
+pub const LISTED: &str = "listed";
 
 impl CapabilityManifest {
     /// A manifest of the required parts; everything else is empty.

@@ -13,6 +13,7 @@
 //! Regular expressions run in linear time, so look-around and back-references are errors. In JSON
 //! Schema `format` is an annotation, as in the standard; in RTFS notation it is asked for.
 
+mod conditions;
 #[cfg(test)]
 mod convert_tests;
 mod declaration;

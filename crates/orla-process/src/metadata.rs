@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `title` | the name for people |
 //! | `description` | what it does, in words a model can choose by |
-//! | `input_schema`, `output_schema` | JSON Schema, or the shorthand `field: type`; enforced |
+//! | `input_schema`, `output_schema` | JSON Schema, the shorthand `field: type`, or a type of RTFS; enforced |
 //! | `output` | what standard output is: `text`, `json`, or `mcp` (a whole MCP tool result) |
 //! | `timeout` | seconds one call may take, fractions allowed |
 //! | `args` | arguments that come before those of the call |

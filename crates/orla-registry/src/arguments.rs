@@ -10,7 +10,7 @@ use crate::builtin::Parameter;
 use crate::error::{BuiltinError, shown};
 use crate::number::Number;
 
-/// The arguments of one call. Keys may be keywords or strings; nil stands for what is left out.
+/// The arguments of one call. Keys may be keywords or strings.
 pub(crate) struct Arguments<'a>(&'a Map);
 
 type Read<T> = Result<T, BuiltinError>;
@@ -34,7 +34,7 @@ impl<'a> Arguments<'a> {
         Ok(Self(map))
     }
 
-    /// What was given, nil included.
+    /// What was given.
     pub(crate) fn given(&self, name: &str) -> Option<&'a Value> {
         self.0.get_keyword(name).or_else(|| {
             let mut entries = self.0.iter();
@@ -49,13 +49,8 @@ impl<'a> Arguments<'a> {
         self.given(name).ok_or_else(|| BuiltinError::missing(name, "a value (required)"))
     }
 
-    /// What was given, unless that is nil.
-    pub(crate) fn optional(&self, name: &str) -> Option<&'a Value> {
-        self.given(name).filter(|value| !matches!(value, Value::Nil))
-    }
-
     fn required(&self, name: &str, expected: &str) -> Read<&'a Value> {
-        self.optional(name).ok_or_else(|| BuiltinError::missing(name, format!("{expected} (required)")))
+        self.given(name).ok_or_else(|| BuiltinError::missing(name, format!("{expected} (required)")))
     }
 
     pub(crate) fn text(&self, name: &str) -> Read<&'a str> {
@@ -63,15 +58,15 @@ impl<'a> Arguments<'a> {
     }
 
     pub(crate) fn text_or(&self, name: &str, default: &'a str) -> Read<&'a str> {
-        self.optional(name).map_or(Ok(default), |value| text(name, value))
+        self.given(name).map_or(Ok(default), |value| text(name, value))
     }
 
     pub(crate) fn optional_text(&self, name: &str) -> Read<Option<&'a str>> {
-        self.optional(name).map(|value| text(name, value)).transpose()
+        self.given(name).map(|value| text(name, value)).transpose()
     }
 
     pub(crate) fn flag(&self, name: &str, default: bool) -> Read<bool> {
-        match self.optional(name) {
+        match self.given(name) {
             None => Ok(default),
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(other) => Err(BuiltinError::argument(name, "true or false", other)),
@@ -83,7 +78,7 @@ impl<'a> Arguments<'a> {
     }
 
     pub(crate) fn optional_number(&self, name: &str) -> Read<Option<Number>> {
-        self.optional(name).map(|value| Number::read(name, value)).transpose()
+        self.given(name).map(|value| Number::read(name, value)).transpose()
     }
 
     pub(crate) fn float(&self, name: &str) -> Read<f64> {
@@ -101,11 +96,11 @@ impl<'a> Arguments<'a> {
     }
 
     pub(crate) fn integer_or(&self, name: &str, range: RangeInclusive<i64>, default: i64) -> Read<i64> {
-        self.optional(name).map_or(Ok(default), |value| integer(name, value, range))
+        self.given(name).map_or(Ok(default), |value| integer(name, value, range))
     }
 
     pub(crate) fn optional_integer(&self, name: &str, range: RangeInclusive<i64>) -> Read<Option<i64>> {
-        self.optional(name).map(|value| integer(name, value, range)).transpose()
+        self.given(name).map(|value| integer(name, value, range)).transpose()
     }
 
     /// How many; everything beyond any length means all.
@@ -140,9 +135,31 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// An object whose values are all texts; the empty one where it is left out.
+    pub(crate) fn texts_by_name(&self, name: &str) -> Read<Map> {
+        self.map_of(name, |at, value| text(at, value).map(|_| ()))
+    }
+
+    /// An object whose values are all numbers; the empty one where it is left out.
+    pub(crate) fn numbers_by_name(&self, name: &str) -> Read<Map> {
+        self.map_of(name, |at, value| Number::read(at, value).map(|_| ()))
+    }
+
+    fn map_of(&self, name: &str, check: fn(&str, &Value) -> Read<()>) -> Read<Map> {
+        if self.given(name).is_none() {
+            return Ok(Map::new());
+        }
+        let map = self.map(name)?;
+        for (key, value) in map.iter() {
+            let key = name_of(key).map_or_else(|| shown(key), str::to_owned);
+            check(&format!("{name}.{}", rtfs::json::cut(&key, 80)), value)?;
+        }
+        Ok(map.clone())
+    }
+
     /// One word of few, each with its meaning.
     pub(crate) fn choice<T: Copy>(&self, name: &str, words: &[(&str, T)], default: T) -> Read<T> {
-        let Some(value) = self.optional(name) else { return Ok(default) };
+        let Some(value) = self.given(name) else { return Ok(default) };
         let word = match value {
             Value::Str(text) => text.as_str(),
             Value::Keyword(keyword) => keyword.name(),

@@ -5,7 +5,7 @@ use rtfs::{Map, Value};
 
 use crate::arguments::Arguments;
 use crate::error::BuiltinError;
-use crate::limits::Budget;
+use crate::limits::{Budget, depth_fits};
 
 /// One built-in capability.
 #[derive(Debug)]
@@ -65,6 +65,7 @@ impl Builtin {
             Value::Nil => &empty,
             other => return Err(BuiltinError::argument("input", "a map of named arguments", other)),
         };
+        depth_fits(input)?;
         Budget::new().weigh(input)?;
         (self.run)(&Arguments::new(map, self.parameters)?)
     }
@@ -111,13 +112,6 @@ impl Builtin {
     /// The JSON Schema of its result.
     pub fn output_schema(&self) -> String {
         format!("{{{}}}", self.output)
-    }
-}
-
-impl Parameter {
-    /// How its JSON Schema begins, for people: the words of a type.
-    pub fn schema(&self) -> String {
-        format!("{{{}}}", self.schema)
     }
 }
 

@@ -1,29 +1,53 @@
 //! The table of all groups; in each, the functions are sorted by name.
 
+mod bytes;
+mod csv;
+mod date;
+mod hash;
+mod json;
 mod list;
 mod math;
 mod object;
+mod regex;
 mod set;
 mod stats;
+mod template;
 mod text;
+mod toml;
+mod url;
+mod uuid;
+mod yaml;
 
 use std::ops::Range;
 
 use rtfs::{Map, Value};
 
-use crate::arguments::{Arguments, name_of};
+use crate::arguments::Arguments;
 use crate::builtin::Builtin;
 use crate::error::BuiltinError;
 use crate::limits::deep;
 
 /// Sorted by name.
 pub(crate) static ALL: &[(&str, &[Builtin])] = &[
+    ("base64", bytes::BASE64_BUILTINS),
+    ("csv", csv::BUILTINS),
+    ("date", date::BUILTINS),
+    ("duration", date::DURATION_BUILTINS),
+    ("hash", hash::BUILTINS),
+    ("hex", bytes::HEX_BUILTINS),
+    ("json", json::BUILTINS),
     ("list", list::BUILTINS),
     ("math", math::BUILTINS),
     ("object", object::BUILTINS),
+    ("regex", regex::BUILTINS),
     ("set", set::BUILTINS),
     ("stats", stats::BUILTINS),
+    ("template", template::BUILTINS),
     ("text", text::BUILTINS),
+    ("toml", toml::BUILTINS),
+    ("url", url::BUILTINS),
+    ("uuid", uuid::BUILTINS),
+    ("yaml", yaml::BUILTINS),
 ];
 
 /// A map with keywords as keys, as JSON's objects become.
@@ -42,7 +66,7 @@ fn size(size: usize) -> Value {
 
 /// The value of the key of this name, be it a keyword or a string.
 fn field<'a>(map: &'a Map, name: &str) -> Option<&'a Value> {
-    map.get_keyword(name).or_else(|| map.iter().find(|(key, _)| name_of(key) == Some(name)).map(|e| e.1))
+    map.get_keyword(name).or_else(|| map.get(&Value::from(name)))
 }
 
 /// The range from `start` to `end` in something of this length: negative places count from the end,

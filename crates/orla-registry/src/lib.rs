@@ -12,8 +12,8 @@
 //!
 //! # Bounds
 //!
-//! An input holds at most [`MAX_ITEMS`] values and [`MAX_TEXT`] bytes of text, and so does an
-//! output. Whatever multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
+//! An input holds at most [`MAX_ITEMS`] values, [`MAX_DEPTH`] deep, and [`MAX_TEXT`] bytes of text, and an
+//! output about as much. Whatever multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
 //! the size of its result first; whatever searches has a budget of steps. See [`limits`].
 //!
 //! # What is deliberately absent
@@ -37,7 +37,7 @@ mod schema;
 
 pub use builtin::{Builtin, Example, Parameter};
 pub use error::BuiltinError;
-pub use limits::{MAX_ITEMS, MAX_TEXT};
+pub use limits::{MAX_DEPTH, MAX_ITEMS, MAX_TEXT};
 
 use rtfs::Value;
 
@@ -62,7 +62,7 @@ impl CapabilityRegistry {
 
     /// Whether an input is so small that any built-in is done with it in no time worth mentioning.
     pub fn is_quick(&self, input: &Value) -> bool {
-        limits::Budget::small().weigh(input).is_ok()
+        limits::depth_fits(input).is_ok() && limits::Budget::small().weigh(input).is_ok()
     }
 
     /// The version of the functions: that of this crate.

@@ -12,6 +12,10 @@ pub const MAX_TEXT: usize = 16 << 20;
 /// Values that an input or an output may hold, those inside of others included.
 pub const MAX_ITEMS: usize = 1_000_000;
 
+/// How deep the collections of an input may be nested. Functions recurse over values, on stacks of which nobody
+/// here knows how much is left.
+pub const MAX_DEPTH: u16 = 200;
+
 /// Decimal digits that an integer may have: as many as a JSON text can bring in.
 pub(crate) const MAX_DIGITS: u64 = 10_000;
 
@@ -57,6 +61,14 @@ pub(crate) fn deep<T>(made: Result<T, rtfs::TooDeep>) -> Result<T, BuiltinError>
 /// A vector of these items.
 pub(crate) fn vector(items: Vec<Value>) -> Result<Value, BuiltinError> {
     deep(Value::vector(items))
+}
+
+/// An input is as deep as a function may walk.
+pub(crate) fn depth_fits(input: &Value) -> Result<(), BuiltinError> {
+    if input.depth() <= MAX_DEPTH {
+        return Ok(());
+    }
+    Err(BuiltinError::limit("the nesting", format_args!("{MAX_DEPTH} levels")))
 }
 
 fn too_much_text() -> BuiltinError {

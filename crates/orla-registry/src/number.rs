@@ -222,7 +222,7 @@ impl Number {
         let exponent = exponent.parse().unwrap_or(0_i64) - i64::try_from(places).unwrap_or(0);
         let dropped = -(exponent + digits);
         if dropped <= 0 {
-            return Ok(self.clone());
+            return if digits <= 0 { integer_of(float) } else { Ok(self.clone()) };
         }
         let unit = num_traits::Pow::pow(BigInt::from(10), u32::try_from(dropped.min(40)).unwrap_or(40));
         let rounded = divide_rounded(&whole, &unit, rounding);
@@ -347,6 +347,7 @@ mod tests {
             (2.665, 2, HalfEven, "2.66"),
             (-2.5, 0, HalfAway, "-3"),
             (-2.5, 0, HalfEven, "-2"),
+            (5e15, 0, HalfAway, "5000000000000000"),
             (2.1, 0, Up, "3"),
             (-2.1, 0, Up, "-2"),
             (-2.1, 0, Down, "-3"),

@@ -29,6 +29,11 @@ impl<'a> Object<'a> {
         self.0.iter().map(|(name, _)| &**name)
     }
 
+    /// The members, in their order.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, value)| (&**name, value.get()))
+    }
+
     /// The object's text without the members of these keys.
     pub(crate) fn without(&self, keys: &[&str]) -> String {
         let mut out = String::from("{");

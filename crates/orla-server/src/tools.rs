@@ -16,7 +16,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::HeaderName;
 use orla_marketplace::{
-    ANNOTATIONS, Catalog, Entry, ICONS, JsonText, META, Outcome, Payload, Principal, RuntimeError,
+    ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, RuntimeError,
     RuntimeResult, TITLE,
 };
 use rmcp::model::ErrorData;
@@ -106,16 +106,18 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     if let Some(annotations) = annotations {
         tool.push_str(&format!(r#","annotations":{annotations}"#));
     }
-    let icons = manifest.metadata.get(ICONS).filter(|text| text.starts_with('['));
-    if let Some(icons) = icons.filter(|text| JsonText::parse((*text).clone()).is_ok()) {
-        tool.push_str(&format!(r#","icons":{icons}"#));
-    }
-    if let Some(meta) = manifest.metadata.get(META).filter(|text| Object::parse(text).is_some()) {
-        tool.push_str(&format!(r#","_meta":{meta}"#));
+    let listed = manifest.metadata.get(LISTED).and_then(|text| Object::parse(text));
+    for (key, value) in listed.iter().flat_map(Object::members) {
+        if !KNOWN.contains(&key) {
+            tool.push_str(&format!(",{}:{value}", json(key)));
+        }
     }
     tool.push('}');
     tool
 }
+
+/// The members of a tool that have a place in its manifest.
+const KNOWN: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
 fn is_object_schema(schema: &str) -> bool {
     Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind.get() == r#""object""#))

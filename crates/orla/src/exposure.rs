@@ -1,6 +1,8 @@
 //! What clients see when they list: everything, or three tools to search, describe and call the rest.
 
-use orla_marketplace::{CatalogBuilder, discovery};
+use std::sync::Arc;
+
+use orla_marketplace::{Catalog, CatalogBuilder, Entry, discovery};
 
 /// What clients see when they list. All can be found and called either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,19 @@ impl Exposure {
         }
         if self == Self::Search {
             builder.list_only(&discovery::IDS);
+        }
+    }
+
+    /// How many capabilities a snapshot serves, for people: what is listed, or where that is only the way
+    /// to the rest, the rest without built-ins.
+    pub(crate) fn count(self, catalog: &Catalog) -> usize {
+        let is_own = |entry: &&Arc<Entry>| {
+            let kind = entry.manifest.provider.kind();
+            !discovery::IDS.contains(&&*entry.manifest.id) && kind != "local"
+        };
+        match self {
+            Self::All => catalog.listed().count(),
+            Self::Search => catalog.entries().iter().filter(is_own).count(),
         }
     }
 }

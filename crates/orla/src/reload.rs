@@ -61,7 +61,7 @@ impl Reloader {
             added = changes.added,
             removed = changes.removed,
             changed = changes.changed,
-            capabilities = new.listed().count(),
+            capabilities = config.expose.count(&new),
             generation = new.generation(),
             duration_ms = (began.elapsed().as_micros() as f64) / 1000.0,
             "reloaded"

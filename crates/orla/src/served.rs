@@ -120,9 +120,10 @@ impl Sources {
             Ok(prompts) => builder.surface(Arc::new(prompts)),
             Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
         }
-        for surface in providers.iter().flat_map(|source| source.surfaces()) {
+        let surfaces = providers.iter().flat_map(|source| source.surfaces());
+        surfaces.filter(|surface| self.rules.may_surface(surface.owner())).for_each(|surface| {
             builder.surface(surface);
-        }
+        });
         builder.build()
     }
 

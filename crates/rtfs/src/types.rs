@@ -12,7 +12,7 @@
 //!
 //! Text is read as data (`read`), and data becomes a type (`parse`): so a program's quoted types and
 //! texts are understood by the same code. A check first only asks whether a value fits, which
-//! allocates nothing, and looks for reasons if it does not (`check`, `predicate`, `format`).
+//! allocates nothing, and looks for reasons if it does not (`check`, `predicate`, `format`; `explain`).
 //!
 //! # Bounds
 //!
@@ -23,9 +23,15 @@
 #[cfg(test)]
 mod arbitrary;
 mod check;
+#[cfg(test)]
+mod check_tests;
 mod definitions;
+mod explain;
 mod format;
+mod names;
 mod parse;
+#[cfg(test)]
+mod parse_tests;
 mod pattern;
 mod predicate;
 mod print;

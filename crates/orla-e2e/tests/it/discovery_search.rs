@@ -1,10 +1,14 @@
 //! Finding, describing and calling capabilities: by people at the command line, and by agents through three
 //! tools.
 
-use orla_e2e::{Finished, World};
+use orla_e2e::{Finished, World, eventually};
 use serde_json::{Value, json};
 
+use crate::capsule::{manifest, with};
 use crate::{sh, world};
+
+/// A capsule that is a whole MCP server, with tools that ask their client.
+const FULL: &str = include_str!("../fixtures/full_capsule.py");
 
 const TOOLS: [&str; 3] = ["capability_call", "capability_describe", "capability_search"];
 
@@ -22,7 +26,8 @@ fn shop() -> World {
 }
 
 fn ids(found: &Value) -> Vec<&str> {
-    found["results"].as_array().unwrap().iter().map(|result| result["id"].as_str().unwrap()).collect()
+    let results = found["results"].as_array().into_iter().flatten();
+    results.filter_map(|result| result["id"].as_str()).collect()
 }
 
 #[test]
@@ -50,11 +55,13 @@ fn the_tools_of_discovery_are_there_and_not_listed() {
 
 #[test]
 fn with_expose_search_only_they_are_listed_and_everything_else_can_be_called() {
-    let world = shop().config("expose: search\n");
+    let world = shop().tool("other", sh("echo")).config("expose: search\n");
     let listed = json_of(&world.run(&["list", "--json"]));
     let names: Vec<&str> =
         listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, TOOLS);
+    let checked = world.run(&["check"]);
+    assert!(checked.stdout.contains("4 tools"), "its own, and not the three: {checked:?}");
     let server = world.serve();
     for mut client in server.clients() {
         assert_eq!(client.tool_names(), TOOLS);
@@ -191,4 +198,73 @@ fn a_tool_of_ones_own_keeps_its_name() {
     let world = shop().tool("capability_search", sh("echo mine"));
     let server = world.serve();
     assert_eq!(server.client().call("capability_search", json!({})).stdout(), "mine\n");
+}
+
+#[test]
+fn a_reload_changes_what_is_listed_and_what_models_are_told() {
+    let server = shop().config("expose: all\n").serve();
+    let tells = |words: &str| {
+        server.session().server["instructions"].as_str().unwrap().contains(words)
+            && server.client().request("server/discover", json!({})).unwrap()["instructions"]
+                .as_str()
+                .unwrap()
+                .contains(words)
+    };
+    assert!(!tells("capability_search"));
+    let mut session = server.session();
+    assert_eq!(session.tool_names().len(), 3);
+    server.write("orla.yaml", "expose: search\n", 0o644);
+    server.reload();
+    assert_eq!(session.tool_names(), TOOLS);
+    assert!(tells("capability_search"));
+    let wrong = world().config("expose: some\n").run(&["check"]);
+    assert!(wrong.code == Some(1) && wrong.stderr.contains("expected all or search"), "{wrong:?}");
+}
+
+#[test]
+fn what_a_capsule_serves_is_found_though_nobody_has_listed_it() {
+    let server = with(world(), &manifest(json!({})), FULL).serve();
+    let found = server.client().call("capability_search", json!({"query": "the first"}));
+    assert_eq!(ids(found.structured())[0], "cap.one");
+}
+
+#[test]
+fn progress_and_questions_reach_the_client_through_the_call_in_between() {
+    let server = with(world(), &manifest(json!({})), FULL)
+        .tool("p", sh("echo '::progress 1/2 half' >&2; echo done"))
+        .serve();
+    let mut client = server.client();
+    eventually("the capsule's tools are known", || client.tool_names().contains(&"cap__two".to_owned()));
+    let params =
+        json!({"name": "capability_call", "arguments": {"id": "p"}, "_meta": {"progressToken": "x"}});
+    let pending = client.begin("tools/call", params);
+    let result = client.finish_call(pending).unwrap();
+    assert_eq!(result.notified("notifications/progress")[0]["message"], "half");
+
+    let question = json!(["elicitation/create", {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}]);
+    let input = json!({"do": "ask", "questions": [question]});
+    let params = |more: Value| {
+        let mut params = json!({"name": "capability_call", "arguments": {"id": "cap.two", "input": input},
+            "_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        params
+    };
+    let round = client.request("tools/call", params(json!({}))).unwrap();
+    let (key, asked) = round["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(asked["params"]["message"], "Who?");
+    let answer =
+        json!({"requestState": round["requestState"], "inputResponses": {key: {"action": "decline"}}});
+    let last = client.request("tools/call", params(answer)).unwrap();
+    assert_eq!(last["content"][0]["text"], r#"[{"action": "decline"}]"#, "{last}");
+}
+
+#[test]
+fn cancelling_the_call_in_between_ends_the_tool() {
+    let server = world().tool("slow", sh("touch started; sleep 60")).serve();
+    let mut session = server.session();
+    let params = json!({"name": "capability_call", "arguments": {"id": "slow"}});
+    let _pending = session.begin_as(7, "tools/call", params);
+    eventually("it runs", || server.path("started").exists());
+    assert_eq!(session.notify("notifications/cancelled", json!({"requestId": 7})), 202);
+    eventually("nothing is left of it", || server.tool_processes().is_empty());
 }

@@ -15,6 +15,7 @@ mod discovery;
 mod discovery_search;
 mod environment;
 mod governance;
+mod http_endpoints;
 mod http_surface;
 mod logs;
 mod prompts;

@@ -9,20 +9,23 @@ use std::cell::{Cell, RefCell};
 use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value, text_formats};
 use serde_json::{Map as Object, Value as Json};
 
-use super::to_json::{INTEGER_PATTERN, URL_PATTERN, json_schema_of};
+use super::conditions::URL_PATTERN;
+use super::to_json::{INTEGER_PATTERN, json_schema_of};
 use crate::json::value_from_json;
 
 /// As deep as a type may get when references are replaced by what they refer to.
 const MAX_DEPTH: usize = 100;
-/// As many references as are replaced in one schema, which may double at each level.
-const MAX_REPLACED: usize = 1_000;
+/// As many schemas as are put in the place of references, counting all that are in them: what large
+/// documents share would otherwise be there once for every path that leads to it.
+const MAX_REPLACED: usize = 200;
 
 /// The type that comes nearest to a JSON Schema, with the schema's text attached.
 ///
 /// What a type cannot say becomes `:any` or is left out, so a type admits all that its schema
 /// admits and perhaps more, with two exceptions: an `:int` is no `1.0`, which JSON Schema takes for
 /// an integer, and formats are asked for. References within the schema are replaced by what they refer
-/// to; one that leads back to itself is a `[:ref Name]`, and the type brings that name along.
+/// to, up to a bound beyond which they are `:any`; one that leads back to itself is a `[:ref Name]`,
+/// and the type brings that name along.
 pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
     let reader = Reader::new(schema);
     let ty = reader.ty(schema, None);
@@ -35,7 +38,7 @@ pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
 struct Reader<'s> {
     root: &'s Json,
     depth: Cell<usize>,
-    /// How many references may still be replaced.
+    /// How many schemas may still come out of references.
     left: Cell<usize>,
     /// The references that are being replaced, and whether each was met again meanwhile.
     open: RefCell<Vec<(&'s str, bool)>>,
@@ -56,7 +59,7 @@ impl<'s> Reader<'s> {
 
     /// The type of a schema. `known` is the `type` that everything here is of anyway.
     fn ty(&self, schema: &'s Json, known: Option<&'s Json>) -> TypeExpr {
-        if self.depth.get() == MAX_DEPTH {
+        if self.depth.get() == MAX_DEPTH || !self.may_replace() {
             return TypeExpr::ANY;
         }
         self.depth.set(self.depth.get() + 1);
@@ -67,6 +70,16 @@ impl<'s> Reader<'s> {
         };
         self.depth.set(self.depth.get() - 1);
         ty
+    }
+
+    /// Counts one more schema, if it comes out of a reference.
+    fn may_replace(&self) -> bool {
+        if self.open.borrow().is_empty() {
+            return true;
+        }
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.unwrap_or(0));
+        left.is_some()
     }
 
     fn object(&self, schema: &'s Object<String, Json>, known: Option<&'s Json>) -> TypeExpr {
@@ -230,8 +243,6 @@ impl<'s> Reader<'s> {
         if is_known {
             return TypeExpr::Ref(name.into());
         }
-        let Some(left) = self.left.get().checked_sub(1) else { return TypeExpr::ANY };
-        self.left.set(left);
         self.open.borrow_mut().push((reference, false));
         let ty = self.ty(target, None);
         let was_met = self.open.borrow_mut().pop().is_some_and(|(_, met)| met);

@@ -10,13 +10,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use rtfs::json::{key_name, value_to_json};
-use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value};
+use rtfs::{Definitions, Field, MapType, Primitive, TypeExpr, Value};
 use serde_json::{Map as Object, Value as Json, json};
 
-use super::portable::is_portable;
+use super::conditions::{conditions, constrained, is_exact};
 
-/// What a URL is beyond a URI: it names a host.
-pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
 /// An integer as the key of a map.
 pub(super) const INTEGER_PATTERN: &str = "^(0|-?[1-9][0-9]*)$";
 
@@ -109,19 +107,21 @@ impl Names<'_> {
             TypeExpr::Ref(name) => self.reference(name, side),
             TypeExpr::Primitive(primitive) => primitive_schema(*primitive, side),
             TypeExpr::Union(types) => any_of(types.iter().map(|ty| self.schema(ty, side)).collect()),
-            TypeExpr::Vector(item) => array_of(self.schema(item, side)),
-            TypeExpr::List(item) => side.looks_like(array_of(self.schema(item, side))),
+            TypeExpr::Vector(item) => array_of(&self.schema(item, side)),
+            TypeExpr::List(item) => side.looks_like(array_of(&self.schema(item, side))),
             TypeExpr::Set(item) => {
-                let mut schema = array_of(self.schema(item, side));
+                let mut schema = array_of(&self.schema(item, side));
                 if is_injective(item) {
                     schema["uniqueItems"] = true.into();
                 }
                 side.looks_like(schema)
             }
-            TypeExpr::Tuple(items) => tuple_of(items.iter().map(|ty| self.schema(ty, side)).collect()),
+            TypeExpr::Tuple(items) => {
+                tuple_of(&items.iter().map(|ty| self.schema(ty, side)).collect::<Vec<_>>())
+            }
             TypeExpr::Array { item, shape } => {
                 shape.iter().rev().fold(self.schema(item, side), |inner, size| {
-                    let mut schema = array_of(inner);
+                    let mut schema = array_of(&inner);
                     if let Some(n) = size {
                         schema["minItems"] = (*n).into();
                         schema["maxItems"] = (*n).into();
@@ -197,7 +197,10 @@ impl Names<'_> {
         for Field { key, ty, optional } in &record.fields {
             let Some(name) = key_name(key) else {
                 // A map with such a key has no JSON, one without it has.
-                if *optional && side == Side::Above { continue } else { return side.unsaid() }
+                if *optional && side == Side::Above {
+                    continue;
+                }
+                return side.unsaid();
             };
             if side == Side::Below && !matches!(key, Value::Keyword(_)) {
                 return json!(false);
@@ -300,7 +303,7 @@ impl Names<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Number,
     Text,
     Array,
@@ -358,11 +361,11 @@ fn names_alone(schemas: &[Json]) -> Option<Vec<&str>> {
     Some(names)
 }
 
-fn array_of(item: Json) -> Json {
-    if is_any(&item) { json!({ "type": "array" }) } else { json!({ "type": "array", "items": item }) }
+fn array_of(item: &Json) -> Json {
+    if is_any(item) { json!({ "type": "array" }) } else { json!({ "type": "array", "items": item }) }
 }
 
-fn tuple_of(items: Vec<Json>) -> Json {
+fn tuple_of(items: &[Json]) -> Json {
     match items.len() {
         0 => json!({ "type": "array", "maxItems": 0 }),
         n => {
@@ -406,13 +409,13 @@ fn constants(values: &[Value], side: Side) -> Json {
     }
 }
 
-enum NoJson {
+pub(super) enum NoJson {
     None,
     /// A number that serde's tree cannot hold exactly.
     Inexact,
 }
 
-fn exact_json(value: &Value) -> Result<Json, NoJson> {
+pub(super) fn exact_json(value: &Value) -> Result<Json, NoJson> {
     let text = value_to_json(value).map_err(|_| NoJson::None)?;
     let json: Json = serde_json::from_str(&text).map_err(|_| NoJson::Inexact)?;
     let again = rtfs::json::value_from_json(&json.to_string()).map_err(|_| NoJson::Inexact)?;
@@ -421,123 +424,18 @@ fn exact_json(value: &Value) -> Result<Json, NoJson> {
 }
 
 /// Whether reading its JSON gives the value itself again.
-fn is_natural(value: &Value) -> bool {
+pub(super) fn is_natural(value: &Value) -> bool {
     let json = value_to_json(value).ok();
     json.is_some_and(|json| rtfs::json::value_from_json(&json).is_ok_and(|again| again == *value))
 }
 
-/// Keywords of JSON Schema with their values.
-type Conditions = Vec<(&'static str, Json)>;
-
-/// What a predicate asks of the JSON of a value, if JSON Schema can say it.
-fn conditions(predicate: &Predicate, base: &TypeExpr, kind: Option<Kind>) -> Option<Conditions> {
-    let number = |key, limit: &Value| {
-        let is_number = matches!(limit, Value::Int(_) | Value::BigInt(_) | Value::Float(_));
-        let json =
-            exact_json(limit).ok().filter(|_| is_number && matches!(kind, None | Some(Kind::Number)))?;
-        Some(vec![(key, json)])
-    };
-    let sizes = |text: &'static str, array: &'static str, object: &'static str, n: u64| {
-        let of = |keyword, of| (kind.is_none() || kind == Some(of)).then(|| (keyword, json!(n)));
-        let all = [of(text, Kind::Text), of(array, Kind::Array), of(object, Kind::Object)];
-        all.into_iter().flatten().filter(|(keyword, _)| !keyword.is_empty()).collect::<Conditions>()
-    };
-    let text = |conditions: Conditions| matches!(kind, None | Some(Kind::Text)).then_some(conditions);
-    let format = |name: &str| text(vec![("format", json!(name))]);
-    let said = |conditions: Conditions| (!conditions.is_empty()).then_some(conditions);
-    match predicate {
-        Predicate::GreaterThan(x) => number("exclusiveMinimum", x),
-        Predicate::AtLeast(x) => number("minimum", x),
-        Predicate::LessThan(x) => number("exclusiveMaximum", x),
-        Predicate::AtMost(x) => number("maximum", x),
-        Predicate::InRange(from, to) => {
-            Some(number("minimum", from)?.into_iter().chain(number("maximum", to)?).collect())
-        }
-        Predicate::MultipleOf(n) => number("multipleOf", n).filter(|_| n.compare(&0.into()).is_gt()),
-        Predicate::Equals(x) => Some(vec![("const", exact_json(x).ok()?)]),
-        Predicate::Differs(x) if is_one_of(x, base) => {
-            Some(vec![("not", json!({ "const": exact_json(x).ok()? }))])
-        }
-        Predicate::Differs(_) => None,
-        Predicate::MinLength(n) => said(sizes("minLength", "", "", *n)),
-        Predicate::MaxLength(n) => said(sizes("maxLength", "", "", *n)),
-        Predicate::Length(n) => said(
-            sizes("minLength", "", "", *n).into_iter().chain(sizes("maxLength", "", "", *n)).collect(),
-        ),
-        Predicate::MinCount(n) => said(sizes("", "minItems", "minProperties", *n)),
-        Predicate::MaxCount(n) => said(sizes("", "maxItems", "maxProperties", *n)),
-        Predicate::Count(n) => {
-            let (min, max) =
-                (sizes("", "minItems", "minProperties", *n), sizes("", "maxItems", "maxProperties", *n));
-            said(min.into_iter().chain(max).collect())
-        }
-        Predicate::NonEmpty => said(sizes("minLength", "minItems", "minProperties", 1)),
-        Predicate::MatchesRegex(pattern) if is_portable(pattern.as_str()) => {
-            text(vec![("pattern", json!(pattern.as_str()))])
-        }
-        Predicate::MatchesRegex(_) => None,
-        Predicate::Unique => is_array_of_injective(base).then(|| vec![("uniqueItems", json!(true))]),
-        Predicate::HasKey(key) => Some(vec![("required", json!([key_name(key)?]))]),
-        Predicate::RequiredKeys(keys) => {
-            let names = keys.iter().map(key_name).collect::<Option<BTreeSet<_>>>()?;
-            Some(vec![("required", json!(names))])
-        }
-        Predicate::IsUrl => text(vec![("format", json!("uri")), ("pattern", json!(URL_PATTERN))]),
-        Predicate::IsEmail => format("email"),
-        Predicate::IsUuid => format("uuid"),
-        Predicate::IsDate => format("date"),
-        Predicate::Format(name) => format(name),
-    }
-}
-
-/// Whether the conditions of a predicate admit nothing that it does not, in what comes from JSON.
-fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
-    let is_keyword = |key: &Value| matches!(key, Value::Keyword(_));
-    match predicate {
-        Predicate::Equals(x) => is_natural(x),
-        Predicate::Differs(_) => true,
-        Predicate::HasKey(key) => kind == Some(Kind::Object) && is_keyword(key),
-        Predicate::RequiredKeys(keys) => kind == Some(Kind::Object) && keys.iter().all(is_keyword),
-        // To most who validate, a format is a remark.
-        Predicate::IsUrl
-        | Predicate::IsEmail
-        | Predicate::IsUuid
-        | Predicate::IsDate
-        | Predicate::Format(_) => false,
-        _ => kind.is_some(),
-    }
-}
-
-/// A schema with more conditions.
-fn constrained(mut schema: Json, conditions: Conditions) -> Json {
-    for (keyword, condition) in conditions {
-        let Some(object) = schema.as_object_mut() else { return schema }; // nothing is admitted as it is
-        match (keyword, object.get_mut(keyword)) {
-            (_, None) => {
-                object.insert(keyword.to_owned(), condition);
-            }
-            ("required", Some(Json::Array(names))) => {
-                for name in condition.as_array().into_iter().flatten() {
-                    if !names.contains(name) {
-                        names.push(name.clone());
-                    }
-                }
-            }
-            (_, Some(same)) if *same == condition => {}
-            // Twice the same keyword: both have to hold.
-            _ => schema = json!({ "allOf": [schema, { keyword: condition }] }),
-        }
-    }
-    schema
-}
-
 /// Whether a value is one of a type whose values all differ in JSON from each other, and so from it.
-fn is_one_of(value: &Value, ty: &TypeExpr) -> bool {
+pub(super) fn is_one_of(value: &Value, ty: &TypeExpr) -> bool {
     is_injective(ty) && ty.admits(value)
 }
 
 /// Whether the items of an array type differ in JSON if they differ.
-fn is_array_of_injective(ty: &TypeExpr) -> bool {
+pub(super) fn is_array_of_injective(ty: &TypeExpr) -> bool {
     match ty {
         TypeExpr::Vector(item) | TypeExpr::List(item) | TypeExpr::Set(item) => is_injective(item),
         TypeExpr::Array { item, shape } => shape.len() <= 1 && is_injective(item),

@@ -45,7 +45,7 @@ impl Validator {
     /// a key that comes twice, for both a number beyond the largest float.
     pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
         if let Some(ty) = &self.ty {
-            let value = value_from_json(json_text).map_err(|error| vec![unreadable(error, root)])?;
+            let value = value_from_json(json_text).map_err(|error| vec![unreadable(&error, root)])?;
             of_type(ty, &value, Form::Json, root)?;
         }
         self.json.as_ref().map_or(Ok(()), |json| json.check(json_text, root))
@@ -60,7 +60,7 @@ impl Validator {
             of_type(ty, value, Form::Value, root)?;
         }
         let Some(json) = &self.json else { return Ok(()) };
-        let text = value_to_json(value).map_err(|error| vec![unreadable(error, root)])?;
+        let text = value_to_json(value).map_err(|error| vec![unreadable(&error, root)])?;
         json.check(&text, root)
     }
 
@@ -77,11 +77,11 @@ impl Validator {
             }
         }
         let Some(json) = &self.json else { return Ok(()) };
-        match (payload.json(), payload.value()) {
-            (Ok(text), _) => json.check(text.as_str(), root),
-            (Err(_), Ok(value)) => self.check_value(value, root),
-            (Err(_), Err(_)) => Ok(()), // it came as one of the two
+        // Either form is made only if it is needed.
+        if let Ok(text) = payload.json() {
+            return json.check(text.as_str(), root);
         }
+        payload.value().map_or(Ok(()), |value| self.check_value(value, root))
     }
 }
 
@@ -103,7 +103,7 @@ fn has_json_schema(ty: &TypeExpr) -> bool {
     }
 }
 
-fn unreadable(error: JsonError, root: &str) -> Violation {
+fn unreadable(error: &JsonError, root: &str) -> Violation {
     Violation {
         path: error.path.replacen('$', root, 1),
         expected: "JSON that can be checked".to_owned(),

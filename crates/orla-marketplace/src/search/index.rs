@@ -176,7 +176,7 @@ impl Index {
         let from = self.forms.partition_point(|(form, _)| **form < *start);
         let forms = self.forms[from..].iter().take_while(|(form, _)| form.starts_with(start));
         forms
-            .filter(|(form, _)| form.len().abs_diff(word.len()) <= 4 * slips)
+            .filter(|(form, _)| form.chars().count().abs_diff(length) <= slips)
             .map(|(form, stem)| (strsim::osa_distance(word, form), *stem))
             .filter(|(distance, _)| *distance <= slips)
             .min_by_key(|(distance, _)| *distance)

@@ -61,10 +61,30 @@ const REQUESTS: usize = 256;
 /// How much longer than a capsule's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
 
+/// Says why a process may not be started, if it may not.
+#[derive(Clone)]
+pub struct Gate(Arc<Judge>);
+
+type Judge = dyn Fn(&Definition) -> Result<(), String> + Send + Sync;
+
+impl Gate {
+    /// One that asks `judge`, which may read files, and so block.
+    pub fn new(judge: impl Fn(&Definition) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(judge))
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
 /// Every capsule of a server.
 pub struct Capsules {
     instance: Arc<Instance>,
     policy: Arc<Mutex<Policy>>,
+    gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -98,6 +118,7 @@ impl Capsules {
         Self {
             instance,
             policy: Arc::new(Mutex::new(policy)),
+            gate: Arc::default(),
             changes,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -125,6 +146,11 @@ impl Capsules {
         known.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         drop(known);
         drop(old);
+    }
+
+    /// From now on, asks before each start of a process, restarts included; nobody is asked where absent.
+    pub fn guard(&self, gate: Option<Gate>) {
+        *lock(&self.gate) = gate;
     }
 
     /// The one of this name, made now if there is none; whoever holds it keeps it.
@@ -157,6 +183,7 @@ impl Capsules {
             Arc::clone(&self.policy),
             self.changes.clone(),
             turn,
+            Arc::clone(&self.gate),
         );
         let shared = Arc::new(shared);
         let (requests, requests_inbox) = mpsc::channel(REQUESTS);

@@ -8,6 +8,7 @@ use orla_marketplace::SurfaceNotice;
 use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch};
 use tokio::time::Instant;
 
+use super::Gate;
 use super::definition::Definition;
 use super::state::{Policy, State};
 use crate::mcp::Learned;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     /// How many callers want to hear of each resource's changes.
     subscriptions: Mutex<BTreeMap<String, usize>>,
     policy: Arc<Mutex<Policy>>,
+    gate: Arc<Mutex<Option<Gate>>>,
     definition: Mutex<Arc<Definition>>,
     status: Mutex<Status>,
     pub(crate) knowledge: watch::Sender<Knowledge>,
@@ -83,6 +85,7 @@ impl Shared {
         policy: Arc<Mutex<Policy>>,
         changes: watch::Sender<u64>,
         turn: Arc<AsyncMutex<()>>,
+        gate: Arc<Mutex<Option<Gate>>>,
     ) -> Self {
         let status = Status {
             state: State::Created,
@@ -102,12 +105,25 @@ impl Shared {
             turn,
             subscriptions: Mutex::default(),
             policy,
+            gate,
             definition: Mutex::new(definition),
             status: Mutex::new(status),
             knowledge: watch::Sender::new(Knowledge::default()),
             told: broadcast::Sender::new(TOLD),
             changes,
         }
+    }
+
+    /// Asks whoever guards starts whether the process of this definition may be started now.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) async fn may_start(&self, definition: &Arc<Definition>) -> Result<(), String> {
+        let Some(gate) = lock(&self.gate).clone() else { return Ok(()) };
+        let definition = Arc::clone(definition);
+        // It may read files.
+        let asked = tokio::task::spawn_blocking(move || gate.0(&definition)).await;
+        asked.unwrap_or_else(|_| Err("nobody could say whether it may be started".to_owned()))
     }
 
     /// A number that no request had.

@@ -276,6 +276,10 @@ impl Task {
             self.turn = Some(Arc::clone(&self.shared.turn).lock_owned().await);
         }
         self.watch();
+        if let Err(reason) = self.shared.may_start(&self.definition).await {
+            self.failure = Some(reason.clone());
+            return Some(reason);
+        }
         let started = match self.definition.launch() {
             Ok((program, args)) => {
                 Process::start(Arc::new(program), args, Arc::clone(&self.shared.instance)).await

@@ -8,6 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::object::Object;
+use super::scan;
+
 /// A tool as `tools/list` gives it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,11 +27,22 @@ pub struct ListedTool {
     pub output_schema: Option<Value>,
     /// Hints about what it does.
     pub annotations: Option<Value>,
-    /// Pictures of it.
-    pub icons: Option<Value>,
-    /// Whatever else the server says of it.
-    #[serde(rename = "_meta")]
-    pub meta: Option<Value>,
+    /// Whatever else the server says of it: an object of the other members, such as `icons` and `_meta`.
+    #[serde(skip)]
+    pub more: Option<JsonText>,
+}
+
+impl ListedTool {
+    /// Reads one tool.
+    fn read(text: &str) -> Option<Self> {
+        const KNOWN: [&str; 6] =
+            ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+        let mut tool: Self = serde_json::from_str(text).ok()?;
+        let mut rest = Object::parse(text)?;
+        KNOWN.iter().for_each(|known| rest.remove(known));
+        tool.more = rest.members().next().is_some().then(|| rest.to_json());
+        Some(tool)
+    }
 }
 
 /// One page of `tools/list`.
@@ -58,7 +72,7 @@ impl ToolPage {
         let page: Page<'_> = serde_json::from_str(result.as_str()).map_err(|err| err.to_string())?;
         let listed = page.tools.len();
         let tools: Vec<ListedTool> =
-            page.tools.iter().filter_map(|tool| serde_json::from_str(tool.get()).ok()).collect();
+            page.tools.iter().filter_map(|tool| ListedTool::read(tool.get())).collect();
         Ok(Self { left_out: listed - tools.len(), tools, next_cursor: page.next_cursor })
     }
 }
@@ -123,52 +137,48 @@ pub enum ToolResult {
     Asks,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CallResult<'a> {
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    structured_content: Option<&'a RawValue>,
-    is_error: Option<bool>,
-    #[serde(borrow)]
-    result_type: Option<Cow<'a, str>>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-}
-
 /// Reads the result of `tools/call`. One that is not in MCP's form is a plain value.
 ///
 /// # Errors
 /// What is wrong with a result in MCP's form.
 pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
-    let plain =
-        || Outcome { structured: Some(Payload::from_json(result.clone())), ..Outcome::default() };
-    let read: CallResult<'_> = match serde_json::from_str(result.as_str()) {
-        Ok(read) => read,
-        Err(_) if !result.as_str().starts_with('{') => return Ok(ToolResult::Success(plain())),
-        Err(err) => return Err(err.to_string()),
-    };
-    if read.result_type.as_deref() == Some(INPUT_REQUIRED) {
-        return Ok(ToolResult::Asks);
+    let mut outcome = Outcome::default();
+    let (mut is_error, mut says_how) = (false, false);
+    for (key, range) in scan::members(result.bytes()) {
+        let part = || result.part(range.clone()).filter(|part| part.bytes() != &b"null"[..]);
+        match key {
+            b"content" => outcome.content = part(),
+            b"structuredContent" => outcome.structured = part().map(Payload::from_json),
+            b"_meta" => outcome.meta = part().filter(|meta| meta.bytes().starts_with(b"{")),
+            b"isError" => {
+                let Some(flag) = part() else { continue };
+                is_error = match &flag.bytes()[..] {
+                    b"true" => true,
+                    b"false" => false,
+                    _ => return Err("isError is neither true nor false".to_owned()),
+                };
+                says_how = true;
+            }
+            b"resultType" if part().is_some_and(|kind| is_text(&kind, INPUT_REQUIRED)) => {
+                return Ok(ToolResult::Asks);
+            }
+            _ => {}
+        }
     }
-    if read.content.is_none() && read.structured_content.is_none() && read.is_error.is_none() {
-        return Ok(ToolResult::Success(plain()));
+    if outcome.content.is_none() && outcome.structured.is_none() && !says_how {
+        let value = Some(Payload::from_json(result.clone()));
+        return Ok(ToolResult::Success(Outcome { structured: value, ..Outcome::default() }));
     }
-    let part = |raw: &RawValue| JsonText::slice_of(result.bytes(), raw);
-    if let Some(content) = read.content.filter(|content| !content.get().starts_with('[')) {
-        let shown: String = content.get().chars().take(40).collect();
+    if let Some(content) = outcome.content.as_ref().filter(|content| !content.bytes().starts_with(b"["))
+    {
+        let shown: String = content.as_str().chars().take(40).collect();
         return Err(format!("content is no list of blocks: {shown}"));
     }
-    let outcome = Outcome {
-        structured: read.structured_content.map(|structured| Payload::from_json(part(structured))),
-        content: read.content.map(part),
-        meta: read.meta.filter(|meta| meta.get().starts_with('{')).map(part),
-    };
-    Ok(match read.is_error {
-        Some(true) => ToolResult::Failure(outcome),
-        Some(false) | None => ToolResult::Success(outcome),
-    })
+    Ok(if is_error { ToolResult::Failure(outcome) } else { ToolResult::Success(outcome) })
+}
+
+fn is_text(json: &JsonText, text: &str) -> bool {
+    serde_json::from_str::<Cow<'_, str>>(json.as_str()).is_ok_and(|read| read == text)
 }
 
 /// What a notification of a server means.
@@ -347,6 +357,10 @@ mod tests {
             page(r#"{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":7},3],"x":1}"#)
                 .unwrap();
         assert_eq!((read.tools[0].name.as_str(), read.tools.len(), read.left_out), ("a", 1, 2));
+        assert_eq!(read.tools[0].more, None);
+        let more = r#"{"tools":[{"name":"a","icons":[1],"x":{"n": 1.10},"title":"A"}]}"#;
+        let more = page(more).unwrap().tools.remove(0).more.unwrap();
+        assert_eq!(more.as_str(), r#"{"icons":[1],"x":{"n": 1.10}}"#);
         assert_eq!(page(r#"{"tools":[],"nextCursor":"n"}"#).unwrap().next_cursor.as_deref(), Some("n"));
         assert!(page(r#"{"tools":7}"#).is_err() && page("[]").is_err());
     }

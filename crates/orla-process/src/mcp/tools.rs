@@ -1,7 +1,7 @@
 //! Tools as capabilities.
 
 use orla_marketplace::schema::{Validator, type_from_json_schema};
-use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ICONS, META, TITLE};
+use orla_marketplace::{ANNOTATIONS, CapabilityManifest, LISTED, TITLE};
 use serde_json::Value;
 
 use super::answer::ListedTool;
@@ -36,9 +36,7 @@ pub fn describe(manifest: &mut CapabilityManifest, tool: &ListedTool, has_descri
     if let Some(annotations) = tool.annotations.as_ref().filter(|annotations| annotations.is_object()) {
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
     }
-    for (key, value) in [(ICONS, &tool.icons), (META, &tool.meta)] {
-        if let Some(value) = value.as_ref().filter(|value| value.is_object() || value.is_array()) {
-            manifest.metadata.insert(key.to_owned(), value.to_string());
-        }
+    if let Some(more) = &tool.more {
+        manifest.metadata.insert(LISTED.to_owned(), more.to_string());
     }
 }

@@ -172,7 +172,8 @@ impl HttpExecutor {
                             return Err(failed(name, &format!("{problem}; trying again will not help")));
                         }
                     }
-                    visited.push(std::mem::replace(&mut asked, *next).url);
+                    let before = std::mem::replace(&mut asked, *next);
+                    visited.push((before.method, before.url));
                 }
             }
         }

@@ -34,6 +34,7 @@ mod request;
 mod template;
 mod transport;
 
+pub(crate) use address::is_public;
 pub use client::HttpLimits;
 pub use executor::HttpExecutor;
 pub(crate) use request::shown;

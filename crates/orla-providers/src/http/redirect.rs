@@ -16,10 +16,10 @@ pub(super) enum Next {
     Refuse(String),
 }
 
-/// Decides on the answer to `asked`; `visited` are the URLs before it.
+/// Decides on the answer to `asked`; `visited` is what was asked before it.
 pub(super) fn next(
     asked: &Prepared,
-    visited: &[Url],
+    visited: &[(Method, Url)],
     status: StatusCode,
     headers: &HeaderMap,
     options: &HttpOptions,
@@ -35,9 +35,6 @@ pub(super) fn next(
     let host = host(&url);
     if !matches!(url.scheme(), "http" | "https") {
         return Next::Refuse(format!("leads to a URL of the scheme {}", url.scheme()));
-    }
-    if visited.contains(&url) && asked.body.is_none() {
-        return Next::Refuse(format!("leads in a circle at {host}"));
     }
     if visited.len() >= options.max_redirects as usize {
         return Next::Refuse(format!(
@@ -57,6 +54,10 @@ pub(super) fn next(
         for field in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LANGUAGE] {
             next.own.remove(field);
         }
+    }
+    let is_itself = asked.method == next.method && asked.url == url;
+    if is_itself || visited.iter().any(|(method, known)| *method == next.method && *known == url) {
+        return Next::Refuse(format!("leads in a circle at {host}"));
     }
     if url.origin() != asked.url.origin() {
         if options.redirects == Redirects::SameOrigin {

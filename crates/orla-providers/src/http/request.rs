@@ -5,8 +5,11 @@
 //! - Whatever the input, the request goes to the base URL's origin, below its path.
 //! - No argument leaves its segment of the path, its query parameter, its header field.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::{
     BodyMapping, CredentialPlace, HttpCapability, HttpParameter, JsonText, ParameterPlace,
@@ -189,6 +192,7 @@ impl<'a> Plan<'a> {
         whole: Option<Bytes>,
     ) -> Result<Prepared, Unfit> {
         let mut url = self.base.clone();
+        let user = take_user(&mut url);
         let path = self.path_text(given)?;
         if !path.is_empty() {
             let base = url.path().trim_end_matches('/');
@@ -199,6 +203,9 @@ impl<'a> Plan<'a> {
         self.add_query(given, &mut pairs);
         let mut own = HeaderMap::new();
         let mut cookies = Vec::new();
+        if let Some(user) = user {
+            own.insert(AUTHORIZATION, value_of("the base URL's user", &user)?);
+        }
         self.add_headers(given, &mut own, &mut cookies)?;
         let written = match whole {
             Some(body) => Some((body, media_type(http).to_owned())),
@@ -338,6 +345,28 @@ fn media_type(http: &HttpCapability) -> &str {
     http.options.media_type.as_deref().unwrap_or("application/json")
 }
 
+/// Takes the user's name and password out of a URL: the value of `Authorization` for them (RFC 7617).
+fn take_user(url: &mut Url) -> Option<String> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let plain = |text: &str| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
+    let mut pair = plain(url.username());
+    pair.push(b':');
+    pair.extend(plain(url.password().unwrap_or_default()));
+    // Neither fails for a URL with a host.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    Some(format!("Basic {}", BASE64.encode(pair)))
+}
+
+/// The value of a cookie: as it is, where it is one (RFC 6265 §4.1.1).
+fn cookie(value: &str) -> Cow<'_, str> {
+    let is_octet =
+        |byte: u8| matches!(byte, 0x21 | 0x23..=0x2b | 0x2d..=0x3a | 0x3c..=0x5b | 0x5d..=0x7e);
+    if value.bytes().all(is_octet) { value.into() } else { encode::strict(value).into() }
+}
+
 /// The base URL, if requests can go there.
 pub(super) fn base_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|err| format!("the base URL is no URL: {err}"))?;
@@ -410,7 +439,7 @@ fn add_credentials(
                 pairs.push(format!("{}={}", encode::strict(name), encode::strict(&credential.value)));
             }
             CredentialPlace::Cookie(name) => {
-                cookies.push(format!("{}={}", encode::strict(name), encode::strict(&credential.value)));
+                cookies.push(format!("{}={}", encode::strict(name), cookie(&credential.value)));
             }
         }
     }

@@ -120,7 +120,12 @@ fn credentials_go_where_they_belong() {
     let request = prepared(&http, r#"{"c": 1, "key": "mine"}"#).unwrap();
     assert_eq!(request.url.query(), Some("key=mine&key=s%26c"));
     assert_eq!(request.own["x-key"], "s&c");
-    assert_eq!(request.own[COOKIE], "c=1; sid=s%26c");
+    assert_eq!(request.own[COOKIE], "c=1; sid=s&c");
+
+    let http = HttpCapability::new("http://me:p%40ss@localhost:1/x", None, 0);
+    let request = prepared(&http, "{}").unwrap();
+    assert_eq!(request.url.as_str(), "http://localhost:1/x");
+    assert_eq!(request.own[AUTHORIZATION], "Basic bWU6cEBzcw==");
 }
 
 #[test]

@@ -245,6 +245,7 @@ async fn redirects_are_followed_as_far_as_they_may() {
         "/a" => redirect(to, 308, "b?x=1"),
         "/b?x=1" => answer(to, "200 OK", "content-type: application/json\r\n", b"7"),
         "/loop" => redirect(to, 302, "/loop"),
+        "/again" => redirect(to, 307, "/again"),
         "/file" => redirect(to, 302, "file:///etc/passwd"),
         path => redirect(to, 302, &format!("{path}x")),
     });
@@ -259,10 +260,14 @@ async fn redirects_are_followed_as_far_as_they_may() {
         ("/more", refused(format!("to {host} follows 5 others, the most there may be"))),
         ("/file", refused("leads to a URL of the scheme file".to_owned())),
     ];
-    for (path, message) in cases {
-        http.options.path = path.to_owned();
-        assert_eq!(error_of(&http).await.to_string(), message);
+    for (path, message) in &cases {
+        http.options.path = (*path).to_owned();
+        assert_eq!(error_of(&http).await.to_string(), *message);
     }
+    let before = server.asked().len();
+    let post = HttpCapability::new(format!("{}/again", server.url()), None, 10_000);
+    assert_eq!(error_of(&post).await.to_string(), refused(format!("leads in a circle at {host}")));
+    assert_eq!(server.asked().len(), before + 1, "nothing is posted twice in a circle");
     http.options.path = String::new();
     http.options.redirects = Redirects::None;
     assert_eq!(

@@ -43,12 +43,14 @@ fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String, bool) {
     if let Some(tls) = cause::<rustls::Error>(err) {
         let is_certificate =
             matches!(tls, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
+        let said = tls.to_string();
+        let why = said.strip_prefix("invalid peer certificate: ").unwrap_or(&said);
         return match is_certificate {
-            true => (format!("the TLS certificate of {host} is not trusted: {tls}"), false),
+            true => (format!("the TLS certificate of {host} is not trusted: {why}"), false),
             false => (format!("TLS with {host} failed: {tls}"), false),
         };
     }
-    let io = cause::<io::Error>(err).map(io::Error::kind);
+    let io = io_kind(err);
     if let Stage::Reading(bytes) = stage {
         return match err.is_decode() && io != Some(io::ErrorKind::UnexpectedEof) && !is_cut_off(err) {
             true => (format!("{host} answers with content that cannot be decompressed"), false),
@@ -86,10 +88,9 @@ pub(super) fn private(host: &str) -> String {
 fn is_cut_off(err: &reqwest::Error) -> bool {
     let closed = cause::<hyper::Error>(err)
         .is_some_and(|hyper| hyper.is_incomplete_message() || hyper.is_closed() || hyper.is_canceled());
-    let io = cause::<io::Error>(err).map(io::Error::kind);
     closed
         || matches!(
-            io,
+            io_kind(err),
             Some(
                 io::ErrorKind::UnexpectedEof
                     | io::ErrorKind::ConnectionReset
@@ -97,6 +98,13 @@ fn is_cut_off(err: &reqwest::Error) -> bool {
                     | io::ErrorKind::BrokenPipe
             )
         )
+}
+
+/// The kind of the innermost I/O error: those around it are often of no kind at all.
+fn io_kind(err: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let outer = cause::<io::Error>(err)?;
+    let inside = outer.get_ref().and_then(|inside| io_kind(inside));
+    inside.or_else(|| outer.source().and_then(io_kind)).or(Some(outer.kind()))
 }
 
 /// The first cause of a type, inside of I/O errors too.

@@ -78,6 +78,7 @@ pub(super) fn import(
         provenance,
         security,
         taken: HashSet::new(),
+        named: HashSet::new(),
         registrations: Vec::new(),
         warnings,
     };
@@ -104,6 +105,8 @@ struct Import<'a> {
     provenance: CapabilityProvenance,
     security: Security<'a>,
     taken: HashSet<String>,
+    /// The origins that the document names and that get credentials.
+    named: HashSet<String>,
     registrations: Vec<Registration>,
     warnings: Vec<Warning>,
 }
@@ -172,14 +175,18 @@ impl Import<'_> {
     ) -> Result<Registration, String> {
         let none = Json::Null;
         let shared = item.get("parameters").unwrap_or(&none);
-        let Operation { options, input, output } =
-            operation::read(self.document, path, method, operation, shared)?;
+        let Operation { options, input, output } = operation::read(
+            self.document,
+            path,
+            method,
+            operation,
+            shared,
+            self.settings.output_schemas,
+        )?;
+        let credentials = self.credentials(operation);
         let base_url = match &self.settings.base_url {
             Some(base_url) => base_url.clone(),
-            None => {
-                let servers = [operation, item, &self.document.root];
-                servers::first(servers.iter().find_map(|level| level.get("servers")), self.at)?
-            }
+            None => self.server([operation, item, &self.document.root], !credentials.is_empty())?,
         };
         let timeout_ms = self
             .settings
@@ -187,11 +194,7 @@ impl Import<'_> {
             .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         let mut http = HttpCapability::new(base_url, None, timeout_ms);
         http.options = options;
-        http.options.credentials = self.security.of_operation(operation);
-        // As credentials, since they are no templates and often secret.
-        http.options.credentials.extend(self.settings.headers.iter().map(|(name, value)| {
-            HttpCredential { place: CredentialPlace::Header(name.clone()), value: value.clone() }
-        }));
+        http.options.credentials = credentials;
         crate::http::check(&http)?;
         let mut policy = Policy::default();
         policy.timeout = self.settings.timeout;
@@ -201,9 +204,7 @@ impl Import<'_> {
             CapabilityManifest::new(id, words(path, method, operation), ProviderType::Http(http));
         manifest.version = self.provenance.version.clone().unwrap_or_default();
         manifest.input_schema = Some(type_from_json_schema(&input));
-        if self.settings.output_schemas {
-            manifest.output_schema = output.as_ref().map(type_from_json_schema);
-        }
+        manifest.output_schema = output.as_ref().map(type_from_json_schema);
         manifest.provenance = Some(self.provenance.clone());
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations(method).to_string());
         let summary = operation.get("summary").and_then(Json::as_str).map(str::trim);
@@ -215,6 +216,37 @@ impl Import<'_> {
             manifest.metadata.insert(TAGS.to_owned(), tags.join(", "));
         }
         Ok(Registration { manifest, policy })
+    }
+
+    /// What goes with an operation's requests.
+    fn credentials(&mut self, operation: &Json) -> Vec<HttpCredential> {
+        let mut credentials = self.security.of_operation(operation);
+        // As credentials, since they are no templates and often secret.
+        credentials.extend(self.settings.headers.iter().map(|(name, value)| HttpCredential {
+            place: CredentialPlace::Header(name.clone()),
+            value: value.clone(),
+        }));
+        credentials
+    }
+
+    /// Where the document says that requests go: the first of `levels` that says something.
+    fn server(&mut self, levels: [&Json; 3], has_credentials: bool) -> Result<String, String> {
+        let servers = levels.iter().find_map(|level| level.get("servers"));
+        let address = servers::first(servers, self.at)?;
+        let (Some(document), Ok(server)) = (self.at, Url::parse(&address)) else { return Ok(address) };
+        let origin = server.origin().ascii_serialization();
+        if !servers::may_name(document, &server) {
+            return Err(format!(
+                "its server {origin} is a private address: say so with base_url if it is meant"
+            ));
+        }
+        if has_credentials && server.origin() != document.origin() && self.named.insert(origin.clone()) {
+            let problem = format!(
+                "credentials go to {origin}, which the document names; base_url makes sure where they go"
+            );
+            self.warnings.push(Warning::new("#/servers", problem));
+        }
+        Ok(address)
     }
 
     /// `NAME.OPERATION`, unlike all before it.

@@ -137,6 +137,29 @@ fn a_configured_address_replaces_the_documents_and_missing_credentials_are_told(
 }
 
 #[test]
+fn a_document_from_elsewhere_does_not_decide_alone_where_credentials_go() {
+    let mut settings = settings();
+    settings.security.insert("key".into(), "s3cret".into());
+    let warnings = |settings: &OpenApiSettings, at: &str, text: &str| {
+        let imported = import(text, settings, "x", Some(&Url::parse(at).unwrap())).unwrap();
+        imported.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let told = "#/servers: credentials go to https://pets.example, which the document names; base_url makes sure where they go";
+    assert!(warnings(&settings, "https://docs.example/x", PETS).contains(&told.to_owned()));
+    assert!(!warnings(&settings, "https://pets.example/x", PETS).contains(&told.to_owned()));
+    let private = PETS.replace("https://pets.example/{v}", "http://10.0.0.1/{v}");
+    assert!(warnings(&settings, "https://docs.example/x", &private).contains(
+        &"#/paths/~1pets/get: its server http://10.0.0.1 is a private address: say so with base_url if it is meant; the operation is left out".to_owned()
+    ));
+    settings.base_url = Some("http://10.0.0.1".into());
+    assert_eq!(
+        warnings(&settings, "https://docs.example/x", &private).len(),
+        1,
+        "an operation without its parameter"
+    );
+}
+
+#[test]
 fn there_is_a_bound_for_operations() {
     let item = json!({"get": {}, "put": {}});
     let paths: serde_json::Map<_, _> = (0..6_000).map(|at| (format!("/p{at}"), item.clone())).collect();

@@ -26,7 +26,8 @@ pub(super) struct Operation {
     pub(super) output: Option<Json>,
 }
 
-/// Reads one operation of `path`; `shared` are the parameters of the path.
+/// Reads one operation of `path`; `shared` are the parameters of the path. The schema of answers, which is most
+/// of the work, is made where `wants_output` is set.
 ///
 /// # Errors
 /// Why it cannot be imported.
@@ -36,6 +37,7 @@ pub(super) fn read(
     method: &str,
     operation: &Json,
     shared: &Json,
+    wants_output: bool,
 ) -> Result<Operation, String> {
     let mut input = Input::new(document);
     let mut options = HttpOptions::default();
@@ -51,7 +53,8 @@ pub(super) fn read(
     }
     let answers = Answers::of(document, operation)?;
     options.accept = answers.media_types;
-    Ok(Operation { options, input: input.schema()?, output: answers.schema })
+    let output = answers.schemas.filter(|_| wants_output).and_then(|all| together(document, &all));
+    Ok(Operation { options, input: input.schema()?, output })
 }
 
 /// A path as a template: what is in single braces is a parameter in both notations.
@@ -348,16 +351,15 @@ impl<'a> Input<'a> {
 }
 
 /// What an operation may answer if all goes well.
-#[derive(Default)]
-struct Answers {
+struct Answers<'a> {
     media_types: Vec<String>,
-    /// Of JSON answers, where it is known and not too large.
-    schema: Option<Json>,
+    /// Of JSON answers, where every one has a schema.
+    schemas: Option<Vec<&'a Json>>,
 }
 
-impl Answers {
-    fn of(document: &Document, operation: &Json) -> Result<Self, String> {
-        let mut answers = Self::default();
+impl<'a> Answers<'a> {
+    fn of(document: &'a Document, operation: &'a Json) -> Result<Self, String> {
+        let mut answers = Self { media_types: Vec::new(), schemas: None };
         let mut schemas: Vec<&Json> = Vec::new();
         let mut is_known = true;
         let responses = operation.get("responses").and_then(Json::as_object);
@@ -380,9 +382,7 @@ impl Answers {
                 None => content.keys().for_each(|media_type| answers.accepts(media_type)),
             }
         }
-        if is_known {
-            answers.schema = together(document, &schemas);
-        }
+        answers.schemas = is_known.then_some(schemas);
         Ok(answers)
     }
 

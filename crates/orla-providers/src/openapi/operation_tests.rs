@@ -9,7 +9,7 @@ fn read_with(version: &str, path: &str, method: &str, operation: &Json) -> Resul
             "friends": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}}}},
     }, "parameters": {"limit": {"name": "limit", "in": "query", "schema": {"type": "integer"}}}}});
     let document = Document::parse(&document.to_string()).unwrap();
-    read(&document, path, method, operation, &Json::Null)
+    read(&document, path, method, operation, &Json::Null, true)
 }
 
 fn read_one(path: &str, method: &str, operation: &Json) -> Operation {

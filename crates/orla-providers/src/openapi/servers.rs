@@ -1,7 +1,9 @@
 //! Where a document's requests go. Pure.
 
 use serde_json::Value as Json;
-use url::Url;
+use url::{Host, Url};
+
+use crate::http::is_public;
 
 /// The URL of the first of `servers`, with its variables' default values; a relative one is taken from
 /// where the document came from.
@@ -28,6 +30,21 @@ pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<St
     Ok(if Url::parse(&text).is_ok() { text } else { url.into() })
 }
 
+/// Whether a document that came from `document` may name `server`: what is on the internet does not decide
+/// that requests go to this machine or its neighbours. Names are taken as they are, and not resolved.
+pub(super) fn may_name(document: &Url, server: &Url) -> bool {
+    is_local(document) || !is_local(server)
+}
+
+fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => !is_public(address.into()),
+        Some(Host::Ipv6(address)) => !is_public(address.into()),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
 fn expand(template: &str, variables: Option<&Json>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = template;
@@ -52,6 +69,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_document_from_the_internet_names_no_private_address() {
+        let cases = [
+            ("https://docs.example/x", "https://api.example", true),
+            ("https://docs.example/x", "http://localhost:1", false),
+            ("https://docs.example/x", "http://169.254.169.254/latest", false),
+            ("https://1.1.1.1/x", "http://[::1]:1", false),
+            ("http://localhost:1/x", "http://127.0.0.1:2", true),
+            ("http://10.0.0.1/x", "http://10.0.0.2", true),
+        ];
+        for (document, server, may) in cases {
+            let url = |text| Url::parse(text).unwrap();
+            assert_eq!(may_name(&url(document), &url(server)), may, "{document} {server}");
+        }
+    }
 
     #[test]
     fn the_first_server_is_where_requests_go() {

@@ -290,7 +290,7 @@ fn select(args: &Arguments<'_>, wanted: bool) -> Result<Value> {
 }
 
 fn rename(args: &Arguments<'_>) -> Result<Value> {
-    let (object, names) = (args.map("object")?, args.map("names")?);
+    let (object, names) = (args.map("object")?, &args.texts_by_name("names")?);
     let mut renamed = Map::new();
     for (key, value) in object.iter() {
         let new = match name_of(key).and_then(|name| field(names, name).map(|new| (name, new))) {

@@ -22,10 +22,15 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
         .file
         .as_ref()
         .map_or_else(|| "no configuration file".to_owned(), |file| file.display().to_string());
-    let tools = app.marketplace().snapshot().listed().count();
+    let tools = config.expose.count(&app.marketplace().snapshot());
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let summary = format!("{}, {}", plural(tools, "tool"), plural(findings.prompts, "prompt"));
+    let mut summary = format!("{}, {}", plural(tools, "tool"), plural(findings.prompts, "prompt"));
+    // What these serve is known when they run.
+    let servers = config.servers.len();
+    if servers > 0 {
+        summary = format!("{summary}, {}", plural(servers, "MCP server"));
+    }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
 }

@@ -12,13 +12,14 @@ use super::{Config, keys};
 
 /// The key `policy`.
 pub(super) const POLICY: Own =
-    Own { read: read_policy, schema: policy_schema, expected: "a list of rules" };
+    Own { read: read_policy, schema: policy_schema, expected: "a list of rules", variable: None };
 
 /// The key `auth_tokens`.
 pub(super) const TOKENS: Own = Own {
     read: read_tokens,
     schema: tokens_schema,
     expected: "a list of texts, or a mapping from names to texts",
+    variable: Some(tokens_of_variable),
 };
 
 const RULE_KEYS: [&str; 4] = ["to", "capabilities", "allow", "deny"];
@@ -65,6 +66,14 @@ fn read_permissions(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<Per
         }
     }
     permissions
+}
+
+fn tokens_of_variable(config: &mut Config, text: &str) -> Result<(), String> {
+    let secrets = keys::listed(text);
+    secrets.iter().try_for_each(|secret| keys::token(secret))?;
+    let tokens = secrets.into_iter().map(|secret| BearerToken { secret, name: None });
+    config.auth_tokens = tokens.collect();
+    Ok(())
 }
 
 fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {

@@ -6,11 +6,16 @@ use orla_process::document::{Kind as Shape, Node};
 use serde_json::{Value, json};
 
 use super::Config;
-use super::keys::Own;
+use super::keys::{Own, listed};
 use super::read::Reader;
 
 /// The key.
-pub(super) const KEY: Own = Own { read, schema, expected: "true, false or a list of name patterns" };
+pub(super) const KEY: Own = Own {
+    read,
+    schema,
+    expected: "true, false or a list of name patterns",
+    variable: Some(of_variable),
+};
 
 /// Which built-ins there are, and which of them are listed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,6 +44,15 @@ impl Builtins {
             Self::None => None,
         }
     }
+}
+
+fn of_variable(config: &mut Config, text: &str) -> Result<(), String> {
+    config.builtins = match text {
+        "true" => Builtins::Listed,
+        "false" => Builtins::None,
+        list => Builtins::Some(listed(list).into_iter().map(Pattern::new).collect()),
+    };
+    Ok(())
 }
 
 fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {

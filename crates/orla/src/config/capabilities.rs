@@ -16,13 +16,13 @@ use orla_process::document::{Key, Kind as Shape, Node, Position};
 use serde_json::{Value, json};
 
 use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
-use super::provider::{self, Provider};
+use super::provider;
 use super::read::{Reader, excerpt, unexpected};
-use super::schema::{seconds, variable, whole};
+use super::schema::{defined, seconds, variable, whole};
 use super::{Config, Placed, openapi, servers};
 
 /// The key.
-pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities" };
+pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities", variable: None };
 
 const FIELDS: [&str; 16] = [
     "id",
@@ -97,7 +97,7 @@ struct Draft {
     name: Option<String>,
     description: Option<String>,
     version: Option<String>,
-    provider: Option<Provider>,
+    provider: Option<ProviderType>,
     input: Option<TypeExpr>,
     output: Option<TypeExpr>,
     permissions: Vec<String>,
@@ -127,7 +127,7 @@ fn manifest(
         }
     }
     let ((id, at), provider) = (draft.id?, draft.provider?);
-    let provider = provider.of(&id);
+    let provider = provider::of(provider, &id);
     let mut manifest = CapabilityManifest::new(id, draft.description.unwrap_or_default(), provider);
     if let Some(name) = draft.name {
         manifest.name = name;
@@ -301,7 +301,7 @@ fn schema() -> Value {
             "title": described(&text, "The title that clients show."),
             "description": described(&text, "What it does, in words that a model can choose by."),
             "version": {"type": ["string", "number"]},
-            "provider": provider::schema(),
+            "provider": defined("provider"),
             "input_schema": schema,
             "output_schema": schema,
             "permissions": described(&list, "What it needs, such as net:api.example.com."),
@@ -321,5 +321,5 @@ fn schema() -> Value {
         },
         "additionalProperties": false,
     });
-    json!({"type": "array", "items": {"anyOf": [manifest, openapi::element_schema()]}})
+    json!({"type": "array", "items": {"anyOf": [manifest, defined("document")]}})
 }

@@ -15,6 +15,9 @@ use orla_process::document::{Key, Kind as Shape, Node};
 use super::keys;
 use super::read::{Reader, shown, unexpected};
 
+/// Says of a name and its value what was expected instead, if anything was.
+pub(super) type Check = fn(&str, &str) -> Result<(), &'static str>;
+
 impl Reader<'_> {
     /// The entries of a mapping.
     pub(super) fn pairs<'n>(
@@ -67,7 +70,7 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         node: &Node,
-        check: fn(&str, &str) -> Result<(), &'static str>,
+        check: Check,
     ) -> Option<BTreeMap<String, String>> {
         let Shape::Map(pairs) = &node.kind else {
             self.problem(node.at, || format!("{path}: expected a mapping from names to texts"));

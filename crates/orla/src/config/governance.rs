@@ -16,6 +16,7 @@ pub(super) const KEYS: Own = Own {
     read: read_keys,
     schema: keys_schema,
     expected: "a mapping from names of authorities to their public keys",
+    variable: None,
 };
 
 /// What is configured of attestations and of the audit.

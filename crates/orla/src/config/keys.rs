@@ -9,7 +9,7 @@ use orla_process::document::Node;
 use super::read::Reader;
 use super::{
     AuditSync, Config, LogFormat, Severity, Transport, access, builtins, capabilities, governance,
-    openapi, servers,
+    inputs, openapi, servers,
 };
 use crate::exposure::Exposure;
 
@@ -71,7 +71,13 @@ pub(crate) struct Own {
     pub(crate) schema: fn() -> serde_json::Value,
     /// What it admits, for "expected …".
     pub(crate) expected: &'static str,
+    /// Reads what an environment variable holds, where one can hold it.
+    pub(super) variable: Option<FromVariable>,
 }
+
+/// Reads the text of an environment variable; an error says what was expected, and may repeat the text where
+/// that is no secret.
+pub(super) type FromVariable = fn(&mut Config, &str) -> Result<(), String>;
 
 /// Every key of a configuration file.
 pub(crate) const KEYS: &[Key] = &[
@@ -184,7 +190,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "inputs",
-        kind: Kind::Own(servers::INPUTS),
+        kind: Kind::Own(inputs::KEY),
         about: "What VS Code's mcp.json asks a person for. ${input:ID} is the environment variable ID (in capitals, `_` for what is no letter or digit), else the default that stands here.",
     },
     Key {
@@ -264,7 +270,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "watch",
         kind: Kind::Flag(|c| &mut c.watch),
-        about: "Reload when the tools, the prompts or this file change.",
+        about: "Reload when the tools, the prompts, this file or files that it names change.",
     },
 ];
 
@@ -321,9 +327,12 @@ impl Key {
 
     /// The environment variable that sets it. A variable cannot hold a mapping.
     pub(crate) fn variable(&self) -> Option<String> {
-        let has_one = !matches!(self.kind, Kind::Tools | Kind::Section(_) | Kind::Own(_));
-        // That it cannot stand there is better said than ignored.
-        (has_one || self.is_secret()).then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
+        let has_one = match &self.kind {
+            Kind::Tools | Kind::Section(_) => false,
+            Kind::Own(own) => own.variable.is_some(),
+            _ => true,
+        };
+        has_one.then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
     }
 }
 
@@ -339,14 +348,13 @@ impl Kind {
         }
         let text = value.to_str().ok_or_else(|| "expected UTF-8 text".to_owned())?;
         if let Self::Texts { put, check } = self {
-            let texts: Vec<String> = text
-                .split(',')
-                .map(|item| item.trim().to_owned())
-                .filter(|item| !item.is_empty())
-                .collect();
+            let texts = listed(text);
             texts.iter().try_for_each(|item| check(item))?;
             put(config, texts);
             return Ok(());
+        }
+        if let Self::Own(Own { variable: Some(read), .. }) = self {
+            return read(config, text);
         }
         self.read_scalar(config, text)
             .map_err(|expected| format!("expected {expected}, got text {text:?}"))
@@ -421,6 +429,11 @@ impl Kind {
     pub(crate) fn is_text(&self) -> bool {
         matches!(self, Self::Path(_) | Self::Text(_) | Self::Choice { .. })
     }
+}
+
+/// The items of a list in one text, which stand between commas.
+pub(super) fn listed(text: &str) -> Vec<String> {
+    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
 /// A duration from seconds: above 0, finite, and at most `max`.

@@ -2,19 +2,23 @@
 //! `capabilities`.
 
 use orla_marketplace::id::Pattern;
-use orla_process::document::{Key, Kind as Shape, Node};
+use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::openapi::{Location, OpenApiSettings, Selection};
 use serde_json::{Value, json};
 
-use super::keys::Own;
+use super::keys::{Own, listed};
 use super::read::{Reader, excerpt, unexpected};
-use super::schema::{seconds, variable};
+use super::schema::{defined, seconds, variable};
 use super::servers::header;
 use super::{Config, Placed};
 
 /// The key.
-pub(super) const KEY: Own =
-    Own { read, schema, expected: "a file, an address, a mapping with openapi, or a list of these" };
+pub(super) const KEY: Own = Own {
+    read,
+    schema,
+    expected: "a file, an address, a mapping with openapi, or a list of these",
+    variable: Some(of_variable),
+};
 
 const FIELDS: [&str; 9] = [
     "openapi",
@@ -29,6 +33,25 @@ const FIELDS: [&str; 9] = [
 ];
 const SELECTIONS: [&str; 3] = ["tag", "operation", "path"];
 const METHODS: [&str; 8] = ["GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"];
+
+/// Files, relative to the current directory, and addresses.
+fn of_variable(config: &mut Config, text: &str) -> Result<(), String> {
+    config.documents = listed(text)
+        .into_iter()
+        .map(|place| {
+            let document = match is_address(&place) {
+                true => Location::Url(place),
+                false => Location::File(place.into()),
+            };
+            Placed { value: OpenApiSettings::new(document), at: Position::START }
+        })
+        .collect();
+    Ok(())
+}
+
+fn is_address(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
 
 fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
     match &node.kind {
@@ -92,7 +115,7 @@ fn mapping(
 
 fn location(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) -> Option<Location> {
     let text = reader.line(path, node, "a file or an address")?;
-    if text.starts_with("http://") || text.starts_with("https://") {
+    if is_address(&text) {
         return reader.url(path, node).map(Location::Url);
     }
     let file = reader.beside(text.strip_prefix("file://").unwrap_or(&text));
@@ -146,7 +169,7 @@ fn selection(text: &str) -> Selection {
 }
 
 /// The schema of a mapping.
-pub(super) fn element_schema() -> Value {
+pub(super) fn definition() -> Value {
     let text = json!({"type": "string", "minLength": 1});
     let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number"]}});
     let words = json!({"anyOf": [text, {"type": "array", "items": text}]});
@@ -173,6 +196,7 @@ pub(super) fn element_schema() -> Value {
 }
 
 fn schema() -> Value {
-    let one = json!({"anyOf": [{"type": "string", "minLength": 1}, element_schema()]});
-    json!({"anyOf": [{"type": "string", "minLength": 1}, element_schema(), {"type": "array", "items": one}]})
+    let text = json!({"type": "string", "minLength": 1});
+    let one = json!({"anyOf": [text, defined("document")]});
+    json!({"anyOf": [text, defined("document"), {"type": "array", "items": one}]})
 }

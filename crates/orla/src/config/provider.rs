@@ -15,6 +15,7 @@ use orla_marketplace::{
 use orla_process::document::{Key, Kind as Shape, Node, Position};
 use serde_json::{Value, json};
 
+use super::fields::Check;
 use super::keys::{list_of, nearest};
 use super::read::{Reader, excerpt, shown, unexpected};
 use super::schema::{variable, whole};
@@ -48,25 +49,18 @@ const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OP
 /// A day.
 const MAX_MS: u64 = 86_400_000;
 
-/// A provider, as far as it says itself what it is.
-pub(super) enum Provider {
-    /// The built-in of the capability's own name.
-    LocalOfTheSameName,
-    Whole(ProviderType),
-}
-
-impl Provider {
-    /// The provider of the capability with this id.
-    pub(super) fn of(self, id: &str) -> ProviderType {
-        match self {
-            Self::LocalOfTheSameName => ProviderType::Local(LocalCapability::new(id)),
-            Self::Whole(provider) => provider,
-        }
+/// The provider of the capability with this id: a built-in that has no name is the one of that name.
+pub(super) fn of(mut provider: ProviderType, id: &str) -> ProviderType {
+    if let ProviderType::Local(local) = &mut provider
+        && local.function.is_empty()
+    {
+        id.clone_into(&mut local.function);
     }
+    provider
 }
 
 /// A provider in any of its forms.
-pub(super) fn read(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Provider> {
+pub(super) fn read(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<ProviderType> {
     let expected = "a mapping such as {Http: {base_url: …}} or {type: http, base_url: …}";
     let pairs = match &node.kind {
         Shape::Scalar(_) => {
@@ -107,13 +101,13 @@ fn settings(
     at: Position,
     kind: &str,
     pairs: &[(Key, Node)],
-) -> Option<Provider> {
+) -> Option<ProviderType> {
     let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
     let is = |name: &&&str| plain(name) == plain(kind);
     match KINDS.iter().find(is) {
-        Some(&"Local") => local(reader, path, pairs),
-        Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http).map(Provider::Whole),
-        Some(_) => mcp(reader, path, at, pairs).map(ProviderType::MCP).map(Provider::Whole),
+        Some(&"Local") => local_of(reader, path, pairs).map(ProviderType::Local),
+        Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http),
+        Some(_) => mcp(reader, path, at, pairs).map(ProviderType::MCP),
         None => {
             let kinds = list_of(&KINDS);
             let kind = match LATER.iter().find(is) {
@@ -126,17 +120,17 @@ fn settings(
     }
 }
 
-fn local(reader: &mut Reader<'_>, path: &str, pairs: &[(Key, Node)]) -> Option<Provider> {
-    let mut provider = Provider::LocalOfTheSameName;
+fn local_of(reader: &mut Reader<'_>, path: &str, pairs: &[(Key, Node)]) -> Option<LocalCapability> {
+    let mut settings = LocalCapability::new("");
     for (key, node) in pairs {
         if key.text == "function" {
-            let name = reader.line(&format!("{path}.function"), node, "the name of a built-in")?;
-            provider = Provider::Whole(ProviderType::Local(LocalCapability::new(name)));
+            settings.function =
+                reader.line(&format!("{path}.function"), node, "the name of a built-in")?;
         } else {
             reader.unknown(key.at, &key.text, &format!("{path}."), LOCAL);
         }
     }
-    Some(provider)
+    Some(settings)
 }
 
 fn mcp(
@@ -257,7 +251,7 @@ fn option(
         "media_type" => options.media_type = reader.line(place, node, "a media type"),
         "credentials" => options.credentials = credentials(reader, place, node),
         "accept" => {
-            options.accept = reader.list(place, node, "a list of media types").unwrap_or_default()
+            options.accept = reader.list(place, node, "a list of media types").unwrap_or_default();
         }
         "redirects" => {
             options.redirects = match reader.line(place, node, REDIRECTS).as_deref() {
@@ -313,16 +307,15 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCred
     let mut credentials = Vec::new();
     for (key, node) in reader.pairs(path, node, expected).unwrap_or_default() {
         let place = format!("{path}.{}", excerpt(&key.text));
-        let (make, check): (fn(String) -> CredentialPlace, fn(&str, &str) -> Result<(), &'static str>) =
-            match key.text.as_str() {
-                "header" => (CredentialPlace::Header, header),
-                "query" => (CredentialPlace::Query, |_, _| Ok(())),
-                "cookie" => (CredentialPlace::Cookie, header),
-                other => {
-                    reader.unknown(key.at, other, &format!("{path}."), ["header", "query", "cookie"]);
-                    continue;
-                }
-            };
+        let (make, check): (fn(String) -> CredentialPlace, Check) = match key.text.as_str() {
+            "header" => (CredentialPlace::Header, header),
+            "query" => (CredentialPlace::Query, |_, _| Ok(())),
+            "cookie" => (CredentialPlace::Cookie, header),
+            other => {
+                reader.unknown(key.at, other, &format!("{path}."), ["header", "query", "cookie"]);
+                continue;
+            }
+        };
         let secrets = reader.secrets(&place, node, check).unwrap_or_default();
         let credential = |(name, value)| HttpCredential { place: make(name), value };
         credentials.extend(secrets.into_iter().map(credential));
@@ -405,7 +398,7 @@ fn origin(url: &str) -> Option<String> {
 }
 
 /// The schema of a provider in all its forms.
-pub(super) fn schema() -> Value {
+pub(super) fn definition() -> Value {
     let text = json!({"type": "string", "minLength": 1});
     let texts =
         json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
@@ -440,18 +433,18 @@ pub(super) fn schema() -> Value {
         json!({"type": "object", "properties": {name: {"type": ["object", "null"], "properties": properties, "required": required,
             "additionalProperties": false}}, "required": [name], "additionalProperties": false})
     };
-    let typed = |name: &str, properties: &Value, required: &str| {
+    let typed = |names: &Value, properties: &Value, required: &Value| {
         let mut properties = properties.clone();
-        properties["type"] = json!({"const": name});
-        json!({"type": "object", "properties": properties, "required": ["type", required], "additionalProperties": false})
+        properties["type"] = json!({"enum": names});
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     };
     json!({"anyOf": [
         named("Local", &local, &json!([])),
         named("Http", &http, &json!(["base_url"])),
         named("MCP", &mcp, &json!(["server_url"])),
-        typed("local", &local, "type"),
-        typed("http", &http, "base_url"),
-        typed("mcp", &mcp, "server_url"),
+        typed(&json!(["local", "Local"]), &local, &json!(["type"])),
+        typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
+        typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
         {"enum": ["local", "Local"]},
     ]})
 }

@@ -4,6 +4,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::{ANNOTATIONS, BodyMapping, CredentialPlace, ProviderType, Redirects, TITLE};
 use orla_providers::mcp::{Reach, ServerSettings};
 use orla_providers::openapi::{Location, Selection};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -190,6 +191,24 @@ fn servers_whose_names_are_one_in_mcp_are_told_apart() {
     let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
     assert_eq!(names, ["a_b", "a_b_2", "a_b_2_2"]);
     assert!(warnings(&config)[0].contains("another server has this name in MCP"));
+}
+
+#[test]
+fn a_file_that_starts_orla_with_itself_does_not_start_it_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mcp.json");
+    let other = dir.path().join("other.yaml");
+    std::fs::write(&other, "").unwrap();
+    let entry = |name: &str, config: &Path| {
+        format!("{name}: {{command: /usr/bin/orla, args: [--stdio, --config, {}]}}", config.display())
+    };
+    let text = format!("mcpServers: {{{}, {}}}", entry("orla", &file), entry("next", &other));
+    std::fs::write(&file, &text).unwrap();
+    let (config, problems) = read_at(&file, &text);
+    assert_eq!(problems, Vec::<String>::new());
+    let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
+    assert_eq!(names, ["next"]);
+    assert!(warnings(&config)[0].contains("mcpServers.orla: orla itself with this very configuration"));
 }
 
 #[test]
@@ -588,5 +607,37 @@ fn builtins_are_listed_as_the_key_says() {
             (math, other),
             "{text}"
         );
+    }
+}
+
+#[test]
+fn the_schema_for_editors_admits_what_is_read() {
+    let schema = orla_marketplace::schema::type_from_json_schema(&schema::schema());
+    let validator = orla_marketplace::schema::Validator::compile(&schema).unwrap();
+    let seed = include_str!("../../../../fuzz/seeds/configuration/providers.yaml");
+    for text in CLIENTS.iter().map(|(_, text)| *text).chain([seed]) {
+        let root = orla_process::document::parse(&comments::without_comments(text)).unwrap().unwrap();
+        assert_eq!(validator.check(&root.to_json().to_string(), "config"), Ok(()), "{text}");
+    }
+    let wrong = r#"{"capabilities": [{"id": "a", "provider": {"type": "htp"}}], "builtins": 3}"#;
+    assert!(validator.check(wrong, "config").is_err());
+}
+
+proptest! {
+    /// Every mistake has a place, and none makes the reading fail as a whole.
+    #[test]
+    fn a_configuration_with_anything_in_any_place_is_read_or_refused_with_places(
+        at in 0_usize..2000,
+        length in 0_usize..12,
+        new in "[\\[\\]{}:,'\"a1 \n$*&-]{0,8}",
+    ) {
+        let seed = include_str!("../../../../fuzz/seeds/configuration/providers.yaml");
+        let chars: Vec<char> = seed.chars().collect();
+        let at = at % chars.len();
+        let end = (at + length).min(chars.len());
+        let text: String = chars[..at].iter().copied().chain(new.chars()).chain(chars[end..].iter().copied()).collect();
+        for problem in problems(&text) {
+            prop_assert!(problem.contains(" at orla.yaml:") || problem.contains("more problems"), "{problem}");
+        }
     }
 }

@@ -8,8 +8,8 @@ use orla_process::document::{self, Kind as Shape, Node, Position, Scalar};
 
 use super::comments::without_comments;
 use super::expand::expand;
+use super::inputs::Clients;
 use super::keys::{self, KEYS, Key, Kind, TOOL_KEYS, nearest};
-use super::servers::Clients;
 use super::{Config, Origin, Problem, Rename, ToolOverride, capabilities};
 use crate::render::cut;
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Config;
 use super::keys::{KEYS, Key, Kind, MAX_RETRIES, MAX_TOOL_CONCURRENCY, MAX_TOOL_TIMEOUT, TOOL_KEYS};
+use super::{Config, openapi, provider, servers};
 
 /// The schema, as `orla schema` prints it and the repository publishes it.
 pub(crate) fn schema() -> Value {
@@ -15,7 +15,17 @@ pub(crate) fn schema() -> Value {
         "type": "object",
         "properties": properties,
         "additionalProperties": false,
+        "$defs": {
+            "server": servers::definition(),
+            "document": openapi::definition(),
+            "provider": provider::definition(),
+        },
     })
+}
+
+/// A reference to one of the definitions.
+pub(super) fn defined(name: &str) -> Value {
+    json!({"$ref": format!("#/$defs/{name}")})
 }
 
 fn of_keys(keys: &[Key], defaults: &mut Config) -> Map<String, Value> {

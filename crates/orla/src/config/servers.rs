@@ -16,18 +16,18 @@ use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
 
-use super::expand::input_variable;
 use super::keys::{Own, nearest};
-use super::read::{Lookup, Reader, excerpt, is_tool_name, unexpected};
-use super::schema::{seconds, variable};
+use super::read::{Reader, excerpt, is_tool_name, unexpected};
+use super::schema::{defined, seconds, variable};
 use super::{Config, Placed, dotenv};
 
 /// `mcpServers` and `servers`.
-pub(super) const KEY: Own =
-    Own { read, schema, expected: "a mapping from names of servers to how they are reached" };
-/// `inputs`. They are read before everything else, as variables ([`Clients`]).
-pub(super) const INPUTS: Own =
-    Own { read: read_inputs, schema: inputs_schema, expected: "a list of inputs" };
+pub(super) const KEY: Own = Own {
+    read,
+    schema,
+    expected: "a mapping from names of servers to how they are reached",
+    variable: None,
+};
 
 /// The keys of one server that mean something here.
 const KEYS: [&str; 27] = [
@@ -235,6 +235,11 @@ fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, draft: Draft) -> O
         reader.warning(*at, || text);
     }
     let reach = reach(reader, place, name, &draft)?;
+    if is_itself(&reach, reader.path) {
+        reader
+            .warning(name.at, || format!("{place}: orla itself with this very configuration; left out"));
+        return None;
+    }
     let mut settings = ServerSettings::new(safe_name(&name.text), reach);
     settings.timeout = draft.timeout;
     settings.tool_timeouts = draft.tool_timeouts;
@@ -304,6 +309,19 @@ fn reach(reader: &mut Reader<'_>, place: &str, name: &Key, draft: &Draft) -> Opt
             None
         }
     }
+}
+
+/// Whether this would start orla with the file that is being read, and so itself without end: clients' files
+/// have such an entry, for `orla connect` writes it.
+fn is_itself(reach: &Reach, file: &Path) -> bool {
+    let Reach::Process { command, args, .. } = reach else { return false };
+    let is_orla = Path::new(command).file_name().is_some_and(|name| name == "orla");
+    let mut words = args.iter().map(String::as_str);
+    let named = words.find_map(|word| word.strip_prefix("--config"));
+    let named = named.map(|rest| rest.strip_prefix('=').or_else(|| words.next()).unwrap_or_default());
+    let own = std::fs::canonicalize(file).ok();
+    let same = |named: &str| own.is_some() && std::fs::canonicalize(named).ok() == own;
+    is_orla && named.is_some_and(same)
 }
 
 /// A program's name in `PATH` as it is, and a path as the file means it.
@@ -445,84 +463,17 @@ impl Reader<'_> {
     }
 }
 
-/// What clients fill in in their files besides environment variables.
-pub(super) struct Clients {
-    /// The directory that is open in an editor; here, the one that the file is about.
-    workspace: std::path::PathBuf,
-    /// The defaults of `inputs`.
-    inputs: BTreeMap<String, Option<String>>,
-}
-
-impl Clients {
-    pub(super) fn new(file: &Path, root: Option<&Node>) -> Self {
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-        let beside = file.parent().unwrap_or(Path::new("/"));
-        let is_editors = |dir: &Path| {
-            dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
-        };
-        let workspace = if is_editors(beside) { beside.parent().unwrap_or(beside) } else { beside };
-        Self { workspace: workspace.to_owned(), inputs: inputs(root) }
-    }
-
-    /// The value of a variable, in whichever form a client writes it.
-    pub(super) fn variable(&self, name: &str, env: Lookup<'_>) -> Option<String> {
-        let text = |path: &Path| path.to_str().map(str::to_owned);
-        if let Some(variable) = name.strip_prefix("env:") {
-            return env(variable);
-        }
-        if let Some(id) = name.strip_prefix("input:") {
-            return env(&input_variable(id)).or_else(|| self.inputs.get(id).cloned().flatten());
-        }
-        env(name).or_else(|| match name {
-            "workspaceFolder" | "workspaceRoot" => text(&self.workspace),
-            "workspaceFolderBasename" => text(Path::new(self.workspace.file_name()?)),
-            "userHome" => env("HOME"),
-            "pathSeparator" | "/" => Some("/".to_owned()),
-            _ => None,
-        })
-    }
-}
-
-/// The ids and defaults of `inputs`; what is none of them is said when the key is read.
-fn inputs(root: Option<&Node>) -> BTreeMap<String, Option<String>> {
-    let entry = |node: &Node, key: &str| match &node.kind {
-        Shape::Map(pairs) => {
-            pairs.iter().find(|(name, _)| name.text == key).map(|(_, node)| node.clone())
-        }
-        Shape::Scalar(_) | Shape::List(_) => None,
-    };
-    let Some(Shape::List(items)) = root.and_then(|root| entry(root, "inputs")).map(|node| node.kind)
-    else {
-        return BTreeMap::new();
-    };
-    let text = |item: &Node, key: &str| {
-        entry(item, key)?
-            .as_scalar()
-            .filter(|scalar| !scalar.is_null())
-            .map(|scalar| scalar.text.clone())
-    };
-    items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default")))).collect()
-}
-
-fn read_inputs(reader: &mut Reader<'_>, _: &mut Config, path: &'static str, node: &Node) {
-    let Shape::List(items) = &node.kind else {
-        return reader.problem(node.at, || format!("{path}{}", unexpected(INPUTS.expected, node)));
-    };
-    for (index, item) in items.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        let Some(pairs) = reader.pairs(&path, item, "a mapping with id") else { continue };
-        if !pairs.iter().any(|(key, node)| key.text == "id" && node.as_text().is_some()) {
-            reader.problem(item.at, || format!("{path}.id: missing, and required"));
-        }
-    }
-}
-
 fn schema() -> Value {
+    json!({"type": "object", "additionalProperties": defined("server")})
+}
+
+/// The schema of one server.
+pub(super) fn definition() -> Value {
     let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}});
     let list = json!({"type": "array", "items": {"type": "string"}});
     let flag = json!({"anyOf": [{"type": "boolean"}, variable()]});
     let seconds = json!({"anyOf": [seconds(86_400), variable()]});
-    let server = json!({"type": "object", "properties": {
+    json!({"type": "object", "properties": {
         "command": {"type": "string", "description": "The program: a path, or a name in PATH."},
         "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
         "env": texts,
@@ -543,11 +494,5 @@ fn schema() -> Value {
         "tools": {"description": "What is different for single tools.", "anyOf": [list, {"type": "object",
             "additionalProperties": {"type": "object", "properties": {"timeout": seconds}, "additionalProperties": false}}]},
         "eager": {"anyOf": [flag], "description": "Start it with orla, and not at its first use."},
-    }});
-    json!({"type": "object", "additionalProperties": server})
-}
-
-fn inputs_schema() -> Value {
-    json!({"type": "array", "items": {"type": "object", "required": ["id"],
-        "properties": {"id": {"type": "string"}, "default": {"type": "string"}}}})
+    }})
 }

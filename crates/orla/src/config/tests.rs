@@ -1,3 +1,5 @@
+use orla_marketplace::id::Pattern;
+
 use super::*;
 
 fn problems(text: &str) -> Vec<String> {
@@ -187,12 +189,17 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
         "ORLA_PORT" | "ORLA_TIMEOUT" => Some("2".into()),
         "ORLA_MAX_QUEUE" => Some("".into()),
         "ORLA_DENY" => Some("a*, b".into()),
+        "ORLA_AUTH_TOKENS" => Some("one, two".into()),
+        "ORLA_BUILTINS" => Some("math.*".into()),
         "ORLA_INSTANCE" => Some("ignored".into()),
         _ => None,
     };
     let config = source.load_with(&env).unwrap_or_else(|problems| panic!("{problems:?}"));
     assert_eq!((config.port, config.timeout.as_secs(), config.max_queue), (3, 2, 1));
     assert_eq!(config.deny, ["a*", "b"]);
+    let secrets: Vec<&str> = config.auth_tokens.iter().map(|token| token.secret.as_str()).collect();
+    assert_eq!(secrets, ["one", "two"]);
+    assert_eq!(config.builtins, Builtins::Some(vec![Pattern::new("math.*")]));
     assert_eq!(config.tools_dir, Path::new("there"));
     assert_eq!(config.origins["port"], Origin::Flag("--port"));
     assert!(config.is_default("host") && !config.is_default("max_queue"));
@@ -212,13 +219,18 @@ fn a_relative_path_in_a_file_is_relative_to_that_file() {
 #[test]
 fn a_bad_variable_or_flag_is_named() {
     let source = Source { file: None, flags: vec![("--timeout", "timeout", "soon".into())] };
-    let env = |name: &str| (name == "ORLA_PORT").then(|| "99999".into());
+    let env = |name: &str| match name {
+        "ORLA_PORT" => Some("99999".into()),
+        "ORLA_AUTH_TOKENS" => Some("s3\tcret".into()),
+        _ => None,
+    };
     let found: Vec<String> =
         source.load_with(&env).err().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
         [
             "ORLA_PORT: expected a port from 0 to 65535 (0 is any free one), got text \"99999\"",
+            "ORLA_AUTH_TOKENS: expected a token of visible ASCII characters",
             "--timeout: expected a number of seconds above 0 and at most 86400, got text \"soon\"",
         ]
     );

@@ -16,13 +16,14 @@ pub(crate) mod audit;
 pub(crate) mod chain;
 mod content;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orla_marketplace::attestation::{
-    ContentSource, Custody, Definition, Flaw, Subject, TrustedKeys, check,
+    CONTENT_HASH, ContentSource, Custody, Definition, PublicKey, Subject, TrustedKeys, fits, signed,
+    timely,
 };
 use orla_marketplace::local::SOURCE;
 use orla_marketplace::{
@@ -36,16 +37,21 @@ use content::Contents;
 use crate::config::Config;
 use crate::findings::Findings;
 
-/// What is known of what capabilities run, from one snapshot to the next.
+/// What is known of what capabilities run, and of signatures, from one snapshot to the next.
 #[derive(Clone, Default)]
 pub(crate) struct Governance {
     contents: Arc<Contents>,
+    signatures: Arc<Signatures>,
 }
+
+/// The attestations that are known to be signed with these keys, by their signatures.
+type Signatures = Mutex<HashMap<String, (CapabilityAttestation, PublicKey)>>;
 
 /// By what the capabilities of one snapshot are judged.
 #[derive(Default)]
 pub(crate) struct Rules {
     contents: Arc<Contents>,
+    signatures: Arc<Signatures>,
     attestations: Attestations,
     keys: TrustedKeys,
     required: bool,
@@ -53,6 +59,8 @@ pub(crate) struct Rules {
     servers: BTreeMap<String, Definition>,
     /// What is wrong with the attestations that do not hold, by id.
     broken: Mutex<BTreeMap<String, String>>,
+    /// The MCP servers of which something is served.
+    vouched_servers: Mutex<BTreeSet<String>>,
 }
 
 /// What is to be said of a capability's attestation.
@@ -78,13 +86,21 @@ impl Governance {
         let own = &config.governance;
         let base = config.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let servers = config.servers.iter().map(|server| &server.value);
+        let attestations = load_attestations(&attestations_file(config))?;
+        let signatures: HashSet<&str> =
+            attestations.values().map(|attestation| attestation.signature.as_str()).collect();
+        let mut known = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|signature, _| signatures.contains(signature.as_str()));
+        drop(known);
         Ok(Rules {
             contents: Arc::clone(&self.contents),
-            attestations: load_attestations(&attestations_file(config))?,
+            signatures: Arc::clone(&self.signatures),
+            attestations,
             keys: own.trusted_keys.clone(),
             required: own.require_attestation,
             servers: servers.map(|server| (server.name.clone(), reached(server, base))).collect(),
             broken: Mutex::default(),
+            vouched_servers: Mutex::default(),
         })
     }
 }
@@ -127,6 +143,7 @@ impl Rules {
                 manifest.id
             ));
         }
+        let is_to_come = self.required && self.stands_for_its_tools(manifest);
         let verdict = if is_built_in { Verdict::BuiltIn } else { self.judge(manifest, &custody) };
         manifest.attestation = None;
         let id = manifest.id.clone();
@@ -155,7 +172,15 @@ impl Rules {
         }
         manifest.provenance = Some(provenance);
         registration.policy.custody = Some(custody);
+        if let Some(server) = server_of(&manifest.provider)
+            && (refused.is_none() || !self.required)
+        {
+            let mut vouched = self.vouched_servers.lock().unwrap_or_else(PoisonError::into_inner);
+            vouched.insert(server.to_owned());
+        }
         match refused.filter(|_| self.required) {
+            // What is vouched for are its tools, which are not known yet.
+            Some(_) if is_to_come => false,
             Some(reason) => {
                 findings
                     .problems
@@ -164,6 +189,48 @@ impl Rules {
             }
             None => true,
         }
+    }
+
+    /// Whether a package may be run: where attestations are required, somebody has to vouch for everything in
+    /// it as it is now.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn may_start(&self, package: &Path) -> Result<(), String> {
+        if !self.required {
+            return Ok(());
+        }
+        let hash = self.contents.of(ContentSource::Directory(package.to_owned())).hash()?;
+        let now = SystemTime::now();
+        let is_about_it =
+            |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);
+        let mut claims = self.attestations.values().filter(is_about_it);
+        match claims.any(|claim| timely(claim, now).is_ok() && self.signed(claim).is_ok()) {
+            true => Ok(()),
+            false => {
+                Err("nobody vouches for it as it is now, and require_attestation is set".to_owned())
+            }
+        }
+    }
+
+    /// Whether what a server has besides tools may be served: where attestations are required, only of one
+    /// of which a tool is.
+    pub(crate) fn may_surface(&self, owner: &str) -> bool {
+        let vouched = self.vouched_servers.lock().unwrap_or_else(PoisonError::into_inner);
+        !self.required || !self.servers.contains_key(owner) || vouched.contains(owner)
+    }
+
+    /// Whether starts have to be asked for.
+    pub(crate) fn is_required(&self) -> bool {
+        self.required
+    }
+
+    /// Whether this is a capsule by itself, before it has said what its tools are.
+    fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
+        let of_it = format!("{}.", manifest.id);
+        manifest.provider.kind() == "capsule"
+            && !self.attestations.contains_key(&manifest.id)
+            && self.attestations.keys().any(|id| id.starts_with(&of_it))
     }
 
     /// Why the attestation of the capability with this id did not hold when it was loaded.
@@ -200,23 +267,45 @@ impl Rules {
         custody: &Custody,
         claim: &CapabilityAttestation,
     ) -> Result<(), String> {
-        // Nothing is read for an authority that nobody trusts.
-        if !self.keys.contains_key(&claim.authority) {
-            return Err(Flaw::UnknownAuthority(claim.authority.clone()).to_string());
+        // Nothing is read for what was not signed by someone who is trusted.
+        self.signed(claim)?;
+        timely(claim, SystemTime::now()).map_err(|flaw| flaw.to_string())?;
+        fits(claim, &subject(manifest, custody)?).map_err(|flaw| flaw.to_string())
+    }
+
+    /// Whether a claim is signed; what was once found to be is not computed again.
+    fn signed(&self, claim: &CapabilityAttestation) -> Result<(), String> {
+        let key = self.keys.get(&claim.authority);
+        let mut known = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((same, by)) = known.get(&claim.signature)
+            && same == claim
+            && Some(by) == key
+        {
+            return Ok(());
         }
-        let subject = subject(manifest, custody)?;
-        check(claim, &subject, &self.keys, SystemTime::now()).map_err(|flaw| flaw.to_string())
+        signed(claim, &self.keys).map_err(|flaw| flaw.to_string())?;
+        if let Some(key) = key {
+            known.insert(claim.signature.clone(), (claim.clone(), *key));
+        }
+        Ok(())
     }
 
     /// What runs: for a tool of a configured MCP server, how that is reached.
     fn source(&self, provider: &ProviderType) -> ContentSource {
         if let ProviderType::MCP(mcp) = provider
-            && let Some(name) = mcp.server_url.strip_prefix("mcp:")
-            && let Some(server) = self.servers.get(name)
+            && let Some(server) = server_of(provider).and_then(|name| self.servers.get(name))
         {
             return ContentSource::Definition(server.clone().with("tool", mcp.tool_name.as_str()));
         }
         provider.content()
+    }
+}
+
+/// The configured MCP server that it is a tool of.
+fn server_of(provider: &ProviderType) -> Option<&str> {
+    match provider {
+        ProviderType::MCP(mcp) => mcp.server_url.strip_prefix("mcp:"),
+        _ => None,
     }
 }
 

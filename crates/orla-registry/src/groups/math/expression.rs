@@ -2,7 +2,6 @@
 //!
 //! From loose to tight: `+ -`, then `* / // %`, then a sign, then `^` (to the right), then `!`.
 
-use num_integer::Integer as _;
 use rtfs::{Map, Value};
 
 use crate::arguments::Arguments;
@@ -22,8 +21,7 @@ pub(super) fn evaluate(args: &Arguments<'_>) -> Result<Value> {
     if text.len() > MAX_LENGTH {
         return Err(BuiltinError::limit("the expression", format_args!("{MAX_LENGTH} bytes")));
     }
-    let empty = Map::new();
-    let variables = if args.optional("variables").is_some() { args.map("variables")? } else { &empty };
+    let variables = &args.numbers_by_name("variables")?;
     let mut reader = Reader { text, at: 0, variables, nesting: 0 };
     let value = reader.sum()?;
     reader.space();
@@ -167,7 +165,7 @@ impl Reader<'_> {
             }
             self.expect(")")?;
             let result = apply(name, &arguments);
-            let value = result.map_or_else(|| self.unknown(start, name, "function"), |result| result)?;
+            let value = result.unwrap_or_else(|| self.unknown(start, name, "function"))?;
             self.finite(&value)?;
             return Ok(value);
         }
@@ -299,8 +297,8 @@ fn apply(name: &str, arguments: &[Number]) -> Option<Result<Number>> {
         ("floor", _) => rounded(Rounding::Down),
         ("ceil", _) => rounded(Rounding::Up),
         ("round", _) => rounded(Rounding::HalfAway),
-        ("gcd", _) => integers(|a, b| a.gcd(b)),
-        ("lcm", _) => integers(|a, b| a.lcm(b)),
+        ("gcd", _) => integers(num_integer::Integer::gcd),
+        ("lcm", _) => integers(num_integer::Integer::lcm),
         _ => None,
     }
 }

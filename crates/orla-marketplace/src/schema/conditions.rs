@@ -1,0 +1,121 @@
+//! What the predicates of a type ask of JSON, in the words of JSON Schema.
+
+use std::collections::BTreeSet;
+
+use rtfs::json::key_name;
+use rtfs::{Predicate, TypeExpr, Value};
+use serde_json::{Value as Json, json};
+
+use super::portable::is_portable;
+use super::to_json::{Kind, exact_json, is_array_of_injective, is_natural, is_one_of};
+
+/// What a URL is beyond a URI: it names a host.
+pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
+/// Keywords of JSON Schema with their values.
+pub(super) type Conditions = Vec<(&'static str, Json)>;
+
+/// What a predicate asks of the JSON of a value, if JSON Schema can say it.
+pub(super) fn conditions(
+    predicate: &Predicate,
+    base: &TypeExpr,
+    kind: Option<Kind>,
+) -> Option<Conditions> {
+    let number = |key, limit: &Value| {
+        let is_number = matches!(limit, Value::Int(_) | Value::BigInt(_) | Value::Float(_));
+        let json =
+            exact_json(limit).ok().filter(|_| is_number && matches!(kind, None | Some(Kind::Number)))?;
+        Some(vec![(key, json)])
+    };
+    let sizes = |text: &'static str, array: &'static str, object: &'static str, n: u64| {
+        let of = |keyword, of| (kind.is_none() || kind == Some(of)).then(|| (keyword, json!(n)));
+        let all = [of(text, Kind::Text), of(array, Kind::Array), of(object, Kind::Object)];
+        all.into_iter().flatten().filter(|(keyword, _)| !keyword.is_empty()).collect::<Conditions>()
+    };
+    let text = |conditions: Conditions| matches!(kind, None | Some(Kind::Text)).then_some(conditions);
+    let format = |name: &str| text(vec![("format", json!(name))]);
+    let said = |conditions: Conditions| (!conditions.is_empty()).then_some(conditions);
+    match predicate {
+        Predicate::GreaterThan(x) => number("exclusiveMinimum", x),
+        Predicate::AtLeast(x) => number("minimum", x),
+        Predicate::LessThan(x) => number("exclusiveMaximum", x),
+        Predicate::AtMost(x) => number("maximum", x),
+        Predicate::InRange(from, to) => {
+            Some(number("minimum", from)?.into_iter().chain(number("maximum", to)?).collect())
+        }
+        Predicate::MultipleOf(n) => number("multipleOf", n).filter(|_| n.compare(&0.into()).is_gt()),
+        Predicate::Equals(x) => Some(vec![("const", exact_json(x).ok()?)]),
+        Predicate::Differs(x) if is_one_of(x, base) => {
+            Some(vec![("not", json!({ "const": exact_json(x).ok()? }))])
+        }
+        Predicate::Differs(_) => None,
+        Predicate::MinLength(n) => said(sizes("minLength", "", "", *n)),
+        Predicate::MaxLength(n) => said(sizes("maxLength", "", "", *n)),
+        Predicate::Length(n) => said(
+            sizes("minLength", "", "", *n).into_iter().chain(sizes("maxLength", "", "", *n)).collect(),
+        ),
+        Predicate::MinCount(n) => said(sizes("", "minItems", "minProperties", *n)),
+        Predicate::MaxCount(n) => said(sizes("", "maxItems", "maxProperties", *n)),
+        Predicate::Count(n) => {
+            let (min, max) =
+                (sizes("", "minItems", "minProperties", *n), sizes("", "maxItems", "maxProperties", *n));
+            said(min.into_iter().chain(max).collect())
+        }
+        Predicate::NonEmpty => said(sizes("minLength", "minItems", "minProperties", 1)),
+        Predicate::MatchesRegex(pattern) if is_portable(pattern.as_str()) => {
+            text(vec![("pattern", json!(pattern.as_str()))])
+        }
+        Predicate::MatchesRegex(_) => None,
+        Predicate::Unique => is_array_of_injective(base).then(|| vec![("uniqueItems", json!(true))]),
+        Predicate::HasKey(key) => Some(vec![("required", json!([key_name(key)?]))]),
+        Predicate::RequiredKeys(keys) => {
+            let names = keys.iter().map(key_name).collect::<Option<BTreeSet<_>>>()?;
+            Some(vec![("required", json!(names))])
+        }
+        Predicate::IsUrl => text(vec![("format", json!("uri")), ("pattern", json!(URL_PATTERN))]),
+        Predicate::IsEmail => format("email"),
+        Predicate::IsUuid => format("uuid"),
+        Predicate::IsDate => format("date"),
+        Predicate::Format(name) => format(name),
+    }
+}
+
+/// Whether the conditions of a predicate admit nothing that it does not, in what comes from JSON.
+pub(super) fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
+    let is_keyword = |key: &Value| matches!(key, Value::Keyword(_));
+    match predicate {
+        Predicate::Equals(x) => is_natural(x),
+        Predicate::Differs(_) => true,
+        Predicate::HasKey(key) => kind == Some(Kind::Object) && is_keyword(key),
+        Predicate::RequiredKeys(keys) => kind == Some(Kind::Object) && keys.iter().all(is_keyword),
+        // To most who validate, a format is a remark.
+        Predicate::IsUrl
+        | Predicate::IsEmail
+        | Predicate::IsUuid
+        | Predicate::IsDate
+        | Predicate::Format(_) => false,
+        _ => kind.is_some(),
+    }
+}
+
+/// A schema with more conditions.
+pub(super) fn constrained(mut schema: Json, conditions: Conditions) -> Json {
+    for (keyword, condition) in conditions {
+        let Some(object) = schema.as_object_mut() else { return schema }; // nothing is admitted as it is
+        match (keyword, object.get_mut(keyword)) {
+            (_, None) => {
+                object.insert(keyword.to_owned(), condition);
+            }
+            ("required", Some(Json::Array(names))) => {
+                for name in condition.as_array().into_iter().flatten() {
+                    if !names.contains(name) {
+                        names.push(name.clone());
+                    }
+                }
+            }
+            (_, Some(same)) if *same == condition => {}
+            // Twice the same keyword: both have to hold.
+            _ => schema = json!({ "allOf": [schema, { keyword: condition }] }),
+        }
+    }
+    schema
+}

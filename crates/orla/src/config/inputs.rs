@@ -1,0 +1,93 @@
+//! What MCP clients fill in in their files besides environment variables: `inputs` that a person is asked for,
+//! and places such as `${workspaceFolder}`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use orla_process::document::{Kind as Shape, Node};
+use serde_json::{Value, json};
+
+use super::Config;
+use super::expand::input_variable;
+use super::keys::Own;
+use super::read::{Lookup, Reader, unexpected};
+
+/// The key. What it holds is read before everything else, as variables ([`Clients`]).
+pub(super) const KEY: Own = Own { read, schema, expected: "a list of inputs", variable: None };
+
+/// What clients fill in in their files besides environment variables.
+pub(super) struct Clients {
+    /// The directory that is open in an editor; here, the one that the file is about.
+    workspace: PathBuf,
+    /// The defaults of `inputs`.
+    inputs: BTreeMap<String, Option<String>>,
+}
+
+impl Clients {
+    pub(super) fn new(file: &Path, root: Option<&Node>) -> Self {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let beside = file.parent().unwrap_or(Path::new("/"));
+        let is_editors = |dir: &Path| {
+            dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
+        };
+        let workspace = if is_editors(beside) { beside.parent().unwrap_or(beside) } else { beside };
+        Self { workspace: workspace.to_owned(), inputs: inputs(root) }
+    }
+
+    /// The value of a variable, in whichever form a client writes it.
+    pub(super) fn variable(&self, name: &str, env: Lookup<'_>) -> Option<String> {
+        let text = |path: &Path| path.to_str().map(str::to_owned);
+        if let Some(variable) = name.strip_prefix("env:") {
+            return env(variable);
+        }
+        if let Some(id) = name.strip_prefix("input:") {
+            return env(&input_variable(id)).or_else(|| self.inputs.get(id).cloned().flatten());
+        }
+        env(name).or_else(|| match name {
+            "workspaceFolder" | "workspaceRoot" => text(&self.workspace),
+            "workspaceFolderBasename" => text(Path::new(self.workspace.file_name()?)),
+            "userHome" => env("HOME"),
+            "pathSeparator" | "/" => Some("/".to_owned()),
+            _ => None,
+        })
+    }
+}
+
+/// The ids and defaults of `inputs`; what is none of them is said when the key is read.
+fn inputs(root: Option<&Node>) -> BTreeMap<String, Option<String>> {
+    let entry = |node: &Node, key: &str| match &node.kind {
+        Shape::Map(pairs) => {
+            pairs.iter().find(|(name, _)| name.text == key).map(|(_, node)| node.clone())
+        }
+        Shape::Scalar(_) | Shape::List(_) => None,
+    };
+    let Some(Shape::List(items)) = root.and_then(|root| entry(root, "inputs")).map(|node| node.kind)
+    else {
+        return BTreeMap::new();
+    };
+    let text = |item: &Node, key: &str| {
+        entry(item, key)?
+            .as_scalar()
+            .filter(|scalar| !scalar.is_null())
+            .map(|scalar| scalar.text.clone())
+    };
+    items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default")))).collect()
+}
+
+fn read(reader: &mut Reader<'_>, _: &mut Config, path: &'static str, node: &Node) {
+    let Shape::List(items) = &node.kind else {
+        return reader.problem(node.at, || format!("{path}{}", unexpected(KEY.expected, node)));
+    };
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let Some(pairs) = reader.pairs(&path, item, "a mapping with id") else { continue };
+        if !pairs.iter().any(|(key, node)| key.text == "id" && node.as_text().is_some()) {
+            reader.problem(item.at, || format!("{path}.id: missing, and required"));
+        }
+    }
+}
+
+fn schema() -> Value {
+    json!({"type": "array", "items": {"type": "object", "required": ["id"],
+        "properties": {"id": {"type": "string"}, "default": {"type": "string"}}}})
+}

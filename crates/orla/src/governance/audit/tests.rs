@@ -1,0 +1,150 @@
+use super::super::chain::{Chain, Walk};
+use super::*;
+use std::fs::{self, OpenOptions};
+use std::time::Instant;
+
+fn whole(path: &Path) -> u64 {
+    let text = fs::read(path).unwrap();
+    let mut walk = Walk::default();
+    let mut rest = &text[..];
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        walk.line(&rest[..end]).unwrap();
+        rest = &rest[end + 1..];
+    }
+    walk.finish(rest).unwrap().seq
+}
+
+fn write(path: &Path, events: usize) {
+    let audit = Audit::open(path, AuditSync::Never).unwrap();
+    for _ in 1..events {
+        audit.shared.put(What::Reloaded { capabilities: 1, generation: 1 });
+    }
+    audit.stopped("test");
+}
+
+#[test]
+fn the_next_writer_continues_the_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    write(&path, 3);
+    write(&path, 2);
+    assert_eq!(whole(&path), 5);
+}
+
+#[test]
+fn more_than_the_queue_holds_waits_and_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    write(&path, 2 * QUEUE + 10);
+    assert_eq!(whole(&path), 2 * QUEUE as u64 + 10);
+    assert!(!fs::read_to_string(&path).unwrap().contains("\"lost\""));
+}
+
+#[test]
+fn whatever_a_crash_leaves_is_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    write(&path, 3);
+    let good = fs::read(&path).unwrap();
+    let last = good[..good.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for cut in [last + 1, last + 40, good.len() - 2, good.len() - 1] {
+        let path = dir.path().join(format!("cut-{cut}"));
+        fs::write(&path, &good[..cut]).unwrap();
+        write(&path, 2);
+        whole(&path);
+        assert!(fs::read(&path).unwrap().starts_with(&good[..cut]), "nothing is taken away");
+    }
+    let zeros = dir.path().join("zeros");
+    fs::write(&zeros, [&good[..], &[0; 5000]].concat()).unwrap();
+    write(&zeros, 1);
+    assert_eq!(whole(&zeros), 5);
+    let nothing_else = dir.path().join("torn");
+    fs::write(&nothing_else, &good[..20]).unwrap();
+    write(&nothing_else, 1);
+    assert_eq!(whole(&nothing_else), 2);
+}
+
+#[test]
+fn what_is_no_audit_log_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.txt");
+    fs::write(&path, "dear diary\n").unwrap();
+    let problem = Audit::open(&path, AuditSync::Never).map(|_| ()).unwrap_err();
+    assert!(problem.contains("notes.txt") && problem.contains("broken"), "{problem}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary\n");
+    assert!(Audit::open(dir.path(), AuditSync::Never).is_err());
+    assert!(Audit::open(&dir.path().join("none/x"), AuditSync::Never).is_err());
+}
+
+#[test]
+fn there_is_one_writer_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let first = Audit::open(&path, AuditSync::Second).unwrap();
+    let problem = Audit::open(&path, AuditSync::Second).map(|_| ()).unwrap_err();
+    assert!(problem.contains("another orla"), "{problem}");
+    first.stopped("test");
+    write(&path, 1);
+    assert_eq!(whole(&path), 2);
+}
+
+#[test]
+fn the_file_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    write(&path, 1);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_finds_no_place_is_counted() {
+    // A device that is always full.
+    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else { return };
+    let shared = Shared {
+        queue: Mutex::default(),
+        work: Condvar::new(),
+        room: Condvar::new(),
+        path: "/dev/full".into(),
+    };
+    let mut writer = Writer {
+        file: full,
+        chain: Chain::default(),
+        pending: Vec::new(),
+        sync: AuditSync::Never,
+        unsynced: false,
+        synced: Instant::now(),
+    };
+    writer.pending.extend(b"x\n");
+    writer.write(&shared);
+    assert_eq!(writer.pending, b"x\n", "it is kept");
+    assert!(shared.lock().stuck);
+    for _ in 0..QUEUE + 3 {
+        shared.put(What::Stopped { reason: "test" });
+    }
+    assert_eq!(shared.lock().lost, 3, "and nobody waits");
+}
+
+#[test]
+fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("audit.jsonl.1"));
+    let audit = Audit::open(&path, AuditSync::Second).unwrap();
+    let reloaded = || What::Reloaded { capabilities: 1, generation: 1 };
+    audit.shared.put(reloaded());
+    let began = Instant::now();
+    while !fs::read_to_string(&path).unwrap().ends_with('\n') {
+        assert!(began.elapsed() < Duration::from_secs(20), "it is not written");
+        std::thread::yield_now();
+    }
+    fs::rename(&path, &old).unwrap();
+    audit.shared.put(reloaded());
+    audit.stopped("test");
+    assert_eq!((whole(&old), whole(&path)), (2, 3));
+    let last = |path: &Path, at: usize| -> serde_json::Value {
+        serde_json::from_str(fs::read_to_string(path).unwrap().lines().nth(at).unwrap()).unwrap()
+    };
+    let (moved, continued) = (last(&old, 1), last(&path, 0));
+    assert_eq!((&moved["event"], &continued["event"]), (&"moved".into(), &"continued".into()));
+    assert_eq!((&continued["previous_seq"], &continued["previous_hash"]), (&2.into(), &moved["hash"]));
+}

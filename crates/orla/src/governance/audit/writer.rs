@@ -1,0 +1,291 @@
+//! The thread that writes the audit log, and the file that it writes.
+
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::json;
+
+use super::super::chain::{Chain, Fields};
+use super::{Event, MAX_LINE, Queue, Shared, What};
+use crate::config::{AuditSync, reason};
+use crate::logging::format::timestamp;
+
+/// How long it takes until the file is tried again, and, with `audit_sync: second`, synced again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long a server that ends may hold the file before the next one gives up.
+const HANDOVER: Duration = Duration::from_millis(500);
+
+/// The thread that writes.
+pub(super) struct Writer {
+    pub(super) file: File,
+    pub(super) chain: Chain,
+    /// Lines that are not written yet.
+    pub(super) pending: Vec<u8>,
+    pub(super) sync: AuditSync,
+    /// Something was written since the file was last synced.
+    pub(super) unsynced: bool,
+    pub(super) synced: Instant,
+}
+
+impl Writer {
+    /// Opens and locks a log, new or not.
+    ///
+    /// # Errors
+    /// Why it cannot be written, or continued.
+    pub(super) fn open(path: &Path, sync: AuditSync) -> Result<Self, String> {
+        let (file, chain, pending) = open(path)?;
+        Ok(Self { file, chain, pending, sync, unsynced: false, synced: Instant::now() })
+    }
+
+    /// Writes until the end.
+    pub(super) fn run(&mut self, shared: &Shared) {
+        // What the file's end asks for comes first.
+        self.write(shared);
+        loop {
+            let (events, lost, ending) = self.wait(shared);
+            shared.room.notify_all();
+            for event in events {
+                if matches!(event.what, What::Reloaded { .. }) {
+                    self.follow(shared);
+                }
+                self.pending.extend(self.chain.append(fields(event.at, &event.what)).into_bytes());
+            }
+            if lost > 0 {
+                tracing::error!(lost, "calls are missing in the audit log");
+                let mut fields = head(SystemTime::now(), "lost");
+                fields.insert("count".to_owned(), json!(lost));
+                self.pending.extend(self.chain.append(fields).into_bytes());
+            }
+            self.write(shared);
+            if ending {
+                if !self.pending.is_empty() {
+                    tracing::error!(
+                        bytes = self.pending.len(),
+                        "the end of the audit log was not written"
+                    );
+                }
+                if self.unsynced && self.sync != AuditSync::Never {
+                    self.sync(shared);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to do, and takes what has come.
+    fn wait(&self, shared: &Shared) -> (Vec<Event>, u64, bool) {
+        let queue = shared.lock();
+        // What is stuck is tried again after a pause, whatever comes meanwhile.
+        let is_stuck = !self.pending.is_empty();
+        let waits = |queue: &mut Queue| {
+            !queue.ending && (is_stuck || queue.events.is_empty() && queue.lost == 0)
+        };
+        let is_timed = is_stuck || self.unsynced && self.sync == AuditSync::Second;
+        let mut queue = if is_timed {
+            let waited = shared.work.wait_timeout_while(queue, PAUSE, waits);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            shared.work.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner)
+        };
+        if is_stuck && !queue.ending {
+            return (Vec::new(), 0, false);
+        }
+        let lost = std::mem::take(&mut queue.lost);
+        (queue.events.drain(..).collect(), lost, queue.ending)
+    }
+
+    pub(super) fn write(&mut self, shared: &Shared) {
+        let mut done = 0;
+        let mut failure = None;
+        while done < self.pending.len() {
+            match self.file.write(&self.pending[done..]) {
+                Ok(0) => failure = Some("nothing can be written to it".to_owned()),
+                Ok(length) => done += length,
+                Err(err) if err.kind() == ErrorKind::Interrupted => {}
+                Err(err) => failure = Some(reason(&err)),
+            }
+            if failure.is_some() {
+                break;
+            }
+        }
+        self.pending.drain(..done);
+        self.unsynced |= done > 0;
+        let was_stuck = std::mem::replace(&mut shared.lock().stuck, failure.is_some());
+        match failure {
+            Some(reason) if !was_stuck => {
+                tracing::error!(path = %shared.path.display(), reason, "the audit log cannot be written");
+            }
+            None if was_stuck => tracing::info!("the audit log is written again"),
+            _ => {}
+        }
+        let is_due = match self.sync {
+            AuditSync::Always => true,
+            AuditSync::Second => self.synced.elapsed() >= PAUSE,
+            AuditSync::Never => false,
+        };
+        if self.unsynced && is_due {
+            self.sync(shared);
+        }
+    }
+
+    /// Goes on in a new file where the old one was moved away.
+    fn follow(&mut self, shared: &Shared) {
+        let id = |file: &Metadata| (file.dev(), file.ino());
+        let is_moved = match (self.file.metadata(), std::fs::metadata(&shared.path)) {
+            (Ok(mine), Ok(there)) => id(&mine) != id(&there),
+            (Ok(_), Err(err)) => err.kind() == ErrorKind::NotFound,
+            (Err(_), _) => false,
+        };
+        if !is_moved {
+            return;
+        }
+        let (file, chain, first) = match open(&shared.path) {
+            Ok(opened) => opened,
+            Err(why) => {
+                let path = shared.path.display();
+                tracing::error!(%path, reason = why, "the audit log was moved, and goes on where it is");
+                return;
+            }
+        };
+        let now = SystemTime::now();
+        self.pending.extend(self.chain.append(head(now, "moved")).into_bytes());
+        self.write(shared);
+        if !self.pending.is_empty() {
+            // What cannot be written now belongs to the old one.
+            return;
+        }
+        if self.sync != AuditSync::Never {
+            self.sync(shared);
+        }
+        let mut fields = head(now, "continued");
+        fields.insert("previous_seq".to_owned(), json!(self.chain.seq));
+        fields.insert("previous_hash".to_owned(), json!(self.chain.hash));
+        (self.file, self.chain, self.pending) = (file, chain, first);
+        self.pending.extend(self.chain.append(fields).into_bytes());
+    }
+
+    fn sync(&mut self, shared: &Shared) {
+        if let Err(err) = self.file.sync_data() {
+            tracing::error!(path = %shared.path.display(), reason = reason(&err), "the audit log cannot be synced");
+        }
+        self.unsynced = false;
+        self.synced = Instant::now();
+    }
+}
+
+fn head(at: SystemTime, event: &str) -> Fields {
+    let mut fields = Fields::new();
+    fields.insert("time".to_owned(), json!(timestamp(at)));
+    fields.insert("event".to_owned(), json!(event));
+    fields
+}
+
+fn fields(at: SystemTime, what: &What) -> Fields {
+    let mut fields;
+    match what {
+        What::Started { capabilities, generation } => {
+            fields = head(at, "started");
+            fields.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+            fields.insert("pid".to_owned(), json!(std::process::id()));
+            fields.insert("capabilities".to_owned(), json!(capabilities));
+            fields.insert("generation".to_owned(), json!(generation));
+        }
+        What::Reloaded { capabilities, generation } => {
+            fields = head(at, "reloaded");
+            fields.insert("capabilities".to_owned(), json!(capabilities));
+            fields.insert("generation".to_owned(), json!(generation));
+        }
+        What::Call(record) => {
+            fields = head(at, if record.outcome == "denied" { "denied" } else { "call" });
+            fields.insert("call_id".to_owned(), json!(&*record.call_id));
+            fields.insert("capability".to_owned(), json!(record.entry.manifest.id));
+            fields.insert("kind".to_owned(), json!(record.kind));
+            if let Some(principal) = &record.principal {
+                fields.insert("principal".to_owned(), json!(&*principal.0));
+            }
+            fields.insert("outcome".to_owned(), json!(record.outcome));
+            let millis = record.duration.as_micros() as f64 / 1000.0;
+            fields.insert("duration_ms".to_owned(), json!(millis));
+            fields.insert("depth".to_owned(), json!(record.depth));
+        }
+        What::Stopped { reason } => {
+            fields = head(at, "stopped");
+            fields.insert("reason".to_owned(), json!(reason));
+        }
+    }
+    fields
+}
+
+/// Opens and locks a log, finds its end, and gives what has to be written first.
+fn open(path: &Path) -> Result<(File, Chain, Vec<u8>), String> {
+    // Looked at before it is opened: opening a fifo would wait for its reader.
+    if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
+        return Err("not a regular file".to_owned());
+    }
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).append(true).create(true).mode(0o600).open(path);
+    let mut file = opened.map_err(|err| format!("cannot be written: {}", reason(&err)))?;
+    lock(&file)?;
+    let unreadable = |err: std::io::Error| format!("cannot be read: {}", reason(&err));
+    let length = file.metadata().map_err(unreadable)?.len();
+    let from = length.saturating_sub(MAX_LINE as u64 * 2);
+    file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).map_err(unreadable)?;
+    let (chain, first) = continued(&end, from == 0)?;
+    Ok((file, chain, first))
+}
+
+/// Where a log goes on, by the last bytes of its file, and what has to be written first.
+///
+/// # Errors
+/// Why it cannot be continued.
+fn continued(end: &[u8], is_whole: bool) -> Result<(Chain, Vec<u8>), String> {
+    let start_of = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let broken = |reason: &str| {
+        format!(
+            "its last line is broken: {reason}; see `orla audit verify`, and move the file away to begin another"
+        )
+    };
+    let torn = &end[start_of(end)..];
+    let whole = &end[..end.len() - torn.len()];
+    if whole.is_empty() && !is_whole || torn.len() > MAX_LINE {
+        return Err("its last line is longer than any line of an audit log".to_owned());
+    }
+    let last = whole.strip_suffix(b"\n").unwrap_or(whole);
+    let last = &last[start_of(last)..];
+    let mut chain = if whole.is_empty() { Chain::default() } else { Chain::at(last).map_err(broken)? };
+    if torn.is_empty() {
+        return Ok((chain, Vec::new()));
+    }
+    if let Ok(complete) = Chain::at(torn)
+        && complete.seq == chain.seq + 1
+    {
+        // Only its end is missing.
+        return Ok((complete, b"\n".to_vec()));
+    }
+    let recovered = chain.append(Chain::recovered(torn, &timestamp(SystemTime::now())));
+    Ok((chain, format!("\n{recovered}").into_bytes()))
+}
+
+fn lock(file: &File) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if began.elapsed() < HANDOVER => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(
+                    "another orla is writing it; every server needs an audit log of its own".to_owned()
+                );
+            }
+            Err(TryLockError::Error(err)) => return Err(format!("cannot be locked: {}", reason(&err))),
+        }
+    }
+}
