@@ -23,7 +23,7 @@ pub struct Error {
     /// What this is the consequence of, as `catch` would see it; `nil` if nothing.
     pub cause: Value,
     /// Where it came from.
-    pub at: Option<Origin>,
+    pub at: Option<Box<Origin>>,
     /// Whether it ends the run without a handler being asked.
     pub(crate) is_final: bool,
 }
@@ -62,7 +62,7 @@ impl Error {
     }
 
     /// The same, but no handler of the program sees it.
-    pub(crate) fn as_final(self) -> Self {
+    pub(crate) fn into_final(self) -> Self {
         Self { is_final: true, ..self }
     }
 
@@ -77,7 +77,7 @@ impl Error {
     /// `file:3:5: type: message`, with the line and carets below it where the text is known.
     pub fn report(&self) -> String {
         let Self { kind, message, .. } = self;
-        match &self.at {
+        match self.at.as_deref() {
             Some(Origin { position, source }) => {
                 let Position { line, column } = position;
                 let place = format!("{line}:{column}: {kind}: {message}");
@@ -85,7 +85,9 @@ impl Error {
                     Some((source, span)) if source.name().is_empty() => {
                         format!("{place}\n{}", source.excerpt(*span))
                     }
-                    Some((source, span)) => format!("{}:{place}\n{}", source.name(), source.excerpt(*span)),
+                    Some((source, span)) => {
+                        format!("{}:{place}\n{}", source.name(), source.excerpt(*span))
+                    }
                     None => place,
                 }
             }
@@ -136,7 +138,7 @@ impl Error {
         let at = match get("at") {
             Value::Map(at) if map.is_error() => match (number(&at, "line"), number(&at, "column")) {
                 (Some(line), Some(column)) => {
-                    Some(Origin { position: Position { line, column }, source: None })
+                    Some(Box::new(Origin { position: Position { line, column }, source: None }))
                 }
                 _ => None,
             },

@@ -30,7 +30,9 @@ impl Failure {
     /// What is wrong, in a sentence.
     pub fn message(&self) -> &str {
         match self {
-            Self::Invalid(Diagnostics(all)) => all.first().map_or("", |first: &Diagnostic| &first.message),
+            Self::Invalid(Diagnostics(all)) => {
+                all.first().map_or("", |first: &Diagnostic| &first.message)
+            }
             Self::Failed(error) => &error.message,
         }
     }

@@ -118,14 +118,16 @@ impl Seq {
 /// A chain of a million cells is dropped one by one, not one inside of the other.
 impl Drop for Cell {
     fn drop(&mut self) {
-        let mut next = self.state.get_mut().map_or(State::End, |state| std::mem::replace(state, State::End));
+        let mut next =
+            self.state.get_mut().map_or(State::End, |state| std::mem::replace(state, State::End));
         while let State::Item(item, rest) = next {
             drop(item);
             next = match rest {
                 Value::Seq(Seq(mut cell)) => match Arc::get_mut(&mut cell) {
-                    Some(cell) => {
-                        cell.state.get_mut().map_or(State::End, |state| std::mem::replace(state, State::End))
-                    }
+                    Some(cell) => cell
+                        .state
+                        .get_mut()
+                        .map_or(State::End, |state| std::mem::replace(state, State::End)),
                     None => State::End,
                 },
                 _ => State::End,

@@ -43,9 +43,9 @@ mod types;
 mod typing;
 mod value;
 
-pub use eval::{Failure, eval_pure};
 pub use compiler::{Modules, Options, compile, imports};
 pub use error::{Error, Origin};
+pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
 pub use limits::Limits;

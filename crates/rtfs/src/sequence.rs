@@ -132,7 +132,10 @@ impl Vector {
         let n = n.min(self.items().len());
         match Arc::get_mut(&mut self.0) {
             Some(inner) => inner.drop_front(n),
-            None => self.0 = Arc::new(Items { items: self.items()[n..].to_vec(), start: 0, depth: self.0.depth }),
+            None => {
+                let items = self.items()[n..].to_vec();
+                self.0 = Arc::new(Items { items, start: 0, depth: self.0.depth });
+            }
         }
     }
 
@@ -142,7 +145,8 @@ impl Vector {
             Some(inner) => inner.items.truncate(inner.start + n),
             None => {
                 let n = n.min(self.items().len());
-                self.0 = Arc::new(Items { items: self.items()[..n].to_vec(), start: 0, depth: self.0.depth });
+                self.0 =
+                    Arc::new(Items { items: self.items()[..n].to_vec(), start: 0, depth: self.0.depth });
             }
         }
     }

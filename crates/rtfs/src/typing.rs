@@ -12,11 +12,16 @@ pub(crate) fn parse(value: &Value) -> Result<TypeExpr, String> {
 }
 
 /// What is wrong with a value of that type, all of it.
-pub(crate) fn check(ty: &TypeExpr, value: &Value, types: &Definitions, what: &str) -> Result<(), String> {
+pub(crate) fn check(
+    ty: &TypeExpr,
+    value: &Value,
+    types: &Definitions,
+    what: &str,
+) -> Result<(), String> {
     let checking = Checking { definitions: types, ..Checking::default() };
-    checking.check(ty, value, what).map_err(|violations| {
-        violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    })
+    checking
+        .check(ty, value, what)
+        .map_err(|violations| violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 /// Whether a value is of that type.
@@ -73,10 +78,16 @@ pub(crate) fn type_of(value: &Value) -> Result<Value, Box<Fault>> {
             Value::Bool(_) => "bool",
             Value::Int(_) | Value::BigInt(_) => "int",
             Value::Native(_) | Value::Code(_) | Value::Closure(_) => "fn",
-            Value::Vector(vector) => return form(vec![Value::keyword("vector"), all(&mut vector.items().iter())?]),
-            Value::List(list) => return form(vec![Value::keyword("list"), all(&mut list.items().iter())?]),
+            Value::Vector(vector) => {
+                return form(vec![Value::keyword("vector"), all(&mut vector.items().iter())?]);
+            }
+            Value::List(list) => {
+                return form(vec![Value::keyword("list"), all(&mut list.items().iter())?]);
+            }
             Value::Set(set) => return form(vec![Value::keyword("set"), all(&mut set.iter())?]),
-            Value::Map(map) if !map.is_empty() && map.iter().all(|(key, _)| matches!(key, Value::Keyword(_))) => {
+            Value::Map(map)
+                if !map.is_empty() && map.iter().all(|(key, _)| matches!(key, Value::Keyword(_))) =>
+            {
                 let mut parts = vec![Value::keyword("map")];
                 for (key, value) in map.iter() {
                     parts.push(form(vec![key.clone(), at(value, depth + 1)?])?);
@@ -85,7 +96,11 @@ pub(crate) fn type_of(value: &Value) -> Result<Value, Box<Fault>> {
             }
             Value::Map(map) => {
                 let keys = all(&mut map.iter().map(|entry| entry.0))?;
-                return form(vec![Value::keyword("map-of"), keys, all(&mut map.iter().map(|entry| entry.1))?]);
+                return form(vec![
+                    Value::keyword("map-of"),
+                    keys,
+                    all(&mut map.iter().map(|entry| entry.1))?,
+                ]);
             }
             Value::Seq(_) => return form(vec![Value::keyword("stream"), Value::keyword("any")]),
             other => other.type_name(),

@@ -133,12 +133,7 @@ impl Value {
     pub(crate) fn is_immediate(&self) -> bool {
         matches!(
             self,
-            Self::Nil
-                | Self::Bool(_)
-                | Self::Int(_)
-                | Self::Float(_)
-                | Self::Native(_)
-                | Self::Code(_)
+            Self::Nil | Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Native(_) | Self::Code(_)
         )
     }
 

@@ -34,7 +34,11 @@ fn check(case: &Json) -> Result<(), String> {
     let value = result.map_err(|failure| failure.to_string())?;
     if let Some(ty) = case["type_expr"].as_str() {
         let belongs = TypeExpr::parse(ty).map_err(|invalid| invalid.to_string())?.admits(&value);
-        return if Json::Bool(belongs) == case["expect"] { Ok(()) } else { Err(format!("belongs: {belongs}")) };
+        return if Json::Bool(belongs) == case["expect"] {
+            Ok(())
+        } else {
+            Err(format!("belongs: {belongs}"))
+        };
     }
     let shown = json_of(&value);
     if !same(&shown, &case["expect"]) {
@@ -50,9 +54,12 @@ fn check(case: &Json) -> Result<(), String> {
 fn same(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Object(a), Json::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| same(value, other)))
+            a.len() == b.len()
+                && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| same(value, other)))
         }
-        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Json::Array(a), Json::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
         (Json::Number(a), Json::Number(b)) => a.to_string() == b.to_string(),
         _ => a == b,
     }

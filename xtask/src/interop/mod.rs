@@ -1,7 +1,7 @@
 //! Foreign programs against the release binary, over its real transports.
 //!
 //! Nothing here is written by us but the glue: the clients are the official SDKs and the inspector,
-//! the conformance suite is the official one. The server runs as a user would run it: the example
+//! the conformance suite is the official one, and so are the servers that are put behind it. The server runs as a user would run it: the example
 //! tools of the repository for the clients, a folder of plain executables and prompts for the
 //! suite. There is no test mode.
 //!
@@ -12,6 +12,7 @@ mod clients;
 mod conformance;
 mod install;
 mod pattern;
+mod relay;
 
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use crate::server;
 use crate::tally::Tally;
 
 /// What can be asked for by name; in this order.
-const PARTS: &[&str] = &["conformance", "python", "typescript", "inspector"];
+const PARTS: &[&str] = &["conformance", "relay", "python", "typescript", "inspector"];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(names: &[String]) -> Outcome {
@@ -31,12 +32,15 @@ pub(crate) fn run(names: &[String]) -> Outcome {
 
     let binary = server::build()?;
     let started = Instant::now();
-    let foreign = install::install(wanted("python"))?;
+    let foreign = install::install(wanted("python") || wanted("relay"))?;
     println!("foreign programs are in place ({:.1} s)", started.elapsed().as_secs_f64());
 
     let mut tally = Tally::default();
     if wanted("conformance") {
         conformance::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("relay") {
+        relay::run(&binary, &foreign, &mut tally)?;
     }
     for client in clients::all() {
         if wanted(client.part()) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -22,6 +23,9 @@ use super::http::{self, Remote, Surroundings};
 use super::naming;
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
+
+/// How long the ends of sessions over HTTP may take when everything ends.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Every MCP server of an instance: one connection for each, which all its users share.
 ///
@@ -366,7 +370,9 @@ impl Source for McpServers {
     async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
-        tokio::join!(self.processes.shutdown(), self.tasks.wait());
+        // What still waits for somebody's answer is not waited for.
+        let rest = tokio::time::timeout(GOODBYE, self.tasks.wait());
+        let ((), _) = tokio::join!(self.processes.shutdown(), rest);
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("butlast", 1, 1, butlast),
     one("count", count).scalar(),
     one("empty?", |_, coll| Ok(Value::Bool(is_empty("empty?", coll)?))).scalar().lazy(),
-    one("not-empty", |_, coll| Ok(if is_empty("not-empty", coll)? { Value::Nil } else { coll.clone() })).lazy(),
+    one("not-empty", |_, coll| Ok(if is_empty("not-empty", coll)? { Value::Nil } else { coll.clone() }))
+        .lazy(),
     one("seq", seq).lazy(),
     two("contains?", contains).scalar(),
     two("find", find),
@@ -110,7 +111,9 @@ fn lazy_nth(mut seq: Seq, mut at: usize) -> Result<Option<Value>, Box<Fault>> {
             State::Thunk(_) | State::Stream => return Err(Box::new(Fault::Force(seq))),
             State::Range { next, step, end } => {
                 let value = step.checked_mul(at as i64).and_then(|far| next.checked_add(far));
-                let inside = |value: &i64| end.is_none_or(|end| if step > 0 { *value < end } else { *value > end });
+                let inside = |value: &i64| {
+                    end.is_none_or(|end| if step > 0 { *value < end } else { *value > end })
+                };
                 return Ok(value.filter(inside).map(Value::Int));
             }
             State::Item(item, _) if at == 0 => return Ok(Some(item)),
@@ -169,7 +172,9 @@ fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
             let len = len_of(coll).unwrap_or(0);
             if exact.is_truthy() { len == n } else { len >= n }
         }
-        Value::Seq(seq) if seq.realized().is_none() => return Err(Box::new(Fault::Realize(seq.clone()))),
+        Value::Seq(seq) if seq.realized().is_none() => {
+            return Err(Box::new(Fault::Realize(seq.clone())));
+        }
         Value::Seq(_) => {
             let len = len_of(coll).unwrap_or(0);
             if exact.is_truthy() { len == n } else { len >= n }
@@ -181,7 +186,9 @@ fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
 /// What can be taken apart by place.
 fn sequential(_: &mut Context, coll: &Value) -> Answer {
     match coll {
-        Value::Nil | Value::Vector(_) | Value::List(_) | Value::Seq(_) | Value::Str(_) => Ok(coll.clone()),
+        Value::Nil | Value::Vector(_) | Value::List(_) | Value::Seq(_) | Value::Str(_) => {
+            Ok(coll.clone())
+        }
         other => Err(fault("type", format!("a pattern [ ] takes a vector apart, got {}", shown(other)))),
     }
 }

@@ -8,7 +8,8 @@ use crate::sequence::{List, Vector};
 use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
-    many("vector", 0, ANY, |_, args| super::vector(args.iter_mut().map(std::mem::take).collect())).lazy(),
+    many("vector", 0, ANY, |_, args| super::vector(args.iter_mut().map(std::mem::take).collect()))
+        .lazy(),
     many("list", 0, ANY, |_, args| {
         Ok(Value::List(List::new(args.iter_mut().map(std::mem::take).collect())?))
     })
@@ -35,7 +36,10 @@ pub(super) static ENTRIES: &[Entry] = &[
 
 fn hash_map(_: &mut Context, args: &mut [Value]) -> Answer {
     if args.len() % 2 == 1 {
-        return Err(fault("arity", format!("`hash-map` takes keys and values in turn, got {} arguments", args.len())));
+        return Err(fault(
+            "arity",
+            format!("`hash-map` takes keys and values in turn, got {} arguments", args.len()),
+        ));
     }
     let mut map = Map::new();
     for pair in args.chunks_exact_mut(2) {
@@ -356,7 +360,8 @@ fn integers(context: &mut Context, start: i64, end: i64, step: i64) -> Answer {
     if step == 0 {
         return Err(fault("invalid-argument", "`range` needs a step that is not 0"));
     }
-    let span = if step > 0 { i128::from(end) - i128::from(start) } else { i128::from(start) - i128::from(end) };
+    let span =
+        if step > 0 { i128::from(end) - i128::from(start) } else { i128::from(start) - i128::from(end) };
     let count = (span.max(0) + i128::from(step.unsigned_abs()) - 1) / i128::from(step.unsigned_abs());
     if count > LONGEST_RANGE {
         context.has_lazy = true;

@@ -16,7 +16,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("parse-edn", parse_edn),
     one("hash", hash).scalar(),
     two("diff", |_, a, b| diff(a, b)),
-    one("getMessage", |_, e| Ok(super::find_key(e, &Value::keyword("message")).cloned().unwrap_or_default())),
+    one("getMessage", |_, e| {
+        Ok(super::find_key(e, &Value::keyword("message")).cloned().unwrap_or_default())
+    }),
 ];
 
 /// A lazy sequence somewhere inside that is not known to its end.
@@ -26,12 +28,19 @@ pub(super) fn unknown_part(value: &Value) -> Option<Seq> {
         match &value {
             Value::Seq(seq) if seq.realized().is_none() => return Some(seq.clone()),
             Value::Map(map) => {
-                open.extend(map.iter().flat_map(|(key, value)| [key, value]).filter(|v| !v.is_immediate()).cloned());
+                open.extend(
+                    map.iter()
+                        .flat_map(|(key, value)| [key, value])
+                        .filter(|v| !v.is_immediate())
+                        .cloned(),
+                );
             }
             Value::Set(set) => open.extend(set.iter().filter(|v| !v.is_immediate()).cloned()),
             value => {
                 let items = value.items().unwrap_or_default();
-                open.extend(items.iter().filter(|v| !v.is_immediate() && !matches!(v, Value::Str(_))).cloned());
+                open.extend(
+                    items.iter().filter(|v| !v.is_immediate() && !matches!(v, Value::Str(_))).cloned(),
+                );
             }
         }
     }
@@ -40,7 +49,10 @@ pub(super) fn unknown_part(value: &Value) -> Option<Seq> {
 
 /// Asks for what is lazy inside, before a value is made into text.
 pub(super) fn known(value: &Value) -> Result<(), Box<Fault>> {
-    let may_be = matches!(value, Value::Seq(_) | Value::Vector(_) | Value::List(_) | Value::Map(_) | Value::Set(_));
+    let may_be = matches!(
+        value,
+        Value::Seq(_) | Value::Vector(_) | Value::List(_) | Value::Map(_) | Value::Set(_)
+    );
     match if may_be { unknown_part(value) } else { None } {
         Some(seq) => Err(Box::new(Fault::Realize(seq))),
         None => Ok(()),
@@ -60,13 +72,15 @@ pub(crate) fn lazy_inside(value: &Value, kind: HostOp) -> Option<Seq> {
 fn parse_json(context: &mut Context, x: &Value) -> Answer {
     let text = text_of("parse-json", x)?;
     context.reserve(text.len().saturating_mul(4))?;
-    json::value_from_json(text).map_err(|error| fault("invalid-argument", format!("`parse-json`: {error}")))
+    json::value_from_json(text)
+        .map_err(|error| fault("invalid-argument", format!("`parse-json`: {error}")))
 }
 
 fn json_text(context: &mut Context, x: &Value, pretty: bool) -> Answer {
     known(x)?;
-    let text = json::value_to_json(x)
-        .map_err(|error| fault("invalid-argument", format!("this cannot be written as JSON: {error}")))?;
+    let text = json::value_to_json(x).map_err(|error| {
+        fault("invalid-argument", format!("this cannot be written as JSON: {error}"))
+    })?;
     context.allocated(text.len());
     context.cost += text.len() as u64 / 256;
     if !pretty {
@@ -133,7 +147,9 @@ fn parse_edn(context: &mut Context, x: &Value) -> Answer {
     context.reserve(text.len().saturating_mul(8))?;
     let values = syntax::read(&Source::new("", text));
     let mut values = values.map_err(|errors| {
-        let first = errors.0.first().map(|error| format!("{}:{}: {}", error.position.line, error.position.column, error.message));
+        let first = errors.0.first().map(|error| {
+            format!("{}:{}: {}", error.position.line, error.position.column, error.message)
+        });
         fault("invalid-argument", format!("`parse-edn`: {}", first.unwrap_or_default()))
     })?;
     match values.len() {
@@ -150,7 +166,8 @@ fn hash(_: &mut Context, x: &Value) -> Answer {
 
 fn stable_hash(value: &Value) -> u64 {
     let mix = |hash: u64, more: u64| (hash ^ more).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let text = |seed: u64, text: &str| text.bytes().fold(mix(seed, 1), |hash, byte| mix(hash, u64::from(byte)));
+    let text =
+        |seed: u64, text: &str| text.bytes().fold(mix(seed, 1), |hash, byte| mix(hash, u64::from(byte)));
     let finish = |hash: u64| (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ hash >> 29;
     finish(match value {
         Value::Nil => 1,
@@ -168,7 +185,9 @@ fn stable_hash(value: &Value) -> u64 {
             map.iter().map(entry).fold(13, u64::wrapping_add)
         }
         Value::Set(set) => set.iter().map(stable_hash).fold(14, u64::wrapping_add),
-        other => other.items().unwrap_or_default().iter().fold(15, |hash, item| mix(hash, stable_hash(item))),
+        other => {
+            other.items().unwrap_or_default().iter().fold(15, |hash, item| mix(hash, stable_hash(item)))
+        }
     })
 }
 
@@ -212,13 +231,19 @@ fn diff(a: &Value, b: &Value) -> Answer {
             three(sift(a, b, false)?, sift(b, a, false)?, sift(a, b, true)?)
         }
         _ => {
-            let (Some(_), Some(_)) = (a.items(), b.items()) else { return three(a.clone(), b.clone(), Value::Nil) };
+            let (Some(_), Some(_)) = (a.items(), b.items()) else {
+                return three(a.clone(), b.clone(), Value::Nil);
+            };
             let (x, y) = (items_of("diff", a)?, items_of("diff", b)?);
             let (mut only_a, mut only_b, mut both) = (Vec::new(), Vec::new(), Vec::new());
             for at in 0..x.len().max(y.len()) {
                 let parts = match (x.get(at), y.get(at)) {
                     (Some(x), Some(y)) => diff(x, y)?,
-                    (x, y) => three(x.cloned().unwrap_or_default(), y.cloned().unwrap_or_default(), Value::Nil)?,
+                    (x, y) => three(
+                        x.cloned().unwrap_or_default(),
+                        y.cloned().unwrap_or_default(),
+                        Value::Nil,
+                    )?,
                 };
                 let parts = parts.items().unwrap_or_default();
                 for (to, part) in [&mut only_a, &mut only_b, &mut both].into_iter().zip(parts) {

@@ -35,7 +35,10 @@ fn fmt(context: &mut Context, args: &mut [Value]) -> Answer {
             return Err(fault("invalid-argument", "`fmt`: `}` closes nothing; a brace is written `}}`"));
         }
         let Some(end) = brace.find('}') else {
-            return Err(fault("invalid-argument", "`fmt`: `{` is never closed; a brace is written `{{`"));
+            return Err(fault(
+                "invalid-argument",
+                "`fmt`: `{` is never closed; a brace is written `{{`",
+            ));
         };
         let inside = &brace[1..end];
         rest = &brace[end + 1..];
@@ -61,7 +64,12 @@ fn fmt(context: &mut Context, args: &mut [Value]) -> Answer {
 #[cold]
 fn bad_spec(inside: &str) -> Box<Fault> {
     let what = shown(&Value::from(inside));
-    fault("invalid-argument", format!("`fmt`: {what} is no placeholder: {{key}} or {{key:WIDTH.PRECISION}}, with <, > or ^ before the width"))
+    fault(
+        "invalid-argument",
+        format!(
+            "`fmt`: {what} is no placeholder: {{key}} or {{key:WIDTH.PRECISION}}, with <, > or ^ before the width"
+        ),
+    )
 }
 
 fn parse(spec: &str) -> Option<Spec> {
@@ -90,10 +98,9 @@ fn lookup(values: &[Value], key: &str) -> Value {
     if let Some(found) = direct(first, key) {
         return found;
     }
-    if values.len() > 1 || first.items().is_none() && !matches!(first, Value::Map(_)) {
-        if let Some(found) = key.parse::<usize>().ok().and_then(|at| values.get(at)) {
-            return found.clone();
-        }
+    let by_place = values.len() > 1 || first.items().is_none() && !matches!(first, Value::Map(_));
+    if by_place && let Some(found) = key.parse::<usize>().ok().and_then(|at| values.get(at)) {
+        return found.clone();
     }
     let mut found = first.clone();
     for step in key.split('.') {

@@ -10,7 +10,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("keys", |context, coll| entries_of(context, "keys", coll, |key, _| Ok(key.clone()))),
     one("vals", |context, coll| entries_of(context, "vals", coll, |_, value| Ok(value.clone()))),
     one("entries", |context, coll| {
-        entries_of(context, "entries", coll, |key, value| Ok(Value::vector(vec![key.clone(), value.clone()])?))
+        entries_of(context, "entries", coll, |key, value| {
+            Ok(Value::vector(vec![key.clone(), value.clone()])?)
+        })
     }),
     many("merge", 0, ANY, merge),
     two("select-keys", select_keys),
@@ -49,7 +51,9 @@ fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
     }
     room(context, 4 * len)?;
     let mut args = args.iter_mut().filter(|arg| !matches!(arg, Value::Nil));
-    let Some(Value::Map(mut map)) = args.next().map(std::mem::take) else { return Ok(Value::Map(Map::new())) };
+    let Some(Value::Map(mut map)) = args.next().map(std::mem::take) else {
+        return Ok(Value::Map(Map::new()));
+    };
     for arg in args {
         if let Value::Map(more) = &*arg {
             for (key, value) in more.iter() {
@@ -115,7 +119,11 @@ fn sift(name: &str, args: &[Value], keep: bool) -> Answer {
     let others = args[1..].iter().map(|arg| members(name, arg)).collect::<Result<Vec<_>, _>>()?;
     let first = members(name, &args[0])?;
     let stays = |item: &&Value| {
-        if keep { others.iter().all(|set| set.contains(item)) } else { !others.iter().any(|set| set.contains(item)) }
+        if keep {
+            others.iter().all(|set| set.contains(item))
+        } else {
+            !others.iter().any(|set| set.contains(item))
+        }
     };
     set_of(first.iter().filter(stays).cloned())
 }

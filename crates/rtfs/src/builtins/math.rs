@@ -6,7 +6,8 @@ use num_bigint::{BigInt, Sign};
 
 use super::{ANY, Answer, Entry, int_of, many, one, shown, two, wrong};
 use crate::machine::{
-    Context, Fault, MAX_BITS, arithmetic, big_of, compare_ordered, equal, fault, float_of, numeric_cmp, too_big,
+    Context, Fault, MAX_BITS, arithmetic, big_of, compare_ordered, equal, fault, float_of, numeric_cmp,
+    too_big,
 };
 use crate::value::Value;
 
@@ -39,8 +40,10 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("int", |_, x| int("int", x)).scalar(),
     one("float", float).scalar(),
     one("number", number).scalar(),
-    one("parse-int", |_, x| Ok(parse(x)?.filter(|n| !matches!(n, Value::Float(_))).unwrap_or_default())).scalar(),
-    one("parse-float", |_, x| Ok(parse(x)?.and_then(|n| float_of(&n)).map_or(Value::Nil, Value::Float))).scalar(),
+    one("parse-int", |_, x| Ok(parse(x)?.filter(|n| !matches!(n, Value::Float(_))).unwrap_or_default()))
+        .scalar(),
+    one("parse-float", |_, x| Ok(parse(x)?.and_then(|n| float_of(&n)).map_or(Value::Nil, Value::Float)))
+        .scalar(),
     many("bit-and", 1, ANY, |_, args| bits("bit-and", args, |a, b| a & b, |a, b| a & b)).scalar(),
     many("bit-or", 1, ANY, |_, args| bits("bit-or", args, |a, b| a | b, |a, b| a | b)).scalar(),
     many("bit-xor", 1, ANY, |_, args| bits("bit-xor", args, |a, b| a ^ b, |a, b| a ^ b)).scalar(),
@@ -101,10 +104,10 @@ fn quotient(a: &Value, b: &Value) -> Answer {
         (Value::Int(x), Value::Int(y)) if x.checked_rem(*y) == Some(0) => Ok(Value::Int(x / y)),
         (Value::Int(x), Value::Int(y)) if *y != -1 => Ok(Value::Float(*x as f64 / *y as f64)),
         _ => {
-            if let (Some(x), Some(y)) = (big_of(a), big_of(b)) {
-                if (&x % &y).sign() == Sign::NoSign {
-                    return Ok(Value::from(x / y));
-                }
+            if let (Some(x), Some(y)) = (big_of(a), big_of(b))
+                && (&x % &y).sign() == Sign::NoSign
+            {
+                return Ok(Value::from(x / y));
             }
             match (float_of(a), float_of(b)) {
                 (Some(x), Some(y)) => Ok(Value::Float(x / y)),
@@ -143,7 +146,8 @@ pub(crate) fn modulo(a: &Value, b: &Value) -> Answer {
             return Err(by_zero("mod"));
         }
         let rem = &x % &y;
-        let floors = rem.sign() == Sign::NoSign || (rem.sign() == Sign::Minus) == (y.sign() == Sign::Minus);
+        let floors =
+            rem.sign() == Sign::NoSign || (rem.sign() == Sign::Minus) == (y.sign() == Sign::Minus);
         return Ok(Value::from(if floors { rem } else { rem + y }));
     }
     match (float_of(a), float_of(b)) {
@@ -214,7 +218,10 @@ fn exact(name: &str, float: f64) -> Answer {
     } else if float.is_finite() {
         Ok(Value::from(crate::order::exact_integer(float)))
     } else {
-        Err(fault("invalid-argument", format!("`{name}`: {} is no integer", shown(&Value::Float(float)))))
+        Err(fault(
+            "invalid-argument",
+            format!("`{name}`: {} is no integer", shown(&Value::Float(float))),
+        ))
     }
 }
 
@@ -276,19 +283,22 @@ fn int(name: &str, x: &Value) -> Answer {
 
 fn float(_: &mut Context, x: &Value) -> Answer {
     match x {
-        Value::Str(_) => parse(x)?.as_ref().and_then(float_of).map(Value::Float).ok_or_else(|| {
-            fault("invalid-argument", format!("`float`: {} is no number", shown(x)))
-        }),
-        other => float_of(other).map(Value::Float).ok_or_else(|| wrong("float", "a number or a string", other)),
+        Value::Str(_) => parse(x)?
+            .as_ref()
+            .and_then(float_of)
+            .map(Value::Float)
+            .ok_or_else(|| fault("invalid-argument", format!("`float`: {} is no number", shown(x)))),
+        other => float_of(other)
+            .map(Value::Float)
+            .ok_or_else(|| wrong("float", "a number or a string", other)),
     }
 }
 
 fn number(_: &mut Context, x: &Value) -> Answer {
     match x {
         x if is_number(x) => Ok(x.clone()),
-        Value::Str(_) => {
-            parse(x)?.ok_or_else(|| fault("invalid-argument", format!("`number`: {} is no number", shown(x))))
-        }
+        Value::Str(_) => parse(x)?
+            .ok_or_else(|| fault("invalid-argument", format!("`number`: {} is no number", shown(x)))),
         other => Err(wrong("number", "a number or a string", other)),
     }
 }
@@ -305,7 +315,12 @@ fn parse(x: &Value) -> Result<Option<Value>, Box<Fault>> {
     Ok(crate::syntax::parse_integer(text).or_else(|| crate::syntax::parse_float(text).map(Value::Float)))
 }
 
-fn bits(name: &str, args: &mut [Value], small: fn(i64, i64) -> i64, big: fn(BigInt, BigInt) -> BigInt) -> Answer {
+fn bits(
+    name: &str,
+    args: &mut [Value],
+    small: fn(i64, i64) -> i64,
+    big: fn(BigInt, BigInt) -> BigInt,
+) -> Answer {
     let mut value = args[0].clone();
     for arg in &args[1..] {
         value = match (&value, arg) {
@@ -380,7 +395,11 @@ fn not_equal(_: &mut Context, args: &mut [Value]) -> Answer {
 
 /// `==`: numbers by value, whatever their kind; else as `=`.
 fn loosely_equal(a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
-    if is_number(a) && is_number(b) { Ok(numeric_cmp(a, b) == Some(Ordering::Equal)) } else { equal(a, b) }
+    if is_number(a) && is_number(b) {
+        Ok(numeric_cmp(a, b) == Some(Ordering::Equal))
+    } else {
+        equal(a, b)
+    }
 }
 
 fn ordered(name: &str, args: &[Value], test: fn(Ordering) -> bool) -> Answer {

@@ -75,15 +75,39 @@ impl Entry {
 }
 
 const fn one(name: &'static str, function: fn(&mut Context, &Value) -> Answer) -> Entry {
-    Entry { name, function: Function::One(function), min: 1, max: 1, is_scalar: false, takes_lazy: false }
+    Entry {
+        name,
+        function: Function::One(function),
+        min: 1,
+        max: 1,
+        is_scalar: false,
+        takes_lazy: false,
+    }
 }
 
 const fn two(name: &'static str, function: fn(&mut Context, &Value, &Value) -> Answer) -> Entry {
-    Entry { name, function: Function::Two(function), min: 2, max: 2, is_scalar: false, takes_lazy: false }
+    Entry {
+        name,
+        function: Function::Two(function),
+        min: 2,
+        max: 2,
+        is_scalar: false,
+        takes_lazy: false,
+    }
 }
 
-const fn three(name: &'static str, function: fn(&mut Context, &Value, &Value, &Value) -> Answer) -> Entry {
-    Entry { name, function: Function::Three(function), min: 3, max: 3, is_scalar: false, takes_lazy: false }
+const fn three(
+    name: &'static str,
+    function: fn(&mut Context, &Value, &Value, &Value) -> Answer,
+) -> Entry {
+    Entry {
+        name,
+        function: Function::Three(function),
+        min: 3,
+        max: 3,
+        is_scalar: false,
+        takes_lazy: false,
+    }
 }
 
 const fn many(
@@ -176,7 +200,9 @@ pub(crate) fn lookup(name: &str) -> Option<Builtin> {
 /// All names of the standard library, in no order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let natives = NUMBERS.keys().copied();
-    natives.chain(crate::compiler::prelude_functions().keys().copied()).filter(|name| !name.starts_with('%'))
+    natives
+        .chain(crate::compiler::prelude_functions().keys().copied())
+        .filter(|name| !name.starts_with('%'))
 }
 
 /// `2`, `1 to 3`, `2 or more`
@@ -222,7 +248,9 @@ fn text_of<'v>(name: &str, value: &'v Value) -> Result<&'v str, Box<Fault>> {
 fn int_of(name: &str, value: &Value) -> Result<i64, Box<Fault>> {
     match value {
         Value::Int(i) => Ok(*i),
-        Value::BigInt(_) => Err(fault("invalid-argument", format!("`{name}`: {} is too large", shown(value)))),
+        Value::BigInt(_) => {
+            Err(fault("invalid-argument", format!("`{name}`: {} is too large", shown(value))))
+        }
         other => Err(wrong(name, "an integer", other)),
     }
 }
@@ -235,7 +263,9 @@ fn count_of(name: &str, value: &Value) -> Result<usize, Box<Fault>> {
 /// A function cannot be a key.
 pub(crate) fn as_key(key: &Value) -> Result<(), Box<Fault>> {
     match key {
-        Value::Native(_) | Value::Code(_) | Value::Closure(_) => Err(fault("type", "a function cannot be a key")),
+        Value::Native(_) | Value::Code(_) | Value::Closure(_) => {
+            Err(fault("type", "a function cannot be a key"))
+        }
         Value::Seq(seq) if seq.realized().is_none() => Err(Box::new(Fault::Realize(seq.clone()))),
         _ => Ok(()),
     }
@@ -266,7 +296,9 @@ pub(crate) fn items_of(name: &str, value: &Value) -> Result<Vec<Value>, Box<Faul
             .iter()
             .map(|(key, value)| Value::vector(vec![key.clone(), value.clone()]))
             .collect::<Result<_, _>>()?,
-        Value::Str(text) => text.as_str().chars().map(|c| Value::from(c.encode_utf8(&mut [0; 4]) as &str)).collect(),
+        Value::Str(text) => {
+            text.as_str().chars().map(|c| Value::from(c.encode_utf8(&mut [0; 4]) as &str)).collect()
+        }
         Value::Seq(seq) => match seq.realized() {
             Some(items) => items.items().to_vec(),
             None => return Err(Box::new(Fault::Realize(seq.clone()))),
@@ -292,5 +324,5 @@ fn vector(items: Vec<Value>) -> Answer {
 
 /// A value with room for so many items; the room is asked for beforehand.
 fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
-    context.reserve(56 + items.saturating_mul(16))
+    context.reserve(items.saturating_mul(16).saturating_add(56))
 }

@@ -34,7 +34,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     is!("uuid?", Value::Uuid(_)),
     one("nan?", |_, x| Ok(Value::Bool(matches!(x, Value::Float(f) if f.is_nan())))).scalar(),
     one("type-name", |_, x| Ok(x.type_name().into())).lazy(),
-    one("%lazy?", |_, x| Ok(Value::Bool(matches!(x, Value::Seq(seq) if seq.realized().is_none())))).scalar().lazy(),
+    one("%lazy?", |_, x| Ok(Value::Bool(matches!(x, Value::Seq(seq) if seq.realized().is_none()))))
+        .scalar()
+        .lazy(),
     two("%is", is_of),
     two("%check", check),
     one("type-of", |_, x| typing::type_of(x)),

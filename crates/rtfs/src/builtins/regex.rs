@@ -23,8 +23,11 @@ fn matched(captures: &regex::Captures<'_>) -> Answer {
 fn find(context: &mut Context, name: &str, re: &Value, s: &Value, whole: bool) -> Answer {
     let (pattern, text) = (text_of(name, re)?, text_of(name, s)?);
     context.cost += text.len() as u64 / 64;
-    let regex = if whole { context.regex(&format!("^(?:{pattern})$"))? } else { context.regex(pattern)? };
-    let full = |captures: &regex::Captures<'_>| !whole || captures.get(0).is_some_and(|all| all.len() == text.len());
+    let regex =
+        if whole { context.regex(&format!("^(?:{pattern})$"))? } else { context.regex(pattern)? };
+    let full = |captures: &regex::Captures<'_>| {
+        !whole || captures.get(0).is_some_and(|all| all.len() == text.len())
+    };
     match regex.captures(text).filter(full) {
         Some(captures) => matched(&captures),
         None => Ok(Value::Nil),
@@ -35,15 +38,19 @@ fn seq(context: &mut Context, re: &Value, s: &Value) -> Answer {
     let (pattern, text) = (text_of("re-seq", re)?, text_of("re-seq", s)?);
     context.reserve(text.len().saturating_mul(8))?;
     let regex = context.regex(pattern)?;
-    let found = regex.captures_iter(text).map(|captures| matched(&captures)).collect::<Result<Vec<_>, _>>()?;
+    let found =
+        regex.captures_iter(text).map(|captures| matched(&captures)).collect::<Result<Vec<_>, _>>()?;
     context.allocated(found.len() * 80);
     super::vector(found)
 }
 
 /// `$1` and `${name}` in the replacement stand for groups.
 fn replace(context: &mut Context, args: &mut [Value]) -> Answer {
-    let (pattern, text, to) =
-        (text_of("re-replace", &args[0])?, text_of("re-replace", &args[1])?, text_of("re-replace", &args[2])?);
+    let (pattern, text, to) = (
+        text_of("re-replace", &args[0])?,
+        text_of("re-replace", &args[1])?,
+        text_of("re-replace", &args[2])?,
+    );
     let regex = context.regex(pattern)?;
     let count = regex.find_iter(text).count();
     let groups = 1 + to.matches('$').count();

@@ -1,7 +1,8 @@
 //! Sequences: parts, orders, groups. All for finite ones; the prelude chooses.
 
 use super::{
-    ANY, Answer, Entry, as_key, count_of, into_items, items_of, len_of, many, one, room, shown, two, wrong,
+    ANY, Answer, Entry, as_key, count_of, into_items, items_of, len_of, many, one, room, shown, two,
+    wrong,
 };
 use crate::machine::{Context, Fault, arithmetic, compare_ordered, fault, float_of};
 use crate::map::{Map, Set};
@@ -64,7 +65,10 @@ fn subvec(_: &mut Context, args: &mut [Value]) -> Answer {
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     match range.and_then(|(start, end)| items.get(start..end)) {
         Some(part) => super::vector(part.to_vec()),
-        None => Err(fault("index", format!("{start} to {end} is outside of a vector of {} items", items.len()))),
+        None => Err(fault(
+            "index",
+            format!("{start} to {end} is outside of a vector of {} items", items.len()),
+        )),
     }
 }
 
@@ -253,21 +257,14 @@ fn zip(context: &mut Context, args: &mut [Value]) -> Answer {
 /// The items of vectors and lists at any depth.
 fn flatten(context: &mut Context, coll: &Value) -> Answer {
     let mut flat = Vec::new();
-    let mut open = vec![items_of("flatten", coll)?.into_iter()];
-    while let Some(inner) = open.last_mut() {
-        match inner.next() {
-            None => {
-                open.pop();
-            }
-            Some(item) => match item.items() {
-                Some(items) => open.push(items.to_vec().into_iter()),
-                None => {
-                    if let Value::Seq(seq) = &item {
-                        return Err(Box::new(Fault::Realize(seq.clone())));
-                    }
-                    flat.push(item);
-                }
-            },
+    // What is to come is on a stack, the next last.
+    let mut open = items_of("flatten", coll)?;
+    open.reverse();
+    while let Some(item) = open.pop() {
+        match (item.items(), &item) {
+            (Some(items), _) => open.extend(items.iter().rev().cloned()),
+            (None, Value::Seq(seq)) => return Err(Box::new(Fault::Realize(seq.clone()))),
+            _ => flat.push(item),
         }
     }
     room(context, flat.len())?;
@@ -317,7 +314,9 @@ fn median(_: &mut Context, coll: &Value) -> Answer {
 fn group(context: &mut Context, args: &mut [Value]) -> Answer {
     as_key(&args[1])?;
     let [map, key, item] = args else { return Ok(Value::Nil) };
-    let (Value::Map(mut map), key, item) = (std::mem::take(map), std::mem::take(key), std::mem::take(item)) else {
+    let (Value::Map(mut map), key, item) =
+        (std::mem::take(map), std::mem::take(key), std::mem::take(item))
+    else {
         return Ok(Value::Nil);
     };
     context.allocated(48);

@@ -41,7 +41,9 @@ pub(super) static ENTRIES: &[Entry] = &[
         changed(context, "reverse-string", s, |text| text.chars().rev().collect())
     }),
     one("blank?", |_, s| {
-        Ok(Value::Bool(matches!(s, Value::Nil) || text_of("blank?", s)?.chars().all(char::is_whitespace)))
+        Ok(Value::Bool(
+            matches!(s, Value::Nil) || text_of("blank?", s)?.chars().all(char::is_whitespace),
+        ))
     })
     .scalar(),
     many("char-code", 1, 2, char_code).scalar(),
@@ -149,7 +151,8 @@ fn substring(_: &mut Context, args: &mut [Value]) -> Answer {
     match (byte(start), byte(end)) {
         (Some(from), Some(to)) if from <= to => Ok(text.as_str()[from..to].into()),
         _ => {
-            let message = format!("{start} to {end} is outside of a string of {} characters", text.char_count());
+            let message =
+                format!("{start} to {end} is outside of a string of {} characters", text.char_count());
             Err(fault("index", message))
         }
     }
@@ -199,7 +202,8 @@ fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
 }
 
 fn replace(context: &mut Context, name: &str, args: &[Value], first: bool) -> Answer {
-    let (text, from, to) = (text_of(name, &args[0])?, text_of(name, &args[1])?, text_of(name, &args[2])?);
+    let (text, from, to) =
+        (text_of(name, &args[0])?, text_of(name, &args[1])?, text_of(name, &args[2])?);
     if first {
         return made(context, text.replacen(from, to, 1));
     }

@@ -13,7 +13,7 @@ use crate::value::Value;
 impl Lower<'_> {
     /// A type that the program's text says.
     fn ty(&mut self, node: NodeId) -> TypeExpr {
-        let value = match self.tree.to_value(node) {
+        let value = match self.tree.value(node) {
             Ok(value) => value,
             Err(deep) => {
                 self.fail(node, deep.to_string());
@@ -44,7 +44,8 @@ impl Lower<'_> {
     pub(super) fn type_data(&mut self, node: NodeId) -> Id {
         let is_local = self.tree.symbol(node).is_some_and(|name| {
             matches!(self.resolve(name), super::lower::Resolved::Bound(..))
-                || matches!(self.resolve(name), super::lower::Resolved::Global(_)) && !self.session.types.get(name).is_some()
+                || matches!(self.resolve(name), super::lower::Resolved::Global(_))
+                    && self.session.types.get(name).is_none()
         });
         if is_local || matches!(self.tree.kind(node), Kind::List | Kind::Quote) {
             return self.expr(node);
@@ -63,7 +64,12 @@ impl Lower<'_> {
                 let optional = self.tree.push_keyword(span, "optional");
                 (*value, self.tree.with_parts(Kind::Vector, span, &[optional, *ty]))
             }
-            _ => return self.fail(node, format!("`{name}` takes a value and a type: ({name} x [:vector :int])")),
+            _ => {
+                return self.fail(
+                    node,
+                    format!("`{name}` takes a value and a type: ({name} x [:vector :int])"),
+                );
+            }
         };
         let value = self.expr(value);
         let ty = self.type_data(ty);
@@ -74,7 +80,10 @@ impl Lower<'_> {
     pub(super) fn type_alias(&mut self, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let [name, ty] = args else {
-            return self.fail(node, "`deftype-alias` takes a name and a type: (deftype-alias Id [:and :int [:> 0]])");
+            return self.fail(
+                node,
+                "`deftype-alias` takes a name and a type: (deftype-alias Id [:and :int [:> 0]])",
+            );
         };
         let Some(name) = self.tree.symbol(*name).map(str::to_owned) else {
             return self.fail(*name, "a name is expected here");
@@ -88,7 +97,10 @@ impl Lower<'_> {
     pub(super) fn defstruct(&mut self, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let Some((&name_node, fields)) = args.split_first() else {
-            return self.fail(node, "`defstruct` takes a name and fields: (defstruct Point :x :float :y :float)");
+            return self.fail(
+                node,
+                "`defstruct` takes a name and fields: (defstruct Point :x :float :y :float)",
+            );
         };
         let Some(name) = self.tree.symbol(name_node).map(str::to_owned) else {
             return self.fail(name_node, "a name is expected here");

@@ -62,7 +62,9 @@ impl Lower<'_> {
 
     fn is_pattern(&self, node: NodeId) -> bool {
         match self.tree.kind(node) {
-            Kind::Symbol => !self.tree.symbol(node).is_some_and(|name| name.contains('/') && name.len() > 1),
+            Kind::Symbol => {
+                !self.tree.symbol(node).is_some_and(|name| name.contains('/') && name.len() > 1)
+            }
             Kind::Vector | Kind::Map => true,
             _ => false,
         }
@@ -88,7 +90,10 @@ impl Lower<'_> {
             if self.is_pattern(pattern) {
                 pairs.push(Param { pattern, ty, value });
             } else {
-                self.fail(pattern, "a binding begins with a name, or a pattern such as [a b] or {:keys [a]}");
+                self.fail(
+                    pattern,
+                    "a binding begins with a name, or a pattern such as [a b] or {:keys [a]}",
+                );
             }
         }
         pairs
@@ -99,7 +104,9 @@ impl Lower<'_> {
         for param in self.pairs(node) {
             let name = self.tree.symbol(param.pattern).map(str::to_owned);
             let mut value = match &name {
-                Some(name) if self.is_function_form(param.value) => self.named_function(param.value, name),
+                Some(name) if self.is_function_form(param.value) => {
+                    self.named_function(param.value, name)
+                }
                 _ => self.expr(param.value),
             };
             if let Some(ty) = param.ty {
@@ -178,7 +185,9 @@ impl Lower<'_> {
                 seen_rest = true;
                 at += 2;
             } else if self.tree.keyword(part) == Some("as") {
-                let Some(name) = kids.get(at + 1).and_then(|&name| self.tree.symbol(name)).map(str::to_owned) else {
+                let Some(name) =
+                    kids.get(at + 1).and_then(|&name| self.tree.symbol(name)).map(str::to_owned)
+                else {
                     self.fail(part, "a name must follow `:as`");
                     return;
                 };
@@ -236,7 +245,11 @@ impl Lower<'_> {
                 Some(kind @ ("keys" | "strs" | "syms")) if self.tree.kind(right) == Kind::Vector => {
                     let kind = kind.to_owned();
                     for name_node in self.tree.forms(right) {
-                        let name = self.tree.symbol(name_node).or(self.tree.keyword(name_node)).map(str::to_owned);
+                        let name = self
+                            .tree
+                            .symbol(name_node)
+                            .or(self.tree.keyword(name_node))
+                            .map(str::to_owned);
                         let Some(name) = name else {
                             self.fail(name_node, "names are expected here");
                             continue;
@@ -261,7 +274,11 @@ impl Lower<'_> {
                 continue;
             }
             // Either way round: `x :k` and `:k x`.
-            let (target, key) = if self.is_constant(left) && !self.is_constant(right) { (right, left) } else { (left, right) };
+            let (target, key) = if self.is_constant(left) && !self.is_constant(right) {
+                (right, left)
+            } else {
+                (left, right)
+            };
             if matches!(self.tree.kind(left), Kind::Vector | Kind::Map) && self.is_constant(right) {
                 self.map_entry(source, right, left, &defaults, &mut keys, lets);
             } else {
@@ -288,13 +305,14 @@ impl Lower<'_> {
         keys: &mut Vec<Value>,
         lets: &mut Vec<(Var, Id)>,
     ) {
-        let Ok(key_value) = self.tree.to_value(key) else { return };
+        let Ok(key_value) = self.tree.value(key) else { return };
         if !self.is_constant(key) {
             self.fail(key, "a key in a pattern is a keyword, a string or another literal");
             return;
         }
         keys.push(key_value.clone());
-        let default = self.tree.symbol(target).and_then(|name| defaults.iter().find(|(of, _)| of == name));
+        let default =
+            self.tree.symbol(target).and_then(|name| defaults.iter().find(|(of, _)| of == name));
         self.part_of_map(source, key_value, target, default.map(|entry| entry.1), lets);
     }
 

@@ -44,8 +44,11 @@ impl Lower<'_> {
         let var = self.new_var();
         let mut choices = Vec::new();
         for pair in clauses.chunks_exact(2) {
-            let constants =
-                if self.tree.kind(pair[0]) == Kind::List { self.tree.forms(pair[0]) } else { vec![pair[0]] };
+            let constants = if self.tree.kind(pair[0]) == Kind::List {
+                self.tree.forms(pair[0])
+            } else {
+                vec![pair[0]]
+            };
             let tests: Vec<_> = constants
                 .into_iter()
                 .map(|constant| {
@@ -65,7 +68,8 @@ impl Lower<'_> {
             [.., default] if clauses.len() % 2 == 1 => self.tail(*default),
             _ => self.no_match(var, span),
         };
-        let chosen = if choices.is_empty() { default } else { self.add(Ir::Cond(choices, default), span) };
+        let chosen =
+            if choices.is_empty() { default } else { self.add(Ir::Cond(choices, default), span) };
         self.add(Ir::Let(vec![(var, subject)], chosen), span)
     }
 
@@ -134,7 +138,10 @@ impl Lower<'_> {
         }
         let exit = self.so_far(goal, sum, span);
         let vars = if collects { vec![(sum, start)] } else { Vec::new() };
-        self.add(Ir::Loop(Box::new(Loop { vars, each: Some(Each { item, collection, exit }), body })), span)
+        self.add(
+            Ir::Loop(Box::new(Loop { vars, each: Some(Each { item, collection, exit }), body })),
+            span,
+        )
     }
 
     fn so_far(&mut self, goal: Goal<'_>, sum: Var, span: Span) -> Id {
@@ -215,7 +222,10 @@ impl Lower<'_> {
         let body = self.tail(*body);
         self.recur = recur;
         self.scope.truncate(scope);
-        self.add(Ir::Loop(Box::new(Loop { vars, each: Some(Each { item, collection, exit }), body })), span)
+        self.add(
+            Ir::Loop(Box::new(Loop { vars, each: Some(Each { item, collection, exit }), body })),
+            span,
+        )
     }
 
     /// `(dotimes [i n] body…)`
@@ -246,7 +256,8 @@ impl Lower<'_> {
         let yes = self.add(Ir::Do(vec![body, again]), span);
         let nil = self.nil(span);
         let body = self.add(Ir::If(test, yes, nil), span);
-        let looped = self.add(Ir::Loop(Box::new(Loop { vars: vec![(i, zero)], each: None, body })), span);
+        let looped =
+            self.add(Ir::Loop(Box::new(Loop { vars: vec![(i, zero)], each: None, body })), span);
         self.add(Ir::Let(vec![(limit, count)], looped), span)
     }
 
@@ -324,7 +335,8 @@ impl Lower<'_> {
 
     pub(super) fn thread_cond(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
-        let Some((&first, clauses)) = args.split_first().filter(|(_, clauses)| clauses.len() % 2 == 0) else {
+        let Some((&first, clauses)) = args.split_first().filter(|(_, clauses)| clauses.len() % 2 == 0)
+        else {
             return self.fail(node, format!("`{name}` takes a value, and conditions with forms"));
         };
         let scope = self.scope.len();
@@ -391,7 +403,8 @@ impl Lower<'_> {
             }
             Kind::FnLiteral => {
                 let names = self.tree.fn_literal_params(node);
-                let params: Vec<_> = names.iter().map(|name| self.tree.push_symbol(span, name)).collect();
+                let params: Vec<_> =
+                    names.iter().map(|name| self.tree.push_symbol(span, name)).collect();
                 let params = self.tree.with_parts(Kind::Vector, span, &params);
                 let body = self.tree.with_parts(Kind::List, span, &kids);
                 let head = self.tree.push_symbol(span, "fn");

@@ -90,6 +90,8 @@ pub(super) struct Function {
 pub(super) struct Arity {
     pub(super) params: Vec<Var>,
     pub(super) rest: bool,
+    /// Whether the rest is a list, as code is.
+    pub(super) lists: bool,
     pub(super) body: Id,
     pub(super) proto: u32,
     /// How many locals it has, parameters included.

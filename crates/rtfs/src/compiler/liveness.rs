@@ -14,15 +14,17 @@ pub(super) struct Liveness {
     last: Vec<bool>,
     /// Values of bindings that nobody reads.
     dead: HashSet<Id>,
+    /// Whether nothing is ever moved, to compare with.
+    always_copy: bool,
 }
 
 impl Liveness {
     pub(super) fn is_last(&self, id: Id) -> bool {
-        self.last[id as usize]
+        self.last[id as usize] && !self.always_copy
     }
 
     pub(super) fn is_dead(&self, init: Id) -> bool {
-        self.dead.contains(&init)
+        self.dead.contains(&init) && !self.always_copy
     }
 }
 
@@ -31,17 +33,20 @@ pub(super) const CHUNK: usize = 64;
 
 /// Parts in the order in which they are evaluated: plain locals come last, so that what is computed
 /// from them first does not force a copy.
-pub(super) fn in_order<'i>(arena: &'i Arena, parts: &'i [Id]) -> impl DoubleEndedIterator<Item = (usize, Id)> + 'i {
+pub(super) fn in_order<'i>(
+    arena: &'i Arena,
+    parts: &'i [Id],
+) -> impl DoubleEndedIterator<Item = (usize, Id)> + 'i {
     let is_local = |id: Id| matches!(arena.get(id), Ir::Local(_));
     let places = || parts.iter().copied().enumerate();
     places().filter(move |&(_, id)| !is_local(id)).chain(places().filter(move |&(_, id)| is_local(id)))
 }
 
-pub(super) fn analyse(arena: &Arena, functions: &[Function]) -> Liveness {
+pub(super) fn analyse(arena: &Arena, functions: &[Function], always_copy: bool) -> Liveness {
     let mut pass = Pass {
         arena,
         functions,
-        result: Liveness { last: vec![false; arena.forms.len()], dead: HashSet::new() },
+        result: Liveness { last: vec![false; arena.forms.len()], dead: HashSet::new(), always_copy },
         targets: Vec::new(),
     };
     for arity in functions.iter().flat_map(|function| &function.arities) {
@@ -155,11 +160,15 @@ impl Pass<'_> {
                 self.parts(&parts, args.len() > CHUNK, live);
             }
             Ir::Apply(a, b) | Ir::Push(a, b) => self.parts(&[*a, *b], false, live),
-            Ir::CallCode(_, args) | Ir::Host(_, args) | Ir::Fork(_, args) => self.parts(args, false, live),
+            Ir::CallCode(_, args) | Ir::Host(_, args) | Ir::Fork(_, args) => {
+                self.parts(args, false, live);
+            }
             Ir::Native(_, args) | Ir::Vector(args) | Ir::Map(args) | Ir::Set(args) => {
                 self.parts(args, args.len() > CHUNK, live);
             }
-            Ir::Key(_, value) | Ir::Def(_, value) | Ir::Throw(value) | Ir::Check(value, _) => self.visit(*value, live),
+            Ir::Key(_, value) | Ir::Def(_, value) | Ir::Throw(value) | Ir::Check(value, _) => {
+                self.visit(*value, live);
+            }
             Ir::Try(tried) => self.tried(tried, live),
         }
     }
@@ -220,11 +229,10 @@ impl Pass<'_> {
         if let Some(each) = &looped.each {
             live.remove(each.item);
         }
-        for &(var, _) in &looped.vars {
-            live.remove(var);
-        }
         live.union(&head);
-        for &(_, init) in looped.vars.iter().rev() {
+        // Each initial value may read the names before it.
+        for &(var, init) in looped.vars.iter().rev() {
+            live.remove(var);
             self.visit(init, live);
         }
         if let Some(each) = &looped.each {
@@ -301,7 +309,7 @@ impl Pass<'_> {
 
 /// Whether a form reads a local.
 pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> bool {
-    let result = Liveness { last: Vec::new(), dead: HashSet::new() };
+    let result = Liveness { last: Vec::new(), dead: HashSet::new(), always_copy: false };
     let pass = Pass { arena, functions, result, targets: Vec::new() };
     let mut found = Live::default();
     pass.reads(id, &mut found);
@@ -310,10 +318,17 @@ pub(super) fn reads(arena: &Arena, functions: &[Function], id: Id, var: Var) -> 
 
 /// The order in which the values of a `recur` are computed: if all are plain arithmetic and the like,
 /// so that as few as possible have to be kept aside because another one still reads the old value.
-pub(super) fn recur_order(arena: &Arena, functions: &[Function], args: &[Id], vars: &[Var]) -> Vec<usize> {
+pub(super) fn recur_order(
+    arena: &Arena,
+    functions: &[Function],
+    args: &[Id],
+    vars: &[Var],
+) -> Vec<usize> {
     let is_plain = |&id: &Id| match arena.get(id) {
         Ir::Const(_) | Ir::Local(_) => true,
-        Ir::Native(_, args) => args.iter().all(|&arg| matches!(arena.get(arg), Ir::Const(_) | Ir::Local(_))),
+        Ir::Native(_, args) => {
+            args.iter().all(|&arg| matches!(arena.get(arg), Ir::Const(_) | Ir::Local(_)))
+        }
         _ => false,
     };
     let mut left: Vec<usize> = (0..args.len().min(vars.len())).collect();
@@ -323,7 +338,9 @@ pub(super) fn recur_order(arena: &Arena, functions: &[Function], args: &[Id], va
     let mut order = Vec::with_capacity(left.len());
     while !left.is_empty() {
         let free = left.iter().position(|&place| {
-            !left.iter().any(|&other| other != place && reads(arena, functions, args[other], vars[place]))
+            !left
+                .iter()
+                .any(|&other| other != place && reads(arena, functions, args[other], vars[place]))
         });
         order.push(left.remove(free.unwrap_or(0)));
     }

@@ -34,6 +34,8 @@ pub(super) struct Lower<'s> {
     pub(super) macros: HashMap<String, super::macros::Macro>,
     /// Whether the forms of the prelude are allowed.
     pub(super) is_prelude: bool,
+    /// The function whose `& rest` is a list: that of a macro.
+    pub(super) macro_form: Option<NodeId>,
     /// Names of `x#` in the quasiquotes that are open.
     pub(super) fresh: Vec<HashMap<String, String>>,
 }
@@ -154,7 +156,7 @@ impl Lower<'_> {
     /// The form as data.
     pub(super) fn quoted(&mut self, node: NodeId) -> Id {
         let span = self.tree.span(node);
-        match self.tree.to_value(node) {
+        match self.tree.value(node) {
             Ok(value) => self.add(Ir::Const(value), span),
             Err(deep) => self.fail(node, deep.to_string()),
         }
@@ -213,6 +215,9 @@ impl Lower<'_> {
     }
 
     pub(super) fn unknown(&self, name: &str) -> String {
+        if super::special::NAMES.contains(&name) {
+            return format!("`{name}` is no value: it stands first in its form, as in ({name} …)");
+        }
         let mut known: Vec<&str> = self.scope.iter().map(|bound| bound.name.as_str()).collect();
         known.extend(self.session.by_name.keys().map(String::as_str));
         if !self.is_prelude {
@@ -328,10 +333,10 @@ impl Lower<'_> {
         };
         if let Some(name) = self.tree.symbol(head) {
             let name = name.to_owned();
-            if !self.is_shadowed(&name) {
-                if let Some(id) = self.special(&name, node, args) {
-                    return id;
-                }
+            if !self.is_shadowed(&name)
+                && let Some(id) = self.special(&name, node, args)
+            {
+                return id;
             }
             if let Some(expanded) = self.expand(&name, node, args) {
                 return match expanded {
@@ -372,10 +377,24 @@ impl Lower<'_> {
                 }
                 self.add(Ir::Native(native, ids), span)
             }
+            Resolved::Builtin(Builtin::Code(_)) if name == "apply" && args.len() >= 2 => {
+                let mut ids = self.exprs(args);
+                let function = ids.remove(0);
+                let list = ids.pop().unwrap_or(function);
+                let list = if ids.is_empty() {
+                    list
+                } else {
+                    let first = self.add(Ir::Vector(ids), span);
+                    self.native("into", vec![first, list], span)
+                };
+                self.add(Ir::Apply(function, list), span)
+            }
             Resolved::Builtin(Builtin::Code(code)) => {
                 let ids = self.exprs(args);
                 match self.session.select(code, ids.len()) {
-                    Some(found) if !self.session.has_rest(found) => self.add(Ir::CallCode(found, ids), span),
+                    Some(found) if !self.session.has_rest(found) => {
+                        self.add(Ir::CallCode(found, ids), span)
+                    }
                     Some(_) => {
                         let function = self.constant(Value::Code(crate::Code(code)), span);
                         self.add(Ir::Call(function, ids), span)

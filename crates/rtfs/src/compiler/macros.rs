@@ -31,7 +31,9 @@ impl Lower<'_> {
     pub(super) fn defmacro(&mut self, node: NodeId, args: &[NodeId]) -> Id {
         let span = self.tree.span(node);
         let (name, rest) = match args {
-            [name, doc, rest @ ..] if self.tree.string(*doc).is_some() && !rest.is_empty() => (*name, rest),
+            [name, doc, rest @ ..] if self.tree.string(*doc).is_some() && !rest.is_empty() => {
+                (*name, rest)
+            }
             [name, rest @ ..] => (*name, rest),
             [] => return self.fail(node, "`defmacro` takes a name, parameters and a body"),
         };
@@ -46,7 +48,7 @@ impl Lower<'_> {
         let function = self.tree.with_parts(Kind::List, span, &function);
         let mut nodes = self.needed(function);
         nodes.push(function);
-        match self.compile_apart(nodes) {
+        match self.compile_apart(&nodes) {
             Ok(made) => {
                 self.macros.insert(text.clone(), made);
             }
@@ -83,7 +85,7 @@ impl Lower<'_> {
     }
 
     /// Compiles and runs forms of this text in a program of their own; the last is the function.
-    fn compile_apart(&mut self, nodes: Vec<NodeId>) -> Result<Macro, Option<String>> {
+    fn compile_apart(&mut self, nodes: &[NodeId]) -> Result<Macro, Option<String>> {
         let mut session = Session::new(self.session.prelude(), self.session.options.clone());
         session.fresh = self.session.fresh;
         session.types = self.session.types.clone();
@@ -92,7 +94,8 @@ impl Lower<'_> {
         let macros = std::mem::take(&mut self.macros);
         let mut unit = Unit::new(&mut session, tree);
         unit.lower.macros = macros;
-        let compiled = unit.compile(&nodes);
+        unit.lower.macro_form = nodes.last().copied();
+        let compiled = unit.compile(nodes);
         let (tree, macros, errors) = unit.take_back();
         self.tree = tree;
         self.macros = macros;
@@ -111,9 +114,15 @@ impl Lower<'_> {
     }
 
     /// Expands `(name args…)` once, if the name is a macro's.
-    pub(super) fn expand(&mut self, name: &str, node: NodeId, args: &[NodeId]) -> Option<Result<NodeId, String>> {
+    pub(super) fn expand(
+        &mut self,
+        name: &str,
+        node: NodeId,
+        args: &[NodeId],
+    ) -> Option<Result<NodeId, String>> {
         let known = self.macros.get(name)?;
-        let (program, globals, function) = (known.program.clone(), known.globals.clone(), known.function.clone());
+        let (program, globals, function) =
+            (known.program.clone(), known.globals.clone(), known.function.clone());
         let span = self.tree.span(node);
         Some(self.expansion(program, globals, function, args, span))
     }
@@ -133,11 +142,14 @@ impl Lower<'_> {
         if self.session.expansions > 100_000 {
             return Err("more than 100,000 expansions of macros".to_owned());
         }
-        let args = args.iter().map(|&arg| self.tree.to_value(arg)).collect::<Result<Vec<_>, _>>();
+        let args = args.iter().map(|&arg| self.tree.value(arg)).collect::<Result<Vec<_>, _>>();
         let args = args.map_err(|deep| deep.to_string())?;
         let mut run = Run::of_function(program, limits(), globals, function, args);
         match run.finish() {
-            Outcome::Done(form) => self.tree.add_value(span, &form).map_err(str::to_owned),
+            Outcome::Done(form) => {
+                let form = as_code(form);
+                self.tree.add_value(span, &form).map_err(str::to_owned)
+            }
             Outcome::Failed(error) => Err(format!("expanding this failed: {error}")),
             _ => Err("a macro cannot call capabilities".to_owned()),
         }
@@ -148,7 +160,13 @@ impl Lower<'_> {
         let [form] = args else { return self.fail(node, "`macroexpand` takes a quoted form") };
         let mut form = match self.tree.kind(*form) {
             Kind::Quote => self.tree.kids(*form)[0],
-            Kind::List if self.tree.kids(*form).first().is_some_and(|&head| self.tree.is_symbol(head, "quote")) => {
+            Kind::List
+                if self
+                    .tree
+                    .kids(*form)
+                    .first()
+                    .is_some_and(|&head| self.tree.is_symbol(head, "quote")) =>
+            {
                 match self.tree.kids(*form) {
                     [_, form] => *form,
                     _ => return self.fail(*form, "`quote` takes one form"),
@@ -167,5 +185,19 @@ impl Lower<'_> {
             }
         }
         self.quoted(form)
+    }
+}
+
+/// A vector that begins with the name of a special form was meant as a list: `cons`, `map` and their
+/// kin give vectors.
+fn as_code(form: Value) -> Value {
+    match form {
+        Value::Vector(vector) => match vector.items().first() {
+            Some(Value::Symbol(name)) if super::special::NAMES.contains(&name.name()) => {
+                Value::List(vector.into_list())
+            }
+            _ => Value::Vector(vector),
+        },
+        other => other,
     }
 }

@@ -19,7 +19,9 @@ impl Lower<'_> {
         let mut choices = Vec::new();
         while let Some((&pattern, rest)) = clauses.split_first() {
             let (guard, body, rest) = match rest {
-                [word, guard, body, rest @ ..] if self.tree.is_symbol(*word, "when") => (Some(*guard), *body, rest),
+                [word, guard, body, rest @ ..] if self.tree.is_symbol(*word, "when") => {
+                    (Some(*guard), *body, rest)
+                }
                 [body, rest @ ..] => (None, *body, rest),
                 [] => return self.fail(pattern, "this pattern has no body"),
             };
@@ -60,9 +62,20 @@ impl Lower<'_> {
             Kind::Vector => self.vector_pattern(node, var, tests, names),
             Kind::Map => self.map_pattern(node, var, tests, names),
             Kind::List => self.special_pattern(node, var, tests, names),
-            Kind::Quote | Kind::Nil | Kind::True | Kind::False | Kind::Const | Kind::Verbatim | Kind::Keyword | Kind::Set => {
+            Kind::Quote
+            | Kind::Nil
+            | Kind::True
+            | Kind::False
+            | Kind::Const
+            | Kind::Verbatim
+            | Kind::Keyword
+            | Kind::Set => {
                 let whole = self.add(Ir::Local(var), span);
-                let literal = if self.tree.kind(node) == Kind::Quote { self.expr(node) } else { self.quoted(node) };
+                let literal = if self.tree.kind(node) == Kind::Quote {
+                    self.expr(node)
+                } else {
+                    self.quoted(node)
+                };
                 tests.push(self.native("=", vec![whole, literal], span));
             }
             _ => {
@@ -71,7 +84,14 @@ impl Lower<'_> {
         }
     }
 
-    fn assign(&mut self, name: &str, node: NodeId, var: Var, tests: &mut Vec<Id>, names: &mut Vec<(String, Var)>) {
+    fn assign(
+        &mut self,
+        name: &str,
+        node: NodeId,
+        var: Var,
+        tests: &mut Vec<Id>,
+        names: &mut Vec<(String, Var)>,
+    ) {
         let span = self.tree.span(node);
         let target = match names.iter().find(|(known, _)| known == name) {
             Some(&(_, target)) => target,
@@ -94,7 +114,13 @@ impl Lower<'_> {
         var
     }
 
-    fn vector_pattern(&mut self, node: NodeId, var: Var, tests: &mut Vec<Id>, names: &mut Vec<(String, Var)>) {
+    fn vector_pattern(
+        &mut self,
+        node: NodeId,
+        var: Var,
+        tests: &mut Vec<Id>,
+        names: &mut Vec<(String, Var)>,
+    ) {
         let span = self.tree.span(node);
         let kids = self.tree.kids(node).to_vec();
         let amp = kids.iter().position(|&kid| self.tree.is_symbol(kid, "&"));
@@ -126,7 +152,13 @@ impl Lower<'_> {
         }
     }
 
-    fn map_pattern(&mut self, node: NodeId, var: Var, tests: &mut Vec<Id>, names: &mut Vec<(String, Var)>) {
+    fn map_pattern(
+        &mut self,
+        node: NodeId,
+        var: Var,
+        tests: &mut Vec<Id>,
+        names: &mut Vec<(String, Var)>,
+    ) {
         let span = self.tree.span(node);
         let forms = self.tree.forms(node);
         let whole = self.add(Ir::Local(var), span);
@@ -170,7 +202,13 @@ impl Lower<'_> {
     }
 
     /// `(:or p q)`, `(:as name p)`, `(:type TYPE p?)`
-    fn special_pattern(&mut self, node: NodeId, var: Var, tests: &mut Vec<Id>, names: &mut Vec<(String, Var)>) {
+    fn special_pattern(
+        &mut self,
+        node: NodeId,
+        var: Var,
+        tests: &mut Vec<Id>,
+        names: &mut Vec<(String, Var)>,
+    ) {
         let span = self.tree.span(node);
         let kids = self.tree.kids(node).to_vec();
         let head = kids.first().and_then(|&head| self.tree.keyword(head)).map(str::to_owned);

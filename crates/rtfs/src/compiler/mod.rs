@@ -6,7 +6,10 @@
 
 mod annotations;
 mod bind;
+mod calls;
 mod control;
+mod flow;
+mod functions;
 mod generate;
 mod ir;
 mod liveness;
@@ -16,6 +19,8 @@ mod matching;
 mod modules;
 mod operands;
 mod special;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -24,8 +29,8 @@ use crate::builtins::{self, Builtin};
 use crate::machine::program::{Global, Program, Proto};
 use crate::syntax::{Diagnostic, Diagnostics, NodeId, Source, Span, Tree};
 use crate::types::Definitions;
-use lower::{Frame, Lower};
 pub(crate) use lower::wrong_arity;
+use lower::{Frame, Lower};
 
 /// How deep code may be nested; data may be deeper.
 pub(crate) const MAX_CODE_DEPTH: usize = 1_000;
@@ -53,12 +58,21 @@ pub struct Options {
 /// All that is wrong with it, up to 20. What a program does wrong when it runs (an unknown name, a
 /// wrong number of arguments) is found by the run, where `catch` sees it, or by the checker.
 pub fn compile(source: &Source, options: &Options) -> Result<Arc<Program>, Diagnostics> {
+    compile_as(source, options, false)
+}
+
+fn compile_as(
+    source: &Source,
+    options: &Options,
+    always_copy: bool,
+) -> Result<Arc<Program>, Diagnostics> {
     let tree = Tree::read(source.clone())?;
     let base = match &options.base {
         Some(base) => base.clone(),
         None => prelude().clone(),
     };
     let mut session = Session::new(&base, options.clone());
+    session.always_copy = always_copy;
     let roots = tree.roots.clone();
     let mut unit = Unit::new(&mut session, tree);
     let entry = unit.compile(&roots);
@@ -89,10 +103,12 @@ pub(crate) fn prelude() -> &'static Arc<Program> {
     static PRELUDE: OnceLock<Arc<Program>> = OnceLock::new();
     PRELUDE.get_or_init(|| {
         let source = Source::new(builtins::PRELUDE_NAME, builtins::PRELUDE);
-        let tree = Tree::read(source).unwrap_or_else(|errors| panic!("the prelude does not read: {errors}"));
+        let tree =
+            Tree::read(source).unwrap_or_else(|errors| panic!("the prelude does not read: {errors}"));
         let empty = Program {
             protos: Vec::new(),
             globals: Vec::new(),
+            prelude: 0,
             entry: 0,
             modules: Vec::new(),
             types: Arc::default(),
@@ -133,6 +149,8 @@ struct Session {
     expansions: usize,
     options: Options,
     is_prelude: bool,
+    /// For tests: see [`liveness`].
+    always_copy: bool,
 }
 
 struct Module {
@@ -144,7 +162,8 @@ impl Session {
     fn new(base: &Program, options: Options) -> Self {
         let is_dialogue = options.base.is_some();
         let globals = if is_dialogue { base.globals.clone() } else { Vec::new() };
-        let by_name = globals.iter().enumerate().map(|(at, global)| (global.name.to_string(), at as u32));
+        let by_name =
+            globals.iter().enumerate().map(|(at, global)| (global.name.to_string(), at as u32));
         let by_name = by_name.collect();
         let inputs = options.inputs.clone();
         let modules = base.modules.iter().map(|name| (name.clone(), Module { exports: None }));
@@ -160,6 +179,7 @@ impl Session {
             expansions: 0,
             options,
             is_prelude: false,
+            always_copy: false,
         };
         for name in inputs {
             session.global(&name);
@@ -199,7 +219,8 @@ impl Session {
 
     fn export(&self, module: &str, name: &str) -> Option<u32> {
         let exports = &self.modules.get(module)?.exports;
-        let is_exported = exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name));
+        let is_exported =
+            exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name));
         if is_exported { self.by_name.get(&format!("{module}/{name}")).copied() } else { None }
     }
 
@@ -223,7 +244,9 @@ impl Session {
             return proto.accepts(n).then_some(p);
         }
         let exact = proto.arities.iter().find(|(arity, rest, _)| !rest && usize::from(*arity) == n);
-        exact.or(proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity))).map(|entry| entry.2)
+        exact
+            .or(proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)))
+            .map(|entry| entry.2)
     }
 
     fn has_rest(&self, p: u32) -> bool {
@@ -235,7 +258,9 @@ impl Session {
     }
 
     fn finish(self, entry: u32) -> Program {
+        let prelude = if self.is_prelude { 0 } else { self.prelude().protos.len() as u32 };
         Program {
+            prelude,
             protos: self.protos.into_iter().flatten().collect(),
             globals: self.globals,
             entry,
@@ -269,6 +294,7 @@ impl<'s> Unit<'s> {
             definitions: HashMap::new(),
             macros: HashMap::new(),
             is_prelude: false,
+            macro_form: None,
             fresh: Vec::new(),
         };
         Self { lower }
@@ -282,7 +308,7 @@ impl<'s> Unit<'s> {
         let body = lower.body(roots, span);
         let proto = lower.session.reserve();
         let vars = lower.frames.last().map_or(0, |frame| frame.vars);
-        let arity = ir::Arity { params: Vec::new(), rest: false, body, proto, vars, span };
+        let arity = ir::Arity { params: Vec::new(), rest: false, lists: false, body, proto, vars, span };
         let name = String::new();
         lower.functions.push(ir::Function { name, captures: Vec::new(), arities: vec![arity], proto });
         if lower.errors.is_empty() {
@@ -308,7 +334,9 @@ impl Lower<'_> {
             let head = kids.first().and_then(|&head| self.tree.symbol(head));
             match head {
                 Some("def" | "defn" | "defstruct" | "defmacro") => {
-                    let Some(name) = kids.get(1).and_then(|&name| self.tree.symbol(name)) else { continue };
+                    let Some(name) = kids.get(1).and_then(|&name| self.tree.symbol(name)) else {
+                        continue;
+                    };
                     let (name, head) = (name.to_owned(), head.unwrap_or_default().to_owned());
                     let details = self.details(node);
                     self.definitions.entry(name.clone()).or_default().push(node);
@@ -332,7 +360,8 @@ impl Lower<'_> {
     /// The documentation and the parameters of a definition.
     fn details(&self, node: NodeId) -> (Option<Arc<str>>, Vec<Arc<str>>) {
         let kids = self.tree.kids(node);
-        let mut doc = kids.get(2).and_then(|&doc| self.tree.string(doc)).filter(|_| kids.len() > 3).map(Arc::from);
+        let mut doc =
+            kids.get(2).and_then(|&doc| self.tree.string(doc)).filter(|_| kids.len() > 3).map(Arc::from);
         let said = kids.get(1).and_then(|&name| self.tree.metadata(name)).or(self.tree.metadata(node));
         if let Some(said) = said {
             for pair in self.tree.forms(said).chunks_exact(2) {
@@ -360,7 +389,11 @@ pub(crate) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> O
         _ => 2,
     };
     let known = known.filter(|other| !other.starts_with(['%', '\0']));
-    known.map(|other| (distance(name, other, most + 1), other)).min().filter(|near| near.0 <= most).map(|near| near.1)
+    known
+        .map(|other| (distance(name, other, most + 1), other))
+        .min()
+        .filter(|near| near.0 <= most)
+        .map(|near| near.1)
 }
 
 /// How many letters have to be put in, left out, replaced or swapped; `more` if that is too many.

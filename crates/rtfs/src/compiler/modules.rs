@@ -39,14 +39,17 @@ impl Lower<'_> {
             && matches!(self.tree.keyword(*head), Some("exports" | "export"))
         {
             let names = self.tree.forms(*names);
-            exports = Some(names.iter().filter_map(|&name| self.tree.symbol(name).map(str::to_owned)).collect());
+            exports = Some(
+                names.iter().filter_map(|&name| self.tree.symbol(name).map(str::to_owned)).collect(),
+            );
             body = rest;
         }
         Some((name, exports, body.to_vec()))
     }
 
     fn check_exports(&mut self, node: NodeId, module: &str) {
-        let exports = self.session.modules.get(module).and_then(|known| known.exports.clone()).unwrap_or_default();
+        let exports =
+            self.session.modules.get(module).and_then(|known| known.exports.clone()).unwrap_or_default();
         for name in exports {
             if !self.session.by_name.contains_key(&format!("{module}/{name}")) {
                 self.fail(node, format!("`{module}` exports `{name}`, which it does not define"));
@@ -60,14 +63,16 @@ impl Lower<'_> {
         let Some((&name_node, options)) = args.split_first() else {
             return self.fail(node, "`import` takes the name of a module: (import my.mod :as m)");
         };
-        let Some(name) = self.tree.symbol(name_node).or(self.tree.keyword(name_node)).map(str::to_owned) else {
+        let Some(name) = self.tree.symbol(name_node).or(self.tree.keyword(name_node)).map(str::to_owned)
+        else {
             return self.fail(name_node, "the name of a module is expected here");
         };
         if self.frames.len() > 1 {
             return self.fail(node, "`import` stands inside of a function");
         }
         let mut ids = Vec::new();
-        if !self.session.modules.contains_key(&name) {
+        let is_loading = self.session.loading.contains(&name);
+        if is_loading || !self.session.modules.contains_key(&name) {
             match self.load(&name) {
                 Ok(entry) => ids.push(self.add(Ir::CallCode(entry, Vec::new()), span)),
                 Err(message) => return self.fail(node, message),
@@ -116,7 +121,12 @@ impl Lower<'_> {
         // A text that is one `(module …)`, or just the definitions.
         let roots = unit.lower.tree.roots.clone();
         let says_module = roots.len() == 1
-            && unit.lower.tree.kids(roots[0]).first().is_some_and(|&head| unit.lower.tree.is_symbol(head, "module"));
+            && unit
+                .lower
+                .tree
+                .kids(roots[0])
+                .first()
+                .is_some_and(|&head| unit.lower.tree.is_symbol(head, "module"));
         if !says_module {
             unit.lower.prefix = format!("{name}/");
             unit.lower.session.modules.insert(name.to_owned(), Module { exports: None });

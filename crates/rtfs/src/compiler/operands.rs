@@ -30,7 +30,8 @@ impl Generator<'_, '_> {
         }
         for (at, id) in ids.into_iter().enumerate() {
             if let Ir::Local(var) = arena.get(id) {
-                operands[at] = Operand { register: self.register_of(*var), clear: self.live.is_last(id) };
+                operands[at] =
+                    Operand { register: self.register_of(*var), clear: self.live.is_last(id) };
             }
         }
         operands
@@ -38,7 +39,8 @@ impl Generator<'_, '_> {
 
     fn clear<const N: usize>(&mut self, operands: [Operand; N], except: u8, id: Id) {
         for (at, operand) in operands.iter().enumerate() {
-            let twice = operands[..at].iter().any(|other| other.register == operand.register && other.clear);
+            let twice =
+                operands[..at].iter().any(|other| other.register == operand.register && other.clear);
             if operand.clear && operand.register != except && !twice {
                 self.emit(Op::Clear { r: operand.register }, id);
             }
@@ -341,7 +343,11 @@ impl Generator<'_, '_> {
             _ => {
                 let a = self.temp();
                 self.expr(test, To::Register(a));
-                if self.may_own(test) { Op::TakeJumpIfNot { a, o: 0 } } else { Op::JumpIfNot { a, o: 0 } }
+                if self.may_own(test) {
+                    Op::TakeJumpIfNot { a, o: 0 }
+                } else {
+                    Op::JumpIfNot { a, o: 0 }
+                }
             }
         };
         self.next = mark;

@@ -8,9 +8,18 @@ use super::context::{Fault, fault};
 use crate::value::Value;
 
 /// `a op b` for `+`, `-` and `*`.
-#[cold]
 #[inline(never)]
 pub(crate) fn arithmetic(op: char, a: &Value, b: &Value) -> Result<Value, Box<Fault>> {
+    if let (Value::Int(x), Value::Int(y)) = (a, b) {
+        let small = match op {
+            '+' => x.checked_add(*y),
+            '-' => x.checked_sub(*y),
+            _ => x.checked_mul(*y),
+        };
+        if let Some(small) = small {
+            return Ok(Value::Int(small));
+        }
+    }
     if let (Some(x), Some(y)) = (integer(a), integer(b)) {
         if let ('*', true) = (op, x.bits() + y.bits() > MAX_BITS) {
             return Err(too_big());

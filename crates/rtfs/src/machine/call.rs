@@ -2,10 +2,11 @@
 
 use super::context::{Context, Fault, fault};
 use super::exec::code_of;
-use super::program::{Check, Program};
+use super::program::{Check, Program, Proto};
 use crate::builtins::{self, Entry, Function, shown};
 use crate::lazy::{Seq, State};
 use crate::map::{Map, Set};
+use crate::sequence::List;
 use crate::typing;
 use crate::value::Value;
 
@@ -20,7 +21,12 @@ pub(super) enum Callee {
 }
 
 /// Prepares the call of what is in `a` with the `n` arguments after it.
-pub(super) fn callee(program: &Program, regs: &mut [Value; 256], a: u8, n: u8) -> Result<Callee, Box<Fault>> {
+pub(super) fn callee(
+    program: &Program,
+    regs: &mut [Value; 256],
+    a: u8,
+    n: u8,
+) -> Result<Callee, Box<Fault>> {
     let at = usize::from(a);
     let count = usize::from(n);
     if let Some(p) = code_of(&regs[at]) {
@@ -36,7 +42,12 @@ pub(super) fn callee(program: &Program, regs: &mut [Value; 256], a: u8, n: u8) -
             }
             Ok(Callee::Native(native.0))
         }
-        Value::Keyword(_) | Value::Symbol(_) | Value::Map(_) | Value::Set(_) | Value::Vector(_) | Value::List(_) => {
+        Value::Keyword(_)
+        | Value::Symbol(_)
+        | Value::Map(_)
+        | Value::Set(_)
+        | Value::Vector(_)
+        | Value::List(_) => {
             let (head, args) = (&regs[at], &regs[at + 1..at + 1 + count]);
             call_data(head, args).map(Callee::Value)
         }
@@ -58,7 +69,12 @@ fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
         Value::Keyword(_) | Value::Symbol(_) => builtins::find_key(key, head),
         Value::Vector(_) | Value::List(_) => match (default, key) {
             (None, Value::Int(_)) => return builtins::nth(head, key),
-            (None, _) => return Err(fault("type", format!("a vector is called with an index, got {}", shown(key)))),
+            (None, _) => {
+                return Err(fault(
+                    "type",
+                    format!("a vector is called with an index, got {}", shown(key)),
+                ));
+            }
             _ => builtins::find_key(head, key),
         },
         _ => builtins::find_key(head, key),
@@ -67,7 +83,13 @@ fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
 }
 
 /// Fits arguments to code: chooses the arity, collects the rest.
-fn code(program: &Program, regs: &mut [Value; 256], p: u32, at: usize, n: usize) -> Result<u32, Box<Fault>> {
+fn code(
+    program: &Program,
+    regs: &mut [Value; 256],
+    p: u32,
+    at: usize,
+    n: usize,
+) -> Result<u32, Box<Fault>> {
     let mut p = p;
     let mut proto = &*program.protos[p as usize];
     if !proto.arities.is_empty() {
@@ -87,8 +109,13 @@ fn code(program: &Program, regs: &mut [Value; 256], p: u32, at: usize, n: usize)
         return Err(arity(program, p, n));
     }
     let rest: Vec<_> = regs[at + 1 + fixed..at + 1 + n].iter_mut().map(std::mem::take).collect();
-    regs[at + 1 + fixed] = Value::vector(rest)?;
+    regs[at + 1 + fixed] = rest_of(proto, rest)?;
     Ok(p)
+}
+
+/// The arguments after the `&`.
+fn rest_of(proto: &Proto, rest: Vec<Value>) -> Result<Value, Box<Fault>> {
+    Ok(if proto.lists { Value::List(List::new(rest)?) } else { Value::vector(rest)? })
 }
 
 #[cold]
@@ -146,7 +173,7 @@ pub(super) fn spread(
         for offset in 0..fixed {
             regs[at + 1 + offset] = items.next().unwrap_or_default();
         }
-        regs[at + 1 + fixed] = Value::vector(items.collect())?;
+        regs[at + 1 + fixed] = rest_of(proto, items.collect())?;
         return Ok(Callee::Code(p));
     }
     let got = shown(&regs[at]);
@@ -155,7 +182,11 @@ pub(super) fn spread(
 
 /// Calls a function of the standard library. What it leaves of its arguments is dropped.
 #[inline]
-pub(super) fn native(entry: &Entry, context: &mut Context, args: &mut [Value]) -> Result<Value, Box<Fault>> {
+pub(super) fn native(
+    entry: &Entry,
+    context: &mut Context,
+    args: &mut [Value],
+) -> Result<Value, Box<Fault>> {
     if !entry.takes_lazy {
         for arg in args.iter() {
             if let Value::Seq(seq) = arg
@@ -255,7 +286,9 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
                 match seq.state() {
                     State::Range { next, step, end } => {
                         let value = next.checked_add(step.saturating_mul(at as i64));
-                        let inside = |value: i64| end.is_none_or(|end| if step > 0 { value < end } else { value > end });
+                        let inside = |value: i64| {
+                            end.is_none_or(|end| if step > 0 { value < end } else { value > end })
+                        };
                         (value.filter(|&value| inside(value)).map(Value::Int), 0)
                     }
                     State::Item(item, rest) => {
@@ -275,7 +308,9 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
 
 pub(super) fn new_map(values: &mut [Value]) -> Result<Map, Box<Fault>> {
     values.iter().step_by(2).try_for_each(builtins::as_key)?;
-    let entries = values.chunks_exact_mut(2).map(|pair| (std::mem::take(&mut pair[0]), std::mem::take(&mut pair[1])));
+    let entries = values
+        .chunks_exact_mut(2)
+        .map(|pair| (std::mem::take(&mut pair[0]), std::mem::take(&mut pair[1])));
     Ok(Map::of(entries)?)
 }
 
@@ -295,7 +330,9 @@ pub(super) fn add_member(set: &mut Set, member: Value) -> Result<(), Box<Fault>>
 pub(super) fn check(context: &Context, check: &Check, value: &Value) -> Result<(), Box<Fault>> {
     let wrong = if check.each {
         let items = value.items().unwrap_or_default().iter().enumerate();
-        let one = |(at, item)| typing::check(&check.ty, item, &context.types, &format!("{}[{at}]", check.what)).err();
+        let one = |(at, item)| {
+            typing::check(&check.ty, item, &context.types, &format!("{}[{at}]", check.what)).err()
+        };
         items.into_iter().find_map(one)
     } else {
         typing::check(&check.ty, value, &context.types, &check.what).err()

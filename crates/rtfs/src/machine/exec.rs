@@ -9,10 +9,11 @@ use super::context::{Context, Fault, fault};
 use super::op::{ForkKind, HostOp, Op};
 use super::program::{Program, Proto};
 use super::strand::{Frame, Handler, Strand};
+use super::unwind::{enter_helper, raise};
 use crate::builtins::{self, Function};
-use crate::error::{Error, Origin};
+use crate::error::Error;
 use crate::function::{Closure, Code};
-use crate::lazy::{Seq, State};
+use crate::lazy::State;
 use crate::map::Set;
 use crate::sequence::Vector;
 use crate::value::Value;
@@ -26,8 +27,18 @@ pub(super) enum Exit {
     /// The memory has to be looked through. If that many bytes are not there, it is an error at the
     /// current instruction; if none are asked for, the run ends.
     Memory(usize),
-    Host { kind: HostOp, d: u8, a: u8, n: u8 },
-    Fork { kind: ForkKind, d: u8, a: u8, n: u8 },
+    Host {
+        kind: HostOp,
+        d: u8,
+        a: u8,
+        n: u8,
+    },
+    Fork {
+        kind: ForkKind,
+        d: u8,
+        a: u8,
+        n: u8,
+    },
 }
 
 /// Takes the value out. What owns nothing may stay.
@@ -227,7 +238,8 @@ pub(super) fn exec(
                     set!(d, value);
                 }
                 Op::Copy { d, s } => {
-                    let value = if let Value::Int(i) = &reg!(s) { Value::Int(*i) } else { reg!(s).clone() };
+                    let value =
+                        if let Value::Int(i) = &reg!(s) { Value::Int(*i) } else { reg!(s).clone() };
                     set!(d, value);
                 }
                 Op::Clear { r } => set!(r, Value::Nil),
@@ -245,7 +257,10 @@ pub(super) fn exec(
                     Some(value) => set!(d, value.clone()),
                     None => {
                         let name = &program.globals[g as usize].name;
-                        break fault("undefined", format!("`{name}` has no value yet: its definition comes later"));
+                        break fault(
+                            "undefined",
+                            format!("`{name}` has no value yet: its definition comes later"),
+                        );
                     }
                 },
                 Op::SetGlobal { s, g } => globals[g as usize] = Some(reg!(s).clone()),
@@ -255,8 +270,14 @@ pub(super) fn exec(
                 Op::Mul { d, a, b } => arith!(d, a, b, '*', checked_mul, *),
                 Op::AddI { d, a, i } => {
                     let value = match &reg!(a) {
-                        Value::Int(x) if x.checked_add(i.into()).is_some() => Value::Int(x + i64::from(i)),
-                        x => match arithmetic(if i < 0 { '-' } else { '+' }, x, &Value::Int(i64::from(i).abs())) {
+                        Value::Int(x) if x.checked_add(i.into()).is_some() => {
+                            Value::Int(x + i64::from(i))
+                        }
+                        x => match arithmetic(
+                            if i < 0 { '-' } else { '+' },
+                            x,
+                            &Value::Int(i64::from(i).abs()),
+                        ) {
                             Ok(value) => value,
                             Err(fault) => break fault,
                         },
@@ -413,11 +434,13 @@ pub(super) fn exec(
                 Op::Tail { a, n } => {
                     tick!();
                     if let Some(p) = code_of(&reg!(a))
+                        && p >= program.prelude
                         && program.protos[p as usize].exact == i16::from(n)
                     {
                         reenter!(p, a, n);
                     }
                     match call::callee(program, regs, a, n) {
+                        Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
                         Ok(Callee::Code(p)) => {
                             let arity = program.protos[p as usize].arity;
                             let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
@@ -440,6 +463,24 @@ pub(super) fn exec(
                     if context.cost > 0 {
                         left = left.saturating_sub(std::mem::take(&mut context.cost));
                     }
+                }
+                Op::TailApply { a } => {
+                    tick!();
+                    match call::spread(program, context, regs, a) {
+                        Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
+                        Ok(Callee::Code(p)) => {
+                            let arity = program.protos[p as usize].arity;
+                            let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
+                            reenter!(p, a, n)
+                        }
+                        Ok(Callee::Native(_)) => {}
+                        Ok(Callee::Value(value)) => set!(a, value),
+                        Err(fault) => break fault,
+                    }
+                    if context.cost > 0 {
+                        left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                    leave!(a);
                 }
                 Op::Return { s } => leave!(s),
                 Op::Closure { d, a, n, p } => {
@@ -474,7 +515,9 @@ pub(super) fn exec(
                     let entry = builtins::native(f);
                     let Function::Two(function) = entry.function else { continue };
                     let (one, two) = (&reg!(a), &reg!(b));
-                    if let Some(seq) = call::unrealized(entry, one).or_else(|| call::unrealized(entry, two)) {
+                    if let Some(seq) =
+                        call::unrealized(entry, one).or_else(|| call::unrealized(entry, two))
+                    {
                         break Box::new(Fault::Realize(seq));
                     }
                     match function(context, one, two) {
@@ -552,7 +595,8 @@ pub(super) fn exec(
                 }
                 Op::NewVector { d, a, n } => {
                     let from = usize::from(a);
-                    let items: Vec<_> = regs[from..from + usize::from(n)].iter_mut().map(take_all).collect();
+                    let items: Vec<_> =
+                        regs[from..from + usize::from(n)].iter_mut().map(take_all).collect();
                     context.allocated(56 + items.len() * 16);
                     match Vector::new(items) {
                         Ok(vector) => set!(d, Value::Vector(vector)),
@@ -654,7 +698,8 @@ pub(super) fn exec(
             }
             Fault::Force(seq) | Fault::Realize(seq) if seq.realized().is_some() => strand.pc = pc - 1,
             Fault::Force(seq) => {
-                let helper = if matches!(seq.state(), State::Stream) { "%force-stream" } else { "%force" };
+                let helper =
+                    if matches!(seq.state(), State::Stream) { "%force-stream" } else { "%force" };
                 if let Err(error) = enter_helper(strand, proto, helper, Value::Seq(seq), max_depth)
                     && let Some(exit) = raise(strand, program, error)
                 {
@@ -687,70 +732,6 @@ fn take_all(slot: &mut Value) -> Value {
 #[cold]
 fn too_deep(max_depth: usize) -> Box<Fault> {
     Error::limit("depth", format!("functions call each other more than {max_depth} deep")).into()
-}
-
-/// Calls a function of the prelude above the running one, and then the current instruction again.
-fn enter_helper(strand: &mut Strand, proto: &Proto, name: &str, arg: Value, max_depth: usize) -> Result<(), Error> {
-    if strand.frames.len() >= max_depth {
-        let message = format!("functions call each other more than {max_depth} deep");
-        return Err(Error::limit("depth", message));
-    }
-    let Some(&helper) = crate::compiler::prelude_functions().get(name) else {
-        return Err(Error::new("limit", "lazy sequences are not available here"));
-    };
-    strand.frames.push(Frame { proto: strand.proto, pc: strand.pc as u32 - 1, base: strand.base });
-    strand.base += usize::from(proto.registers);
-    strand.proto = helper;
-    strand.pc = 0;
-    let needed = strand.base + 256;
-    if strand.stack.len() < needed {
-        strand.stack.resize(needed, Value::Nil);
-    }
-    strand.stack[strand.base] = Value::Nil;
-    strand.stack[strand.base + 1] = arg;
-    Ok(())
-}
-
-/// Computes a sequence to its end, and then does the current instruction again.
-pub(super) fn enter_realize(strand: &mut Strand, program: &Program, seq: Seq, max_depth: usize) -> Result<(), Error> {
-    let proto = &program.protos[strand.proto as usize];
-    enter_helper(strand, proto, "%realize", Value::Seq(seq), max_depth)
-}
-
-/// Goes to the innermost handler, or ends the strand.
-pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) -> Option<Exit> {
-    if error.at.is_none() {
-        error.at = origin(strand, program);
-    }
-    let handler = if error.is_final { None } else { strand.handlers.pop() };
-    let Some(handler) = handler else { return Some(Exit::Failed(error)) };
-    let top = strand.base + usize::from(program.protos[strand.proto as usize].registers);
-    let from = handler.base + usize::from(handler.t);
-    for slot in &mut strand.stack[from..top.max(from)] {
-        *slot = Value::Nil;
-    }
-    strand.frames.truncate(handler.frames);
-    strand.base = handler.base;
-    strand.proto = handler.proto;
-    strand.pc = handler.pc;
-    let value = error.to_value();
-    strand.stack[handler.base + usize::from(handler.d)] = value;
-    None
-}
-
-/// The innermost place that is not in the standard library.
-pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Origin> {
-    let here = std::iter::once((strand.proto, strand.pc));
-    let callers = strand.frames.iter().rev().map(|frame| (frame.proto, frame.pc as usize));
-    for (proto, pc) in here.chain(callers) {
-        let proto = &program.protos[proto as usize];
-        if proto.source.name() != builtins::PRELUDE_NAME {
-            let span = proto.span(pc.saturating_sub(1));
-            let position = proto.source.position(span.start);
-            return Some(Origin { position, source: Some((proto.source.clone(), span)) });
-        }
-    }
-    None
 }
 
 /// The code of a function value.

@@ -12,7 +12,8 @@ impl Run {
     pub(super) fn host(&mut self, id: usize, kind: HostOp, d: u8, a: u8, n: u8) {
         let Some(strand) = self.strands[id].as_mut() else { return };
         let from = strand.base + usize::from(a);
-        let args: Vec<_> = strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
+        let args: Vec<_> =
+            strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
         if let Some(seq) = args.iter().find_map(|arg| crate::builtins::lazy_inside(arg, kind)) {
             // A lazy sequence leaves the run as what it comes to: compute that, and ask again.
             for (slot, arg) in strand.stack[from..].iter_mut().zip(args) {
@@ -23,7 +24,8 @@ impl Run {
         match self.request(kind, args) {
             Ok(None) => self.go_on(id, d, Value::Nil),
             Ok(Some(request)) => {
-                let counts = matches!(kind, HostOp::Call | HostOp::Open | HostOp::Search | HostOp::Describe);
+                let counts =
+                    matches!(kind, HostOp::Call | HostOp::Open | HostOp::Search | HostOp::Describe);
                 if counts && !self.counted(id) {
                     return;
                 }
@@ -44,14 +46,23 @@ impl Run {
                 let (input, options) = input_of(args.collect())?;
                 Request::Call { id, input, options }
             }
-            HostOp::Open => Request::Open { id: id_of(&first)?, input: args.next().unwrap_or_else(empty_map) },
+            HostOp::Open => {
+                Request::Open { id: id_of(&first)?, input: args.next().unwrap_or_else(empty_map) }
+            }
             HostOp::Next => Request::Next { stream: stream_of(&first)? },
-            HostOp::Send => Request::Send { stream: stream_of(&first)?, value: args.next().unwrap_or_default() },
+            HostOp::Send => {
+                Request::Send { stream: stream_of(&first)?, value: args.next().unwrap_or_default() }
+            }
             HostOp::Close => Request::Close { stream: stream_of(&first)? },
             HostOp::Search => match &first {
                 Value::Str(query) => Request::Search { query: query.as_str().to_owned() },
                 Value::Nil => Request::Search { query: String::new() },
-                other => return Err(Error::new("type", format!("`capabilities` takes words, got {}", shown(other)))),
+                other => {
+                    return Err(Error::new(
+                        "type",
+                        format!("`capabilities` takes words, got {}", shown(other)),
+                    ));
+                }
             },
             HostOp::Describe => Request::Describe { id: id_of(&first)? },
             HostOp::Log => {
@@ -91,7 +102,8 @@ fn id_of(value: &Value) -> Result<String, Error> {
         Value::Str(text) => Ok(text.as_str().to_owned()),
         Value::Symbol(symbol) => Ok(symbol.name().to_owned()),
         other => {
-            let message = format!("the id of a capability is a keyword or a string, got {}", shown(other));
+            let message =
+                format!("the id of a capability is a keyword or a string, got {}", shown(other));
             Err(Error::new("type", message))
         }
     }

@@ -10,11 +10,13 @@ mod call;
 mod context;
 mod event;
 mod exec;
+mod fork;
 mod host;
 pub(crate) mod op;
 pub(crate) mod program;
 mod run;
 mod strand;
+mod unwind;
 mod walk;
 
 pub(crate) use arith::{

@@ -5,6 +5,7 @@
 
 /// One instruction. `d` is where the result goes, `o` an offset from the next instruction.
 #[derive(Clone, Copy, Debug)]
+#[rustfmt::skip] // one instruction a line
 pub(crate) enum Op {
     Nil { d: u8 },
     Bool { d: u8, b: bool },
@@ -58,9 +59,12 @@ pub(crate) enum Op {
     /// Calls the function in `a` with the `n` arguments after it.
     Call { a: u8, n: u8 },
     TailCode { a: u8, n: u8, p: u32 },
+    /// A function of the prelude is called as usual instead, so that its errors have a place in the
+    /// program: a `Return` follows.
     Tail { a: u8, n: u8 },
     /// Calls the function in `a` with the items of `a + 1`.
     Apply { a: u8 },
+    TailApply { a: u8 },
     Return { s: u8 },
     /// A function that captures the `n` values from `a`.
     Closure { d: u8, a: u8, n: u8, p: u32 },

@@ -12,6 +12,8 @@ use crate::value::Value;
 pub struct Program {
     pub(crate) protos: Vec<Arc<Proto>>,
     pub(crate) globals: Vec<Global>,
+    /// How many functions are the prelude's: these come first.
+    pub(crate) prelude: u32,
     /// The code that runs the text from its beginning to its end.
     pub(crate) entry: u32,
     /// The modules that are part of it.
@@ -41,6 +43,8 @@ pub(crate) struct Proto {
     /// Parameters before the `&`.
     pub(crate) arity: u8,
     pub(crate) rest: bool,
+    /// Whether the rest is a list, as code is.
+    pub(crate) lists: bool,
     /// The one number of arguments that it takes; -1 if there are several.
     pub(crate) exact: i16,
     /// Registers that hold parameters and locals: these are cleared at the end.
@@ -89,14 +93,16 @@ impl Program {
             return proto.accepts(n).then_some(p);
         }
         let exact = proto.arities.iter().find(|(arity, rest, _)| !rest && usize::from(*arity) == n);
-        let found = exact.or_else(|| proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)));
+        let found = exact
+            .or_else(|| proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)));
         found.map(|&(_, _, p)| p)
     }
 
     /// How a message says what a function accepts.
     pub(crate) fn arity_text(&self, p: u32) -> String {
         let proto = &self.protos[p as usize];
-        let one = |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
+        let one =
+            |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
         if proto.arities.is_empty() {
             return one(proto.arity, proto.rest);
         }

@@ -6,13 +6,13 @@ use std::sync::{Arc, PoisonError};
 use super::context::Context;
 use super::event::{Event, Request, Ticket};
 use super::exec::{self, Exit};
-use super::op::{ForkKind, HostOp};
+use super::op::HostOp;
 use super::program::Program;
-use super::strand::{Join, Strand};
+use super::strand::Strand;
+use super::unwind;
 use super::walk::live_bytes;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::map::Map;
 use crate::value::Value;
 
 /// How far a run has come.
@@ -30,30 +30,30 @@ pub enum Outcome {
 
 /// A run of a program.
 pub struct Run {
-    program: Arc<Program>,
-    limits: Limits,
-    globals: Vec<Option<Value>>,
+    pub(super) program: Arc<Program>,
+    pub(super) limits: Limits,
+    pub(super) globals: Vec<Option<Value>>,
     pub(super) strands: Vec<Option<Strand>>,
-    free: Vec<usize>,
-    ready: VecDeque<usize>,
+    pub(super) free: Vec<usize>,
+    pub(super) ready: VecDeque<usize>,
     /// The strand that waits for each ticket.
-    waiting: BTreeMap<u64, Waiting>,
+    pub(super) waiting: BTreeMap<u64, Waiting>,
     /// Requests that the host may not be asked yet.
-    queued: VecDeque<(u64, Event)>,
-    in_flight: usize,
+    pub(super) queued: VecDeque<(u64, Event)>,
+    pub(super) in_flight: usize,
     pub(super) context: Context,
-    steps_left: u64,
-    calls: u64,
-    next_ticket: u64,
-    streams: BTreeSet<u64>,
-    events: Vec<Event>,
+    pub(super) steps_left: u64,
+    pub(super) calls: u64,
+    pub(super) next_ticket: u64,
+    pub(super) streams: BTreeSet<u64>,
+    pub(super) events: Vec<Event>,
     /// Whether the result is being computed to its end.
-    finishing: bool,
-    finished: Option<Outcome>,
+    pub(super) finishing: bool,
+    pub(super) finished: Option<Outcome>,
 }
 
 #[derive(Clone, Copy)]
-struct Waiting {
+pub(super) struct Waiting {
     strand: usize,
     kind: HostOp,
 }
@@ -79,14 +79,14 @@ impl Run {
         Self::start(program, limits, globals)
     }
 
-    fn start(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
+    pub(super) fn start(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
         let entry = Strand::new(program.entry, Value::Nil, Vec::new());
         let mut run = Self::idle(program, limits, globals);
         run.begin(entry);
         run
     }
 
-    fn idle(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
+    pub(super) fn idle(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
         Self {
             context: Context::new(limits.memory, program.types.clone()),
             program,
@@ -108,7 +108,7 @@ impl Run {
         }
     }
 
-    fn begin(&mut self, strand: Strand) {
+    pub(super) fn begin(&mut self, strand: Strand) {
         self.strands.clear();
         self.free.clear();
         self.ready.clear();
@@ -131,7 +131,7 @@ impl Run {
         run
     }
 
-    fn begin_call(&mut self, function: Value, args: Vec<Value>) {
+    pub(super) fn begin_call(&mut self, function: Value, args: Vec<Value>) {
         let args = Value::vector(args).unwrap_or_default();
         let strand = Strand::new(helper("%apply-to"), Value::Nil, vec![function, args]);
         self.begin(strand);
@@ -145,7 +145,8 @@ impl Run {
     pub fn call(&mut self, name: &str, args: Vec<Value>) -> Result<(), Error> {
         let at = self.program.globals.iter().position(|global| &*global.name == name);
         let function = at.and_then(|at| self.globals[at].clone());
-        let function = function.ok_or_else(|| Error::new("undefined", format!("`{name}` is not defined")))?;
+        let function =
+            function.ok_or_else(|| Error::new("undefined", format!("`{name}` is not defined")))?;
         self.begin_call(function, args);
         Ok(())
     }
@@ -184,6 +185,8 @@ impl Run {
                 return outcome.clone();
             }
             let Some(id) = self.ready.pop_front() else {
+                // Not earlier: an answer may have made waiting requests needless.
+                self.ask_more();
                 return if self.waiting.is_empty() {
                     self.end(Outcome::Failed(Error::new("limit", "nothing can go on")))
                 } else {
@@ -198,10 +201,18 @@ impl Run {
             let before = fuel;
             let Some(strand) = self.strands[id].as_mut() else { continue };
             let depth = self.limits.depth.saturating_sub(strand.outer_depth);
-            let failed = strand.failure.take().and_then(|error| exec::raise(strand, &self.program, error));
+            let failed =
+                strand.failure.take().and_then(|error| unwind::raise(strand, &self.program, error));
             let exit = match failed {
                 Some(exit) => exit,
-                None => exec::exec(strand, &mut self.context, &mut self.globals, &self.program, depth, &mut fuel),
+                None => exec::exec(
+                    strand,
+                    &mut self.context,
+                    &mut self.globals,
+                    &self.program,
+                    depth,
+                    &mut fuel,
+                ),
             };
             quota -= before - fuel;
             self.steps_left -= before - fuel;
@@ -238,7 +249,7 @@ impl Run {
     /// Gives the answer to a request. One that nobody waits for any more is ignored.
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
         let Some(Waiting { strand: id, kind }) = self.waiting.remove(&ticket.0) else { return };
-        self.answered();
+        self.in_flight = self.in_flight.saturating_sub(1);
         let answer = answer.and_then(|value| self.accept(kind, ticket, value));
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.ticket = None;
@@ -253,7 +264,7 @@ impl Run {
     }
 
     /// What an answer means to the program.
-    fn accept(&mut self, kind: HostOp, ticket: Ticket, value: Value) -> Result<Value, Error> {
+    pub(super) fn accept(&mut self, kind: HostOp, ticket: Ticket, value: Value) -> Result<Value, Error> {
         if !value.is_immediate() {
             self.context.allocated(live_bytes(std::iter::once(&value)));
         }
@@ -270,10 +281,9 @@ impl Run {
         }
     }
 
-    /// A request was answered or is not wanted any more: another may be asked.
-    fn answered(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        if self.in_flight < self.limits.calls_at_once
+    /// Asks what waited for other requests, as far as the host may be asked.
+    pub(super) fn ask_more(&mut self) {
+        while self.in_flight < self.limits.calls_at_once.max(1)
             && let Some((_, event)) = self.queued.pop_front()
         {
             self.in_flight += 1;
@@ -288,7 +298,7 @@ impl Run {
         }
     }
 
-    fn end(&mut self, outcome: Outcome) -> Outcome {
+    pub(super) fn end(&mut self, outcome: Outcome) -> Outcome {
         let waiting = std::mem::take(&mut self.waiting);
         let queued: BTreeSet<u64> = self.queued.drain(..).map(|(ticket, _)| ticket).collect();
         for ticket in waiting.into_keys().filter(|ticket| !queued.contains(ticket)) {
@@ -306,13 +316,14 @@ impl Run {
     /// Ends the run with an error that comes from where a strand is.
     pub(super) fn end_at(&mut self, id: usize, mut error: Error) {
         if let Some(strand) = &self.strands[id] {
-            error.at = exec::origin(strand, &self.program);
+            error.at = unwind::origin(strand, &self.program);
         }
-        self.end(Outcome::Failed(error.as_final()));
+        self.end(Outcome::Failed(error.into_final()));
     }
 
-    fn close_streams(&mut self) {
-        let closed = std::mem::take(&mut *self.context.closed.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn close_streams(&mut self) {
+        let closed =
+            std::mem::take(&mut *self.context.closed.lock().unwrap_or_else(PoisonError::into_inner));
         for id in closed {
             if self.streams.remove(&id) {
                 self.events.push(Event::CloseStream { stream: Ticket(id) });
@@ -321,10 +332,12 @@ impl Run {
     }
 
     /// Finds out how much memory is alive.
-    fn look_through(&mut self, id: usize, wanted: usize) {
+    pub(super) fn look_through(&mut self, id: usize, wanted: usize) {
         let stacks = self.strands.iter().flatten();
-        let own: usize = stacks.clone().map(|strand| strand.stack.len() * 16 + strand.frames.len() * 16).sum();
-        let results = stacks.clone().filter_map(|strand| strand.join.as_ref()).flat_map(|join| &join.results);
+        let own: usize =
+            stacks.clone().map(|strand| strand.stack.len() * 16 + strand.frames.len() * 16).sum();
+        let results =
+            stacks.clone().filter_map(|strand| strand.join.as_ref()).flat_map(|join| &join.results);
         let roots = stacks.clone().flat_map(|strand| &strand.stack).chain(results);
         self.context.live = own + live_bytes(roots.chain(self.globals.iter().flatten()));
         self.context.since = 0;
@@ -333,10 +346,14 @@ impl Run {
         self.steps_left = self.steps_left.saturating_sub(cost);
         let limit = self.limits.memory;
         if self.context.live > limit {
-            return self.end_at(id, Error::limit("memory", format!("more than {limit} bytes of values are alive")));
+            return self.end_at(
+                id,
+                Error::limit("memory", format!("more than {limit} bytes of values are alive")),
+            );
         }
         if wanted > 0 && self.context.live.saturating_add(wanted) > limit {
-            let message = format!("this needs {wanted} bytes more than the {limit} that values may occupy");
+            let message =
+                format!("this needs {wanted} bytes more than the {limit} that values may occupy");
             if let Some(strand) = self.strands[id].as_mut() {
                 strand.pc += 1;
                 strand.failure = Some(Error::limit("memory", message));
@@ -365,7 +382,7 @@ impl Run {
     pub(super) fn realize(&mut self, id: usize, seq: crate::Seq) {
         let depth = self.limits.depth;
         let Some(strand) = self.strands[id].as_mut() else { return };
-        if let Err(error) = exec::enter_realize(strand, &self.program, seq, depth) {
+        if let Err(error) = unwind::enter_realize(strand, &self.program, seq, depth) {
             strand.failure = Some(error);
         }
         self.ready.push_front(id);
@@ -396,10 +413,10 @@ impl Run {
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.wanted = d;
         strand.ticket = Some(ticket);
-        let at = exec::origin(strand, &self.program).map(|origin| origin.position);
+        let at = unwind::origin(strand, &self.program).map(|origin| origin.position);
         self.waiting.insert(ticket, Waiting { strand: id, kind });
         let event = Event::Request { ticket: Ticket(ticket), request, at };
-        if self.in_flight < self.limits.calls_at_once {
+        if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
             self.events.push(event);
         } else {
@@ -407,177 +424,7 @@ impl Run {
         }
     }
 
-    fn spawn(&mut self, parent: usize, slot: usize, function: Value, args: Vec<Value>) -> usize {
-        let mut strand = match (exec::code_of(&function), args.is_empty()) {
-            (Some(code), true) if self.program.select(code, 0) == Some(code) => Strand::new(code, function, args),
-            _ => {
-                let args = Value::vector(args).unwrap_or_default();
-                Strand::new(helper("%apply-to"), Value::Nil, vec![function, args])
-            }
-        };
-        strand.parent = Some((parent, slot));
-        let depth_here = self.strands[parent].as_ref().map_or(0, |strand| strand.outer_depth + strand.frames.len() + 1);
-        strand.outer_depth = depth_here;
-        self.context.allocated(strand.stack.len() * 16 + 200);
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.strands[id] = Some(strand);
-                id
-            }
-            None => {
-                self.strands.push(Some(strand));
-                self.strands.len() - 1
-            }
-        };
-        self.ready.push_back(id);
-        id
-    }
-
-    /// Begins strands; the one that asked waits for them.
-    fn fork(&mut self, id: usize, kind: ForkKind, d: u8, a: u8, n: u8) {
-        let Some(strand) = self.strands[id].as_mut() else { return };
-        let from = strand.base + usize::from(a);
-        let mut args: Vec<_> =
-            strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
-        strand.wanted = d;
-        if strand.outer_depth + strand.frames.len() >= self.limits.depth {
-            let message = format!("functions call each other more than {} deep", self.limits.depth);
-            return self.go_wrong(id, Error::limit("depth", message));
-        }
-        let mut at_once = usize::MAX;
-        let mut pending: VecDeque<(usize, Value, Vec<Value>)> = VecDeque::new();
-        if kind == ForkKind::Map {
-            at_once = self.limits.calls_at_once.max(1);
-            if let Some(Value::Int(max)) = args.get(2) {
-                at_once = at_once.min(usize::try_from(*max).unwrap_or(1).max(1));
-            }
-            let items = std::mem::take(&mut args[1]);
-            let items = items.items().unwrap_or_default();
-            pending.extend(items.iter().enumerate().map(|(at, item)| (at, args[0].clone(), vec![item.clone()])));
-        } else {
-            pending.extend(args.into_iter().enumerate().map(|(at, thunk)| (at, thunk, Vec::new())));
-        }
-        let count = pending.len();
-        if count == 0 {
-            return match kind {
-                ForkKind::Race => {
-                    self.go_wrong(id, Error::new("invalid-argument", "`race` needs at least one form"));
-                }
-                _ => self.go_on(id, d, Value::vector(Vec::new()).unwrap_or_default()),
-            };
-        }
-        self.context.allocated(count * 16);
-        let first: Vec<_> = pending.drain(..count.min(at_once)).collect();
-        let join = Join { kind, results: vec![Value::Nil; count], left: count, children: Vec::new(), pending, error: None };
-        if let Some(strand) = self.strands[id].as_mut() {
-            strand.join = Some(join);
-        }
-        let children: Vec<_> =
-            first.into_iter().map(|(slot, function, args)| self.spawn(id, slot, function, args)).collect();
-        if let Some(join) = self.strands[id].as_mut().and_then(|strand| strand.join.as_mut()) {
-            join.children = children;
-        }
-    }
-
-    fn strand_done(&mut self, id: usize, value: Value) {
-        let parent = self.strands[id].as_ref().and_then(|strand| strand.parent);
-        let Some((parent, slot)) = parent else { return self.root_done(value) };
-        self.release(id);
-        let Some(join) = self.strands[parent].as_mut().and_then(|strand| strand.join.as_mut()) else { return };
-        join.children.retain(|&child| child != id);
-        match join.kind {
-            ForkKind::Race => return self.joined(parent, Ok(value)),
-            ForkKind::Settle => join.results[slot] = settled("ok", value),
-            ForkKind::All | ForkKind::Map => join.results[slot] = value,
-        }
-        self.one_less(parent);
-    }
-
-    fn strand_failed(&mut self, id: usize, error: Error) {
-        let parent = self.strands[id].as_ref().and_then(|strand| strand.parent);
-        let Some((parent, slot)) = parent.filter(|_| !error.is_final) else {
-            self.end(Outcome::Failed(error));
-            return;
-        };
-        self.release(id);
-        let Some(join) = self.strands[parent].as_mut().and_then(|strand| strand.join.as_mut()) else { return };
-        join.children.retain(|&child| child != id);
-        match join.kind {
-            ForkKind::All | ForkKind::Map => return self.joined(parent, Err(error)),
-            ForkKind::Settle => join.results[slot] = settled("error", error.to_value()),
-            ForkKind::Race => join.error = Some(error),
-        }
-        self.one_less(parent);
-    }
-
-    /// One of the strands that `parent` waits for has ended.
-    fn one_less(&mut self, parent: usize) {
-        let Some(join) = self.strands[parent].as_mut().and_then(|strand| strand.join.as_mut()) else { return };
-        join.left -= 1;
-        if join.left == 0 {
-            let results = std::mem::take(&mut join.results);
-            let answer = match join.error.take() {
-                Some(error) => Err(error),
-                None => Value::vector(results).map_err(|deep| Error::limit("nesting", deep.to_string())),
-            };
-            return self.joined(parent, answer);
-        }
-        if let Some((slot, function, args)) = join.pending.pop_front() {
-            let child = self.spawn(parent, slot, function, args);
-            if let Some(join) = self.strands[parent].as_mut().and_then(|strand| strand.join.as_mut()) {
-                join.children.push(child);
-            }
-        }
-    }
-
-    /// All that `parent` waited for is there, or not needed any more.
-    fn joined(&mut self, parent: usize, answer: Result<Value, Error>) {
-        let Some(strand) = self.strands[parent].as_mut() else { return };
-        let children = strand.join.take().map(|join| join.children).unwrap_or_default();
-        match answer {
-            Ok(value) => {
-                let at = strand.base + usize::from(strand.wanted);
-                strand.stack[at] = value;
-            }
-            Err(error) => strand.failure = Some(error),
-        }
-        self.ready.push_back(parent);
-        for child in children {
-            self.cancel(child);
-        }
-    }
-
-    /// Ends a strand and those that it waits for.
-    fn cancel(&mut self, id: usize) {
-        let mut open = vec![id];
-        while let Some(id) = open.pop() {
-            let Some(strand) = self.strands[id].as_mut() else { continue };
-            open.extend(strand.join.take().map(|join| join.children).unwrap_or_default());
-            if let Some(ticket) = strand.ticket
-                && self.waiting.remove(&ticket).is_some()
-            {
-                let waits = self.queued.iter().position(|(queued, _)| *queued == ticket);
-                match waits {
-                    Some(at) => {
-                        self.queued.remove(at);
-                    }
-                    None => {
-                        self.events.push(Event::Cancel { ticket: Ticket(ticket) });
-                        self.answered();
-                    }
-                }
-            }
-            self.release(id);
-        }
-    }
-
-    fn release(&mut self, id: usize) {
-        self.strands[id] = None;
-        self.ready.retain(|&ready| ready != id);
-        self.free.push(id);
-    }
-
-    fn root_done(&mut self, value: Value) {
+    pub(super) fn root_done(&mut self, value: Value) {
         if self.context.has_lazy && !self.finishing {
             // What is lazy in the result is computed now, as part of the run.
             self.begin(Strand::new(helper("%finish"), Value::Nil, vec![value]));
@@ -586,24 +433,15 @@ impl Run {
         }
         if !fits(&value, self.limits.output) {
             let message = format!("the result is longer than {} bytes", self.limits.output);
-            self.end(Outcome::Failed(Error::limit("output", message).as_final()));
+            self.end(Outcome::Failed(Error::limit("output", message).into_final()));
             return;
         }
         self.end(Outcome::Done(value));
     }
 }
 
-/// `{:ok v}` or `{:error e}`
-fn settled(key: &str, value: Value) -> Value {
-    let mut map = Map::new();
-    match map.insert(Value::keyword(key), value) {
-        Ok(_) => Value::Map(map),
-        Err(_) => Value::Nil,
-    }
-}
-
 /// A function of the prelude.
-fn helper(name: &str) -> u32 {
+pub(super) fn helper(name: &str) -> u32 {
     crate::compiler::prelude_functions().get(name).copied().unwrap_or_default()
 }
 

@@ -14,13 +14,14 @@ use crate::value::Value;
 pub fn read(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     let mut tree = Tree::read(source.clone())?;
     let roots = tree.roots.clone();
-    let deep = |tree: &Tree, id| Diagnostics(vec![Diagnostic::new(source, tree.span(id), TooDeep.to_string())]);
-    roots.into_iter().map(|id| tree.to_value(id).map_err(|_| deep(&tree, id))).collect()
+    let deep =
+        |tree: &Tree, id| Diagnostics(vec![Diagnostic::new(source, tree.span(id), TooDeep.to_string())]);
+    roots.into_iter().map(|id| tree.value(id).map_err(|_| deep(&tree, id))).collect()
 }
 
 impl Tree {
     /// The form as data.
-    pub(crate) fn to_value(&mut self, id: NodeId) -> Result<Value, TooDeep> {
+    pub(crate) fn value(&mut self, id: NodeId) -> Result<Value, TooDeep> {
         let node = self.node(id);
         Ok(match node.kind {
             Kind::Nil => Value::Nil,
@@ -59,7 +60,7 @@ impl Tree {
 
     fn kid_values(&mut self, id: NodeId) -> Result<Vec<Value>, TooDeep> {
         let node = self.node(id);
-        (node.a..node.a + node.n).map(|at| self.to_value(self.kids[at as usize])).collect()
+        (node.a..node.a + node.n).map(|at| self.value(self.kids[at as usize])).collect()
     }
 
     fn tagged(&mut self, name: &str, id: NodeId) -> Result<Value, TooDeep> {
@@ -77,7 +78,7 @@ impl Tree {
             if self.kind(kid).is_mark() {
                 continue;
             }
-            let mut value = self.to_value(kid)?;
+            let mut value = self.value(kid)?;
             match key.take() {
                 None => key = Some(value),
                 Some(key) => {
@@ -134,7 +135,8 @@ impl Tree {
                 None => return Err("an unfinished sequence is no code"),
             },
             Value::Map(map) => {
-                let entries: Vec<_> = map.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
+                let entries: Vec<_> =
+                    map.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
                 self.add_all(Kind::Map, span, &entries)?
             }
             Value::Set(set) => {
@@ -147,7 +149,8 @@ impl Tree {
     }
 
     fn add_all(&mut self, kind: Kind, span: Span, items: &[Value]) -> Result<NodeId, &'static str> {
-        let parts = items.iter().map(|item| self.add_value(span, item)).collect::<Result<Vec<_>, _>>()?;
+        let parts =
+            items.iter().map(|item| self.add_value(span, item)).collect::<Result<Vec<_>, _>>()?;
         Ok(self.with_parts(kind, span, &parts))
     }
 }

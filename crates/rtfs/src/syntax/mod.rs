@@ -8,6 +8,7 @@ mod data;
 mod diagnostic;
 mod number;
 mod reader;
+mod tokens;
 mod tree;
 
 pub use data::read;

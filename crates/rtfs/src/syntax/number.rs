@@ -19,7 +19,9 @@ pub(crate) fn parse_integer(token: &str) -> Option<Value> {
         return None;
     }
     if digits.len() <= 15 {
-        let add = |n: i64, byte: u8| n * i64::from(radix) + i64::from((byte as char).to_digit(radix).unwrap_or(0));
+        let add = |n: i64, byte: u8| {
+            n * i64::from(radix) + i64::from((byte as char).to_digit(radix).unwrap_or(0))
+        };
         let n = digits.bytes().filter(|&byte| byte != b'_').fold(0, add);
         return Some(Value::Int(if negative { -n } else { n }));
     }
@@ -174,7 +176,8 @@ mod tests {
         for (token, printed) in cases {
             assert_eq!(number(token).unwrap().pr_str(), printed, "{token}");
         }
-        for token in ["", "-", "1_", "_1", "1__0", "1.", ".5", "0x", "1e", "1e+", "12x", "1.2.3", "0xg"] {
+        for token in ["", "-", "1_", "_1", "1__0", "1.", ".5", "0x", "1e", "1e+", "12x", "1.2.3", "0xg"]
+        {
             assert_eq!(number(token), None, "{token}");
         }
     }
@@ -190,7 +193,12 @@ mod tests {
         for (token, printed) in cases {
             assert_eq!(instant(token).unwrap().pr_str(), printed);
         }
-        let wrong = ["2026-02-29T10:00:00Z", "2026-11-20T10:00:00", "2026-13-20T10:00:00Z", "2026-11-20T24:00:00Z"];
+        let wrong = [
+            "2026-02-29T10:00:00Z",
+            "2026-11-20T10:00:00",
+            "2026-13-20T10:00:00Z",
+            "2026-11-20T24:00:00Z",
+        ];
         for token in wrong {
             assert_eq!(instant(token), None, "{token}");
         }

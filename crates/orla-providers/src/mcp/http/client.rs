@@ -30,6 +30,8 @@ pub(in crate::mcp) fn client(is_local: bool) -> Result<Client, String> {
     });
     let builder = if is_local { Client::builder().no_proxy() } else { Client::builder() };
     builder
+        // Some refuse whoever does not say who it is.
+        .user_agent(concat!("orla/", env!("CARGO_PKG_VERSION")))
         .tcp_nodelay(true)
         .redirect(within_origin)
         .referer(false)

@@ -12,6 +12,8 @@ mod exchange;
 mod fake;
 mod headers;
 mod link;
+#[cfg(test)]
+mod sdk_tests;
 mod shared;
 mod sse;
 mod supervisor;

@@ -142,6 +142,18 @@ async fn what_changes_is_heard_on_the_streams_for_that() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_are_used_again() {
+    for manner in manners() {
+        let (fake, world) = world(manner.clone()).await;
+        for _ in 0..30 {
+            world.text("h__echo", "{}").await;
+        }
+        let peers = fake.state.peers.lock().unwrap().len();
+        assert!(peers < 15, "{peers} connections, {manner:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_cut_is_taken_up_again() {
     let (fake, world) = world(Manner { cuts: true, speaks_in_events: true, ..Manner::default() }).await;
     assert_eq!(world.text("h__echo", "{}").await, "taken up");
