@@ -139,3 +139,12 @@ fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
     let listed = server.run(&["list"]);
     assert!(listed.stderr.contains("MCP server none: "), "{}", listed.all());
 }
+
+#[test]
+fn a_session_that_calls_before_it_lists_finds_what_a_server_serves() {
+    let config = "mcpServers: {calc: {command: python3, args: [calc.py], cwd: .}}\n";
+    let server = calc().config(config).serve();
+    let mut client = server.session();
+    assert_eq!(client.call("calc__add", json!({"a": 1, "b": 2})).text(), "3");
+    assert_eq!(client.try_call("calc__none", json!({})).unwrap_err().code, -32602);
+}
