@@ -65,6 +65,7 @@ struct Snapshots {
     /// Tools were listed: until then the session has been told of none, and takes no harm by a newer one.
     has_listed: bool,
     surfaces: Arc<Catalog>,
+    has_listed_surfaces: bool,
 }
 
 impl Session {
@@ -93,6 +94,7 @@ impl Session {
                 tools: Arc::clone(&newest),
                 has_listed: false,
                 surfaces: newest,
+                has_listed_surfaces: false,
             }),
             streams: Mutex::default(),
             next_stream: AtomicU64::new(1),
@@ -116,6 +118,10 @@ impl Session {
         let mut snapshots = lock(&self.snapshots);
         snapshots.tools = Arc::clone(newest);
         snapshots.has_listed = true;
+        // What was never listed holds nothing back: a snapshot keeps the processes that it serves.
+        if !snapshots.has_listed_surfaces {
+            snapshots.surfaces = Arc::clone(newest);
+        }
     }
 
     /// Whether the session has listed tools.
@@ -134,7 +140,9 @@ impl Session {
 
     /// Prompts or resources are being listed anew.
     pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
-        lock(&self.snapshots).surfaces = Arc::clone(newest);
+        let mut snapshots = lock(&self.snapshots);
+        snapshots.surfaces = Arc::clone(newest);
+        snapshots.has_listed_surfaces = true;
     }
 
     /// The least grave log message that goes out.
