@@ -416,6 +416,14 @@ impl CapabilityMarketplace {
         self.swap(catalog)
     }
 
+    /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does, where it is of the same
+    /// sources: more has become known of what they serve.
+    pub fn refine(&self, mut catalog: Catalog) -> Arc<Catalog> {
+        let _writing = self.lock();
+        catalog.loaded = self.catalog.load().loaded;
+        self.put(catalog)
+    }
+
     /// The generation of the newest snapshot, to be watched.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -471,6 +479,11 @@ impl CapabilityMarketplace {
     }
 
     fn swap(&self, mut catalog: Catalog) -> Arc<Catalog> {
+        catalog.loaded = self.catalog.load().generation + 1;
+        self.put(catalog)
+    }
+
+    fn put(&self, mut catalog: Catalog) -> Arc<Catalog> {
         catalog.generation = self.catalog.load().generation + 1;
         let generation = catalog.generation;
         let catalog = Arc::new(catalog);
