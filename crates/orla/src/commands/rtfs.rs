@@ -90,7 +90,7 @@ fn check(file: &Path) -> Result<(), Failure> {
             Ok(())
         }
         Err(problems) => {
-            render::err(&problems.to_string());
+            render::err(&format!("{problems}\n"));
             Err(Failure::failed_silently())
         }
     }
@@ -117,7 +117,7 @@ impl Session<'_> {
         let program = match compiled(text, beside) {
             Ok(program) => program,
             Err(problems) => {
-                render::err(&problems.to_string());
+                render::err(&format!("{problems}\n"));
                 return Err(Failure::failed_silently());
             }
         };
@@ -147,7 +147,7 @@ impl Session<'_> {
             }
         };
         let value = result.map_err(|error| {
-            render::err(&error.report());
+            render::err(&format!("{}\n", error.report()));
             Failure::failed_silently()
         })?;
         let printed = match as_json {
@@ -290,7 +290,7 @@ fn show(trace: &Trace) {
         Trace::Logged { level, message, data } => format!("log {level} {message} {}", excerpt(data)),
         _ => return,
     };
-    render::err(&line);
+    render::err(&format!("{line}\n"));
 }
 
 /// The beginning of a value that a trace shows.
