@@ -35,8 +35,10 @@ impl Exposure {
     /// to the rest, the rest without built-ins.
     pub(crate) fn count(self, catalog: &Catalog) -> usize {
         let is_own = |entry: &&Arc<Entry>| {
-            let kind = entry.manifest.provider.kind();
-            !matches!(kind, "discovery" | "rtfs" | "local")
+            let provider = &entry.manifest.provider;
+            // A file in the language is a user's own; its kind is that of the language's tools.
+            let is_language = provider.settings::<program::Language>().is_ok();
+            !is_language && !matches!(provider.kind(), "discovery" | "local")
         };
         match self {
             Self::All => catalog.listed().count(),

@@ -21,6 +21,7 @@ mod exposure;
 mod findings;
 mod governance;
 mod logging;
+mod programs;
 mod prompts;
 mod reload;
 mod render;

@@ -16,6 +16,7 @@
 //!
 //! Streams: no provider of them is served yet, so opening one fails with `unavailable`.
 
+pub mod file;
 mod host;
 mod tool;
 mod trace;

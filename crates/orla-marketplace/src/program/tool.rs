@@ -130,7 +130,7 @@ impl LanguageExecutor {
 
     async fn run(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
         let arguments: RunArguments<'_> = arguments(inputs, ctx)?;
-        let program = compiled(&arguments.program).map_err(|err| failed(ctx, err.to_string()))?;
+        let program = compiled(&arguments.program).map_err(|problems| invalid(ctx, &problems))?;
         let input = match arguments.input {
             None => Value::Nil,
             Some(json) => {
@@ -143,7 +143,8 @@ impl LanguageExecutor {
             source: None,
         })?;
         let limits = arguments.limits.unwrap_or_default().within(&self.limits);
-        let job = Job { inputs: vec![(INPUT, input)], limits, ..Job::new(program) };
+        let trace = ctx.notices.trace().clone();
+        let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
         let value = run(&market, job, ctx).await.map_err(|error| unfinished(ctx, &error))?;
         let json = value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
@@ -237,13 +238,13 @@ fn arguments<'a, T: Deserialize<'a>>(inputs: &'a Payload, ctx: &CallContext) -> 
     serde_json::from_str(inputs.json()?.as_str()).map_err(|err| failed(ctx, err.to_string()))
 }
 
-fn failed(ctx: &CallContext, message: String) -> RuntimeError {
+pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 
 /// Why a program gave no value, for its caller: the place and the text of it, as a model needs it to mend
 /// the program.
-fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
+pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
         "cancelled" if ctx.cancellation.is_cancelled() => {
@@ -252,8 +253,43 @@ fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
         "limit" if tokio::time::Instant::now() >= ctx.deadline => {
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
         }
-        _ => failed(ctx, error.report()),
+        _ => {
+            let message = error.report();
+            let structured = json!({ "error": described(error) }).to_string();
+            let outcome = outcome(&structured, &message).ok().map(Box::new);
+            RuntimeError::Failed { id: id(), message, outcome }
+        }
     }
+}
+
+/// Why a program cannot be run: all that is wrong with it.
+fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
+    let message = problems.to_string();
+    let all: Vec<Json> = problems.0.iter().map(problem).collect();
+    let mut error = json!({"kind": "syntax", "message": message, "data": {"problems": all}});
+    if let Some(first) = problems.0.first() {
+        error["message"] = json!(first.message);
+        error["at"] = json!({"line": first.position.line, "column": first.position.column});
+    }
+    let outcome = outcome(&json!({ "error": error }).to_string(), &message).ok().map(Box::new);
+    RuntimeError::Failed { id: ctx.name.to_string(), message, outcome }
+}
+
+/// An error of a program as data.
+fn described(error: &Error) -> Json {
+    let mut described = json!({"kind": error.kind, "message": error.message});
+    if let Some(id) = &error.capability {
+        described["capability"] = json!(id);
+    }
+    // What is no data (a function, say) is left out.
+    let data = value_to_json(&error.data).ok().and_then(|json| serde_json::from_str(&json).ok());
+    if let Some(data) = data.filter(|data: &Json| !data.is_null()) {
+        described["data"] = data;
+    }
+    if let Some(at) = &error.at {
+        described["at"] = json!({"line": at.position.line, "column": at.position.column});
+    }
+    described
 }
 
 fn outcome(structured: &str, text: &str) -> RuntimeResult<Outcome> {

@@ -8,18 +8,17 @@ use std::time::Duration;
 use orla_marketplace::program::{Job, Trace, TraceSink, run as run_program};
 use orla_marketplace::rtfs::json::{value_from_json, value_to_json};
 use orla_marketplace::rtfs::{
-    Diagnostics, Error, Modules, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
+    Diagnostics, Error, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
 };
 use orla_marketplace::{Call, NoticeSink};
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
 use crate::config::{Config, Source};
+use crate::programs::{self, MAX_PROGRAM};
 use crate::signals::Signals;
 use crate::{Failure, cli, render};
 
-/// The largest program that is read, in bytes.
-const MAX_PROGRAM: u64 = 16 * 1024 * 1024;
 /// The largest line of `--jsonl`, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 /// How long a program may run unless `--timeout` says otherwise: it may well call what takes long.
@@ -78,15 +77,8 @@ fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
 
 fn read(file: &Path) -> Result<Text, Failure> {
     let shown = file.display();
-    let failed = |err: std::io::Error| {
-        Failure::failed(format!("{shown} cannot be read: {}", crate::config::reason(&err)))
-    };
-    let mut text = String::new();
-    let opened = std::fs::File::open(file).map_err(failed)?;
-    opened.take(MAX_PROGRAM + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > MAX_PROGRAM {
-        return Err(Failure::failed(format!("{shown}: a program has at most {MAX_PROGRAM} bytes")));
-    }
+    let text = programs::read(file);
+    let text = text.map_err(|why| Failure::failed(format!("{shown} cannot be read: {why}")))?;
     Ok(Text::new(shown.to_string(), text))
 }
 
@@ -98,7 +90,7 @@ fn check(file: &Path) -> Result<(), Failure> {
             Ok(())
         }
         Err(problems) => {
-            render::err(&problems.to_string());
+            render::err(&format!("{problems}\n"));
             Err(Failure::failed_silently())
         }
     }
@@ -106,19 +98,7 @@ fn check(file: &Path) -> Result<(), Failure> {
 
 /// Compiles a program. The modules that it imports are files beside it: `my.mod` is `my/mod.rtfs`.
 fn compiled(text: &Text, beside: Option<&Path>) -> Result<Arc<Program>, Diagnostics> {
-    let directory = beside.map_or_else(|| Path::new(".").to_owned(), Path::to_owned);
-    let modules: Modules = Arc::new(move |name| {
-        let is_plain =
-            |part: &str| !part.is_empty() && !part.contains(['/', '\\', '\0']) && part != "..";
-        if !name.split('.').all(is_plain) {
-            return None;
-        }
-        let path = directory.join(name.replace('.', "/")).with_extension("rtfs");
-        let file = std::fs::File::open(path).ok()?;
-        let mut text = String::new();
-        file.take(MAX_PROGRAM).read_to_string(&mut text).ok()?;
-        Some(text)
-    });
+    let modules = programs::modules_beside(beside);
     let inputs = vec![INPUT.to_owned()];
     compile(text, &Options { modules: Some(modules), inputs, ..Options::default() })
 }
@@ -137,7 +117,7 @@ impl Session<'_> {
         let program = match compiled(text, beside) {
             Ok(program) => program,
             Err(problems) => {
-                render::err(&problems.to_string());
+                render::err(&format!("{problems}\n"));
                 return Err(Failure::failed_silently());
             }
         };
@@ -167,7 +147,7 @@ impl Session<'_> {
             }
         };
         let value = result.map_err(|error| {
-            render::err(&error.report());
+            render::err(&format!("{}\n", error.report()));
             Failure::failed_silently()
         })?;
         let printed = match as_json {
@@ -310,7 +290,7 @@ fn show(trace: &Trace) {
         Trace::Logged { level, message, data } => format!("log {level} {message} {}", excerpt(data)),
         _ => return,
     };
-    render::err(&line);
+    render::err(&format!("{line}\n"));
 }
 
 /// The beginning of a value that a trace shows.
