@@ -27,8 +27,8 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   interop [WHAT…]    run foreign clients and the conformance suite against the release binary
-                     (or $ORLA_BIN); WHAT is any of: conformance, python, typescript, inspector, differential,
-                     behind, pasted, openapi (default: all)
+                     (or $ORLA_BIN); WHAT is any of: conformance, python, typescript,
+                     inspector, differential, behind, pasted, openapi (default: all)
   bench [--quick] [--no-build] [WHAT…]
                      measure the release binary; prints a table, writes target/bench/report.json;
                      WHAT is any part of a part's name (default: all)

@@ -388,7 +388,7 @@ impl CatalogBuilder {
                 kind: manifest.provider.kind(),
             });
         };
-        let checked = !executor.checks_types();
+        let checked = !executor.checks_types(manifest);
         let before = self.previous.as_ref().and_then(|catalog| catalog.with_id(id));
         let known = before.map(|entry| (&entry.manifest.input_schema, &entry.input));
         let declared = manifest.input_schema.as_ref().filter(|_| checked);

@@ -17,6 +17,7 @@ use crate::admission::Seat;
 use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
+use crate::manifest::CapabilityManifest;
 use crate::payload::{JsonText, Payload};
 use crate::provider::ProviderType;
 
@@ -50,10 +51,10 @@ pub trait CapabilityExecutor: Send + Sync {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome>;
 
-    /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`], whatever the manifest's input type
-    /// does not admit, and gives nothing that the output type does not admit. Its calls are then not checked
-    /// a second time, and no schema is compiled for them.
-    fn checks_types(&self) -> bool {
+    /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`], whatever the input type of this
+    /// manifest does not admit, and gives nothing that its output type does not admit. The calls are then not
+    /// checked a second time, and no schema is compiled for them.
+    fn checks_types(&self, _manifest: &CapabilityManifest) -> bool {
         false
     }
 

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use orla_registry::{Builtin, BuiltinError, CapabilityRegistry};
+use rtfs::TypeExpr;
 
 use crate::attestation::hash_text;
 use crate::error::{RuntimeError, RuntimeResult, Violation};
@@ -44,8 +45,14 @@ impl CapabilityExecutor for LocalExecutor {
         TypeId::of::<LocalCapability>()
     }
 
-    fn checks_types(&self) -> bool {
-        true
+    /// With the types of the built-in itself, or none; others are the marketplace's to check.
+    fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
+        let settings = manifest.provider.settings::<LocalCapability>().ok();
+        let Some(known) = settings.and_then(|settings| known(&settings.function)) else { return false };
+        let own =
+            |declared: &Option<TypeExpr>, own: &Option<TypeExpr>| declared.is_none() || declared == own;
+        own(&manifest.input_schema, &known.manifest.input_schema)
+            && own(&manifest.output_schema, &known.manifest.output_schema)
     }
 
     async fn execute(
@@ -70,23 +77,31 @@ impl CapabilityExecutor for LocalExecutor {
     }
 
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
-        let mut status = ProviderStatus::default();
-        status.source = Some(SOURCE.to_owned());
-        status
+        ProviderStatus { source: Some(SOURCE.to_owned()), ..ProviderStatus::default() }
     }
 }
 
 /// Every built-in, ready to be registered: it can be called and is found by search, and is listed
 /// where its [`Policy::listing`] is set to [`Listing::Listed`].
 pub fn registrations() -> Vec<Registration> {
-    static ALL: LazyLock<Vec<Registration>> =
-        LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
-    ALL.clone()
+    all().to_vec()
 }
 
 /// The built-in with this name, ready to be registered.
 pub fn registration_of(name: &str) -> Option<Registration> {
-    CapabilityRegistry.get(name).map(registration)
+    known(name).cloned()
+}
+
+/// All of them, in the order of their ids; made when they are first asked for.
+fn all() -> &'static [Registration] {
+    static ALL: LazyLock<Vec<Registration>> =
+        LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
+    &ALL
+}
+
+fn known(name: &str) -> Option<&'static Registration> {
+    let at = all().binary_search_by(|registration| registration.manifest.id.as_str().cmp(name)).ok()?;
+    all().get(at)
 }
 
 fn registration(builtin: &'static Builtin) -> Registration {
@@ -141,72 +156,5 @@ fn violations(builtin: &Builtin, inputs: &Payload) -> Option<Vec<Violation>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::payload::JsonText;
-    use crate::{Call, CapabilityMarketplace, Limits};
-
-    fn market() -> CapabilityMarketplace {
-        let market = CapabilityMarketplace::new(Limits::default());
-        market.register_executor(Arc::new(LocalExecutor)).unwrap();
-        let mut builder = market.builder(Limits::default());
-        for registration in registrations() {
-            builder.capability(registration).unwrap();
-        }
-        market.replace(builder.build());
-        market
-    }
-
-    async fn call(market: &CapabilityMarketplace, id: &str, input: &str) -> Result<String, String> {
-        let input = Payload::from_json(JsonText::parse(input.to_owned()).unwrap());
-        let outcome = market.call(Call::to(id).with(input)).await.map_err(|error| error.to_string())?;
-        Ok(outcome.structured.unwrap().json().unwrap().to_string())
-    }
-
-    #[tokio::test]
-    async fn a_builtin_is_called_like_anything_else() {
-        let market = market();
-        assert_eq!(call(&market, "math.add", r#"{"a":1,"b":2}"#).await.unwrap(), "3");
-        assert_eq!(call(&market, "math__add", r#"{"b":2.5,"a":1}"#).await.unwrap(), "3.5");
-        let long = format!(r#"{{"text":"{}"}}"#, "ab ".repeat(20_000));
-        assert_eq!(call(&market, "text.length", &long).await.unwrap(), "60000");
-    }
-
-    #[tokio::test]
-    async fn an_error_says_everything_that_is_wrong_with_the_arguments() {
-        let market = market();
-        let cases = [
-            (
-                "math.add",
-                r#"{"a":"x","c":1}"#,
-                "math_add cannot take these arguments: input.a: expected number, got \"x\"; input.b: expected a \
-                 value (required), got nothing; input.c: expected no such property (there are a, b), got 1",
-            ),
-            ("math.divide", r#"{"a":1,"b":0}"#, "math_divide failed: a quotient by zero has no value"),
-            (
-                "math.power",
-                r#"{"base":10,"exponent":1000000}"#,
-                "math_power reached a limit: the number would be more than 10000 digits",
-            ),
-        ];
-        for (id, input, expected) in cases {
-            assert_eq!(call(&market, id, input).await.unwrap_err(), expected);
-        }
-    }
-
-    #[test]
-    fn every_schema_is_one_and_fits_the_examples() {
-        for builtin in CapabilityRegistry.builtins() {
-            let manifest = registration(builtin).manifest;
-            let input = Validator::compile(manifest.input_schema.as_ref().unwrap()).unwrap();
-            let output = Validator::compile(manifest.output_schema.as_ref().unwrap()).unwrap();
-            for example in builtin.examples {
-                assert_eq!(input.check(example.input, builtin.name), Ok(()));
-                assert_eq!(output.check(example.output, builtin.name), Ok(()));
-            }
-            assert!(manifest.is_idempotent(), "{}", builtin.name);
-        }
-    }
-}
+#[path = "local_tests.rs"]
+mod tests;

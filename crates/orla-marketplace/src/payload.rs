@@ -5,6 +5,7 @@
 //! an RTFS [`Value`] asks for it; the conversion is then kept for the next one who asks.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -120,6 +121,12 @@ impl JsonText {
         } else {
             Self(Bytes::copy_from_slice(part))
         }
+    }
+
+    /// The part of the text in this range, which the caller knows to be one whole value; shared. None where
+    /// it is not within the text.
+    pub fn part(&self, range: Range<usize>) -> Option<Self> {
+        (range.start < range.end && range.end <= self.0.len()).then(|| Self(self.0.slice(range)))
     }
 
     /// The text.

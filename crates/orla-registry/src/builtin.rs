@@ -115,13 +115,6 @@ impl Builtin {
     }
 }
 
-impl Parameter {
-    /// How its JSON Schema begins, for people: the words of a type.
-    pub fn schema(&self) -> String {
-        format!("{{{}}}", self.schema)
-    }
-}
-
 /// An argument that must be given.
 pub(crate) const fn required(
     name: &'static str,

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use rtfs::{Map, Value};
 
-use crate::arguments::{Arguments, name_of};
+use crate::arguments::Arguments;
 use crate::builtin::Builtin;
 use crate::error::BuiltinError;
 use crate::limits::deep;
@@ -66,7 +66,7 @@ fn size(size: usize) -> Value {
 
 /// The value of the key of this name, be it a keyword or a string.
 fn field<'a>(map: &'a Map, name: &str) -> Option<&'a Value> {
-    map.get_keyword(name).or_else(|| map.iter().find(|(key, _)| name_of(key) == Some(name)).map(|e| e.1))
+    map.get_keyword(name).or_else(|| map.get(&Value::from(name)))
 }
 
 /// The range from `start` to `end` in something of this length: negative places count from the end,

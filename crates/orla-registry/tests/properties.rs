@@ -1,5 +1,7 @@
 //! Whatever a built-in is given, it answers: no panic, the same each time, and never more than the bounds allow.
 
+#![expect(clippy::unwrap_used, reason = "all of this is a test, and what makes values for it")]
+
 use orla_registry::{Builtin, BuiltinError, CapabilityRegistry, MAX_DEPTH, MAX_ITEMS, MAX_TEXT};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -177,7 +179,7 @@ fn is_sound(result: &Result<Value, BuiltinError>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
 
     #[test]
     fn every_builtin_answers_whatever_it_is_given((builtin, input) in any_call(any_value())) {
@@ -274,4 +276,39 @@ fn what_is_too_large_is_refused_before_it_is_worked_on() {
     // Small in memory, immense to walk.
     let doubled = (0..60).try_fold(Value::Int(1), |inner, _| Value::vector(vec![inner.clone(), inner]));
     assert!(matches!(call("json.print", "value", doubled.unwrap()), Err(BuiltinError::Limit { .. })));
+}
+
+#[test]
+fn what_would_take_the_square_of_its_input_is_refused_or_done_in_no_time() {
+    let many = |text: &str, times: usize| Value::from(text.repeat(times));
+    let map = |arguments: Vec<(&str, Value)>| {
+        let mut input = Map::new();
+        for (name, value) in arguments {
+            input.insert(Value::keyword(name), value).unwrap();
+        }
+        Value::from(input)
+    };
+    // Each would take minutes at least, were it done by the letter.
+    let calls = [
+        (
+            "text.diff",
+            map(vec![("before", many("a\nb\n", 50_000)), ("after", many("b\na\na\n", 40_000))]),
+        ),
+        ("text.distance", map(vec![("a", many("a", 1 << 20)), ("b", many("b", 1 << 20))])),
+        (
+            "regex.find_all",
+            map(vec![("text", many("A", 1 << 20)), ("pattern", ".*[^A-Z]|[A-Z]".into())]),
+        ),
+        (
+            "template.render",
+            map(vec![("template", many("{{!x}} ", 1 << 18)), ("data", Map::new().into())]),
+        ),
+        ("yaml.parse", map(vec![("text", many("- [", 1 << 18))])),
+        ("toml.parse", map(vec![("text", many("[a.", 1 << 18))])),
+        ("url.parse", map(vec![("url", Value::from(format!("http://a/{}", "../a/".repeat(1 << 18))))])),
+        ("math.evaluate", map(vec![("expression", "9^9^9^9".into())])),
+    ];
+    for (name, input) in calls {
+        is_sound(&CapabilityRegistry.get(name).unwrap().call(&input));
+    }
 }

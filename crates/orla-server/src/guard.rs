@@ -9,7 +9,6 @@
 //! loopback or listed.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::{StatusCode, Uri};

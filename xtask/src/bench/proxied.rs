@@ -39,6 +39,8 @@ struct Side {
     server: Server,
     call: Vec<u8>,
     large: Option<Vec<u8>>,
+    /// How it is called: by the cheapest client there is, if all of its answers are the same bytes.
+    load: Load,
     /// With one client, with several, large answers.
     one: Rounds,
     several: Rounds,
@@ -46,24 +48,27 @@ struct Side {
     costs: Vec<f64>,
 }
 
+/// A way to make load: address, request, connections, time.
+type Load = fn(&str, &[u8], usize, Duration) -> Result<Round, String>;
+
 impl Side {
     fn new(name: &'static str, server: Server, call: Vec<u8>, large: Option<Vec<u8>>) -> Self {
         let (one, several, larges) = <(Rounds, Rounds, Rounds)>::default();
-        Self { name, server, call, large, one, several, larges, costs: Vec::new() }
+        Self { name, server, call, large, load: client::polled, one, several, larges, costs: Vec::new() }
     }
 
     /// One round with each number of clients.
     fn measure(&mut self, time: Duration) -> Result<(), String> {
         let address = &self.server.address;
         let problem = |err: String| format!("{}: {err}", self.name);
-        self.one.0.push(client::threads(address, &self.call, 1, time).map_err(problem)?);
+        self.one.0.push((self.load)(address, &self.call, 1, time).map_err(problem)?);
         let before = processor_time(self.server.pid())?;
-        let round = client::threads(address, &self.call, CLIENTS, time).map_err(problem)?;
+        let round = (self.load)(address, &self.call, CLIENTS, time).map_err(problem)?;
         let cost = processor_time(self.server.pid())?.saturating_sub(before);
         self.costs.push(cost.as_secs_f64() * 1e6 / round.latencies.len().max(1) as f64);
         self.several.0.push(round);
         if let Some(large) = &self.large {
-            self.larges.0.push(client::threads(address, large, 1, time / 2).map_err(problem)?);
+            self.larges.0.push((self.load)(address, large, 1, time / 2).map_err(problem)?);
         }
         Ok(())
     }
@@ -254,7 +259,8 @@ impl Gateway {
         let tool = session.tool(&address)?;
         let call = session.post("tools/call", &json!({"name": tool, "arguments": arguments}));
         Connection::open(&address)?.exchange(&call)?;
-        Ok(Side::new(self.name(), server, call, None))
+        // Its answers may be events, each with an id of its own.
+        Ok(Side { load: client::threads, ..Side::new(self.name(), server, call, None) })
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
             let find = |url: &str, side: &str| {
                 // The suite insists on the name.
                 let url = url.replace("127.0.0.1", "localhost");
-                conformance::suite(foreign, &url, set, &folder.join(format!("{set}-{side}")))
+                conformance::run_set(foreign, &url, set, &folder.join(format!("{set}-{side}")))
                     .map(|(scenarios, _)| scenarios)
                     .map_err(|err| format!("{} {side}: {err}", upstream.title()))
             };

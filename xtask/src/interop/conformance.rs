@@ -23,7 +23,7 @@ pub(super) const SETS: &[&str] = &["2025-11-25", "2026-07-28"];
 /// How long one set may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs both sets against one server.
+/// Runs both sets against one server, and against the same server behind another.
 pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
     let fixtures = crate::root().join("xtask/fixtures/conformance");
     let folder = foreign.folder.join("conformance");
@@ -33,18 +33,36 @@ pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     let server = Server::start(binary, &folder, &folder)?;
     let pid = folder.join("server.pid");
     std::fs::write(&pid, server.pid().to_string()).map_err(|err| format!("{}: {err}", pid.display()))?;
+    suite(&server, "conformance", &folder, foreign, tally)?;
+    // The same server behind another, which has nothing of its own.
+    let behind = folder.join("behind");
+    std::fs::create_dir_all(behind.join("tools")).map_err(|err| err.to_string())?;
+    let upstream = serde_json::json!({ "url": format!("http://{}/mcp", server.address), "prefix": "" });
+    let config = serde_json::json!({ "mcpServers": { "upstream": upstream } });
+    std::fs::write(behind.join("orla.yaml"), config.to_string()).map_err(|err| err.to_string())?;
+    let front = Server::start(binary, &behind, &behind)?;
+    suite(&front, "conformance behind orla", &behind, foreign, tally)
+}
+
+/// Runs both sets against one server.
+fn suite(
+    server: &Server,
+    title: &str,
+    folder: &Path,
+    foreign: &Foreign,
+    tally: &mut Tally,
+) -> Result<(), String> {
     // The suite insists on the name.
     let url = format!("http://{}/mcp", server.address.replace("127.0.0.1", "localhost"));
-
     for set in SETS {
-        let (scenarios, printed) = suite(foreign, &url, set, &folder.join(set))?;
-        judge(set, &scenarios, &extensions(&printed), tally);
+        let (scenarios, printed) = run_set(foreign, &url, set, &folder.join(set))?;
+        judge(title, set, &scenarios, &extensions(&printed), tally);
     }
     Ok(())
 }
 
 /// Runs one set against a server, and gives what its scenarios found and what the suite printed.
-pub(super) fn suite(
+pub(super) fn run_set(
     foreign: &Foreign,
     url: &str,
     set: &str,
@@ -68,9 +86,9 @@ pub(super) fn suite(
 /// Failed checks of each scenario, each with its message.
 pub(super) type Scenarios = BTreeMap<String, BTreeMap<String, String>>;
 
-fn judge(set: &str, scenarios: &Scenarios, extensions: &BTreeSet<&str>, tally: &mut Tally) {
+fn judge(title: &str, set: &str, scenarios: &Scenarios, extensions: &BTreeSet<&str>, tally: &mut Tally) {
     for (scenario, failed) in scenarios {
-        let title = format!("conformance {set}: {scenario}");
+        let title = format!("{title} {set}: {scenario}");
         match failed.iter().next() {
             None => tally.check(&title, Ok(())),
             Some(_) if extensions.contains(scenario.as_str()) => {
@@ -157,7 +175,13 @@ mod tests {
         let holds = |scenario: &str, failed: &[&str]| {
             let failed = failed.iter().map(|id| ((*id).to_owned(), "no".to_owned())).collect();
             let mut tally = Tally::default();
-            judge(SETS[0], &Scenarios::from([(scenario.to_owned(), failed)]), &extensions, &mut tally);
+            judge(
+                "t",
+                SETS[0],
+                &Scenarios::from([(scenario.to_owned(), failed)]),
+                &extensions,
+                &mut tally,
+            );
             tally.close()
         };
         assert!(holds("ping", &[]) && holds("tasks", &["x"]));

@@ -26,7 +26,8 @@ fn shop() -> World {
 }
 
 fn ids(found: &Value) -> Vec<&str> {
-    found["results"].as_array().unwrap().iter().map(|result| result["id"].as_str().unwrap()).collect()
+    let results = found["results"].as_array().into_iter().flatten();
+    results.filter_map(|result| result["id"].as_str()).collect()
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn processes(server: &Server) -> usize {
 
 fn row(server: &Server, name: &str) -> Value {
     let status = server.status();
-    let rows = status["capabilities"].as_array().unwrap();
+    let rows = status["capabilities"].as_array().expect("a list");
     rows.iter().find(|row| row["name"] == name).cloned().unwrap_or_default()
 }
 

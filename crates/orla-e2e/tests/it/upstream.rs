@@ -1,7 +1,7 @@
 //! An HTTP server for tests: it answers each path with what is set for it, and keeps what was asked.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,8 +32,9 @@ pub(crate) struct Asked {
 impl Upstream {
     /// A server on a port of its own.
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let upstream = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let upstream =
+            Self { address: listener.local_addr().expect("its address"), state: Arc::default() };
         let serving = upstream.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {

@@ -28,7 +28,7 @@ pub use custody::{Content, Custody};
 pub use instant::{format_instant, parse_instant};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use statement::{
-    CONTENT_HASH, Flaw, MANIFEST_HASH, Subject, TrustedKeys, Validity, authentic, check, sign,
+    CONTENT_HASH, Flaw, MANIFEST_HASH, Subject, TrustedKeys, Validity, check, fits, sign, signed, timely,
 };
 
 use ring::digest;

@@ -108,36 +108,49 @@ pub fn check(
     keys: &TrustedKeys,
     now: SystemTime,
 ) -> Result<(), Flaw> {
-    authentic(attestation, keys, now)?;
+    signed(attestation, keys)?;
+    timely(attestation, now)?;
+    fits(attestation, subject)
+}
+
+/// Whether an attestation was made with the key of its authority, whatever it says.
+///
+/// # Errors
+/// Nobody trusts the authority, or its key did not sign this.
+pub fn signed(attestation: &CapabilityAttestation, keys: &TrustedKeys) -> Result<(), Flaw> {
+    let authority = &attestation.authority;
+    let key = keys.get(authority).ok_or_else(|| Flaw::UnknownAuthority(authority.clone()))?;
+    match key.verifies(statement(attestation).as_bytes(), &attestation.signature) {
+        true => Ok(()),
+        false => Err(Flaw::BadSignature(authority.clone())),
+    }
+}
+
+/// Whether this is the time that an attestation is for.
+///
+/// # Errors
+/// It is too early or too late.
+pub fn timely(attestation: &CapabilityAttestation, now: SystemTime) -> Result<(), Flaw> {
+    if now.checked_add(SKEW).is_some_and(|now| now < attestation.created_at) {
+        return Err(Flaw::TooEarly(attestation.created_at));
+    }
+    match attestation.expires_at.filter(|end| *end <= now) {
+        Some(end) => Err(Flaw::Expired(end)),
+        None => Ok(()),
+    }
+}
+
+/// Whether an attestation was made for a capability as it is now.
+///
+/// # Errors
+/// What has changed.
+pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<(), Flaw> {
     let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
     if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {
         return Err(Flaw::ManifestChanged);
     }
     if said(CONTENT_HASH) != Some(&subject.content_hash) {
         return Err(Flaw::ContentChanged);
-    }
-    Ok(())
-}
-
-/// Whether an attestation was made by a trusted authority and is within its time, whatever it is about.
-///
-/// # Errors
-/// The first reason why not.
-pub fn authentic(
-    attestation: &CapabilityAttestation,
-    keys: &TrustedKeys,
-    now: SystemTime,
-) -> Result<(), Flaw> {
-    let authority = &attestation.authority;
-    let key = keys.get(authority).ok_or_else(|| Flaw::UnknownAuthority(authority.clone()))?;
-    if !key.verifies(statement(attestation).as_bytes(), &attestation.signature) {
-        return Err(Flaw::BadSignature(authority.clone()));
-    }
-    if now.checked_add(SKEW).is_some_and(|now| now < attestation.created_at) {
-        return Err(Flaw::TooEarly(attestation.created_at));
-    }
-    if let Some(end) = attestation.expires_at.filter(|end| *end <= now) {
-        return Err(Flaw::Expired(end));
     }
     Ok(())
 }

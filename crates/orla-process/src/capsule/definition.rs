@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ pub enum Definition {
 }
 
 /// A server of MCP that is a child process.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Server {
     /// Its name: unique among the servers.
     pub name: String,
@@ -40,6 +41,17 @@ pub struct Server {
     pub startup_timeout: Duration,
     /// Whether it is started before anyone needs it.
     pub eager: bool,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and variables are where people put keys.
+        f.debug_struct("Server")
+            .field("name", &self.name)
+            .field("command", &self.command)
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Definition {

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::object::Object;
+use super::scan;
 
 /// A tool as `tools/list` gives it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -136,52 +137,48 @@ pub enum ToolResult {
     Asks,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CallResult<'a> {
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    structured_content: Option<&'a RawValue>,
-    is_error: Option<bool>,
-    #[serde(borrow)]
-    result_type: Option<Cow<'a, str>>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-}
-
 /// Reads the result of `tools/call`. One that is not in MCP's form is a plain value.
 ///
 /// # Errors
 /// What is wrong with a result in MCP's form.
 pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
-    let plain =
-        || Outcome { structured: Some(Payload::from_json(result.clone())), ..Outcome::default() };
-    let read: CallResult<'_> = match serde_json::from_str(result.as_str()) {
-        Ok(read) => read,
-        Err(_) if !result.as_str().starts_with('{') => return Ok(ToolResult::Success(plain())),
-        Err(err) => return Err(err.to_string()),
-    };
-    if read.result_type.as_deref() == Some(INPUT_REQUIRED) {
-        return Ok(ToolResult::Asks);
+    let mut outcome = Outcome::default();
+    let (mut is_error, mut says_how) = (false, false);
+    for (key, range) in scan::members(result.bytes()) {
+        let part = || result.part(range.clone()).filter(|part| part.bytes() != &b"null"[..]);
+        match key {
+            b"content" => outcome.content = part(),
+            b"structuredContent" => outcome.structured = part().map(Payload::from_json),
+            b"_meta" => outcome.meta = part().filter(|meta| meta.bytes().starts_with(b"{")),
+            b"isError" => {
+                let Some(flag) = part() else { continue };
+                is_error = match &flag.bytes()[..] {
+                    b"true" => true,
+                    b"false" => false,
+                    _ => return Err("isError is neither true nor false".to_owned()),
+                };
+                says_how = true;
+            }
+            b"resultType" if part().is_some_and(|kind| is_text(&kind, INPUT_REQUIRED)) => {
+                return Ok(ToolResult::Asks);
+            }
+            _ => {}
+        }
     }
-    if read.content.is_none() && read.structured_content.is_none() && read.is_error.is_none() {
-        return Ok(ToolResult::Success(plain()));
+    if outcome.content.is_none() && outcome.structured.is_none() && !says_how {
+        let value = Some(Payload::from_json(result.clone()));
+        return Ok(ToolResult::Success(Outcome { structured: value, ..Outcome::default() }));
     }
-    let part = |raw: &RawValue| JsonText::slice_of(result.bytes(), raw);
-    if let Some(content) = read.content.filter(|content| !content.get().starts_with('[')) {
-        let shown: String = content.get().chars().take(40).collect();
+    if let Some(content) = outcome.content.as_ref().filter(|content| !content.bytes().starts_with(b"["))
+    {
+        let shown: String = content.as_str().chars().take(40).collect();
         return Err(format!("content is no list of blocks: {shown}"));
     }
-    let outcome = Outcome {
-        structured: read.structured_content.map(|structured| Payload::from_json(part(structured))),
-        content: read.content.map(part),
-        meta: read.meta.filter(|meta| meta.get().starts_with('{')).map(part),
-    };
-    Ok(match read.is_error {
-        Some(true) => ToolResult::Failure(outcome),
-        Some(false) | None => ToolResult::Success(outcome),
-    })
+    Ok(if is_error { ToolResult::Failure(outcome) } else { ToolResult::Success(outcome) })
+}
+
+fn is_text(json: &JsonText, text: &str) -> bool {
+    serde_json::from_str::<Cow<'_, str>>(json.as_str()).is_ok_and(|read| read == text)
 }
 
 /// What a notification of a server means.

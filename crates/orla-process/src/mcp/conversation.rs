@@ -386,7 +386,7 @@ impl Conversation {
                 let _ = reply.send(result.map_err(Fault::Refused));
                 Heard::Nothing
             }
-            Some(Pending::Initialize) => self.initialized(result),
+            Some(Pending::Initialize) => self.initialized(&result),
             Some(Pending::Discover) => self.discovered(result),
             Some(Pending::ListTools) => self.listed(result),
             Some(Pending::Told | Pending::Listen) => Heard::Nothing,

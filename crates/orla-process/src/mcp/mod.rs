@@ -19,6 +19,7 @@ pub mod era;
 pub mod object;
 mod peer;
 pub mod rounds;
+mod scan;
 mod surface;
 mod tools;
 pub mod wire;

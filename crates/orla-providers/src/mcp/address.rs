@@ -63,7 +63,7 @@ mod tests {
         let process = |url: &str| match parse(url) {
             Ok(Address::Own(own)) => match own.reach {
                 Reach::Process { command, args, .. } => format!("{command} {args:?}"),
-                other => format!("{other:?}"),
+                other @ Reach::Http { .. } => format!("{other:?}"),
             },
             other => format!("{other:?}"),
         };
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(process("stdio: ./run"), "./run []");
         assert_eq!(parse("mcp:x"), Ok(Address::Entry("x".into())));
         let Ok(Address::Own(own)) = parse("https://example.com/mcp?key=secret") else { panic!() };
-        assert!(own.name.starts_with("example.com-") && !own.name.contains("secret"));
+        assert!(own.name.starts_with("example.com-") && !format!("{own:?}").contains("secret"));
         for (url, problem) in [
             ("stdio:", "it names no command"),
             ("stdio:''", "it names no command"),

@@ -9,7 +9,7 @@
 //! members of content blocks and tools, the text of numbers, blocks of an unknown type), and it costs
 //! 5.6 µs for a small result and 2.0 ms for 100 KB, where the envelope alone costs 0.2 and 70 µs. A plain
 //! relay on it needs 101 to 116 µs and 45 µs of CPU a call; one that reads the envelope 70 to 84 µs and 12 µs. So
-//! results travel here as the text they came in, and the SDK's own servers are what the tests talk to.
+//! results travel here as the text they came in, and a server of the SDK's is what the tests talk to.
 
 mod address;
 mod executor;

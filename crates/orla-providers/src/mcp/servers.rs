@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -23,6 +24,9 @@ use super::naming;
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
 
+/// How long the ends of sessions over HTTP may take when everything ends.
+const GOODBYE: Duration = Duration::from_secs(5);
+
 /// Every MCP server of an instance: one connection for each, which all its users share.
 ///
 /// # How it works
@@ -36,7 +40,8 @@ pub struct McpServers {
     changes: watch::Sender<u64>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    client: Mutex<Option<reqwest::Client>>,
+    /// One for this machine, one for all others.
+    clients: [Mutex<Option<reqwest::Client>>; 2],
     known: Mutex<Known>,
 }
 
@@ -67,7 +72,7 @@ impl McpServers {
             changes,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            client: Mutex::default(),
+            clients: Default::default(),
             known: Mutex::default(),
         }
     }
@@ -167,7 +172,7 @@ impl McpServers {
     fn server(&self, settings: &ServerSettings) -> Arc<Server> {
         let server = match definition(settings) {
             Some(definition) => Ok(Server::Process(self.processes.one(definition))),
-            None => self.client().and_then(|client| {
+            None => self.client(settings).and_then(|client| {
                 let around = Surroundings {
                     client,
                     policy: Arc::clone(&self.policy),
@@ -184,12 +189,13 @@ impl McpServers {
         }))
     }
 
-    fn client(&self) -> Result<reqwest::Client, String> {
-        let mut client = lock(&self.client);
+    fn client(&self, settings: &ServerSettings) -> Result<reqwest::Client, String> {
+        let is_local = matches!(&settings.reach, Reach::Http { url, .. } if http::is_local(url));
+        let mut client = lock(&self.clients[usize::from(is_local)]);
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        Ok(client.insert(http::client()?).clone())
+        Ok(client.insert(http::client(is_local)?).clone())
     }
 
     /// Every server that is in use by the configuration in force.
@@ -364,7 +370,9 @@ impl Source for McpServers {
     async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
-        tokio::join!(self.processes.shutdown(), self.tasks.wait());
+        // What still waits for somebody's answer is not waited for.
+        let rest = tokio::time::timeout(GOODBYE, self.tasks.wait());
+        let ((), _) = tokio::join!(self.processes.shutdown(), rest);
     }
 }
 

@@ -1,9 +1,11 @@
 //! What is configured of a Model Context Protocol server.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use orla_marketplace::HttpCapability;
 use orla_marketplace::id::Pattern;
 
 /// One entry of `mcpServers`.
@@ -32,7 +34,7 @@ pub struct ServerSettings {
 }
 
 /// How a server is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Reach {
     /// A child process that speaks on its standard input and output.
     Process {
@@ -54,6 +56,26 @@ pub enum Reach {
     },
 }
 
+impl fmt::Debug for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments, variables, header fields and queries are where people put keys.
+        match self {
+            Self::Process { command, args, env, cwd } => f
+                .debug_struct("Process")
+                .field("command", command)
+                .field("args", &args.len())
+                .field("env", &env.keys())
+                .field("cwd", cwd)
+                .finish(),
+            Self::Http { url, headers } => f
+                .debug_struct("Http")
+                .field("url", &HttpCapability::new(url.as_str(), None, 0).address())
+                .field("headers", &headers.keys())
+                .finish(),
+        }
+    }
+}
+
 impl ServerSettings {
     /// How long a server may take to answer its first request, unless it is configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,6 +93,28 @@ impl ServerSettings {
             include: None,
             exclude: Vec::new(),
             eager: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let pair = |name: &str| BTreeMap::from([(name.to_owned(), "s3cret".to_owned())]);
+        let process = Reach::Process {
+            command: "run".to_owned(),
+            args: vec!["--key=s3cret".to_owned()],
+            env: pair("KEY"),
+            cwd: None,
+        };
+        let url = "https://me:s3cret@example.com/mcp?key=s3cret".to_owned();
+        for reach in [process, Reach::Http { url, headers: pair("Authorization") }] {
+            let shown = format!("{:?}", ServerSettings::new("a", reach));
+            assert!(!shown.contains("s3cret"), "{shown}");
+            assert!(shown.contains("KEY") || shown.contains("https://example.com/mcp"), "{shown}");
         }
     }
 }

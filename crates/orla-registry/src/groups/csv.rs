@@ -195,8 +195,8 @@ fn print(args: &Arguments<'_>) -> Result<Value> {
     let columns = columns(args, &rows)?;
     items_fit(columns.len().checked_mul(rows.len()))?;
     let mut out = Table { out: BoundedText::default(), delimiter, begun: false };
-    let objects = rows.iter().any(|row| matches!(row, Value::Map(_)));
-    if objects && args.flag("header", true)? {
+    let header = args.flag("header", true)?;
+    if header && rows.iter().any(|row| matches!(row, Value::Map(_))) {
         for column in &columns {
             out.field(column)?;
         }

@@ -68,7 +68,7 @@ fn render(args: &Arguments<'_>) -> Result<Value> {
 enum Node<'t> {
     Text(&'t str),
     Value { name: &'t str, raw: bool },
-    Section { name: &'t str, inverted: bool, inner: Vec<Node<'t>> },
+    Section { name: &'t str, inverted: bool, inner: Vec<Self> },
     Partial { name: &'t str, indent: &'t str },
 }
 
@@ -92,20 +92,25 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
     while let Some(start) = template[at..].find("{{").map(|found| at + found) {
         let (tag, end) = tag(template, start).map_err(|what| problem(start, what))?;
         // A tag that stands alone on its line takes the line with it, unless it writes a value.
-        let line_start = template[..start].rfind('\n').map_or(0, |at| at + 1);
-        let before = &template[line_start..start];
-        let line_end = template[end..].find('\n').map_or(template.len(), |found| end + found + 1);
-        let alone = !matches!(tag, Tag::Value(..))
-            && line_start >= at
-            && before.trim().is_empty()
-            && template[end..line_end].trim().is_empty();
-        let (text_end, next) = if alone { (line_start, line_end) } else { (start, end) };
+        // Nothing before the last tag is looked at again, nor a line's end for any but its first tag.
+        let line_start = match template[at..start].rfind('\n') {
+            Some(found) => Some(at + found + 1),
+            None => Some(at).filter(|at| *at == 0 || template[..*at].ends_with('\n')),
+        };
+        let before = line_start.map(|line_start| &template[line_start..start]);
+        let indent = before.filter(|before| before.trim().is_empty() && !matches!(tag, Tag::Value(..)));
+        let line_end = || template[end..].find('\n').map_or(template.len(), |found| end + found + 1);
+        let alone = indent
+            .map(|indent| (indent, line_end()))
+            .filter(|(_, line_end)| template[end..*line_end].trim().is_empty());
+        let (text_end, next) =
+            alone.map_or((start, end), |(indent, line_end)| (start - indent.len(), line_end));
         nodes.push(Node::Text(&template[at..text_end]));
         match tag {
             Tag::Value(name, raw) => nodes.push(Node::Value { name, raw }),
             Tag::Comment => {}
             Tag::Partial(name) => {
-                nodes.push(Node::Partial { name, indent: if alone { before } else { "" } })
+                nodes.push(Node::Partial { name, indent: alone.map_or("", |(indent, _)| indent) });
             }
             Tag::Open(name, inverted) => {
                 if open.len() == MAX_NESTING {

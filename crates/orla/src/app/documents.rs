@@ -107,9 +107,8 @@ impl Documents {
             };
             next.push(Arc::new(Document::new(settings.clone(), given, attempt, &self.stop)));
         }
+        // No change to count: whoever loads makes the next snapshot.
         *known = next;
-        drop(known);
-        self.changed();
     }
 
     /// Why documents at an address gave nothing when they were last asked for.
@@ -137,10 +136,6 @@ impl Documents {
                 self.tasks.spawn(async move { stop.run_until_cancelled_owned(fetching).await });
             }
         }
-    }
-
-    fn changed(&self) {
-        self.changes.send_modify(|count| *count += 1);
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Arc<Document>>> {

@@ -178,8 +178,11 @@ impl Answer {
     /// described to a terminal.
     fn output(&self, to_terminal: bool) -> Vec<u8> {
         if self.blocks.is_empty() && self.error.is_none() {
-            let json = self.structured.as_deref().map(|json| format!("{json}\n"));
-            return json.unwrap_or_default().into_bytes();
+            let Some(json) = self.structured.as_deref() else { return Vec::new() };
+            // A value that is a text is its own text.
+            let text = serde_json::from_str(json).unwrap_or_else(|_| json.to_owned());
+            let end = if text.ends_with('\n') { "" } else { "\n" };
+            return format!("{text}{end}").into_bytes();
         }
         let mut out = Vec::new();
         for block in &self.blocks {
@@ -241,6 +244,7 @@ mod tests {
                 r#"{"content":[],"structuredContent":{"n":1.10,"m":18446744073709551616}}"#,
                 "{\"n\":1.10,\"m\":18446744073709551616}\n",
             ),
+            (r#"{"content":[],"structuredContent":"two\nlines"}"#, "two\nlines\n"),
             (
                 r#"{"content":[{"type":"image","data":"AAEC","mimeType":"image/png"}]}"#,
                 "[image, image/png, 3 bytes]\n",

@@ -194,6 +194,24 @@ fn servers_whose_names_are_one_in_mcp_are_told_apart() {
 }
 
 #[test]
+fn a_file_that_starts_orla_with_itself_does_not_start_it_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mcp.json");
+    let other = dir.path().join("other.yaml");
+    std::fs::write(&other, "").unwrap();
+    let entry = |name: &str, config: &Path| {
+        format!("{name}: {{command: /usr/bin/orla, args: [--stdio, --config, {}]}}", config.display())
+    };
+    let text = format!("mcpServers: {{{}, {}}}", entry("orla", &file), entry("next", &other));
+    std::fs::write(&file, &text).unwrap();
+    let (config, problems) = read_at(&file, &text);
+    assert_eq!(problems, Vec::<String>::new());
+    let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
+    assert_eq!(names, ["next"]);
+    assert!(warnings(&config)[0].contains("mcpServers.orla: orla itself with this very configuration"));
+}
+
+#[test]
 fn every_mistake_in_a_server_is_named_with_its_place() {
     let cases = [
         (
@@ -598,7 +616,7 @@ fn the_schema_for_editors_admits_what_is_read() {
     let validator = orla_marketplace::schema::Validator::compile(&schema).unwrap();
     let seed = include_str!("../../../../fuzz/seeds/configuration/providers.yaml");
     for text in CLIENTS.iter().map(|(_, text)| *text).chain([seed]) {
-        let root = document::parse(&comments::without_comments(text)).unwrap().unwrap();
+        let root = orla_process::document::parse(&comments::without_comments(text)).unwrap().unwrap();
         assert_eq!(validator.check(&root.to_json().to_string(), "config"), Ok(()), "{text}");
     }
     let wrong = r#"{"capabilities": [{"id": "a", "provider": {"type": "htp"}}], "builtins": 3}"#;

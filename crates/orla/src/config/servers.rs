@@ -8,6 +8,7 @@
 //! Values of `env`, `headers` and `args` may be secrets: no message repeats them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::time::Duration;
 
 use orla_marketplace::id::{Pattern, is_name_char};
@@ -234,6 +235,11 @@ fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, draft: Draft) -> O
         reader.warning(*at, || text);
     }
     let reach = reach(reader, place, name, &draft)?;
+    if is_itself(&reach, reader.path) {
+        reader
+            .warning(name.at, || format!("{place}: orla itself with this very configuration; left out"));
+        return None;
+    }
     let mut settings = ServerSettings::new(safe_name(&name.text), reach);
     settings.timeout = draft.timeout;
     settings.tool_timeouts = draft.tool_timeouts;
@@ -303,6 +309,19 @@ fn reach(reader: &mut Reader<'_>, place: &str, name: &Key, draft: &Draft) -> Opt
             None
         }
     }
+}
+
+/// Whether this would start orla with the file that is being read, and so itself without end: clients' files
+/// have such an entry, for `orla connect` writes it.
+fn is_itself(reach: &Reach, file: &Path) -> bool {
+    let Reach::Process { command, args, .. } = reach else { return false };
+    let is_orla = Path::new(command).file_name().is_some_and(|name| name == "orla");
+    let mut words = args.iter().map(String::as_str);
+    let named = words.find_map(|word| word.strip_prefix("--config"));
+    let named = named.map(|rest| rest.strip_prefix('=').or_else(|| words.next()).unwrap_or_default());
+    let own = std::fs::canonicalize(file).ok();
+    let same = |named: &str| own.is_some() && std::fs::canonicalize(named).ok() == own;
+    is_orla && named.is_some_and(same)
 }
 
 /// A program's name in `PATH` as it is, and a path as the file means it.

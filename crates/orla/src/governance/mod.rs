@@ -16,13 +16,14 @@ pub(crate) mod audit;
 pub(crate) mod chain;
 mod content;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orla_marketplace::attestation::{
-    CONTENT_HASH, ContentSource, Custody, Definition, Flaw, Subject, TrustedKeys, authentic, check,
+    CONTENT_HASH, ContentSource, Custody, Definition, PublicKey, Subject, TrustedKeys, fits, signed,
+    timely,
 };
 use orla_marketplace::local::SOURCE;
 use orla_marketplace::{
@@ -36,16 +37,21 @@ use content::Contents;
 use crate::config::Config;
 use crate::findings::Findings;
 
-/// What is known of what capabilities run, from one snapshot to the next.
+/// What is known of what capabilities run, and of signatures, from one snapshot to the next.
 #[derive(Clone, Default)]
 pub(crate) struct Governance {
     contents: Arc<Contents>,
+    signatures: Arc<Signatures>,
 }
+
+/// The attestations that are known to be signed with these keys, by their signatures.
+type Signatures = Mutex<HashMap<String, (CapabilityAttestation, PublicKey)>>;
 
 /// By what the capabilities of one snapshot are judged.
 #[derive(Default)]
 pub(crate) struct Rules {
     contents: Arc<Contents>,
+    signatures: Arc<Signatures>,
     attestations: Attestations,
     keys: TrustedKeys,
     required: bool,
@@ -80,9 +86,16 @@ impl Governance {
         let own = &config.governance;
         let base = config.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let servers = config.servers.iter().map(|server| &server.value);
+        let attestations = load_attestations(&attestations_file(config))?;
+        let signatures: HashSet<&str> =
+            attestations.values().map(|attestation| attestation.signature.as_str()).collect();
+        let mut known = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|signature, _| signatures.contains(signature.as_str()));
+        drop(known);
         Ok(Rules {
             contents: Arc::clone(&self.contents),
-            attestations: load_attestations(&attestations_file(config))?,
+            signatures: Arc::clone(&self.signatures),
+            attestations,
             keys: own.trusted_keys.clone(),
             required: own.require_attestation,
             servers: servers.map(|server| (server.name.clone(), reached(server, base))).collect(),
@@ -192,7 +205,7 @@ impl Rules {
         let is_about_it =
             |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);
         let mut claims = self.attestations.values().filter(is_about_it);
-        match claims.any(|claim| authentic(claim, &self.keys, now).is_ok()) {
+        match claims.any(|claim| timely(claim, now).is_ok() && self.signed(claim).is_ok()) {
             true => Ok(()),
             false => {
                 Err("nobody vouches for it as it is now, and require_attestation is set".to_owned())
@@ -254,12 +267,27 @@ impl Rules {
         custody: &Custody,
         claim: &CapabilityAttestation,
     ) -> Result<(), String> {
-        // Nothing is read for an authority that nobody trusts.
-        if !self.keys.contains_key(&claim.authority) {
-            return Err(Flaw::UnknownAuthority(claim.authority.clone()).to_string());
+        // Nothing is read for what was not signed by someone who is trusted.
+        self.signed(claim)?;
+        timely(claim, SystemTime::now()).map_err(|flaw| flaw.to_string())?;
+        fits(claim, &subject(manifest, custody)?).map_err(|flaw| flaw.to_string())
+    }
+
+    /// Whether a claim is signed; what was once found to be is not computed again.
+    fn signed(&self, claim: &CapabilityAttestation) -> Result<(), String> {
+        let key = self.keys.get(&claim.authority);
+        let mut known = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((same, by)) = known.get(&claim.signature)
+            && same == claim
+            && Some(by) == key
+        {
+            return Ok(());
         }
-        let subject = subject(manifest, custody)?;
-        check(claim, &subject, &self.keys, SystemTime::now()).map_err(|flaw| flaw.to_string())
+        signed(claim, &self.keys).map_err(|flaw| flaw.to_string())?;
+        if let Some(key) = key {
+            known.insert(claim.signature.clone(), (claim.clone(), *key));
+        }
+        Ok(())
     }
 
     /// What runs: for a tool of a configured MCP server, how that is reached.

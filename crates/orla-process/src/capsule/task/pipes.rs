@@ -218,7 +218,10 @@ impl Task {
     pub(super) fn log_line(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line.trim_ascii_end());
         if !line.is_empty() {
-            tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr");
+            match self.definition.package() {
+                Some(_) => tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr"),
+                None => tracing::info!(server = &*self.shared.name, line = &*line, "stderr"),
+            }
             if tells_why(&line) || !tells_why(&self.last_words) {
                 self.last_words = wire::quoted(line.as_bytes());
             }

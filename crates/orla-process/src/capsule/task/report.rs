@@ -21,14 +21,24 @@ impl Task {
         if before.name() == self.state.name() {
             return;
         }
-        let (capsule, from, to) = (&*self.shared.name, before.name(), self.state.name());
+        let (name, from, to) = (&*self.shared.name, before.name(), self.state.name());
         let pid = self.process.as_ref().map(Process::id);
-        match self.state {
-            State::Crashed { .. } => tracing::warn!(capsule, from, to, cause, pid, "capsule"),
-            State::Stopped if self.failure.is_some() && !self.inbox.stop.is_cancelled() => {
-                tracing::error!(capsule, from, to, cause, pid, "capsule");
+        let is_given_up = self.failure.is_some() && !self.inbox.stop.is_cancelled();
+        match (self.definition.package(), self.state) {
+            (Some(_), State::Crashed { .. }) => {
+                tracing::warn!(capsule = name, from, to, cause, pid, "capsule");
             }
-            _ => tracing::info!(capsule, from, to, cause, pid, "capsule"),
+            (Some(_), State::Stopped) if is_given_up => {
+                tracing::error!(capsule = name, from, to, cause, pid, "capsule");
+            }
+            (Some(_), _) => tracing::info!(capsule = name, from, to, cause, pid, "capsule"),
+            (None, State::Crashed { .. }) => {
+                tracing::warn!(server = name, from, to, cause, pid, "server");
+            }
+            (None, State::Stopped) if is_given_up => {
+                tracing::error!(server = name, from, to, cause, pid, "server");
+            }
+            (None, _) => tracing::info!(server = name, from, to, cause, pid, "server"),
         }
     }
 

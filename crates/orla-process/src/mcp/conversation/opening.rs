@@ -41,7 +41,7 @@ impl Conversation {
         self.ask("initialize", &era::initialize(), Pending::Initialize);
     }
 
-    pub(super) fn initialized(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+    pub(super) fn initialized(&mut self, result: &Result<JsonText, RpcError>) -> Heard {
         match (result.as_ref().ok().and_then(Offers::read), self.greeting) {
             (Some(offers), _) => self.offers = offers,
             (None, Greeting::Hello) => return self.opened(None),

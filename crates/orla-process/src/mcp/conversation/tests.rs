@@ -375,7 +375,7 @@ proptest::proptest! {
         steps in proptest::collection::vec((0..7_u8, 0..12_u64), 0..60)
     ) {
         let mut talk = server();
-        let mut open = std::collections::HashMap::new();
+        let mut open = HashMap::new();
         for (step, number) in steps {
             match step {
                 0 | 1 => {

@@ -30,6 +30,8 @@ use super::sse::Events;
 
 /// How long to wait before a stream is taken up again, where the server does not say.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a stream may go on behind its answer.
+const END: Duration = Duration::from_secs(1);
 /// The longest wait that a server can ask for.
 const MAX_RETRY: Duration = Duration::from_secs(30);
 /// Questions that one request may have open.
@@ -297,6 +299,8 @@ impl<'a> Exchange<'a> {
                 place.note(&event);
                 for message in wire::messages(event.data) {
                     if let Some(answer) = self.take(&message, &mut answering) {
+                        drop(answering);
+                        self.read_out(response);
                         return Ok(Heard::Answer(answer));
                     }
                 }
@@ -311,6 +315,14 @@ impl<'a> Exchange<'a> {
                 _ = questions => {}
             }
         }
+    }
+
+    /// Reads the end of a stream whose answer is there, or its connection could not be used again.
+    fn read_out(&self, mut response: Response) {
+        self.shared.tasks.spawn(async move {
+            let end = async { while let Ok(Some(_)) = response.chunk().await {} };
+            tokio::time::timeout(END, end).await
+        });
     }
 
     /// Takes a message of this request's stream; gives the answer if it is that.
@@ -400,8 +412,9 @@ impl Drop for Withdrawal<'_> {
 /// The whole body, which is not copied where it came in one piece.
 pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
     let broken = |err: reqwest::Error| Failure::from(format!("its answer breaks off: {}", root(&err)));
-    let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
+    // What is left of it is known too, but only this tells whether the first piece is all.
     let expected = response.content_length().unwrap_or_default();
+    let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
     if first.len() as u64 == expected {
         return Ok(first);
     }
@@ -423,7 +436,7 @@ fn too_large() -> Failure {
 
 fn refusal(status: StatusCode) -> String {
     match status.as_u16() {
-        code @ (401 | 403) => format!("it does not let orla in: HTTP {code}; see its headers"),
+        code @ (401 | 403) => format!("it does not let orla in (HTTP {code}): are its headers right?"),
         code @ 300..=399 => {
             format!("it redirects to another origin (HTTP {code}), which is not followed")
         }

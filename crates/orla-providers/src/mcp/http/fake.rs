@@ -1,12 +1,13 @@
 //! A server behind HTTP for tests, which behaves as it is told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use futures_util::{StreamExt, stream};
@@ -52,6 +53,8 @@ pub(super) struct State {
     pub(super) asked: Mutex<Vec<String>>,
     pub(super) headers: Mutex<HashMap<String, HeaderMap>>,
     pub(super) sessions: Mutex<Vec<String>>,
+    /// Where connections came from.
+    pub(super) peers: Mutex<HashSet<SocketAddr>>,
     questions: Mutex<HashMap<String, oneshot::Sender<Value>>>,
     /// What streams say that belong to no request.
     pub(super) unasked: broadcast::Sender<Value>,
@@ -72,17 +75,21 @@ impl Fake {
             asked: Mutex::default(),
             headers: Mutex::default(),
             sessions: Mutex::default(),
+            peers: Mutex::default(),
             questions: Mutex::default(),
             unasked: broadcast::Sender::new(16),
             tools: Mutex::new(tools),
         });
         let mut tasks = JoinSet::new();
         let shared = Arc::clone(&state);
-        let app =
-            axum::Router::new().fallback(move |method: Method, headers: HeaderMap, body: Bytes| {
+        let handler =
+            move |from: ConnectInfo<SocketAddr>, method: Method, headers: HeaderMap, body: Bytes| {
                 let state = Arc::clone(&shared);
+                state.peers.lock().unwrap().insert(from.0);
                 async move { state.handle(&method, &headers, &body) }
-            });
+            };
+        let app = axum::Router::new().fallback(handler);
+        let app = app.into_make_service_with_connect_info::<SocketAddr>();
         tasks.spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { address, state, _tasks: tasks }
     }
@@ -200,6 +207,11 @@ impl State {
             }
             "subscriptions/listen" => {
                 let mut told = self.unasked.subscribe();
+                let uris = params["notifications"]["resourceSubscriptions"].as_array();
+                let known: Vec<&Value> =
+                    uris.into_iter().flatten().filter(|uri| **uri == "a:b").collect();
+                let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {"notifications": {"resourceSubscriptions": known}}});
+                say(acknowledged.to_string()).await;
                 while let Ok(message) = told.recv().await {
                     say(message.to_string()).await;
                 }

@@ -113,17 +113,25 @@ async fn initialize(shared: &Shared) -> Result<Way, String> {
     if let Some(id) = answer.session {
         way.headers.insert(SESSION_ID, id);
     }
-    let exchange = Exchange::own(shared, &way);
-    exchange.notify("notifications/initialized", None).await.map_err(|failure| failure.to_string())?;
+    let told = Exchange::own(shared, &way).notify("notifications/initialized", None).await;
+    if let Err(failure @ Failure::Lost(_)) = told {
+        return Err(failure.to_string());
+    }
+    let mut wishes = Vec::new();
     if way.offers.logging {
-        // Each caller hears from the level on that it wants; here all of them are needed. One that
-        // refuses goes on without.
-        let level = object::trusted(r#"{"level":"debug"}"#);
-        let _ = Exchange::own(shared, &way).request("logging/setLevel", &level).await;
+        // Each caller hears from the level on that it wants; here all of them are needed.
+        wishes.push(("logging/setLevel", object::trusted(r#"{"level":"debug"}"#)));
     }
     for uri in shared.subscriptions() {
         let uri = object::trusted(serde_json::json!({ "uri": uri }).to_string());
-        let _ = Exchange::own(shared, &way).request("resources/subscribe", &uri).await;
+        wishes.push(("resources/subscribe", uri));
+    }
+    for (method, params) in wishes {
+        // One that refuses, or does not answer, goes on without.
+        let wished = Exchange::own(shared, &way).request(method, &params);
+        if timeout(DISCOVERY, wished).await.is_err() {
+            break;
+        }
     }
     Ok(way)
 }

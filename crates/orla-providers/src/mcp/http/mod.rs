@@ -12,6 +12,8 @@ mod exchange;
 mod fake;
 mod headers;
 mod link;
+#[cfg(test)]
+mod sdk_tests;
 mod shared;
 mod sse;
 mod supervisor;
@@ -26,9 +28,10 @@ use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_process::capsule::Policy;
 use orla_process::mcp::answer::Offers;
+use orla_process::mcp::wire::RpcError;
 use orla_process::mcp::{Ask, Caller, Ending, Fault, Learned, Peer, object};
 use tokio::sync::{broadcast, watch};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -37,10 +40,13 @@ use exchange::{Exchange, Failure};
 use link::Link;
 use shared::{Setup, Shared, State, lock};
 
-pub(super) use client::client;
+pub(super) use client::{client, is_local};
 
 /// How much longer than a server's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
+
+/// How long a server may take to say of which resources it tells.
+const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
 
 /// A server behind HTTP. When the last handle is dropped, its session is ended.
 pub(super) struct Remote {
@@ -243,10 +249,23 @@ impl Peer for Remote {
         let too_many = || Ending::Fault(Fault::Gone("too many resources are subscribed to".to_owned()));
         if self.is_told_by_session().await {
             self.ask(about("resources/subscribe", uri), ctx).await?;
+            return self.shared.subscribe(uri).then_some(()).ok_or_else(too_many);
         }
         self.shared.subscribe(uri).then_some(()).ok_or_else(too_many)?;
+        self.shared.acknowledged.send_replace(None);
         self.shared.resubscribe.notify_one();
-        Ok(())
+        let mut acknowledged = self.shared.acknowledged.subscribe();
+        let known = match timeout(ACKNOWLEDGEMENT, acknowledged.wait_for(Option::is_some)).await {
+            Ok(Ok(uris)) => uris.as_ref().is_none_or(|uris| uris.iter().any(|known| known == uri)),
+            // It may yet.
+            Ok(Err(_)) | Err(_) => true,
+        };
+        if known {
+            return Ok(());
+        }
+        self.shared.unsubscribe(uri);
+        let message = format!("no such resource: {uri}");
+        Err(Ending::Fault(Fault::Refused(RpcError { code: -32602, message, data: None })))
     }
 
     async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {

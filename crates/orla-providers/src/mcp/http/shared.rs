@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) tools_changed: Notify,
     /// The resources whose changes someone wants to hear of are others.
     pub(super) resubscribe: Notify,
+    /// Those of them that the server has said it tells of; none while it has not answered (2026-07-28).
+    pub(super) acknowledged: watch::Sender<Option<Vec<String>>>,
     /// The link of this number is of no use any more.
     pub(super) useless: watch::Sender<(u64, Option<String>)>,
 }
@@ -126,6 +128,7 @@ impl Shared {
             wanted: Notify::new(),
             tools_changed: Notify::new(),
             resubscribe: Notify::new(),
+            acknowledged: watch::Sender::new(None),
             useless: watch::Sender::new((0, None)),
         }
     }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use orla_marketplace::JsonText;
 use orla_process::mcp::answer::{self, ToolPage};
+use orla_process::mcp::object::Object;
 use orla_process::mcp::wire::{self, Message};
 use orla_process::mcp::{Learned, MAX_PAGES, MAX_TOOLS, object, rounds};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -24,6 +26,8 @@ use super::sse::{Event, Events};
 
 /// How long a server may take to end a session when orla ends.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// What a server says first on a stream of changes.
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 /// A stream that lasted this long was none that is refused again and again.
 const LASTING: Duration = Duration::from_secs(10);
 
@@ -263,6 +267,9 @@ fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
     place.note(&event);
     for message in wire::messages(event.data) {
         match wire::read(&message) {
+            Some(Message::Notification { method, params: Some(params) }) if method == ACKNOWLEDGED => {
+                shared.acknowledged.send_replace(Some(acknowledged(&params)));
+            }
             Some(Message::Notification { method, params }) => {
                 shared.heard(answer::told(&method, params.as_ref()));
             }
@@ -287,6 +294,14 @@ fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
             Some(Message::Answer { .. } | Message::Stray { .. }) | None => {}
         }
     }
+}
+
+/// The resources whose changes a server has said it tells of.
+fn acknowledged(params: &JsonText) -> Vec<String> {
+    let uris = Object::parse(params.as_str()).and_then(|params| {
+        Some(Object::parse(params.get("notifications")?)?.get("resourceSubscriptions")?.to_owned())
+    });
+    uris.and_then(|uris| serde_json::from_str(&uris).ok()).unwrap_or_default()
 }
 
 /// Ends a session.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orla_marketplace::{Call, Notice, Source, SurfaceNotice};
+use orla_marketplace::{Call, Notice, Source, SurfaceError, SurfaceNotice};
 use tokio_util::sync::CancellationToken;
 
 use super::super::settings::{Reach, ServerSettings};
@@ -121,6 +121,10 @@ async fn what_changes_is_heard_on_the_streams_for_that() {
         let mut told = surface.notices().unwrap();
         let ctx = world.market.surface_context(&Call::to("h"));
         surface.request("resources/subscribe", &json(r#"{"uri":"a:b"}"#), &ctx).await.unwrap();
+        if manner.is_sessionless {
+            let other = surface.request("resources/subscribe", &json(r#"{"uri":"c:d"}"#), &ctx).await;
+            assert_eq!(other, Err(SurfaceError::NotFound("no such resource: c:d".into())));
+        }
         let listens = if manner.is_sessionless { "POST subscriptions/listen" } else { "GET" };
         eventually("a stream", || fake.asked().iter().any(|asked| asked.starts_with(listens))).await;
         eventually("a listener", || fake.state.unasked.receiver_count() > 0).await;
@@ -134,6 +138,18 @@ async fn what_changes_is_heard_on_the_streams_for_that() {
         fake.state.unasked.send(updated).unwrap();
         let heard = tokio::time::timeout(Duration::from_secs(20), told.recv()).await.unwrap().unwrap();
         assert_eq!(heard, SurfaceNotice::ResourceUpdated { uri: "a:b".into() });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_used_again() {
+    for manner in manners() {
+        let (fake, world) = world(manner.clone()).await;
+        for _ in 0..30 {
+            world.text("h__echo", "{}").await;
+        }
+        let peers = fake.state.peers.lock().unwrap().len();
+        assert!(peers < 15, "{peers} connections, {manner:?}");
     }
 }
 

@@ -6,6 +6,7 @@
 mod filter;
 mod syntax;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use rtfs::Value;
@@ -48,12 +49,12 @@ struct Node<'a> {
 }
 
 struct Step<'a> {
-    before: Option<Rc<Step<'a>>>,
+    before: Option<Rc<Self>>,
     name: Name<'a>,
 }
 
 enum Name<'a> {
-    Key(&'a str),
+    Key(Cow<'a, str>),
     Index(usize),
 }
 
@@ -112,9 +113,8 @@ impl<'a> Evaluation<'a> {
                     if let Value::Map(map) = node.value
                         && let Some(value) = field(map, name)
                     {
-                        // The key itself, as the name belongs to the query.
-                        let key = map.iter().find_map(|(key, _)| name_of(key).filter(|key| key == name));
-                        out.push(self.step(node, value, Name::Key(key.unwrap_or_default())));
+                        let key = if self.wants_paths { name.clone().into() } else { "".into() };
+                        out.push(self.step(node, value, Name::Key(key)));
                     }
                 }
                 Selector::Index(index) => {
@@ -147,7 +147,7 @@ impl<'a> Evaluation<'a> {
         let children: Vec<Node<'a>> = match node.value {
             Value::Map(map) => {
                 let named = map.iter().filter_map(|(key, value)| Some((name_of(key)?, value)));
-                named.map(|(key, value)| self.step(node, value, Name::Key(key))).collect()
+                named.map(|(key, value)| self.step(node, value, Name::Key(key.into()))).collect()
             }
             other => {
                 let items = items(other).iter().enumerate();

@@ -2,7 +2,6 @@
 //!
 //! From loose to tight: `+ -`, then `* / // %`, then a sign, then `^` (to the right), then `!`.
 
-use num_integer::Integer as _;
 use rtfs::{Map, Value};
 
 use crate::arguments::Arguments;
@@ -166,7 +165,7 @@ impl Reader<'_> {
             }
             self.expect(")")?;
             let result = apply(name, &arguments);
-            let value = result.map_or_else(|| self.unknown(start, name, "function"), |result| result)?;
+            let value = result.unwrap_or_else(|| self.unknown(start, name, "function"))?;
             self.finite(&value)?;
             return Ok(value);
         }
@@ -298,8 +297,8 @@ fn apply(name: &str, arguments: &[Number]) -> Option<Result<Number>> {
         ("floor", _) => rounded(Rounding::Down),
         ("ceil", _) => rounded(Rounding::Up),
         ("round", _) => rounded(Rounding::HalfAway),
-        ("gcd", _) => integers(|a, b| a.gcd(b)),
-        ("lcm", _) => integers(|a, b| a.lcm(b)),
+        ("gcd", _) => integers(num_integer::Integer::gcd),
+        ("lcm", _) => integers(num_integer::Integer::lcm),
         _ => None,
     }
 }

@@ -1,19 +1,24 @@
 //! How two texts differ.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
-use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
+use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, Token, UnifiedDiffConfig};
 use rtfs::Value;
 
 use super::{Result, size};
 use crate::arguments::Arguments;
+use crate::error::BuiltinError;
 use crate::limits::{BoundedText, table_fits};
+
+/// Pairs of equal lines that a diff may consider.
+const MAX_PAIRS: usize = 100_000_000;
 
 pub(super) fn diff(args: &Arguments<'_>) -> Result<Value> {
     let (before, after) = (args.text("before")?, args.text("after")?);
     let context = u32::try_from(args.integer_or("context", 0..=1_000, 3)?).unwrap_or(3);
-    // The algorithm's heuristics bound its time by about this.
     let input = InternedInput::new(before, after);
+    pairs_fit(&input.before, &input.after)?;
     let mut diff = Diff::compute(Algorithm::Histogram, &input);
     diff.postprocess_lines(&input);
     let mut config = UnifiedDiffConfig::default();
@@ -21,6 +26,29 @@ pub(super) fn diff(args: &Arguments<'_>) -> Result<Value> {
     let mut out = BoundedText::default();
     out.write(diff.unified_diff(&BasicLineDiffPrinter(&input.interner), config, &input))?;
     Ok(out.finish())
+}
+
+/// The algorithm takes time with the pairs of equal lines, of which texts of few different lines have many.
+fn pairs_fit(before: &[Token], after: &[Token]) -> Result<()> {
+    let shorter = before.len().min(after.len());
+    let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    let end = before
+        .iter()
+        .rev()
+        .zip(after.iter().rev())
+        .take(shorter - start)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let mut counts = HashMap::new();
+    for token in &before[start..before.len() - end] {
+        *counts.entry(token.0).or_insert(0_usize) += 1;
+    }
+    let pairs =
+        after[start..after.len() - end].iter().filter_map(|token| counts.get(&token.0)).sum::<usize>();
+    if pairs > MAX_PAIRS {
+        return Err(BuiltinError::limit("the comparison", "100 million pairs of equal lines"));
+    }
+    Ok(())
 }
 
 pub(super) fn distance(args: &Arguments<'_>) -> Result<Value> {

@@ -140,7 +140,7 @@ fn of_one(evaluation: &mut Evaluation, name: &str, value: &Value) -> Result<Valu
             Value::Str(_) => Ok(value.clone()),
             other => {
                 evaluation.budget.weigh(other)?;
-                rtfs::json::value_to_json(other).map(Value::from).map_err(|error| problem(error))
+                rtfs::json::value_to_json(other).map(Value::from).map_err(problem)
             }
         },
         _ => Ok(Value::from(match value {

@@ -409,12 +409,9 @@ impl Parser<'_> {
     fn object(&mut self) -> Result<Tree> {
         let mut entries = Vec::new();
         loop {
-            let name = match self.next() {
-                Token::Name(name) | Token::Quoted(name) => name,
-                _ => {
-                    self.at = self.at.saturating_sub(1);
-                    return Err(self.expected("a name"));
-                }
+            let (Token::Name(name) | Token::Quoted(name)) = self.next() else {
+                self.at = self.at.saturating_sub(1);
+                return Err(self.expected("a name"));
             };
             self.expect(":")?;
             entries.push((name, self.expression(0)?));
