@@ -24,18 +24,36 @@ extern crate self as rtfs;
 
 #[cfg(test)]
 mod arbitrary;
+mod builtins;
+mod compiler;
+mod error;
+mod eval;
+mod function;
 pub mod json;
+mod lazy;
+mod limits;
+mod machine;
 mod map;
 mod order;
 mod print;
 mod scalar;
 mod sequence;
+mod syntax;
 mod types;
+mod typing;
 mod value;
 
+pub use compiler::{Modules, Options, compile, imports};
+pub use error::{Error, Origin};
+pub use eval::{Failure, eval_pure};
+pub use function::{Closure, Code, Native};
+pub use lazy::Seq;
+pub use limits::Limits;
+pub use machine::{CallOptions, Event, Global, Outcome, Program, Request, Run, Ticket};
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
+pub use syntax::{Diagnostic, Diagnostics, Position, Source, Span, read};
 pub use types::{
     Checking, Definitions, Field, Form, InvalidType, MAX_TYPE_DEPTH, MapType, Pattern, Predicate,
     Primitive, TypeExpr, Violation, text_formats,

@@ -31,6 +31,16 @@ impl Map {
         Self::default()
     }
 
+    /// A map of these entries; of equal keys the last wins.
+    pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooDeep> {
+        let mut table = Table { entries: Vec::with_capacity(entries.len()), ..Table::default() };
+        for (key, value) in entries {
+            let depth = depth_around(key.depth().max(value.depth()))?;
+            table.insert(key, value, depth);
+        }
+        Ok(Self(Arc::new(table)))
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -81,6 +91,40 @@ impl Map {
         self.0.depth.max(1)
     }
 
+    /// Whether it is what `catch` gave: a map like any other, but `throw` keeps its origin.
+    pub(crate) fn is_error(&self) -> bool {
+        self.0.error
+    }
+
+    pub(crate) fn mark_error(&mut self) {
+        Arc::make_mut(&mut self.0).error = true;
+    }
+
+    /// The entry at a position below [`Self::positions`]; `None` is a hole.
+    pub(crate) fn at(&self, position: usize) -> Option<(&Value, &Value)> {
+        self.0.entries.get(position)?.as_ref().map(|(key, value)| (key, value))
+    }
+
+    pub(crate) fn positions(&self) -> usize {
+        self.0.entries.len()
+    }
+
+    /// Takes a value out, to be put back changed. Leaves nil.
+    pub(crate) fn take(&mut self, key: &Value) -> Option<Value> {
+        let at = self.0.find(key)?;
+        let (_, value) = Arc::make_mut(&mut self.0).entries[at].as_mut()?;
+        Some(std::mem::take(value))
+    }
+
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::is_unique(&self.0)
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
+    }
+
     /// The same for all orders of the same entries.
     pub(crate) fn hash_of_members(&self) -> u64 {
         self.iter().map(|entry| hash_of(&entry)).fold(0, u64::wrapping_add)
@@ -128,6 +172,11 @@ impl Set {
         self.0.find(member).is_some()
     }
 
+    /// The member that equals this.
+    pub(crate) fn get(&self, member: &Value) -> Option<&Value> {
+        self.at(self.0.find(member)?)
+    }
+
     /// Adds a member and says whether it was new.
     ///
     /// In place if nobody else holds this set, else in a copy.
@@ -149,6 +198,24 @@ impl Set {
 
     pub(crate) fn depth(&self) -> u16 {
         self.0.depth.max(1)
+    }
+
+    /// The member at a position below [`Self::positions`]; `None` is a hole.
+    pub(crate) fn at(&self, position: usize) -> Option<&Value> {
+        self.0.entries.get(position)?.as_ref().map(|(member, ())| member)
+    }
+
+    pub(crate) fn positions(&self) -> usize {
+        self.0.entries.len()
+    }
+
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::is_unique(&self.0)
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
     /// The same for all orders of the same members.
@@ -186,6 +253,8 @@ struct Table<V> {
     index: Option<Box<Index>>,
     /// The depth of the collection, or of one that it was: exact again after holes were squeezed out.
     depth: u16,
+    /// Whether this is what `catch` gave.
+    error: bool,
 }
 
 #[derive(Clone)]
@@ -198,7 +267,7 @@ struct Index {
 
 impl<V> Default for Table<V> {
     fn default() -> Self {
-        Self { entries: Vec::new(), holes: 0, index: None, depth: 0 }
+        Self { entries: Vec::new(), holes: 0, index: None, depth: 0, error: false }
     }
 }
 

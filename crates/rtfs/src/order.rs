@@ -74,7 +74,7 @@ fn compare_with_float(integer: &Value, float: f64) -> Option<Ordering> {
 }
 
 /// The integer that a float of at least 2^63 in magnitude is.
-fn exact_integer(float: f64) -> num_bigint::BigInt {
+pub(crate) fn exact_integer(float: f64) -> num_bigint::BigInt {
     let bits = float.to_bits();
     let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
     let shift = ((bits >> 52) & 0x7ff) - 1_075;

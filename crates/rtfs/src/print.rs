@@ -30,6 +30,11 @@ impl fmt::Debug for Value {
             Self::Set(set) => set.fmt(f),
             Self::Instant(instant) => fmt::Display::fmt(instant, f),
             Self::Uuid(uuid) => fmt::Display::fmt(uuid, f),
+            Self::Native(_) | Self::Code(_) | Self::Closure(_) => f.write_str("#<function>"),
+            Self::Seq(seq) => match seq.realized() {
+                Some(items) => sequence(f, "(", items.items(), ")"),
+                None => write!(f, "#<{}>", self.type_name()),
+            },
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The kinds of values that have no parts but do not fit into a [`Value`](crate::Value) as they are.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::LazyLock;
 
+use foldhash::quality::RandomState;
 use triomphe::Arc;
 
 /// A name such as `:city`, `:ns/name` or `:"any text"`.
@@ -104,18 +105,39 @@ impl BigInt {
 #[derive(Clone, Debug)]
 pub struct Str(Arc<Text>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Text {
-    text: Box<str>,
+    text: String,
     chars: usize,
 }
 
 impl Str {
     /// Counts the characters.
-    pub fn new(text: impl Into<Box<str>>) -> Self {
+    pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         let chars = text.chars().count();
         Self(Arc::new(Text { text, chars }))
+    }
+
+    /// Appends in place if nobody else holds this text, else to a copy.
+    pub(crate) fn push_str(&mut self, more: &str) {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.text.push_str(more);
+        inner.chars += more.chars().count();
+    }
+
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::is_unique(&self.0)
+    }
+
+    /// Bytes that are reserved for it.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.text.capacity()
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 
     /// The text.
@@ -184,6 +206,6 @@ impl Uuid {
 
 /// The hash that keywords cache and indices use.
 pub(crate) fn hash_of(item: &(impl Hash + ?Sized)) -> u64 {
-    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     STATE.hash_one(item)
 }

@@ -1,4 +1,7 @@
 //! Vectors and lists, and how deep collections may be.
+//!
+//! Both keep room at either end: whoever holds the only pointer appends, prepends and drops the
+//! first item in place, so that `(recur (rest xs))` takes the time of one item and not of all.
 
 use triomphe::Arc;
 
@@ -12,22 +15,62 @@ pub struct Vector(Arc<Items>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct List(Arc<Items>);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Items {
+    /// Those before `start` are `nil` and no items.
     items: Vec<Value>,
+    start: usize,
     depth: u16,
 }
 
 impl PartialEq for Items {
     fn eq(&self, other: &Self) -> bool {
-        self.items == other.items
+        self.items() == other.items()
+    }
+}
+
+impl Clone for Items {
+    fn clone(&self) -> Self {
+        Self { items: self.items().to_vec(), start: 0, depth: self.depth }
     }
 }
 
 impl Items {
     fn new(items: Vec<Value>) -> Result<Arc<Self>, TooDeep> {
         let depth = depth_around(items.iter().map(Value::depth).max().unwrap_or(0))?;
-        Ok(Arc::new(Self { items, depth }))
+        Ok(Arc::new(Self { items, start: 0, depth }))
+    }
+
+    #[inline(always)]
+    fn items(&self) -> &[Value] {
+        &self.items[self.start..]
+    }
+
+    fn push(&mut self, item: Value) -> Result<(), TooDeep> {
+        let depth = depth_around(item.depth())?;
+        self.depth = self.depth.max(depth);
+        self.items.push(item);
+        Ok(())
+    }
+
+    fn push_front(&mut self, item: Value) -> Result<(), TooDeep> {
+        let depth = depth_around(item.depth())?;
+        self.depth = self.depth.max(depth);
+        if self.start == 0 {
+            let gap = self.items.len().max(4);
+            self.items.splice(0..0, std::iter::repeat_n(Value::Nil, gap));
+            self.start = gap;
+        }
+        self.start -= 1;
+        self.items[self.start] = item;
+        Ok(())
+    }
+
+    fn drop_front(&mut self, n: usize) {
+        for item in &mut self.items[self.start..self.start + n] {
+            *item = Value::Nil;
+        }
+        self.start += n;
     }
 }
 
@@ -43,8 +86,9 @@ impl Vector {
     }
 
     /// The items in their order.
+    #[inline(always)]
     pub fn items(&self) -> &[Value] {
-        &self.0.items
+        self.0.items()
     }
 
     pub(crate) fn depth(&self) -> u16 {
@@ -52,12 +96,90 @@ impl Vector {
     }
 
     /// Appends in place if nobody else holds this vector, else to a copy.
+    #[inline]
     pub fn push(&mut self, item: Value) -> Result<(), TooDeep> {
+        Arc::make_mut(&mut self.0).push(item)
+    }
+
+    /// Changes an item in place if nobody else holds this vector, else in a copy.
+    pub(crate) fn set(&mut self, at: usize, item: Value) -> Result<(), TooDeep> {
         let depth = depth_around(item.depth())?;
         let inner = Arc::make_mut(&mut self.0);
         inner.depth = inner.depth.max(depth);
-        inner.items.push(item);
+        let at = inner.start + at;
+        inner.items[at] = item;
         Ok(())
+    }
+
+    /// Takes an item out, to be put back changed. Leaves nil.
+    pub(crate) fn take(&mut self, at: usize) -> Value {
+        let inner = Arc::make_mut(&mut self.0);
+        let at = inner.start + at;
+        std::mem::take(&mut inner.items[at])
+    }
+
+    /// The item, moved out if nobody else holds this vector.
+    #[inline]
+    pub(crate) fn take_or_clone(&mut self, at: usize) -> Option<Value> {
+        match Arc::get_mut(&mut self.0) {
+            Some(inner) => inner.items.get_mut(inner.start + at).map(std::mem::take),
+            None => self.items().get(at).cloned(),
+        }
+    }
+
+    /// Without the first `n` items, in place if nobody else holds this vector.
+    pub(crate) fn drop_front(&mut self, n: usize) {
+        let n = n.min(self.items().len());
+        match Arc::get_mut(&mut self.0) {
+            Some(inner) => inner.drop_front(n),
+            None => {
+                let items = self.items()[n..].to_vec();
+                self.0 = Arc::new(Items { items, start: 0, depth: self.0.depth });
+            }
+        }
+    }
+
+    /// Without what follows the first `n` items.
+    pub(crate) fn truncate(&mut self, n: usize) {
+        match Arc::get_mut(&mut self.0) {
+            Some(inner) => inner.items.truncate(inner.start + n),
+            None => {
+                let n = n.min(self.items().len());
+                self.0 =
+                    Arc::new(Items { items: self.items()[..n].to_vec(), start: 0, depth: self.0.depth });
+            }
+        }
+    }
+
+    /// The items, moved out if nobody else holds this vector.
+    pub(crate) fn into_items(mut self) -> Vec<Value> {
+        match Arc::get_mut(&mut self.0) {
+            Some(inner) => {
+                let start = std::mem::take(&mut inner.start);
+                let mut items = std::mem::take(&mut inner.items);
+                items.drain(..start);
+                items
+            }
+            None => self.items().to_vec(),
+        }
+    }
+
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::is_unique(&self.0)
+    }
+
+    /// Items that there is room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.items.capacity()
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
+    }
+
+    pub(crate) fn into_list(self) -> List {
+        List(self.0)
     }
 }
 
@@ -68,12 +190,27 @@ impl List {
     }
 
     /// The items in their order.
+    #[inline(always)]
     pub fn items(&self) -> &[Value] {
-        &self.0.items
+        self.0.items()
     }
 
     pub(crate) fn depth(&self) -> u16 {
         self.0.depth
+    }
+
+    /// Prepends in place if nobody else holds this list, else to a copy.
+    pub(crate) fn push_front(&mut self, item: Value) -> Result<(), TooDeep> {
+        Arc::make_mut(&mut self.0).push_front(item)
+    }
+
+    pub(crate) fn into_vector(self) -> Vector {
+        Vector(self.0)
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
     }
 }
 
@@ -91,3 +228,26 @@ impl std::fmt::Display for TooDeep {
 }
 
 impl std::error::Error for TooDeep {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_move_in_place_and_never_under_those_who_share() {
+        let mut vector = Vector::new((0..5).map(Value::from).collect()).unwrap();
+        let shared = vector.clone();
+        vector.drop_front(2);
+        vector.push(9.into()).unwrap();
+        vector.drop_front(1);
+        assert_eq!(vector.items(), [3.into(), 4.into(), 9.into()]);
+        assert_eq!(shared.items().len(), 5);
+        let mut list = List::new(Vec::new()).unwrap();
+        for n in 0..100 {
+            list.push_front(n.into()).unwrap();
+        }
+        assert_eq!(list.items().len(), 100);
+        assert_eq!(list.items()[0], 99.into());
+        assert_eq!(list.into_vector().into_items().len(), 100);
+    }
+}

@@ -12,6 +12,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use crate::function::{Closure, Code, Native};
+use crate::lazy::Seq;
 use crate::map::{Map, Set};
 use crate::scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 use crate::sequence::{List, TooDeep, Vector};
@@ -22,7 +24,8 @@ use crate::sequence::{List, TooDeep, Vector};
 /// are, maps and sets are equal whatever their order, and NaN equals nothing. `Debug` is `pr-str`,
 /// `Display` is `str`.
 ///
-/// More kinds (functions, sequences) will come with the machine.
+/// Kinds that fit into the 16 bytes come first, so that one comparison tells whether there is
+/// anything to drop.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Value {
@@ -35,6 +38,10 @@ pub enum Value {
     Int(i64),
     /// `1.5`
     Float(f64),
+    /// A function of the standard library that is written in Rust.
+    Native(Native),
+    /// A function of a program that captures nothing.
+    Code(Code),
     /// `:name`
     Keyword(Keyword),
     /// `name`
@@ -55,6 +62,10 @@ pub enum Value {
     Instant(Instant),
     /// `550e8400-e29b-41d4-a716-446655440000`
     Uuid(Uuid),
+    /// A function of a program with what it captured.
+    Closure(Closure),
+    /// A lazy sequence or a stream.
+    Seq(Seq),
 }
 
 const _: () = assert!(size_of::<Value>() == 16);
@@ -82,10 +93,14 @@ impl Value {
             Self::Str(_) => "string",
             Self::Vector(_) => "vector",
             Self::List(_) => "list",
+            Self::Map(map) if map.is_error() => "error",
             Self::Map(_) => "map",
             Self::Set(_) => "set",
             Self::Instant(_) => "instant",
             Self::Uuid(_) => "uuid",
+            Self::Native(_) | Self::Code(_) | Self::Closure(_) => "function",
+            Self::Seq(seq) if seq.is_stream() => "stream",
+            Self::Seq(_) => "sequence",
         }
     }
 
@@ -96,7 +111,11 @@ impl Value {
             Self::List(list) => list.depth(),
             Self::Map(map) => map.depth(),
             Self::Set(set) => set.depth(),
+            Self::Closure(closure) => closure.depth(),
+            Self::Seq(seq) => seq.depth(),
             Self::Nil
+            | Self::Native(_)
+            | Self::Code(_)
             | Self::Bool(_)
             | Self::Int(_)
             | Self::Float(_)
@@ -109,11 +128,32 @@ impl Value {
         }
     }
 
-    /// The items of a vector or list.
+    /// Whether it owns nothing beyond its 16 bytes.
+    #[inline(always)]
+    pub(crate) fn is_immediate(&self) -> bool {
+        matches!(
+            self,
+            Self::Nil | Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Native(_) | Self::Code(_)
+        )
+    }
+
+    /// Whether it is a function of any kind. Collections that can be called are none.
+    pub fn is_function(&self) -> bool {
+        matches!(self, Self::Native(_) | Self::Code(_) | Self::Closure(_))
+    }
+
+    /// Everything but `nil` and `false`.
+    #[inline(always)]
+    pub fn is_truthy(&self) -> bool {
+        !matches!(self, Self::Nil | Self::Bool(false))
+    }
+
+    /// The items of a vector, a list, or a sequence that is known to its end.
     pub(crate) fn items(&self) -> Option<&[Self]> {
         match self {
             Self::Vector(vector) => Some(vector.items()),
             Self::List(list) => Some(list.items()),
+            Self::Seq(seq) => seq.realized().map(Vector::items),
             _ => None,
         }
     }
@@ -132,6 +172,8 @@ impl Value {
             Self::Vector(_) | Self::List(_) => 8,
             Self::Set(_) => 9,
             Self::Map(_) => 10,
+            Self::Seq(seq) if seq.realized().is_some() => 8,
+            Self::Native(_) | Self::Code(_) | Self::Closure(_) | Self::Seq(_) => 11,
         }
     }
 }
@@ -151,6 +193,10 @@ impl PartialEq for Value {
             (Self::Set(a), Self::Set(b)) => a == b,
             (Self::Instant(a), Self::Instant(b)) => a == b,
             (Self::Uuid(a), Self::Uuid(b)) => a == b,
+            (Self::Native(a), Self::Native(b)) => a == b,
+            (Self::Code(a), Self::Code(b)) => a == b,
+            (Self::Closure(a), Self::Closure(b)) => a.is(b),
+            (Self::Seq(a), Self::Seq(b)) if a.is(b) => true,
             _ => matches!((self.items(), other.items()), (Some(a), Some(b)) if a == b),
         }
     }
@@ -177,6 +223,12 @@ impl Hash for Value {
             Self::Set(set) => state.write_u64(set.hash_of_members()),
             Self::Instant(instant) => instant.hash(state),
             Self::Uuid(uuid) => uuid.hash(state),
+            Self::Native(_) | Self::Code(_) | Self::Closure(_) => {} // no key is one
+            Self::Seq(seq) => {
+                if let Some(items) = seq.realized() {
+                    items.items().hash(state);
+                }
+            }
         }
     }
 }

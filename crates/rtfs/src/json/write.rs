@@ -42,6 +42,12 @@ impl Writer {
             Value::List(list) => self.array(list.items().iter())?,
             Value::Set(set) => self.array(set.iter())?,
             Value::Map(map) => self.object(map)?,
+            Value::Seq(seq) if seq.realized().is_some() => {
+                self.array(value.items().unwrap_or_default().iter())?;
+            }
+            Value::Seq(_) | Value::Native(_) | Value::Code(_) | Value::Closure(_) => {
+                return Err(self.problem(format!("a {} cannot be written as JSON", value.type_name())));
+            }
         }
         Ok(())
     }

@@ -1,0 +1,435 @@
+//! Looking into collections.
+
+use super::{Answer, Entry, items_of, len_of, many, one, shown, three, two, wrong};
+use crate::lazy::{Seq, State};
+use crate::machine::{Context, Fault, fault};
+use crate::map::Map;
+use crate::value::Value;
+
+pub(super) static ENTRIES: &[Entry] = &[
+    many("get", 2, 3, get),
+    two("%get-any", |_, coll, key| Ok(get_any(coll, key).unwrap_or_default())),
+    three("%get-or", |_, coll, key, default| Ok(get_any(coll, key).unwrap_or_else(|| default.clone()))),
+    two("%nth-of", |_, coll, at| nth(coll, at)).lazy(),
+    two("%get", |_, coll, key| Ok(find_key(coll, key).cloned().unwrap_or_default())).lazy(),
+    two("%has", |_, coll, key| Ok(Value::Bool(find_key(coll, key).is_some()))).scalar().lazy(),
+    many("get-in", 2, 3, get_in),
+    many("nth", 2, 3, nth_or).lazy(),
+    two("%nth", |_, coll, at| Ok(find_nth(coll, at)?.unwrap_or_default())).lazy(),
+    many("%rest-from", 2, 2, rest_from),
+    many("%has-items", 3, 3, has_items).scalar().lazy(),
+    one("%sequential", sequential).lazy(),
+    one("%associative", associative),
+    one("%no-match", no_match),
+    one("first", |_, coll| Ok(head(coll)?.unwrap_or_default())).lazy(),
+    one("second", |_, coll| Ok(find_nth(coll, &Value::Int(1))?.unwrap_or_default())).lazy(),
+    one("last", last),
+    many("rest", 1, 1, |_, args| rest(&mut args[0])).lazy(),
+    many("next", 1, 1, next).lazy(),
+    many("butlast", 1, 1, butlast),
+    one("count", count).scalar(),
+    one("empty?", |_, coll| Ok(Value::Bool(is_empty("empty?", coll)?))).scalar().lazy(),
+    one("not-empty", |_, coll| Ok(if is_empty("not-empty", coll)? { Value::Nil } else { coll.clone() }))
+        .lazy(),
+    one("seq", seq).lazy(),
+    two("contains?", contains).scalar(),
+    two("find", find),
+    one("%thunk", thunk).lazy(),
+    two("%set-cell", set_cell).lazy(),
+    two("%set-next", set_next).lazy(),
+    two("%set-realized", set_realized).lazy(),
+    one("%lazy", lazy).lazy(),
+    one("%finished", finished).lazy(),
+    one("%box", |_, x| boxed(x)).lazy(),
+    one("%unbox", unbox).lazy(),
+    many("%put-box", 3, 3, put_box).lazy(),
+];
+
+/// What a collection has at a key or index.
+pub(crate) fn find_key<'v>(coll: &'v Value, key: &Value) -> Option<&'v Value> {
+    match coll {
+        Value::Map(map) => map.get(key),
+        Value::Set(set) => set.get(key),
+        Value::Vector(_) | Value::List(_) | Value::Seq(_) => match key {
+            Value::Int(at) => coll.items()?.get(usize::try_from(*at).ok()?),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn get(_: &mut Context, args: &mut [Value]) -> Answer {
+    Ok(get_any(&args[0], &args[1]).or(args.get(2).cloned()).unwrap_or_default())
+}
+
+#[inline]
+fn get_any(coll: &Value, key: &Value) -> Option<Value> {
+    if let (Value::Str(text), Value::Int(at)) = (coll, key) {
+        return usize::try_from(*at).ok().and_then(|at| char_at(text, at));
+    }
+    find_key(coll, key).cloned()
+}
+
+fn char_at(text: &crate::Str, at: usize) -> Option<Value> {
+    if text.is_ascii() {
+        return text.as_str().get(at..at + 1).map(Value::from);
+    }
+    text.as_str().chars().nth(at).map(|c| Value::from(c.encode_utf8(&mut [0; 4]) as &str))
+}
+
+fn get_in(_: &mut Context, args: &mut [Value]) -> Answer {
+    let keys = items_of("get-in", &args[1])?;
+    let mut found = Some(&args[0]);
+    for key in &keys {
+        found = found.and_then(|coll| find_key(coll, key));
+    }
+    Ok(found.or(args.get(2)).cloned().unwrap_or_default())
+}
+
+/// The item at a place, if there is one. Goes through a lazy sequence as far as it has to.
+fn find_nth(coll: &Value, at: &Value) -> Result<Option<Value>, Box<Fault>> {
+    let Value::Int(at) = at else { return Err(wrong("nth", "an index", at)) };
+    let Ok(at) = usize::try_from(*at) else { return Ok(None) };
+    match coll {
+        Value::Nil => Ok(None),
+        Value::Vector(vector) => Ok(vector.items().get(at).cloned()),
+        Value::List(list) => Ok(list.items().get(at).cloned()),
+        Value::Str(text) => Ok(char_at(text, at)),
+        Value::Seq(seq) => lazy_nth(seq.clone(), at),
+        Value::Map(_) | Value::Set(_) => Ok(items_of("nth", coll)?.into_iter().nth(at)),
+        other => Err(wrong("nth", "a sequence", other)),
+    }
+}
+
+fn lazy_nth(mut seq: Seq, mut at: usize) -> Result<Option<Value>, Box<Fault>> {
+    loop {
+        if let Some(items) = seq.realized() {
+            return Ok(items.items().get(at).cloned());
+        }
+        match seq.state() {
+            State::End => return Ok(None),
+            State::Thunk(_) | State::Stream => return Err(Box::new(Fault::Force(seq))),
+            State::Range { next, step, end } => {
+                let value = step.checked_mul(at as i64).and_then(|far| next.checked_add(far));
+                let inside = |value: &i64| {
+                    end.is_none_or(|end| if step > 0 { *value < end } else { *value > end })
+                };
+                return Ok(value.filter(inside).map(Value::Int));
+            }
+            State::Item(item, _) if at == 0 => return Ok(Some(item)),
+            State::Item(_, rest) => {
+                at -= 1;
+                match rest {
+                    Value::Seq(rest) => seq = rest,
+                    other => return find_nth(&other, &Value::Int(at as i64)),
+                }
+            }
+        }
+    }
+}
+
+/// `(nth coll at)`
+pub(crate) fn nth(coll: &Value, at: &Value) -> Answer {
+    match find_nth(coll, at)? {
+        Some(item) => Ok(item),
+        None => {
+            let len = len_of(coll).map_or_else(String::new, |len| format!(" of {len} items"));
+            Err(fault("index", format!("{} is outside of a collection{len}", shown(at))))
+        }
+    }
+}
+
+fn nth_or(_: &mut Context, args: &mut [Value]) -> Answer {
+    match args {
+        [coll, at] => nth(coll, at),
+        [coll, at, default] => Ok(find_nth(coll, at)?.unwrap_or_else(|| default.clone())),
+        _ => Ok(Value::Nil),
+    }
+}
+
+fn rest_from(_: &mut Context, args: &mut [Value]) -> Answer {
+    let n = super::count_of("rest", &args[1])?;
+    match &mut args[0] {
+        Value::Vector(vector) => {
+            let mut vector = vector.clone();
+            vector.drop_front(n);
+            Ok(Value::Vector(vector))
+        }
+        Value::Nil => super::vector(Vec::new()),
+        coll => {
+            let items = items_of("rest", coll)?;
+            super::vector(items.into_iter().skip(n).collect())
+        }
+    }
+}
+
+/// Whether a vector pattern of so many items fits.
+fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
+    let [coll, n, exact] = args else { return Ok(Value::Nil) };
+    let n = super::count_of("match", n)?;
+    Ok(Value::Bool(match coll {
+        Value::Vector(_) | Value::List(_) => {
+            let len = len_of(coll).unwrap_or(0);
+            if exact.is_truthy() { len == n } else { len >= n }
+        }
+        Value::Seq(seq) if seq.realized().is_none() => {
+            return Err(Box::new(Fault::Realize(seq.clone())));
+        }
+        Value::Seq(_) => {
+            let len = len_of(coll).unwrap_or(0);
+            if exact.is_truthy() { len == n } else { len >= n }
+        }
+        _ => false,
+    }))
+}
+
+/// What can be taken apart by place.
+fn sequential(_: &mut Context, coll: &Value) -> Answer {
+    match coll {
+        Value::Nil | Value::Vector(_) | Value::List(_) | Value::Seq(_) | Value::Str(_) => {
+            Ok(coll.clone())
+        }
+        other => Err(fault("type", format!("a pattern [ ] takes a vector apart, got {}", shown(other)))),
+    }
+}
+
+/// What can be taken apart by key.
+fn associative(_: &mut Context, coll: &Value) -> Answer {
+    match coll {
+        Value::Nil => Ok(Value::Map(Map::new())),
+        Value::Map(_) => Ok(coll.clone()),
+        other => Err(fault("type", format!("a pattern {{ }} takes a map apart, got {}", shown(other)))),
+    }
+}
+
+fn no_match(_: &mut Context, value: &Value) -> Answer {
+    let error = crate::Error::new("no-match", format!("nothing here matches {}", shown(value)));
+    Err(error.with_data(value.clone()).into())
+}
+
+/// The first item, if there is one.
+fn head(coll: &Value) -> Result<Option<Value>, Box<Fault>> {
+    match coll {
+        Value::Vector(vector) => Ok(vector.items().first().cloned()),
+        Value::Nil => Ok(None),
+        Value::Map(map) => match map.iter().next() {
+            Some((key, value)) => Ok(Some(Value::vector(vec![key.clone(), value.clone()])?)),
+            None => Ok(None),
+        },
+        Value::Set(set) => Ok(set.iter().next().cloned()),
+        Value::List(_) | Value::Str(_) | Value::Seq(_) => find_nth(coll, &Value::Int(0)),
+        other => Err(wrong("first", "a collection", other)),
+    }
+}
+
+fn last(_: &mut Context, coll: &Value) -> Answer {
+    match coll {
+        Value::Vector(_) | Value::List(_) | Value::Seq(_) => {
+            Ok(coll.items().and_then(<[_]>::last).cloned().unwrap_or_default())
+        }
+        other => Ok(items_of("last", other)?.pop().unwrap_or_default()),
+    }
+}
+
+fn rest(coll: &mut Value) -> Answer {
+    match coll {
+        Value::Nil => super::vector(Vec::new()),
+        Value::Vector(_) => {
+            let Value::Vector(mut vector) = std::mem::take(coll) else { return Ok(Value::Nil) };
+            vector.drop_front(1);
+            Ok(Value::Vector(vector))
+        }
+        Value::List(_) => {
+            let Value::List(list) = std::mem::take(coll) else { return Ok(Value::Nil) };
+            let mut vector = list.into_vector();
+            vector.drop_front(1);
+            Ok(Value::List(vector.into_list()))
+        }
+        Value::Seq(seq) => match seq.realized() {
+            Some(items) => {
+                let mut items = items.clone();
+                items.drop_front(1);
+                Ok(Value::Vector(items))
+            }
+            None => match seq.state() {
+                State::End => super::vector(Vec::new()),
+                State::Thunk(_) | State::Stream => Err(Box::new(Fault::Force(seq.clone()))),
+                State::Item(_, rest) => Ok(rest),
+                State::Range { next, step, end } => match next.checked_add(step) {
+                    Some(next) => Ok(Value::Seq(Seq::range(next, step, end))),
+                    None => super::vector(Vec::new()),
+                },
+            },
+        },
+        other => {
+            let items = items_of("rest", other)?;
+            super::vector(items.into_iter().skip(1).collect())
+        }
+    }
+}
+
+/// `rest`, or nil if nothing is left.
+fn next(_: &mut Context, args: &mut [Value]) -> Answer {
+    let mut coll = args[0].clone();
+    args[0] = Value::Nil;
+    let rest = match rest(&mut coll) {
+        Ok(rest) => rest,
+        Err(fault) => {
+            args[0] = coll;
+            return Err(fault);
+        }
+    };
+    match is_empty("next", &rest) {
+        Ok(true) => Ok(Value::Nil),
+        Ok(false) => Ok(rest),
+        Err(fault) => {
+            // What comes after has to be known: ask again with the same collection.
+            args[0] = coll;
+            Err(fault)
+        }
+    }
+}
+
+fn butlast(_: &mut Context, args: &mut [Value]) -> Answer {
+    let mut items = super::into_items("butlast", &mut args[0])?;
+    items.pop();
+    super::vector(items)
+}
+
+fn count(_: &mut Context, coll: &Value) -> Answer {
+    match len_of(coll) {
+        Some(len) => Ok(Value::Int(len as i64)),
+        None => Err(wrong("count", "a collection or a string", coll)),
+    }
+}
+
+fn is_empty(name: &str, coll: &Value) -> Result<bool, Box<Fault>> {
+    if let Value::Seq(seq) = coll
+        && seq.realized().is_none()
+    {
+        return Ok(lazy_nth(seq.clone(), 0)?.is_none());
+    }
+    len_of(coll).map(|len| len == 0).ok_or_else(|| wrong(name, "a collection or a string", coll))
+}
+
+/// The items of a collection as a sequence; nil if there are none.
+fn seq(_: &mut Context, coll: &Value) -> Answer {
+    if is_empty("seq", coll)? {
+        return Ok(Value::Nil);
+    }
+    match coll {
+        Value::Vector(_) | Value::List(_) | Value::Seq(_) => Ok(coll.clone()),
+        other => super::vector(items_of("seq", other)?),
+    }
+}
+
+fn contains(_: &mut Context, coll: &Value, x: &Value) -> Answer {
+    Ok(Value::Bool(match coll {
+        Value::Nil => false,
+        Value::Map(map) => map.contains_key(x),
+        Value::Set(set) => set.contains(x),
+        Value::Str(text) => text.as_str().contains(super::text_of("contains?", x)?),
+        other => match other.items() {
+            Some(items) => items.contains(x),
+            None => return Err(wrong("contains?", "a collection or a string", coll)),
+        },
+    }))
+}
+
+/// The entry of a map as a vector.
+fn find(_: &mut Context, coll: &Value, key: &Value) -> Answer {
+    match find_key(coll, key) {
+        Some(value) => super::vector(vec![key.clone(), value.clone()]),
+        None => Ok(Value::Nil),
+    }
+}
+
+fn seq_of(value: &Value) -> Result<&Seq, Box<Fault>> {
+    match value {
+        Value::Seq(seq) => Ok(seq),
+        other => Err(wrong("sequence", "a sequence", other)),
+    }
+}
+
+/// The function that computes a cell.
+fn thunk(_: &mut Context, value: &Value) -> Answer {
+    match seq_of(value)?.state() {
+        State::Thunk(thunk) => Ok(thunk),
+        _ => Ok(Value::Nil),
+    }
+}
+
+/// The function of a cell gave nil at the end, else `[item rest]`.
+fn set_cell(context: &mut Context, cell: &Value, value: &Value) -> Answer {
+    let seq = seq_of(cell)?;
+    context.allocated(32);
+    match value.items() {
+        Some([item, rest]) => seq.set(State::Item(item.clone(), rest.clone())),
+        _ => seq.set(State::End),
+    }
+    Ok(Value::Nil)
+}
+
+/// The host gave nil at the end of a stream, else `[item]`.
+fn set_next(context: &mut Context, cell: &Value, value: &Value) -> Answer {
+    let seq = seq_of(cell)?;
+    context.allocated(192);
+    match (value.items(), seq.handle()) {
+        (Some([item]), Some(handle)) => {
+            let rest = Value::Seq(Seq::stream(handle.clone()));
+            seq.set(State::Item(item.clone(), rest));
+        }
+        _ => seq.set(State::End),
+    }
+    Ok(Value::Nil)
+}
+
+fn set_realized(_: &mut Context, cell: &Value, items: &Value) -> Answer {
+    let seq = seq_of(cell)?;
+    if let Value::Vector(items) = items {
+        seq.set_realized(items.clone());
+        seq.set(State::End);
+    }
+    Ok(Value::Nil)
+}
+
+fn lazy(context: &mut Context, thunk: &Value) -> Answer {
+    context.allocated(192);
+    context.has_lazy = true;
+    Ok(Value::Seq(Seq::lazy(thunk.clone())?))
+}
+
+/// The value, when nothing lazy in it is unknown any more.
+fn finished(_: &mut Context, value: &Value) -> Answer {
+    match super::data::unknown_part(value) {
+        Some(seq) => Err(Box::new(Fault::Realize(seq))),
+        None => Ok(value.clone()),
+    }
+}
+
+/// A place that `memoize` keeps its map in: the one thing that changes, and nobody can tell.
+fn boxed(value: &Value) -> Answer {
+    let cell = Seq::lazy(Value::Nil)?;
+    cell.set(State::Item(value.clone(), Value::Nil));
+    Ok(Value::Seq(cell))
+}
+
+fn unbox(_: &mut Context, cell: &Value) -> Answer {
+    match seq_of(cell)?.state() {
+        State::Item(value, _) => Ok(value),
+        _ => Ok(Value::Nil),
+    }
+}
+
+fn put_box(context: &mut Context, args: &mut [Value]) -> Answer {
+    let [cell, key, value] = args else { return Ok(Value::Nil) };
+    let seq = seq_of(cell)?;
+    super::as_key(key)?;
+    let State::Item(Value::Map(map), _) = seq.state() else { return Ok(Value::Nil) };
+    seq.set(State::End); // so that nobody else holds the map
+    let mut map = map;
+    context.allocated(96);
+    map.insert(key.clone(), value.clone())?;
+    seq.set(State::Item(Value::Map(map), Value::Nil));
+    Ok(Value::Nil)
+}

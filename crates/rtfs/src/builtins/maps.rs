@@ -1,0 +1,134 @@
+//! Maps and sets.
+
+use super::build::{insert, set_of};
+use super::{ANY, Answer, Entry, as_key, items_of, len_of, many, one, room, two, wrong};
+use crate::machine::{Context, Fault};
+use crate::map::{Map, Set};
+use crate::value::Value;
+
+pub(super) static ENTRIES: &[Entry] = &[
+    one("keys", |context, coll| entries_of(context, "keys", coll, |key, _| Ok(key.clone()))),
+    one("vals", |context, coll| entries_of(context, "vals", coll, |_, value| Ok(value.clone()))),
+    one("entries", |context, coll| {
+        entries_of(context, "entries", coll, |key, value| {
+            Ok(Value::vector(vec![key.clone(), value.clone()])?)
+        })
+    }),
+    many("merge", 0, ANY, merge),
+    two("select-keys", select_keys),
+    two("rename-keys", rename_keys),
+    many("union", 0, ANY, union),
+    many("intersection", 1, ANY, |_, args| sift("intersection", args, true)),
+    many("difference", 1, ANY, |_, args| sift("difference", args, false)),
+    two("subset?", |_, a, b| Ok(Value::Bool(is_subset(a, b)?))).scalar(),
+    two("superset?", |_, a, b| Ok(Value::Bool(is_subset(b, a)?))).scalar(),
+];
+
+fn map_of<'v>(name: &str, value: &'v Value) -> Result<Option<&'v Map>, Box<Fault>> {
+    match value {
+        Value::Map(map) => Ok(Some(map)),
+        Value::Nil => Ok(None),
+        other => Err(wrong(name, "a map", other)),
+    }
+}
+
+fn entries_of(
+    context: &mut Context,
+    name: &str,
+    coll: &Value,
+    part: fn(&Value, &Value) -> Answer,
+) -> Answer {
+    let Some(map) = map_of(name, coll)? else { return super::vector(Vec::new()) };
+    room(context, map.len())?;
+    super::vector(map.iter().map(|(key, value)| part(key, value)).collect::<Result<_, _>>()?)
+}
+
+/// The later ones win. Nil is the empty map; of nothing but nil, nil.
+fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
+    let mut len = 0;
+    for arg in args.iter() {
+        len += map_of("merge", arg)?.map_or(0, Map::len);
+    }
+    room(context, 4 * len)?;
+    let mut args = args.iter_mut().filter(|arg| !matches!(arg, Value::Nil));
+    let Some(Value::Map(mut map)) = args.next().map(std::mem::take) else {
+        return Ok(Value::Map(Map::new()));
+    };
+    for arg in args {
+        if let Value::Map(more) = &*arg {
+            for (key, value) in more.iter() {
+                map.insert(key.clone(), value.clone())?;
+            }
+        }
+    }
+    Ok(Value::Map(map))
+}
+
+fn select_keys(_: &mut Context, coll: &Value, keys: &Value) -> Answer {
+    let mut selected = Map::new();
+    let map = map_of("select-keys", coll)?;
+    for key in items_of("select-keys", keys)? {
+        if let Some(value) = map.and_then(|map| map.get(&key)) {
+            insert(&mut selected, key, value.clone())?;
+        }
+    }
+    Ok(Value::Map(selected))
+}
+
+/// Keys keep their places in the map.
+fn rename_keys(context: &mut Context, coll: &Value, names: &Value) -> Answer {
+    let (Some(map), names) = (map_of("rename-keys", coll)?, map_of("rename-keys", names)?) else {
+        return Ok(Value::Nil);
+    };
+    room(context, 4 * map.len())?;
+    let mut renamed = Map::new();
+    for (key, value) in map.iter() {
+        let key = names.and_then(|names| names.get(key)).unwrap_or(key);
+        insert(&mut renamed, key.clone(), value.clone())?;
+    }
+    Ok(Value::Map(renamed))
+}
+
+fn members(name: &str, value: &Value) -> Result<Set, Box<Fault>> {
+    match value {
+        Value::Set(set) => Ok(set.clone()),
+        other => match set_of(items_of(name, other)?.into_iter())? {
+            Value::Set(set) => Ok(set),
+            _ => Ok(Set::new()),
+        },
+    }
+}
+
+fn union(context: &mut Context, args: &mut [Value]) -> Answer {
+    room(context, 4 * args.iter().filter_map(len_of).sum::<usize>())?;
+    let Some((first, rest)) = args.split_first_mut() else { return Ok(Value::Set(Set::new())) };
+    let mut set = match std::mem::take(first) {
+        Value::Set(set) => set,
+        other => members("union", &other)?,
+    };
+    for arg in rest {
+        for item in items_of("union", arg)? {
+            as_key(&item)?;
+            set.insert(item)?;
+        }
+    }
+    Ok(Value::Set(set))
+}
+
+fn sift(name: &str, args: &[Value], keep: bool) -> Answer {
+    let others = args[1..].iter().map(|arg| members(name, arg)).collect::<Result<Vec<_>, _>>()?;
+    let first = members(name, &args[0])?;
+    let stays = |item: &&Value| {
+        if keep {
+            others.iter().all(|set| set.contains(item))
+        } else {
+            !others.iter().any(|set| set.contains(item))
+        }
+    };
+    set_of(first.iter().filter(stays).cloned())
+}
+
+fn is_subset(a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+    let (a, b) = (members("subset?", a)?, members("subset?", b)?);
+    Ok(a.iter().all(|item| b.contains(item)))
+}

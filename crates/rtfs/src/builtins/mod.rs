@@ -1,0 +1,328 @@
+//! The standard library.
+//!
+//! What takes functions, or may get a lazy sequence, is written in RTFS (`prelude.rtfs`); the rest
+//! are functions of Rust in the tables here. None of them calls back into a program, reads a clock
+//! or keeps anything: the same arguments give the same value.
+
+mod access;
+mod build;
+mod data;
+mod format;
+mod maps;
+mod math;
+mod predicates;
+mod regex;
+mod sequences;
+mod text;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::machine::{Context, Fault, fault};
+use crate::value::Value;
+
+pub(crate) use access::{find_key, nth};
+pub(crate) use data::lazy_inside;
+pub(crate) use math::modulo;
+
+/// The part that is written in RTFS.
+pub(crate) const PRELUDE: &str = include_str!("prelude.rtfs");
+
+/// What its text is called. Errors there are shown where it was called.
+pub(crate) const PRELUDE_NAME: &str = "rtfs:prelude";
+
+/// The value, or why there is none.
+pub(crate) type Answer = Result<Value, Box<Fault>>;
+
+/// How a function takes its arguments.
+#[derive(Clone, Copy)]
+pub(crate) enum Function {
+    One(fn(&mut Context, &Value) -> Answer),
+    Two(fn(&mut Context, &Value, &Value) -> Answer),
+    Three(fn(&mut Context, &Value, &Value, &Value) -> Answer),
+    /// These may take values out of their arguments, but not before it is certain that the call
+    /// will not have to be done again.
+    Many(fn(&mut Context, &mut [Value]) -> Answer),
+}
+
+/// A function of the standard library.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) function: Function,
+    min: usize,
+    max: usize,
+    /// Whether the value is a number or a boolean.
+    pub(crate) is_scalar: bool,
+    /// Whether it can look at a sequence that is not known to its end.
+    pub(crate) takes_lazy: bool,
+}
+
+/// Any number of arguments.
+const ANY: usize = usize::MAX;
+
+impl Entry {
+    pub(crate) fn arity(&self) -> (usize, usize) {
+        (self.min, self.max)
+    }
+
+    const fn scalar(self) -> Self {
+        Self { is_scalar: true, ..self }
+    }
+
+    const fn lazy(self) -> Self {
+        Self { takes_lazy: true, ..self }
+    }
+}
+
+const fn one(name: &'static str, function: fn(&mut Context, &Value) -> Answer) -> Entry {
+    Entry {
+        name,
+        function: Function::One(function),
+        min: 1,
+        max: 1,
+        is_scalar: false,
+        takes_lazy: false,
+    }
+}
+
+const fn two(name: &'static str, function: fn(&mut Context, &Value, &Value) -> Answer) -> Entry {
+    Entry {
+        name,
+        function: Function::Two(function),
+        min: 2,
+        max: 2,
+        is_scalar: false,
+        takes_lazy: false,
+    }
+}
+
+const fn three(
+    name: &'static str,
+    function: fn(&mut Context, &Value, &Value, &Value) -> Answer,
+) -> Entry {
+    Entry {
+        name,
+        function: Function::Three(function),
+        min: 3,
+        max: 3,
+        is_scalar: false,
+        takes_lazy: false,
+    }
+}
+
+const fn many(
+    name: &'static str,
+    min: usize,
+    max: usize,
+    function: fn(&mut Context, &mut [Value]) -> Answer,
+) -> Entry {
+    Entry { name, function: Function::Many(function), min, max, is_scalar: false, takes_lazy: false }
+}
+
+/// The tables; a function's number is that of its table, and its place there in the low byte.
+static TABLES: [&[Entry]; 10] = [
+    math::ENTRIES,
+    predicates::ENTRIES,
+    access::ENTRIES,
+    build::ENTRIES,
+    sequences::ENTRIES,
+    maps::ENTRIES,
+    text::ENTRIES,
+    regex::ENTRIES,
+    format::ENTRIES,
+    data::ENTRIES,
+];
+
+/// Second names.
+static ALIASES: &[(&str, &str)] = &[
+    ("string-length", "count"),
+    ("length", "count"),
+    ("subs", "substring"),
+    ("includes?", "string-contains?"),
+    ("string-contains", "string-contains?"),
+    ("upper", "string-upper"),
+    ("lower", "string-lower"),
+    ("trim", "string-trim"),
+    ("join", "string-join"),
+    ("boolean?", "bool?"),
+    ("integer?", "int?"),
+    ("sequential?", "seq?"),
+    ("ceiling", "ceil"),
+];
+
+#[inline(always)]
+pub(crate) fn native(number: u16) -> &'static Entry {
+    &TABLES[usize::from(number >> 8)][usize::from(number & 0xff)]
+}
+
+static NUMBERS: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
+    let mut numbers = HashMap::new();
+    for (table, entries) in TABLES.iter().enumerate() {
+        for (place, entry) in entries.iter().enumerate() {
+            numbers.insert(entry.name, (table << 8 | place) as u16);
+        }
+    }
+    for &(alias, name) in ALIASES {
+        if let Some(&number) = numbers.get(name) {
+            numbers.insert(alias, number);
+        }
+    }
+    numbers
+});
+
+/// The number of a function that is written in Rust.
+pub(crate) fn native_named(name: &str) -> Option<u16> {
+    NUMBERS.get(name).copied()
+}
+
+/// A name of the standard library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Builtin {
+    Native(u16),
+    /// A function of the prelude.
+    Code(u32),
+}
+
+impl Builtin {
+    pub(crate) fn value(self) -> Value {
+        match self {
+            Self::Native(number) => Value::Native(crate::Native(number)),
+            Self::Code(code) => Value::Code(crate::Code(code)),
+        }
+    }
+}
+
+pub(crate) fn lookup(name: &str) -> Option<Builtin> {
+    let native = native_named(name).map(Builtin::Native);
+    native.or_else(|| crate::compiler::prelude_functions().get(name).map(|&code| Builtin::Code(code)))
+}
+
+/// All names of the standard library, in no order.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let natives = NUMBERS.keys().copied();
+    natives
+        .chain(crate::compiler::prelude_functions().keys().copied())
+        .filter(|name| !name.starts_with('%'))
+}
+
+/// `2`, `1 to 3`, `2 or more`
+pub(crate) fn arity_text(min: usize, max: usize) -> String {
+    match max {
+        ANY => format!("{min} or more"),
+        max if max == min => min.to_string(),
+        max if max == min + 1 => format!("{min} or {max}"),
+        max => format!("{min} to {max}"),
+    }
+}
+
+/// A value as messages show it: its text, cut.
+pub(crate) fn shown(value: &Value) -> String {
+    const MOST: usize = 60;
+    struct Cut(String);
+    impl std::fmt::Write for Cut {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.push_str(text);
+            if self.0.len() > 4 * MOST { Err(std::fmt::Error) } else { Ok(()) }
+        }
+    }
+    use std::fmt::Write as _;
+    let mut cut = Cut(String::new());
+    let _ = write!(cut, "{value:?}");
+    let text = cut.0;
+    if text.chars().count() <= MOST { text } else { text.chars().take(MOST).chain(['…']).collect() }
+}
+
+/// A value cannot be an argument.
+#[cold]
+fn wrong(name: &str, expected: &str, got: &Value) -> Box<Fault> {
+    fault("type", format!("`{name}` takes {expected}, got {}", shown(got)))
+}
+
+fn text_of<'v>(name: &str, value: &'v Value) -> Result<&'v str, Box<Fault>> {
+    match value {
+        Value::Str(text) => Ok(text.as_str()),
+        other => Err(wrong(name, "a string", other)),
+    }
+}
+
+fn int_of(name: &str, value: &Value) -> Result<i64, Box<Fault>> {
+    match value {
+        Value::Int(i) => Ok(*i),
+        Value::BigInt(_) => {
+            Err(fault("invalid-argument", format!("`{name}`: {} is too large", shown(value))))
+        }
+        other => Err(wrong(name, "an integer", other)),
+    }
+}
+
+/// A number of things: at least 0.
+fn count_of(name: &str, value: &Value) -> Result<usize, Box<Fault>> {
+    Ok(usize::try_from(int_of(name, value)?).unwrap_or(0))
+}
+
+/// A function cannot be a key.
+pub(crate) fn as_key(key: &Value) -> Result<(), Box<Fault>> {
+    match key {
+        Value::Native(_) | Value::Code(_) | Value::Closure(_) => {
+            Err(fault("type", "a function cannot be a key"))
+        }
+        Value::Seq(seq) if seq.realized().is_none() => Err(Box::new(Fault::Realize(seq.clone()))),
+        _ => Ok(()),
+    }
+}
+
+/// How many items [`items_of`] gives; `None` if it is no collection.
+fn len_of(value: &Value) -> Option<usize> {
+    Some(match value {
+        Value::Nil => 0,
+        Value::Vector(vector) => vector.items().len(),
+        Value::List(list) => list.items().len(),
+        Value::Map(map) => map.len(),
+        Value::Set(set) => set.len(),
+        Value::Str(text) => text.char_count(),
+        Value::Seq(seq) => seq.realized()?.items().len(),
+        _ => return None,
+    })
+}
+
+/// The items of any collection; entries of a map as vectors, characters of a string as strings.
+pub(crate) fn items_of(name: &str, value: &Value) -> Result<Vec<Value>, Box<Fault>> {
+    Ok(match value {
+        Value::Nil => Vec::new(),
+        Value::Vector(vector) => vector.items().to_vec(),
+        Value::List(list) => list.items().to_vec(),
+        Value::Set(set) => set.iter().cloned().collect(),
+        Value::Map(map) => map
+            .iter()
+            .map(|(key, value)| Value::vector(vec![key.clone(), value.clone()]))
+            .collect::<Result<_, _>>()?,
+        Value::Str(text) => {
+            text.as_str().chars().map(|c| Value::from(c.encode_utf8(&mut [0; 4]) as &str)).collect()
+        }
+        Value::Seq(seq) => match seq.realized() {
+            Some(items) => items.items().to_vec(),
+            None => return Err(Box::new(Fault::Realize(seq.clone()))),
+        },
+        other => return Err(wrong(name, "a collection", other)),
+    })
+}
+
+/// The same, moved out if nobody else holds the collection.
+fn into_items(name: &str, value: &mut Value) -> Result<Vec<Value>, Box<Fault>> {
+    match value {
+        Value::Vector(_) => match std::mem::take(value) {
+            Value::Vector(vector) => Ok(vector.into_items()),
+            _ => Ok(Vec::new()),
+        },
+        other => items_of(name, other),
+    }
+}
+
+fn vector(items: Vec<Value>) -> Answer {
+    Ok(Value::vector(items)?)
+}
+
+/// A value with room for so many items; the room is asked for beforehand.
+fn room(context: &mut Context, items: usize) -> Result<(), Box<Fault>> {
+    context.reserve(items.saturating_mul(16).saturating_add(56))
+}

@@ -1,0 +1,203 @@
+//! Macros: functions of a program that run while it is compiled.
+
+use std::sync::Arc;
+
+use super::ir::Id;
+use super::lower::Lower;
+use super::{Session, Unit};
+use crate::limits::Limits;
+use crate::machine::program::Program;
+use crate::machine::{Outcome, Run};
+use crate::syntax::{Kind, NodeId, Span, Tree};
+use crate::value::Value;
+
+/// A macro, with what it needs of the program's definitions.
+pub(super) struct Macro {
+    program: Arc<Program>,
+    globals: Vec<Option<Value>>,
+    function: Value,
+}
+
+/// As many expansions may be nested in each other.
+const MAX_EXPANSIONS: usize = 200;
+
+/// What one expansion may use.
+fn limits() -> Limits {
+    Limits { steps: 1_000_000, memory: 16 << 20, calls: 0, ..Limits::default() }
+}
+
+impl Lower<'_> {
+    /// `(defmacro name "doc" [..] …)`
+    pub(super) fn defmacro(&mut self, node: NodeId, args: &[NodeId]) -> Id {
+        let span = self.tree.span(node);
+        let (name, rest) = match args {
+            [name, doc, rest @ ..] if self.tree.string(*doc).is_some() && !rest.is_empty() => {
+                (*name, rest)
+            }
+            [name, rest @ ..] => (*name, rest),
+            [] => return self.fail(node, "`defmacro` takes a name, parameters and a body"),
+        };
+        let Some(text) = self.tree.symbol(name).map(str::to_owned) else {
+            return self.fail(name, "a name is expected after `defmacro`");
+        };
+        if self.frames.len() > 1 {
+            return self.fail(node, "`defmacro` stands inside of a function");
+        }
+        let head = self.tree.push_symbol(span, "fn");
+        let function: Vec<_> = [head].into_iter().chain(rest.iter().copied()).collect();
+        let function = self.tree.with_parts(Kind::List, span, &function);
+        let mut nodes = self.needed(function);
+        nodes.push(function);
+        match self.compile_apart(&nodes) {
+            Ok(made) => {
+                self.macros.insert(text.clone(), made);
+            }
+            Err(Some(message)) => {
+                self.fail(node, message);
+            }
+            Err(None) => {} // reported
+        }
+        self.constant(Value::Symbol(crate::Symbol::new(text)), span)
+    }
+
+    /// The definitions of this text that a form needs, in their order.
+    fn needed(&self, form: NodeId) -> Vec<NodeId> {
+        let mut found = std::collections::BTreeSet::new();
+        let mut open = vec![form];
+        while let Some(node) = open.pop() {
+            if let Some(name) = self.tree.symbol(node)
+                && let Some(definitions) = self.definitions.get(name)
+            {
+                for &definition in definitions {
+                    // Macros are known already, and one that is in terms of itself needs no more.
+                    let head = self.tree.kids(definition).first();
+                    if head.is_some_and(|&head| self.tree.is_symbol(head, "defmacro")) {
+                        continue;
+                    }
+                    if found.insert(definition) {
+                        open.extend(self.tree.kids(definition));
+                    }
+                }
+            }
+            open.extend(self.tree.kids(node));
+        }
+        found.into_iter().collect()
+    }
+
+    /// Compiles and runs forms of this text in a program of their own; the last is the function.
+    fn compile_apart(&mut self, nodes: &[NodeId]) -> Result<Macro, Option<String>> {
+        let mut session = Session::new(self.session.prelude(), self.session.options.clone());
+        session.fresh = self.session.fresh;
+        session.types = self.session.types.clone();
+        let empty = Tree::empty(self.tree.source.clone());
+        let tree = std::mem::replace(&mut self.tree, empty);
+        let macros = std::mem::take(&mut self.macros);
+        let mut unit = Unit::new(&mut session, tree);
+        unit.lower.macros = macros;
+        unit.lower.macro_form = nodes.last().copied();
+        let compiled = unit.compile(nodes);
+        let (tree, macros, errors) = unit.take_back();
+        self.tree = tree;
+        self.macros = macros;
+        self.session.fresh = session.fresh;
+        if !errors.is_empty() {
+            self.errors.extend(errors);
+            return Err(None);
+        }
+        let program = Arc::new(session.finish(compiled));
+        let mut run = Run::new(program.clone(), limits(), &[]);
+        match run.finish() {
+            Outcome::Done(function) => Ok(Macro { program, globals: run.into_globals(), function }),
+            Outcome::Failed(error) => Err(Some(error.to_string())),
+            _ => Err(Some("a macro cannot call capabilities".to_owned())),
+        }
+    }
+
+    /// Expands `(name args…)` once, if the name is a macro's.
+    pub(super) fn expand(
+        &mut self,
+        name: &str,
+        node: NodeId,
+        args: &[NodeId],
+    ) -> Option<Result<NodeId, String>> {
+        let known = self.macros.get(name)?;
+        let (program, globals, function) =
+            (known.program.clone(), known.globals.clone(), known.function.clone());
+        let span = self.tree.span(node);
+        Some(self.expansion(program, globals, function, args, span))
+    }
+
+    fn expansion(
+        &mut self,
+        program: Arc<Program>,
+        globals: Vec<Option<Value>>,
+        function: Value,
+        args: &[NodeId],
+        span: Span,
+    ) -> Result<NodeId, String> {
+        if self.depth >= super::MAX_CODE_DEPTH - MAX_EXPANSIONS {
+            return Err("this macro expands too deep".to_owned());
+        }
+        self.session.expansions += 1;
+        if self.session.expansions > 100_000 {
+            return Err("more than 100,000 expansions of macros".to_owned());
+        }
+        let args = args.iter().map(|&arg| self.tree.value(arg)).collect::<Result<Vec<_>, _>>();
+        let args = args.map_err(|deep| deep.to_string())?;
+        let mut run = Run::of_function(program, limits(), globals, function, args);
+        match run.finish() {
+            Outcome::Done(form) => {
+                let form = as_code(form);
+                self.tree.add_value(span, &form).map_err(str::to_owned)
+            }
+            Outcome::Failed(error) => Err(format!("expanding this failed: {error}")),
+            _ => Err("a macro cannot call capabilities".to_owned()),
+        }
+    }
+
+    /// `(macroexpand 'form)`
+    pub(super) fn macroexpand(&mut self, node: NodeId, args: &[NodeId]) -> Id {
+        let [form] = args else { return self.fail(node, "`macroexpand` takes a quoted form") };
+        let mut form = match self.tree.kind(*form) {
+            Kind::Quote => self.tree.kids(*form)[0],
+            Kind::List
+                if self
+                    .tree
+                    .kids(*form)
+                    .first()
+                    .is_some_and(|&head| self.tree.is_symbol(head, "quote")) =>
+            {
+                match self.tree.kids(*form) {
+                    [_, form] => *form,
+                    _ => return self.fail(*form, "`quote` takes one form"),
+                }
+            }
+            _ => return self.fail(*form, "`macroexpand` takes a quoted form"),
+        };
+        for _ in 0..MAX_EXPANSIONS {
+            let Some((&head, rest)) = self.tree.kids(form).split_first() else { break };
+            let (Kind::List, Some(name)) = (self.tree.kind(form), self.tree.symbol(head)) else { break };
+            let (name, rest) = (name.to_owned(), rest.to_vec());
+            match self.expand(&name, form, &rest) {
+                None => break,
+                Some(Ok(next)) => form = next,
+                Some(Err(message)) => return self.fail(node, message),
+            }
+        }
+        self.quoted(form)
+    }
+}
+
+/// A vector that begins with the name of a special form was meant as a list: `cons`, `map` and their
+/// kin give vectors.
+fn as_code(form: Value) -> Value {
+    match form {
+        Value::Vector(vector) => match vector.items().first() {
+            Some(Value::Symbol(name)) if super::special::NAMES.contains(&name.name()) => {
+                Value::List(vector.into_list())
+            }
+            _ => Value::Vector(vector),
+        },
+        other => other,
+    }
+}

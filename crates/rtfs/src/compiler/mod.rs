@@ -1,0 +1,421 @@
+//! Text to code.
+//!
+//! Forms are lowered to a small tree in which names are resolved and macros expanded ([`lower`] and
+//! its neighbours), each last use of a local is found ([`liveness`]), and code for the register
+//! machine is made ([`generate`]). Macros run on the machine while the text is compiled.
+
+mod annotations;
+mod bind;
+mod calls;
+mod control;
+mod flow;
+mod functions;
+mod generate;
+mod ir;
+mod liveness;
+mod lower;
+mod macros;
+mod matching;
+mod modules;
+mod operands;
+mod special;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use crate::builtins::{self, Builtin};
+use crate::machine::program::{Global, Program, Proto};
+use crate::syntax::{Diagnostic, Diagnostics, NodeId, Source, Span, Tree};
+use crate::types::Definitions;
+pub(crate) use lower::wrong_arity;
+use lower::{Frame, Lower};
+
+/// How deep code may be nested; data may be deeper.
+pub(crate) const MAX_CODE_DEPTH: usize = 1_000;
+
+/// The text of a module, by its name.
+pub type Modules = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// How a text is compiled.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Where `import` finds modules.
+    pub modules: Option<Modules>,
+    /// A program whose definitions this one sees and may replace, as in a dialogue. Run the new one
+    /// with the values of the old: [`Run::continuing`](crate::Run::continuing).
+    pub base: Option<Arc<Program>>,
+    /// Whether definitions may be replaced by a later program: calls look them up each time then.
+    pub open: bool,
+    /// Names that have values from the beginning: those that the run is given.
+    pub inputs: Vec<String>,
+}
+
+/// Compiles a text.
+///
+/// # Errors
+/// All that is wrong with it, up to 20. What a program does wrong when it runs (an unknown name, a
+/// wrong number of arguments) is found by the run, where `catch` sees it, or by the checker.
+pub fn compile(source: &Source, options: &Options) -> Result<Arc<Program>, Diagnostics> {
+    compile_as(source, options, false)
+}
+
+fn compile_as(
+    source: &Source,
+    options: &Options,
+    always_copy: bool,
+) -> Result<Arc<Program>, Diagnostics> {
+    let tree = Tree::read(source.clone())?;
+    let base = match &options.base {
+        Some(base) => base.clone(),
+        None => prelude().clone(),
+    };
+    let mut session = Session::new(&base, options.clone());
+    session.always_copy = always_copy;
+    let roots = tree.roots.clone();
+    let mut unit = Unit::new(&mut session, tree);
+    let entry = unit.compile(&roots);
+    let (_, _, errors) = unit.take_back();
+    if errors.is_empty() { Ok(Arc::new(session.finish(entry))) } else { Err(Diagnostics(errors)) }
+}
+
+/// The names of the modules that a text imports, so that a host can fetch them beforehand.
+pub fn imports(source: &Source) -> Vec<String> {
+    let Ok(tree) = Tree::read(source.clone()) else { return Vec::new() };
+    let mut open = tree.roots.clone();
+    let mut names = Vec::new();
+    while let Some(node) = open.pop() {
+        if let [head, name, ..] = tree.kids(node)
+            && tree.is_symbol(*head, "import")
+            && let Some(name) = tree.symbol(*name).or(tree.keyword(*name))
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+        open.extend(tree.kids(node));
+    }
+    names
+}
+
+/// The part of the standard library that is written in RTFS. Compiled once.
+pub(crate) fn prelude() -> &'static Arc<Program> {
+    static PRELUDE: OnceLock<Arc<Program>> = OnceLock::new();
+    PRELUDE.get_or_init(|| {
+        let source = Source::new(builtins::PRELUDE_NAME, builtins::PRELUDE);
+        let tree =
+            Tree::read(source).unwrap_or_else(|errors| panic!("the prelude does not read: {errors}"));
+        let empty = Program {
+            protos: Vec::new(),
+            globals: Vec::new(),
+            prelude: 0,
+            entry: 0,
+            modules: Vec::new(),
+            types: Arc::default(),
+        };
+        let mut session = Session::new(&empty, Options::default());
+        session.is_prelude = true;
+        let roots = tree.roots.clone();
+        let mut unit = Unit::new(&mut session, tree);
+        unit.lower.is_prelude = true;
+        let entry = unit.compile(&roots);
+        let (_, _, errors) = unit.take_back();
+        assert!(errors.is_empty(), "the prelude does not compile: {}", Diagnostics(errors));
+        Arc::new(session.finish(entry))
+    })
+}
+
+/// The functions of the prelude by name.
+pub(crate) fn prelude_functions() -> &'static HashMap<&'static str, u32> {
+    static FUNCTIONS: OnceLock<HashMap<&'static str, u32>> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| {
+        let globals = prelude().globals.iter();
+        globals.filter_map(|global| Some((&*global.name, global.code?))).collect()
+    })
+}
+
+/// What is known of a program while it is compiled: all its texts share one.
+struct Session {
+    protos: Vec<Option<Arc<Proto>>>,
+    globals: Vec<Global>,
+    by_name: HashMap<String, u32>,
+    /// How often each global is defined by this program.
+    definitions: Vec<u32>,
+    modules: HashMap<String, Module>,
+    loading: Vec<String>,
+    types: Definitions,
+    /// Counts names that are made.
+    fresh: u32,
+    expansions: usize,
+    options: Options,
+    is_prelude: bool,
+    /// For tests: see [`liveness`].
+    always_copy: bool,
+}
+
+struct Module {
+    /// All its names if it does not say.
+    exports: Option<Vec<String>>,
+}
+
+impl Session {
+    fn new(base: &Program, options: Options) -> Self {
+        let is_dialogue = options.base.is_some();
+        let globals = if is_dialogue { base.globals.clone() } else { Vec::new() };
+        let by_name =
+            globals.iter().enumerate().map(|(at, global)| (global.name.to_string(), at as u32));
+        let by_name = by_name.collect();
+        let inputs = options.inputs.clone();
+        let modules = base.modules.iter().map(|name| (name.clone(), Module { exports: None }));
+        let mut session = Self {
+            protos: base.protos.iter().cloned().map(Some).collect(),
+            by_name,
+            definitions: vec![0; globals.len()],
+            globals,
+            modules: modules.collect(),
+            loading: Vec::new(),
+            types: (*base.types).clone(),
+            fresh: 0,
+            expansions: 0,
+            options,
+            is_prelude: false,
+            always_copy: false,
+        };
+        for name in inputs {
+            session.global(&name);
+        }
+        session
+    }
+
+    fn prelude(&self) -> &'static Program {
+        prelude()
+    }
+
+    /// The number of a function to come.
+    fn reserve(&mut self) -> u32 {
+        self.protos.push(None);
+        (self.protos.len() - 1) as u32
+    }
+
+    /// The global of that name.
+    fn global(&mut self, name: &str) -> u32 {
+        if let Some(&known) = self.by_name.get(name) {
+            return known;
+        }
+        let at = self.globals.len() as u32;
+        self.by_name.insert(name.to_owned(), at);
+        self.globals.push(Global { name: name.into(), doc: None, params: Vec::new(), code: None });
+        self.definitions.push(0);
+        at
+    }
+
+    /// A definition was lowered; `code` if it is a function that captures nothing.
+    fn defined(&mut self, global: u32, code: Option<u32>) {
+        let at = global as usize;
+        self.definitions[at] += 1;
+        let once = self.definitions[at] == 1 && !self.options.open;
+        self.globals[at].code = if once { code } else { None };
+    }
+
+    fn export(&self, module: &str, name: &str) -> Option<u32> {
+        let exports = &self.modules.get(module)?.exports;
+        let is_exported =
+            exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name));
+        if is_exported { self.by_name.get(&format!("{module}/{name}")).copied() } else { None }
+    }
+
+    fn builtin(&self, name: &str) -> Option<Builtin> {
+        if self.is_prelude {
+            return builtins::native_named(name).map(Builtin::Native);
+        }
+        if name.starts_with('%') {
+            return None;
+        }
+        builtins::lookup(name)
+    }
+
+    fn proto(&self, p: u32) -> Option<&Proto> {
+        self.protos.get(p as usize)?.as_deref()
+    }
+
+    fn select(&self, p: u32, n: usize) -> Option<u32> {
+        let proto = self.proto(p)?;
+        if proto.arities.is_empty() {
+            return proto.accepts(n).then_some(p);
+        }
+        let exact = proto.arities.iter().find(|(arity, rest, _)| !rest && usize::from(*arity) == n);
+        exact
+            .or(proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)))
+            .map(|entry| entry.2)
+    }
+
+    fn has_rest(&self, p: u32) -> bool {
+        self.proto(p).is_none_or(|proto| proto.rest)
+    }
+
+    fn arity_text(&self, p: u32) -> String {
+        prelude().arity_text(p)
+    }
+
+    fn finish(self, entry: u32) -> Program {
+        let prelude = if self.is_prelude { 0 } else { self.prelude().protos.len() as u32 };
+        Program {
+            prelude,
+            protos: self.protos.into_iter().flatten().collect(),
+            globals: self.globals,
+            entry,
+            modules: self.modules.into_keys().collect(),
+            types: Arc::new(self.types),
+        }
+    }
+}
+
+/// One text that is compiled.
+struct Unit<'s> {
+    lower: Lower<'s>,
+}
+
+impl<'s> Unit<'s> {
+    fn new(session: &'s mut Session, tree: Tree) -> Self {
+        let lower = Lower {
+            session,
+            tree,
+            arena: ir::Arena::default(),
+            functions: Vec::new(),
+            checks: Vec::new(),
+            errors: Vec::new(),
+            scope: Vec::new(),
+            frames: vec![Frame::default()],
+            recur: None,
+            depth: 0,
+            prefix: String::new(),
+            aliases: HashMap::new(),
+            imported: HashMap::new(),
+            definitions: HashMap::new(),
+            macros: HashMap::new(),
+            is_prelude: false,
+            macro_form: None,
+            fresh: Vec::new(),
+        };
+        Self { lower }
+    }
+
+    /// Compiles the forms, which become the body of a function; gives its number.
+    fn compile(&mut self, roots: &[NodeId]) -> u32 {
+        let lower = &mut self.lower;
+        lower.scan(roots);
+        let span = Span { start: 0, end: lower.tree.source.text().len() as u32 };
+        let body = lower.body(roots, span);
+        let proto = lower.session.reserve();
+        let vars = lower.frames.last().map_or(0, |frame| frame.vars);
+        let arity = ir::Arity { params: Vec::new(), rest: false, lists: false, body, proto, vars, span };
+        let name = String::new();
+        lower.functions.push(ir::Function { name, captures: Vec::new(), arities: vec![arity], proto });
+        if lower.errors.is_empty() {
+            generate::all(lower);
+        }
+        lower.errors.sort_by_key(|error| error.span.start);
+        lower.errors.truncate(crate::syntax::MAX_ERRORS);
+        proto
+    }
+
+    fn take_back(self) -> (Tree, HashMap<String, macros::Macro>, Vec<Diagnostic>) {
+        (self.lower.tree, self.lower.macros, self.lower.errors)
+    }
+}
+
+impl Lower<'_> {
+    /// Makes the names known that these forms define, so that they see each other.
+    fn scan(&mut self, roots: &[NodeId]) {
+        let mut open = roots.to_vec();
+        open.reverse();
+        while let Some(node) = open.pop() {
+            let kids = self.tree.kids(node);
+            let head = kids.first().and_then(|&head| self.tree.symbol(head));
+            match head {
+                Some("def" | "defn" | "defstruct" | "defmacro") => {
+                    let Some(name) = kids.get(1).and_then(|&name| self.tree.symbol(name)) else {
+                        continue;
+                    };
+                    let (name, head) = (name.to_owned(), head.unwrap_or_default().to_owned());
+                    let details = self.details(node);
+                    self.definitions.entry(name.clone()).or_default().push(node);
+                    if head != "defmacro" {
+                        let global = self.session.global(&format!("{}{name}", self.prefix)) as usize;
+                        self.session.globals[global].doc = details.0;
+                        self.session.globals[global].params = details.1;
+                        self.session.globals[global].code = None;
+                    }
+                    if head == "def" {
+                        let kids = self.tree.kids(node);
+                        open.extend(kids[2..].iter().rev());
+                    }
+                }
+                Some("fn" | "quote" | "quasiquote" | "module") => {}
+                _ => open.extend(self.tree.kids(node).iter().rev()),
+            }
+        }
+    }
+
+    /// The documentation and the parameters of a definition.
+    fn details(&self, node: NodeId) -> (Option<Arc<str>>, Vec<Arc<str>>) {
+        let kids = self.tree.kids(node);
+        let mut doc =
+            kids.get(2).and_then(|&doc| self.tree.string(doc)).filter(|_| kids.len() > 3).map(Arc::from);
+        let said = kids.get(1).and_then(|&name| self.tree.metadata(name)).or(self.tree.metadata(node));
+        if let Some(said) = said {
+            for pair in self.tree.forms(said).chunks_exact(2) {
+                if self.tree.keyword(pair[0]) == Some("doc") {
+                    doc = self.tree.string(pair[1]).map(Arc::from).or(doc);
+                }
+            }
+        }
+        let is_params = |&&kid: &&NodeId| self.tree.kind(kid) == crate::syntax::Kind::Vector;
+        let params = match kids.iter().skip(2).find(is_params) {
+            Some(&params) if self.tree.is_symbol(kids[0], "defn") => {
+                self.tree.kids(params).iter().map(|&param| Arc::from(self.text(param))).collect()
+            }
+            _ => Vec::new(),
+        };
+        (doc, params)
+    }
+}
+
+/// The known name that a misspelt one is nearest to, if it is near.
+pub(crate) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let most = match name.chars().count() {
+        0..=2 => return None,
+        3..=5 => 1,
+        _ => 2,
+    };
+    let known = known.filter(|other| !other.starts_with(['%', '\0']));
+    known
+        .map(|other| (distance(name, other, most + 1), other))
+        .min()
+        .filter(|near| near.0 <= most)
+        .map(|near| near.1)
+}
+
+/// How many letters have to be put in, left out, replaced or swapped; `more` if that is too many.
+fn distance(a: &str, b: &str, more: usize) -> usize {
+    if a.len().abs_diff(b.len()) > more {
+        return more;
+    }
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    best = best.min(rows[i - 2][j - 2] + 1);
+                }
+                best
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}

@@ -1,0 +1,151 @@
+//! Lazy sequences: cells that are computed when someone looks at them, once.
+//!
+//! A cell begins as a function. Whoever needs it asks the machine to call that function, and the
+//! machine puts the answer into the cell: the end, or an item and the sequence after it. So no
+//! native code ever calls back into a program.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use triomphe::Arc;
+
+use crate::sequence::{TooDeep, Vector, depth_around};
+use crate::value::Value;
+
+/// A lazy sequence or a stream.
+#[derive(Clone)]
+pub struct Seq(Arc<Cell>);
+
+struct Cell {
+    state: Mutex<State>,
+    /// All items, once somebody needed all of them.
+    realized: OnceLock<Vector>,
+    /// The stream that this is, or the rest of.
+    stream: Option<std::sync::Arc<StreamHandle>>,
+    depth: u16,
+}
+
+/// What is known of a cell.
+#[derive(Clone)]
+pub(crate) enum State {
+    /// Nothing: this function of no arguments gives `nil` at the end, else `[item rest]`.
+    Thunk(Value),
+    /// The next item of an open stream has to be asked for.
+    Stream,
+    /// Integers from `next` by `step`, up to (not including) `end`.
+    Range { next: i64, step: i64, end: Option<i64> },
+    /// An item, and the sequence of the others.
+    Item(Value, Value),
+    /// There is nothing.
+    End,
+}
+
+/// An open stream. When its last cell is dropped, its id is in the list of those to be closed.
+pub(crate) struct StreamHandle {
+    pub(crate) id: u64,
+    pub(crate) closed: std::sync::Arc<Mutex<Vec<u64>>>,
+}
+
+impl Drop for StreamHandle {
+    fn drop(&mut self) {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+    }
+}
+
+impl Seq {
+    fn with(state: State, stream: Option<std::sync::Arc<StreamHandle>>, depth: u16) -> Self {
+        Self(Arc::new(Cell { state: Mutex::new(state), realized: OnceLock::new(), stream, depth }))
+    }
+
+    pub(crate) fn lazy(thunk: Value) -> Result<Self, TooDeep> {
+        let depth = depth_around(thunk.depth())?;
+        Ok(Self::with(State::Thunk(thunk), None, depth))
+    }
+
+    pub(crate) fn range(next: i64, step: i64, end: Option<i64>) -> Self {
+        Self::with(State::Range { next, step, end }, None, 1)
+    }
+
+    pub(crate) fn stream(handle: std::sync::Arc<StreamHandle>) -> Self {
+        Self::with(State::Stream, Some(handle), 1)
+    }
+
+    pub(crate) fn handle(&self) -> Option<&std::sync::Arc<StreamHandle>> {
+        self.0.stream.as_ref()
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        self.0.stream.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.lock().clone()
+    }
+
+    /// What follows from knowing what the function gave.
+    pub(crate) fn set(&self, state: State) {
+        let old = std::mem::replace(&mut *self.lock(), state);
+        drop(old); // not under the lock
+    }
+
+    /// All items, if somebody has needed all of them.
+    pub(crate) fn realized(&self) -> Option<&Vector> {
+        self.0.realized.get()
+    }
+
+    pub(crate) fn set_realized(&self, items: Vector) {
+        // Whoever was first had the same items.
+        let _ = self.0.realized.set(items);
+    }
+
+    pub(crate) fn depth(&self) -> u16 {
+        self.0.depth
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Address of what is shared, and how many share it.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
+    }
+}
+
+/// A chain of a million cells is dropped one by one, not one inside of the other.
+impl Drop for Cell {
+    fn drop(&mut self) {
+        let mut next =
+            self.state.get_mut().map_or(State::End, |state| std::mem::replace(state, State::End));
+        while let State::Item(item, rest) = next {
+            drop(item);
+            next = match rest {
+                Value::Seq(Seq(mut cell)) => match Arc::get_mut(&mut cell) {
+                    Some(cell) => cell
+                        .state
+                        .get_mut()
+                        .map_or(State::End, |state| std::mem::replace(state, State::End)),
+                    None => State::End,
+                },
+                _ => State::End,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_chain_is_dropped_without_recursion() {
+        let mut chain = Seq::with(State::End, None, 1);
+        for n in 0..1_000_000 {
+            chain = Seq::with(State::Item(n.into(), Value::Seq(chain)), None, 1);
+        }
+        drop(chain);
+    }
+}

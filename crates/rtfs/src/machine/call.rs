@@ -1,0 +1,344 @@
+//! Calls of any value that can be called, and what the loop does rarely.
+
+use super::context::{Context, Fault, fault};
+use super::exec::code_of;
+use super::program::{Check, Program, Proto};
+use crate::builtins::{self, Entry, Function, shown};
+use crate::lazy::{Seq, State};
+use crate::map::{Map, Set};
+use crate::sequence::List;
+use crate::typing;
+use crate::value::Value;
+
+/// What a call comes to.
+pub(super) enum Callee {
+    /// This code has to run; the arguments are in place.
+    Code(u32),
+    /// This function of the standard library has to run.
+    Native(u16),
+    /// This is the value.
+    Value(Value),
+}
+
+/// Prepares the call of what is in `a` with the `n` arguments after it.
+pub(super) fn callee(
+    program: &Program,
+    regs: &mut [Value; 256],
+    a: u8,
+    n: u8,
+) -> Result<Callee, Box<Fault>> {
+    let at = usize::from(a);
+    let count = usize::from(n);
+    if let Some(p) = code_of(&regs[at]) {
+        return code(program, regs, p, at, count).map(Callee::Code);
+    }
+    match &regs[at] {
+        Value::Native(native) => {
+            let entry = builtins::native(native.0);
+            let (min, max) = entry.arity();
+            if count < min || count > max {
+                let expects = builtins::arity_text(min, max);
+                return Err(fault("arity", crate::compiler::wrong_arity(entry.name, &expects, count)));
+            }
+            Ok(Callee::Native(native.0))
+        }
+        Value::Keyword(_)
+        | Value::Symbol(_)
+        | Value::Map(_)
+        | Value::Set(_)
+        | Value::Vector(_)
+        | Value::List(_) => {
+            let (head, args) = (&regs[at], &regs[at + 1..at + 1 + count]);
+            call_data(head, args).map(Callee::Value)
+        }
+        other => Err(fault("type", format!("{} cannot be called", shown(other)))),
+    }
+}
+
+/// A keyword or a collection as a function of a key.
+fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
+    let (key, default) = match args {
+        [key] => (key, None),
+        [key, default] => (key, Some(default)),
+        _ => {
+            let name = shown(head);
+            return Err(fault("arity", format!("{name} takes 1 or 2 arguments, got {}", args.len())));
+        }
+    };
+    let found = match head {
+        Value::Keyword(_) | Value::Symbol(_) => builtins::find_key(key, head),
+        Value::Vector(_) | Value::List(_) => match (default, key) {
+            (None, Value::Int(_)) => return builtins::nth(head, key),
+            (None, _) => {
+                return Err(fault(
+                    "type",
+                    format!("a vector is called with an index, got {}", shown(key)),
+                ));
+            }
+            _ => builtins::find_key(head, key),
+        },
+        _ => builtins::find_key(head, key),
+    };
+    Ok(found.or(default).cloned().unwrap_or_default())
+}
+
+/// Fits arguments to code: chooses the arity, collects the rest.
+fn code(
+    program: &Program,
+    regs: &mut [Value; 256],
+    p: u32,
+    at: usize,
+    n: usize,
+) -> Result<u32, Box<Fault>> {
+    let mut p = p;
+    let mut proto = &*program.protos[p as usize];
+    if !proto.arities.is_empty() {
+        match program.select(p, n) {
+            Some(found) => {
+                p = found;
+                proto = &*program.protos[p as usize];
+            }
+            None => return Err(arity(program, p, n)),
+        }
+    }
+    let fixed = usize::from(proto.arity);
+    if !proto.rest {
+        return if n == fixed { Ok(p) } else { Err(arity(program, p, n)) };
+    }
+    if n < fixed {
+        return Err(arity(program, p, n));
+    }
+    let rest: Vec<_> = regs[at + 1 + fixed..at + 1 + n].iter_mut().map(std::mem::take).collect();
+    regs[at + 1 + fixed] = rest_of(proto, rest)?;
+    Ok(p)
+}
+
+/// The arguments after the `&`.
+fn rest_of(proto: &Proto, rest: Vec<Value>) -> Result<Value, Box<Fault>> {
+    Ok(if proto.lists { Value::List(List::new(rest)?) } else { Value::vector(rest)? })
+}
+
+#[cold]
+fn arity(program: &Program, p: u32, n: usize) -> Box<Fault> {
+    let proto = &program.protos[p as usize];
+    let name = if proto.name.is_empty() { "this function" } else { &proto.name };
+    let expects = program.arity_text(p);
+    let message = crate::compiler::wrong_arity(name, &expects, n);
+    fault("arity", if proto.name.is_empty() { message.replace('`', "") } else { message })
+}
+
+/// Prepares the call of what is in `a` with the items of what is in `a + 1`.
+pub(super) fn spread(
+    program: &Program,
+    context: &mut Context,
+    regs: &mut [Value; 256],
+    a: u8,
+) -> Result<Callee, Box<Fault>> {
+    /// As many arguments fit into registers.
+    const FIT: usize = 120;
+    let at = usize::from(a);
+    if let Value::Seq(seq) = &regs[at + 1]
+        && seq.realized().is_none()
+    {
+        return Err(Box::new(Fault::Realize(seq.clone())));
+    }
+    let mut items = builtins::items_of("apply", &regs[at + 1])?;
+    if let Value::Native(f) = regs[at] {
+        let entry = builtins::native(f.0);
+        let (min, max) = entry.arity();
+        if items.len() < min || items.len() > max {
+            let expects = builtins::arity_text(min, max);
+            return Err(fault("arity", crate::compiler::wrong_arity(entry.name, &expects, items.len())));
+        }
+        // The registers stay as they are, in case that it has to be done again.
+        return native(entry, context, &mut items).map(Callee::Value);
+    }
+    if at + 1 + items.len() < 250 && items.len() <= FIT {
+        let n = items.len();
+        regs[at + 1] = Value::Nil;
+        for (offset, item) in items.into_iter().enumerate() {
+            regs[at + 1 + offset] = item;
+        }
+        return callee(program, regs, a, n as u8);
+    }
+    if let Some(p) = code_of(&regs[at]) {
+        let n = items.len();
+        let Some(p) = program.select(p, n) else { return Err(arity(program, p, n)) };
+        let proto = &program.protos[p as usize];
+        let fixed = usize::from(proto.arity);
+        if !proto.rest || at + 2 + fixed > 250 {
+            return Err(arity(program, p, n));
+        }
+        let mut items = items.into_iter();
+        for offset in 0..fixed {
+            regs[at + 1 + offset] = items.next().unwrap_or_default();
+        }
+        regs[at + 1 + fixed] = rest_of(proto, items.collect())?;
+        return Ok(Callee::Code(p));
+    }
+    let got = shown(&regs[at]);
+    Err(fault("arity", format!("{got} cannot be called with {} arguments", items.len())))
+}
+
+/// Calls a function of the standard library. What it leaves of its arguments is dropped.
+#[inline]
+pub(super) fn native(
+    entry: &Entry,
+    context: &mut Context,
+    args: &mut [Value],
+) -> Result<Value, Box<Fault>> {
+    if !entry.takes_lazy {
+        for arg in args.iter() {
+            if let Value::Seq(seq) = arg
+                && seq.realized().is_none()
+            {
+                return Err(Box::new(Fault::Realize(seq.clone())));
+            }
+        }
+    }
+    let value = match entry.function {
+        Function::One(function) => function(context, &args[0]),
+        Function::Two(function) => function(context, &args[0], &args[1]),
+        Function::Three(function) => function(context, &args[0], &args[1], &args[2]),
+        Function::Many(function) => function(context, args),
+    }?;
+    for arg in args {
+        if !arg.is_immediate() {
+            *arg = Value::Nil;
+        }
+    }
+    Ok(value)
+}
+
+/// The sequence that has to be known before this function can look at it.
+#[inline]
+pub(super) fn unrealized(entry: &Entry, operand: &Value) -> Option<Seq> {
+    match operand {
+        Value::Seq(seq) if !entry.takes_lazy && seq.realized().is_none() => Some(seq.clone()),
+        _ => None,
+    }
+}
+
+/// `=`
+#[inline]
+pub(crate) fn equal(a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => return Ok(a == b),
+        (Value::Seq(a), Value::Seq(b)) if a.is(b) => return Ok(true),
+        (Value::Seq(seq), other) | (other, Value::Seq(seq)) => {
+            if seq.realized().is_none() && (other.items().is_some() || matches!(other, Value::Seq(_))) {
+                return Err(Box::new(Fault::Realize(seq.clone())));
+            }
+            if let Value::Seq(other) = other
+                && other.realized().is_none()
+            {
+                return Err(Box::new(Fault::Realize(other.clone())));
+            }
+        }
+        _ => {}
+    }
+    Ok(a == b)
+}
+
+/// `(:key map)`
+#[inline]
+pub(super) fn lookup(map: &Value, key: &Value) -> Result<Value, Box<Fault>> {
+    Ok(match map {
+        Value::Map(map) => map.get(key).cloned().unwrap_or_default(),
+        other => builtins::find_key(other, key).cloned().unwrap_or_default(),
+    })
+}
+
+/// The next item of what is no vector, and how far the counter goes beyond one.
+pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, usize), Box<Fault>> {
+    let (item, skipped) = match &*slot {
+        Value::List(list) => (list.items().get(at).cloned(), 0),
+        Value::Map(map) => {
+            let mut place = at;
+            while place < map.positions() && map.at(place).is_none() {
+                place += 1;
+            }
+            match map.at(place) {
+                Some((key, value)) => {
+                    (Some(Value::vector(vec![key.clone(), value.clone()])?), place - at)
+                }
+                None => (None, 0),
+            }
+        }
+        Value::Set(set) => {
+            let mut place = at;
+            while place < set.positions() && set.at(place).is_none() {
+                place += 1;
+            }
+            (set.at(place).cloned(), place - at)
+        }
+        Value::Str(text) => {
+            // The counter is one of bytes here.
+            match text.as_str().get(at..).and_then(|rest| rest.chars().next()) {
+                Some(c) => (Some(Value::from(c.encode_utf8(&mut [0; 4]) as &str)), c.len_utf8() - 1),
+                None => (None, 0),
+            }
+        }
+        Value::Seq(seq) => {
+            if let Some(items) = seq.realized() {
+                (items.items().get(at).cloned(), 0)
+            } else {
+                match seq.state() {
+                    State::Range { next, step, end } => {
+                        let value = next.checked_add(step.saturating_mul(at as i64));
+                        let inside = |value: i64| {
+                            end.is_none_or(|end| if step > 0 { value < end } else { value > end })
+                        };
+                        (value.filter(|&value| inside(value)).map(Value::Int), 0)
+                    }
+                    State::Item(item, rest) => {
+                        *slot = rest;
+                        // The counter begins anew with the rest.
+                        return Ok((Some(item), usize::MAX - at));
+                    }
+                    State::End => (None, 0),
+                    State::Thunk(_) | State::Stream => return Err(Box::new(Fault::Force(seq.clone()))),
+                }
+            }
+        }
+        other => return Err(fault("type", format!("{} has no items to go through", shown(other)))),
+    };
+    Ok((item, skipped))
+}
+
+pub(super) fn new_map(values: &mut [Value]) -> Result<Map, Box<Fault>> {
+    values.iter().step_by(2).try_for_each(builtins::as_key)?;
+    let entries = values
+        .chunks_exact_mut(2)
+        .map(|pair| (std::mem::take(&mut pair[0]), std::mem::take(&mut pair[1])));
+    Ok(Map::of(entries)?)
+}
+
+pub(super) fn put_entry(map: &mut Map, key: Value, value: Value) -> Result<(), Box<Fault>> {
+    builtins::as_key(&key)?;
+    map.insert(key, value)?;
+    Ok(())
+}
+
+pub(super) fn add_member(set: &mut Set, member: Value) -> Result<(), Box<Fault>> {
+    builtins::as_key(&member)?;
+    set.insert(member)?;
+    Ok(())
+}
+
+/// Checks an annotation.
+pub(super) fn check(context: &Context, check: &Check, value: &Value) -> Result<(), Box<Fault>> {
+    let wrong = if check.each {
+        let items = value.items().unwrap_or_default().iter().enumerate();
+        let one = |(at, item)| {
+            typing::check(&check.ty, item, &context.types, &format!("{}[{at}]", check.what)).err()
+        };
+        items.into_iter().find_map(one)
+    } else {
+        typing::check(&check.ty, value, &context.types, &check.what).err()
+    };
+    match wrong {
+        Some(message) => Err(fault("type", message)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,116 @@
+//! What the functions of the standard library see of a run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::error::Error;
+use crate::lazy::Seq;
+use crate::sequence::TooDeep;
+use crate::types::{Definitions, TypeExpr};
+use crate::value::Value;
+
+/// Meters and caches of a run.
+pub(crate) struct Context {
+    /// Bytes that were allocated since the memory was last looked through.
+    pub(crate) since: usize,
+    /// As many may be, until it is looked through again.
+    pub(crate) slack: usize,
+    /// Bytes that were alive then.
+    pub(crate) live: usize,
+    pub(crate) limit: usize,
+    /// Steps that operations on large data cost, not yet taken from the run's.
+    pub(crate) cost: u64,
+    pub(crate) regexes: HashMap<String, Arc<regex::Regex>>,
+    /// Counts names that are made.
+    pub(crate) fresh: u64,
+    /// Whether a lazy sequence was ever made.
+    pub(crate) has_lazy: bool,
+    /// Streams whose last reference is gone.
+    pub(crate) closed: Arc<Mutex<Vec<u64>>>,
+    pub(crate) types: Arc<Definitions>,
+    pub(crate) type_cache: Vec<(Value, Arc<TypeExpr>)>,
+}
+
+/// Why an operation gave no value.
+pub(crate) enum Fault {
+    /// It failed.
+    Error(Error),
+    /// It has to be done again when the next item of this sequence is known.
+    Force(Seq),
+    /// It has to be done again when all items of this sequence are known.
+    Realize(Seq),
+    /// It needs so many bytes: do it again if they are there.
+    Memory(usize),
+}
+
+impl From<Error> for Box<Fault> {
+    fn from(error: Error) -> Self {
+        Self::new(Fault::Error(error))
+    }
+}
+
+impl From<TooDeep> for Box<Fault> {
+    fn from(deep: TooDeep) -> Self {
+        Error::limit("nesting", format!("a collection would be {deep}")).into()
+    }
+}
+
+/// An error of this kind, for `?` and `Err`.
+#[cold]
+pub(crate) fn fault(kind: &'static str, message: impl Into<String>) -> Box<Fault> {
+    Error::new(kind, message).into()
+}
+
+impl Context {
+    pub(crate) fn new(limit: usize, types: Arc<Definitions>) -> Self {
+        Self {
+            since: 0,
+            slack: (limit / 8).max(1 << 20),
+            live: 0,
+            limit,
+            cost: 0,
+            regexes: HashMap::new(),
+            fresh: 0,
+            has_lazy: false,
+            closed: Arc::default(),
+            types,
+            type_cache: Vec::new(),
+        }
+    }
+
+    /// Something of that size was made.
+    #[inline(always)]
+    pub(crate) fn allocated(&mut self, bytes: usize) {
+        self.since += bytes;
+    }
+
+    /// Asks whether something of that size may be made, before it is. Nothing was changed yet.
+    #[inline]
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Box<Fault>> {
+        if bytes > 4_096 && self.live.saturating_add(self.since).saturating_add(bytes) > self.limit {
+            return Err(Box::new(Fault::Memory(bytes)));
+        }
+        self.since += bytes;
+        self.cost += bytes as u64 / 256;
+        Ok(())
+    }
+
+    /// The compiled expression.
+    pub(crate) fn regex(&mut self, text: &str) -> Result<Arc<regex::Regex>, Box<Fault>> {
+        /// More are compiled anew each time they are used.
+        const CACHED: usize = 64;
+        if let Some(known) = self.regexes.get(text) {
+            return Ok(known.clone());
+        }
+        self.cost += 100 + text.len() as u64;
+        let built = regex::RegexBuilder::new(text).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
+        let regex = Arc::new(built.map_err(|error| {
+            let what = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+            fault("invalid-argument", format!("`{text}` is no regular expression: {what}"))
+        })?);
+        if self.regexes.len() < CACHED {
+            self.regexes.insert(text.to_owned(), regex.clone());
+        }
+        Ok(regex)
+    }
+}

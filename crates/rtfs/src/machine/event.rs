@@ -1,0 +1,108 @@
+//! What a run wants of its host.
+
+use crate::syntax::Position;
+use crate::value::Value;
+
+/// What an answer belongs to. Ascending in the order in which they were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What a host does for a run, in the order of the events.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Something to be answered with [`Run::resolve`](super::Run::resolve).
+    Request {
+        /// What the answer belongs to.
+        ticket: Ticket,
+        /// What is wanted.
+        request: Request,
+        /// Where in the text.
+        at: Option<Position>,
+    },
+    /// The answer is not wanted any more; one that comes all the same is ignored.
+    Cancel {
+        /// Of what.
+        ticket: Ticket,
+    },
+    /// A stream is not read any more.
+    CloseStream {
+        /// The ticket that opened it.
+        stream: Ticket,
+    },
+    /// `(log :info "…" data)`
+    Log {
+        /// `debug`, `info`, `warn` or `error`.
+        level: String,
+        /// The text.
+        message: String,
+        /// What was given with it; nil if nothing.
+        data: Value,
+    },
+    /// A named stretch of work begins.
+    StepBegin {
+        /// Its name.
+        name: String,
+    },
+    /// The stretch that began last in this strand is over, well or not.
+    StepEnd,
+}
+
+/// What is wanted of the host.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Request {
+    /// The result of a capability.
+    Call {
+        /// Its id.
+        id: String,
+        /// One value, mostly a map; the arguments as a vector if they were given by position.
+        input: Value,
+        /// What the program asks for; never more than the host allows.
+        options: CallOptions,
+    },
+    /// To open a stream. The answer is anything but an error; its items are asked for by
+    /// [`Request::Next`] with this ticket.
+    Open {
+        /// The id of the stream capability.
+        id: String,
+        /// Its input.
+        input: Value,
+    },
+    /// The next item of a stream: `[item]`, or nil at its end.
+    Next {
+        /// The ticket that opened it.
+        stream: Ticket,
+    },
+    /// To send a value to a sink or a duplex stream.
+    Send {
+        /// The ticket that opened it.
+        stream: Ticket,
+        /// What to send.
+        value: Value,
+    },
+    /// To close a sink or a duplex stream.
+    Close {
+        /// The ticket that opened it.
+        stream: Ticket,
+    },
+    /// The manifests of the capabilities that fit these words, as a vector of maps.
+    Search {
+        /// The words.
+        query: String,
+    },
+    /// The manifest of one capability, as a map.
+    Describe {
+        /// Its id.
+        id: String,
+    },
+}
+
+/// The options of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallOptions {
+    /// As long may it take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// So often may it be tried again.
+    pub retries: Option<u32>,
+}

@@ -1,0 +1,745 @@
+//! The interpreter's loop.
+//!
+//! A function sees a window of 256 registers; operands are bytes, so no access is checked. The loop
+//! leaves for everything that is not everyday: errors, lazy sequences, the host, other strands.
+
+use super::arith::{arithmetic, compare_ordered};
+use super::call::{self, Callee};
+use super::context::{Context, Fault, fault};
+use super::op::{ForkKind, HostOp, Op};
+use super::program::{Program, Proto};
+use super::strand::{Frame, Handler, Strand};
+use super::unwind::{enter_helper, raise};
+use crate::builtins::{self, Function};
+use crate::error::Error;
+use crate::function::{Closure, Code};
+use crate::lazy::State;
+use crate::map::Set;
+use crate::sequence::Vector;
+use crate::value::Value;
+
+/// Why the loop was left.
+pub(super) enum Exit {
+    Done(Value),
+    Failed(Error),
+    /// The quota is used up.
+    Quota,
+    /// The memory has to be looked through. If that many bytes are not there, it is an error at the
+    /// current instruction; if none are asked for, the run ends.
+    Memory(usize),
+    Host {
+        kind: HostOp,
+        d: u8,
+        a: u8,
+        n: u8,
+    },
+    Fork {
+        kind: ForkKind,
+        d: u8,
+        a: u8,
+        n: u8,
+    },
+}
+
+/// Takes the value out. What owns nothing may stay.
+#[inline(always)]
+fn take(slot: &mut Value) -> Value {
+    // A fresh integer is not held up by the one that was just written.
+    if let Value::Int(i) = slot { Value::Int(*i) } else { std::mem::take(slot) }
+}
+
+#[inline(always)]
+fn put(slot: &mut Value, value: Value) {
+    if slot.is_immediate() {
+        std::mem::forget(std::mem::replace(slot, value));
+    } else {
+        *slot = value;
+    }
+}
+
+/// Runs a strand until something else has to be done. `fuel` is the number of steps left.
+pub(super) fn exec(
+    strand: &mut Strand,
+    context: &mut Context,
+    globals: &mut [Option<Value>],
+    program: &Program,
+    max_depth: usize,
+    fuel: &mut u64,
+) -> Exit {
+    let mut left = *fuel;
+    let exit = 'frame: loop {
+        let proto: &Proto = &program.protos[strand.proto as usize];
+        let base = strand.base;
+        if strand.stack.len() < base + 256 {
+            let len = (strand.stack.len() * 2).max(base + 256);
+            context.allocated((len - strand.stack.len()) * 16);
+            strand.stack.resize(len, Value::Nil);
+        }
+        let code = &proto.code[..];
+        let mut pc = strand.pc;
+        let regs: &mut [Value; 256] = match strand.stack[base..].first_chunk_mut() {
+            Some(window) => window,
+            None => unreachable!("the stack was made long enough"),
+        };
+
+        macro_rules! reg {
+            ($r:expr) => {
+                regs[usize::from($r)]
+            };
+        }
+        macro_rules! set {
+            ($d:expr, $value:expr) => {{
+                let value = $value;
+                put(&mut regs[usize::from($d)], value);
+            }};
+        }
+        macro_rules! jump {
+            ($o:expr) => {
+                pc = (pc as isize + $o as isize) as usize
+            };
+        }
+        macro_rules! save {
+            () => {
+                strand.pc = pc
+            };
+        }
+        // One step. Everything is left as it was if the run has to pause.
+        macro_rules! tick {
+            () => {
+                if left == 0 {
+                    strand.pc = pc - 1;
+                    break 'frame Exit::Quota;
+                }
+                if context.since > context.slack {
+                    strand.pc = pc - 1;
+                    break 'frame Exit::Memory(0);
+                }
+                left -= 1;
+            };
+        }
+        macro_rules! arith {
+            ($d:expr, $a:expr, $b:expr, $op:literal, $checked:ident, $float:tt) => {{
+                let value = match (&reg!($a), &reg!($b)) {
+                    (Value::Int(x), Value::Int(y)) => match x.$checked(*y) {
+                        Some(z) => Value::Int(z),
+                        None => match arithmetic($op, &Value::Int(*x), &Value::Int(*y)) {
+                            Ok(value) => value,
+                            Err(fault) => break fault,
+                        },
+                    },
+                    (Value::Float(x), Value::Float(y)) => Value::Float(x $float y),
+                    (x, y) => match arithmetic($op, x, y) {
+                        Ok(value) => value,
+                        Err(fault) => break fault,
+                    },
+                };
+                set!($d, value);
+            }};
+        }
+        macro_rules! compared {
+            ($a:expr, $b:expr, $op:tt, $name:literal, $method:ident) => {
+                match (&reg!($a), &reg!($b)) {
+                    (Value::Int(x), Value::Int(y)) => x $op y,
+                    (Value::Float(x), Value::Float(y)) => x $op y,
+                    (x, y) => match compare_ordered($name, x, y) {
+                        Ok(order) => order.is_some_and(|order| order.$method()),
+                        Err(fault) => break fault,
+                    },
+                }
+            };
+        }
+        macro_rules! compared_int {
+            ($a:expr, $i:expr, $op:tt, $name:literal, $method:ident) => {
+                match &reg!($a) {
+                    Value::Int(x) => *x $op i64::from($i),
+                    x => match compare_ordered($name, x, &Value::Int($i.into())) {
+                        Ok(order) => order.is_some_and(|order| order.$method()),
+                        Err(fault) => break fault,
+                    },
+                }
+            };
+        }
+        macro_rules! native {
+            ($f:expr, $d:expr, $a:expr, $n:expr) => {{
+                let entry = builtins::native($f);
+                let from = usize::from($a);
+                match call::native(entry, context, &mut regs[from..from + usize::from($n)]) {
+                    Ok(value) => set!($d, value),
+                    Err(fault) => break fault,
+                }
+                if context.cost > 0 {
+                    left = left.saturating_sub(std::mem::take(&mut context.cost));
+                }
+            }};
+        }
+        macro_rules! enter {
+            ($p:expr, $a:expr) => {{
+                if strand.frames.len() >= max_depth {
+                    break too_deep(max_depth);
+                }
+                strand.frames.push(Frame { proto: strand.proto, pc: pc as u32, base });
+                strand.proto = $p;
+                strand.base = base + usize::from($a);
+                strand.pc = 0;
+                continue 'frame;
+            }};
+        }
+        macro_rules! reenter {
+            ($p:expr, $a:expr, $n:expr) => {{
+                let (a, n) = (usize::from($a), usize::from($n));
+                for at in 0..=n {
+                    let value = take(&mut regs[a + at]);
+                    put(&mut regs[at], value);
+                }
+                let locals = usize::from(proto.locals);
+                if locals > n + 1 {
+                    for slot in &mut regs[n + 1..locals] {
+                        if !slot.is_immediate() {
+                            *slot = Value::Nil;
+                        }
+                    }
+                }
+                strand.proto = $p;
+                strand.pc = 0;
+                continue 'frame;
+            }};
+        }
+        macro_rules! leave {
+            ($s:expr) => {{
+                let value = take(&mut reg!($s));
+                for slot in &mut regs[1..usize::from(proto.locals).max(1)] {
+                    if !slot.is_immediate() {
+                        *slot = Value::Nil;
+                    }
+                }
+                match strand.frames.pop() {
+                    Some(frame) => {
+                        set!(0_u8, value);
+                        strand.proto = frame.proto;
+                        strand.pc = frame.pc as usize;
+                        strand.base = frame.base;
+                        continue 'frame;
+                    }
+                    None => break 'frame Exit::Done(value),
+                }
+            }};
+        }
+
+        let problem: Box<Fault> = loop {
+            let op = code[pc];
+            pc += 1;
+            match op {
+                Op::Nil { d } => set!(d, Value::Nil),
+                Op::Bool { d, b } => set!(d, Value::Bool(b)),
+                Op::Int { d, i } => set!(d, Value::Int(i.into())),
+                Op::Const { d, k } => set!(d, proto.consts[k as usize].clone()),
+                Op::Move { d, s } => {
+                    let value = take(&mut reg!(s));
+                    set!(d, value);
+                }
+                Op::Copy { d, s } => {
+                    let value =
+                        if let Value::Int(i) = &reg!(s) { Value::Int(*i) } else { reg!(s).clone() };
+                    set!(d, value);
+                }
+                Op::Clear { r } => set!(r, Value::Nil),
+                Op::Up { d, i } => {
+                    if let Value::Closure(closure) = &regs[0] {
+                        let value = closure.get(usize::from(i)).clone();
+                        set!(d, value);
+                    }
+                }
+                Op::SelfFn { d } => {
+                    let value = regs[0].clone();
+                    set!(d, value);
+                }
+                Op::Global { d, g } => match &globals[g as usize] {
+                    Some(value) => set!(d, value.clone()),
+                    None => {
+                        let name = &program.globals[g as usize].name;
+                        break fault(
+                            "undefined",
+                            format!("`{name}` has no value yet: its definition comes later"),
+                        );
+                    }
+                },
+                Op::SetGlobal { s, g } => globals[g as usize] = Some(reg!(s).clone()),
+
+                Op::Add { d, a, b } => arith!(d, a, b, '+', checked_add, +),
+                Op::Sub { d, a, b } => arith!(d, a, b, '-', checked_sub, -),
+                Op::Mul { d, a, b } => arith!(d, a, b, '*', checked_mul, *),
+                Op::AddI { d, a, i } => {
+                    let value = match &reg!(a) {
+                        Value::Int(x) if x.checked_add(i.into()).is_some() => {
+                            Value::Int(x + i64::from(i))
+                        }
+                        x => match arithmetic(
+                            if i < 0 { '-' } else { '+' },
+                            x,
+                            &Value::Int(i64::from(i).abs()),
+                        ) {
+                            Ok(value) => value,
+                            Err(fault) => break fault,
+                        },
+                    };
+                    set!(d, value);
+                }
+                Op::ModI { d, a, i } => match &reg!(a) {
+                    Value::Int(x) => {
+                        let value = Value::Int(x.rem_euclid(i.into()));
+                        set!(d, value);
+                    }
+                    x => match builtins::modulo(x, &Value::Int(i.into())) {
+                        Ok(value) => set!(d, value),
+                        Err(fault) => break fault,
+                    },
+                },
+                Op::Lt { d, a, b } => {
+                    let holds = compared!(a, b, <, "<", is_lt);
+                    set!(d, Value::Bool(holds));
+                }
+                Op::Le { d, a, b } => {
+                    let holds = compared!(a, b, <=, "<=", is_le);
+                    set!(d, Value::Bool(holds));
+                }
+                Op::Gt { d, a, b } => {
+                    let holds = compared!(a, b, >, ">", is_gt);
+                    set!(d, Value::Bool(holds));
+                }
+                Op::Ge { d, a, b } => {
+                    let holds = compared!(a, b, >=, ">=", is_ge);
+                    set!(d, Value::Bool(holds));
+                }
+                Op::Eq { d, a, b } => match call::equal(&reg!(a), &reg!(b)) {
+                    Ok(equal) => set!(d, Value::Bool(equal)),
+                    Err(fault) => break fault,
+                },
+                Op::Not { d, a } => {
+                    let value = Value::Bool(!reg!(a).is_truthy());
+                    set!(d, value);
+                }
+
+                Op::Jump { o } => jump!(o),
+                Op::Loop { o } => {
+                    tick!();
+                    jump!(o);
+                }
+                Op::JumpIfNot { a, o } => {
+                    if !reg!(a).is_truthy() {
+                        jump!(o);
+                    }
+                }
+                Op::JumpIf { a, o } => {
+                    if reg!(a).is_truthy() {
+                        jump!(o);
+                    }
+                }
+                Op::TakeJumpIfNot { a, o } => {
+                    if !reg!(a).is_truthy() {
+                        jump!(o);
+                    }
+                    set!(a, Value::Nil);
+                }
+                Op::TakeJumpIf { a, o } => {
+                    if reg!(a).is_truthy() {
+                        jump!(o);
+                    }
+                    set!(a, Value::Nil);
+                }
+                Op::UnlessLt { a, b, o } => {
+                    if !compared!(a, b, <, "<", is_lt) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessLe { a, b, o } => {
+                    if !compared!(a, b, <=, "<=", is_le) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessGt { a, b, o } => {
+                    if !compared!(a, b, >, ">", is_gt) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessGe { a, b, o } => {
+                    if !compared!(a, b, >=, ">=", is_ge) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessEq { a, b, o } => match call::equal(&reg!(a), &reg!(b)) {
+                    Ok(true) => {}
+                    Ok(false) => jump!(o),
+                    Err(fault) => break fault,
+                },
+                Op::UnlessLtI { a, o, i } => {
+                    if !compared_int!(a, i, <, "<", is_lt) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessLeI { a, o, i } => {
+                    if !compared_int!(a, i, <=, "<=", is_le) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessGtI { a, o, i } => {
+                    if !compared_int!(a, i, >, ">", is_gt) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessGeI { a, o, i } => {
+                    if !compared_int!(a, i, >=, ">=", is_ge) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessEqI { a, o, i } => {
+                    if !matches!(&reg!(a), Value::Int(x) if *x == i64::from(i)) {
+                        jump!(o);
+                    }
+                }
+                Op::UnlessConst { a, k, o } => {
+                    let same = match (&reg!(a), &proto.consts[usize::from(k)]) {
+                        (Value::Keyword(x), Value::Keyword(y)) => x == y,
+                        (x, y) => match call::equal(x, y) {
+                            Ok(same) => same,
+                            Err(fault) => break fault,
+                        },
+                    };
+                    if !same {
+                        jump!(o);
+                    }
+                }
+
+                Op::CallCode { a, p } => {
+                    tick!();
+                    enter!(p, a);
+                }
+                Op::Call { a, n } => {
+                    tick!();
+                    if let Some(p) = code_of(&reg!(a))
+                        && program.protos[p as usize].exact == i16::from(n)
+                    {
+                        enter!(p, a);
+                    }
+                    match call::callee(program, regs, a, n) {
+                        Ok(Callee::Code(p)) => enter!(p, a),
+                        Ok(Callee::Native(f)) => native!(f, a, a + 1, n),
+                        Ok(Callee::Value(value)) => set!(a, value),
+                        Err(fault) => break fault,
+                    }
+                }
+                Op::TailCode { a, n, p } => {
+                    tick!();
+                    reenter!(p, a, n);
+                }
+                Op::Tail { a, n } => {
+                    tick!();
+                    if let Some(p) = code_of(&reg!(a))
+                        && p >= program.prelude
+                        && program.protos[p as usize].exact == i16::from(n)
+                    {
+                        reenter!(p, a, n);
+                    }
+                    match call::callee(program, regs, a, n) {
+                        Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
+                        Ok(Callee::Code(p)) => {
+                            let arity = program.protos[p as usize].arity;
+                            let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
+                            reenter!(p, a, n)
+                        }
+                        Ok(Callee::Native(f)) => native!(f, a, a + 1, n),
+                        Ok(Callee::Value(value)) => set!(a, value),
+                        Err(fault) => break fault,
+                    }
+                    leave!(a);
+                }
+                Op::Apply { a } => {
+                    tick!();
+                    match call::spread(program, context, regs, a) {
+                        Ok(Callee::Code(p)) => enter!(p, a),
+                        Ok(Callee::Native(_)) => {}
+                        Ok(Callee::Value(value)) => set!(a, value),
+                        Err(fault) => break fault,
+                    }
+                    if context.cost > 0 {
+                        left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                }
+                Op::TailApply { a } => {
+                    tick!();
+                    match call::spread(program, context, regs, a) {
+                        Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
+                        Ok(Callee::Code(p)) => {
+                            let arity = program.protos[p as usize].arity;
+                            let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
+                            reenter!(p, a, n)
+                        }
+                        Ok(Callee::Native(_)) => {}
+                        Ok(Callee::Value(value)) => set!(a, value),
+                        Err(fault) => break fault,
+                    }
+                    if context.cost > 0 {
+                        left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                    leave!(a);
+                }
+                Op::Return { s } => leave!(s),
+                Op::Closure { d, a, n, p } => {
+                    let from = usize::from(a);
+                    match Closure::new(p, &mut regs[from..from + usize::from(n)]) {
+                        Ok(closure) => {
+                            context.allocated(96);
+                            set!(d, Value::Closure(closure));
+                        }
+                        Err(deep) => break deep.into(),
+                    }
+                }
+
+                Op::Read1 { f, d, a } => {
+                    let entry = builtins::native(f);
+                    let Function::One(function) = entry.function else { continue };
+                    let operand = &reg!(a);
+                    if let Value::Seq(_) = operand
+                        && let Some(seq) = call::unrealized(entry, operand)
+                    {
+                        break Box::new(Fault::Realize(seq));
+                    }
+                    match function(context, operand) {
+                        Ok(value) => set!(d, value),
+                        Err(fault) => break fault,
+                    }
+                    if context.cost > 0 {
+                        left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                }
+                Op::Read2 { f, d, a, b } => {
+                    let entry = builtins::native(f);
+                    let Function::Two(function) = entry.function else { continue };
+                    let (one, two) = (&reg!(a), &reg!(b));
+                    if let Some(seq) =
+                        call::unrealized(entry, one).or_else(|| call::unrealized(entry, two))
+                    {
+                        break Box::new(Fault::Realize(seq));
+                    }
+                    match function(context, one, two) {
+                        Ok(value) => set!(d, value),
+                        Err(fault) => break fault,
+                    }
+                    if context.cost > 0 {
+                        left = left.saturating_sub(std::mem::take(&mut context.cost));
+                    }
+                }
+                Op::Read3 { f, d, a, b, c } => {
+                    let entry = builtins::native(f);
+                    let Function::Three(function) = entry.function else { continue };
+                    let (one, two, three) = (&reg!(a), &reg!(b), &reg!(c));
+                    if let Some(seq) = call::unrealized(entry, one) {
+                        break Box::new(Fault::Realize(seq));
+                    }
+                    match function(context, one, two, three) {
+                        Ok(value) => set!(d, value),
+                        Err(fault) => break fault,
+                    }
+                }
+                Op::Native { f, d, a, n } => native!(f, d, a, n),
+                Op::Key { d, a, k } => match call::lookup(&reg!(a), &proto.consts[usize::from(k)]) {
+                    Ok(value) => set!(d, value),
+                    Err(fault) => break fault,
+                },
+
+                Op::Iter { x, s, o } => {
+                    tick!();
+                    let s = usize::from(s);
+                    let Value::Int(at) = regs[s + 1] else { continue };
+                    let at = at as usize;
+                    let next = match &mut regs[s] {
+                        Value::Vector(vector) => vector.take_or_clone(at),
+                        Value::Nil => None,
+                        _ => match call::next_item(&mut regs[s], at) {
+                            Ok((item, skipped)) => {
+                                regs[s + 1] = Value::Int((at + skipped) as i64);
+                                item
+                            }
+                            Err(fault) => break fault,
+                        },
+                    };
+                    match next {
+                        Some(value) => {
+                            let Value::Int(at) = &mut regs[s + 1] else { continue };
+                            *at += 1;
+                            set!(x, value);
+                        }
+                        None => {
+                            regs[s] = Value::Nil;
+                            jump!(o);
+                        }
+                    }
+                }
+                Op::Push { v, s } => {
+                    let item = take(&mut reg!(s));
+                    match &mut reg!(v) {
+                        Value::Vector(vector) => {
+                            let room = vector.capacity();
+                            if let Err(deep) = vector.push(item) {
+                                break deep.into();
+                            }
+                            let more = vector.capacity();
+                            if more != room {
+                                context.allocated((more - room.min(more)) * 16);
+                            }
+                        }
+                        other => {
+                            let got = builtins::shown(other);
+                            break fault("type", format!("a vector is expected here, got {got}"));
+                        }
+                    }
+                }
+                Op::NewVector { d, a, n } => {
+                    let from = usize::from(a);
+                    let items: Vec<_> =
+                        regs[from..from + usize::from(n)].iter_mut().map(take_all).collect();
+                    context.allocated(56 + items.len() * 16);
+                    match Vector::new(items) {
+                        Ok(vector) => set!(d, Value::Vector(vector)),
+                        Err(deep) => break deep.into(),
+                    }
+                }
+                Op::NewMap { d, a, n } => {
+                    let from = usize::from(a);
+                    match call::new_map(&mut regs[from..from + usize::from(n)]) {
+                        Ok(map) => {
+                            context.allocated(80 + usize::from(n) * 24);
+                            set!(d, Value::Map(map));
+                        }
+                        Err(fault) => break fault,
+                    }
+                }
+                Op::NewSet { d, a, n } => {
+                    let from = usize::from(a);
+                    let mut members = Set::new();
+                    let mut problem = None;
+                    for member in &mut regs[from..from + usize::from(n)] {
+                        if let Err(fault) = call::add_member(&mut members, take_all(member)) {
+                            problem = Some(fault);
+                            break;
+                        }
+                    }
+                    if let Some(fault) = problem {
+                        break fault;
+                    }
+                    context.allocated(80 + usize::from(n) * 32);
+                    set!(d, Value::Set(members));
+                }
+                Op::Put { m, k, v } => {
+                    let (key, value) = (take(&mut reg!(k)), take(&mut reg!(v)));
+                    if let Value::Map(map) = &mut reg!(m)
+                        && let Err(fault) = call::put_entry(map, key, value)
+                    {
+                        break fault;
+                    }
+                    context.allocated(48);
+                }
+                Op::Member { m, v } => {
+                    let member = take(&mut reg!(v));
+                    if let Value::Set(set) = &mut reg!(m)
+                        && let Err(fault) = call::add_member(set, member)
+                    {
+                        break fault;
+                    }
+                    context.allocated(32);
+                }
+
+                Op::Try { d, t, o } => {
+                    let pc = (pc as isize + o as isize) as usize;
+                    strand.handlers.push(Handler {
+                        frames: strand.frames.len(),
+                        base,
+                        proto: strand.proto,
+                        pc,
+                        d,
+                        t,
+                    });
+                    if strand.handlers.len() > 2 * max_depth + 1_000 {
+                        break too_deep(max_depth);
+                    }
+                }
+                Op::EndTry => {
+                    strand.handlers.pop();
+                }
+                Op::Throw { a } => break Error::from_value(take(&mut reg!(a))).into(),
+                Op::Rethrow { a } => {
+                    let value = take(&mut reg!(a));
+                    if !matches!(value, Value::Nil) {
+                        break Error::from_value(value).into();
+                    }
+                }
+                Op::Check { a, t } => {
+                    let check = &proto.types[usize::from(t)];
+                    if let Err(fault) = call::check(context, check, &reg!(a)) {
+                        break fault;
+                    }
+                }
+
+                Op::Host { d, a, n, kind } => {
+                    save!();
+                    break 'frame Exit::Host { kind, d, a, n };
+                }
+                Op::Fork { d, a, n, kind } => {
+                    save!();
+                    break 'frame Exit::Fork { kind, d, a, n };
+                }
+            }
+        };
+
+        strand.pc = pc;
+        match *problem {
+            Fault::Memory(bytes) => {
+                strand.pc = pc - 1;
+                break Exit::Memory(bytes);
+            }
+            Fault::Force(seq) | Fault::Realize(seq) if seq.realized().is_some() => strand.pc = pc - 1,
+            Fault::Force(seq) => {
+                let helper =
+                    if matches!(seq.state(), State::Stream) { "%force-stream" } else { "%force" };
+                if let Err(error) = enter_helper(strand, proto, helper, Value::Seq(seq), max_depth)
+                    && let Some(exit) = raise(strand, program, error)
+                {
+                    break exit;
+                }
+            }
+            Fault::Realize(seq) => {
+                if let Err(error) = enter_helper(strand, proto, "%realize", Value::Seq(seq), max_depth)
+                    && let Some(exit) = raise(strand, program, error)
+                {
+                    break exit;
+                }
+            }
+            Fault::Error(error) => {
+                if let Some(exit) = raise(strand, program, error) {
+                    break exit;
+                }
+            }
+        }
+    };
+    *fuel = left;
+    exit
+}
+
+/// Takes the value out and leaves nothing.
+fn take_all(slot: &mut Value) -> Value {
+    std::mem::take(slot)
+}
+
+#[cold]
+fn too_deep(max_depth: usize) -> Box<Fault> {
+    Error::limit("depth", format!("functions call each other more than {max_depth} deep")).into()
+}
+
+/// The code of a function value.
+#[inline(always)]
+pub(super) fn code_of(value: &Value) -> Option<u32> {
+    match value {
+        Value::Code(Code(p)) => Some(*p),
+        Value::Closure(closure) => Some(closure.code()),
+        _ => None,
+    }
+}

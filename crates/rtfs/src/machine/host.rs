@@ -1,0 +1,149 @@
+//! What a program asks its host for.
+
+use super::event::{CallOptions, Event, Request, Ticket};
+use super::op::HostOp;
+use super::run::Run;
+use crate::builtins::shown;
+use crate::error::Error;
+use crate::value::Value;
+
+impl Run {
+    /// Carries out an instruction that needs the host.
+    pub(super) fn host(&mut self, id: usize, kind: HostOp, d: u8, a: u8, n: u8) {
+        let Some(strand) = self.strands[id].as_mut() else { return };
+        let from = strand.base + usize::from(a);
+        let args: Vec<_> =
+            strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
+        if let Some(seq) = args.iter().find_map(|arg| crate::builtins::lazy_inside(arg, kind)) {
+            // A lazy sequence leaves the run as what it comes to: compute that, and ask again.
+            for (slot, arg) in strand.stack[from..].iter_mut().zip(args) {
+                *slot = arg;
+            }
+            return self.realize(id, seq);
+        }
+        match self.request(kind, args) {
+            Ok(None) => self.go_on(id, d, Value::Nil),
+            Ok(Some(request)) => {
+                let counts =
+                    matches!(kind, HostOp::Call | HostOp::Open | HostOp::Search | HostOp::Describe);
+                if counts && !self.counted(id) {
+                    return;
+                }
+                let ticket = self.new_ticket();
+                self.ask(id, d, kind, ticket, request);
+            }
+            Err(error) => self.go_wrong(id, error),
+        }
+    }
+
+    /// What is to be asked, or nothing if it is only to be told.
+    fn request(&mut self, kind: HostOp, args: Vec<Value>) -> Result<Option<Request>, Error> {
+        let mut args = args.into_iter();
+        let first = args.next().unwrap_or_default();
+        Ok(Some(match kind {
+            HostOp::Call => {
+                let id = id_of(&first)?;
+                let (input, options) = input_of(args.collect())?;
+                Request::Call { id, input, options }
+            }
+            HostOp::Open => {
+                Request::Open { id: id_of(&first)?, input: args.next().unwrap_or_else(empty_map) }
+            }
+            HostOp::Next => Request::Next { stream: stream_of(&first)? },
+            HostOp::Send => {
+                Request::Send { stream: stream_of(&first)?, value: args.next().unwrap_or_default() }
+            }
+            HostOp::Close => Request::Close { stream: stream_of(&first)? },
+            HostOp::Search => match &first {
+                Value::Str(query) => Request::Search { query: query.as_str().to_owned() },
+                Value::Nil => Request::Search { query: String::new() },
+                other => {
+                    return Err(Error::new(
+                        "type",
+                        format!("`capabilities` takes words, got {}", shown(other)),
+                    ));
+                }
+            },
+            HostOp::Describe => Request::Describe { id: id_of(&first)? },
+            HostOp::Log => {
+                let (level, message) = match &first {
+                    Value::Keyword(level) => (level.name().to_owned(), args.next().unwrap_or_default()),
+                    _ => ("info".to_owned(), first),
+                };
+                let mut data: Vec<_> = args.collect();
+                let data = match data.len() {
+                    0 => Value::Nil,
+                    1 => data.remove(0),
+                    _ => Value::vector(data).unwrap_or_default(),
+                };
+                let level = if level == "warning" { "warn".to_owned() } else { level };
+                self.emit(Event::Log { level, message: message.to_string(), data });
+                return Ok(None);
+            }
+            HostOp::StepBegin => {
+                self.emit(Event::StepBegin { name: first.to_string() });
+                return Ok(None);
+            }
+            HostOp::StepEnd => {
+                self.emit(Event::StepEnd);
+                return Ok(None);
+            }
+        }))
+    }
+}
+
+fn empty_map() -> Value {
+    Value::Map(crate::Map::new())
+}
+
+fn id_of(value: &Value) -> Result<String, Error> {
+    match value {
+        Value::Keyword(keyword) => Ok(keyword.name().to_owned()),
+        Value::Str(text) => Ok(text.as_str().to_owned()),
+        Value::Symbol(symbol) => Ok(symbol.name().to_owned()),
+        other => {
+            let message =
+                format!("the id of a capability is a keyword or a string, got {}", shown(other));
+            Err(Error::new("type", message))
+        }
+    }
+}
+
+fn stream_of(value: &Value) -> Result<Ticket, Error> {
+    match value {
+        Value::Seq(seq) => seq.handle().map(|handle| Ticket(handle.id)),
+        _ => None,
+    }
+    .ok_or_else(|| Error::new("type", format!("a stream is expected here, got {}", shown(value))))
+}
+
+/// The input of a call: one value, or the arguments by position; then options, if the last of two
+/// is a map of nothing else.
+fn input_of(mut args: Vec<Value>) -> Result<(Value, CallOptions), Error> {
+    let mut options = CallOptions::default();
+    let is_options = |value: &Value| {
+        matches!(value, Value::Map(map) if !map.is_empty()
+            && map.iter().all(|(key, _)| matches!(key, Value::Keyword(key) if matches!(key.name(), "timeout-ms" | "retries"))))
+    };
+    if args.len() == 2
+        && is_options(&args[1])
+        && let Some(Value::Map(map)) = args.pop()
+    {
+        let whole = |name: &str| match map.get_keyword(name) {
+            None | Some(Value::Nil) => Ok(None),
+            Some(Value::Int(n)) if *n >= 0 => Ok(Some(*n as u64)),
+            Some(other) => {
+                let message = format!("`:{name}` is a whole number of at least 0, got {}", shown(other));
+                Err(Error::new("invalid-argument", message))
+            }
+        };
+        options.timeout_ms = whole("timeout-ms")?;
+        options.retries = whole("retries")?.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    }
+    let input = match args.len() {
+        0 => empty_map(),
+        1 => args.remove(0),
+        _ => Value::vector(args).map_err(|deep| Error::limit("nesting", deep.to_string()))?,
+    };
+    Ok((input, options))
+}

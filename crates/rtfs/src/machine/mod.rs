@@ -1,0 +1,29 @@
+//! The machine: a resumable interpreter of register code.
+//!
+//! A [`Run`] is a state machine. [`Run::advance`] runs until the program is done, has failed, needs
+//! answers of the host, or has used the quota that it was given. What the host is to do comes out
+//! as [`Event`]s; what it found out goes in with [`Run::resolve`]. There is no callback, nothing
+//! waits, and all state is data in vectors.
+
+mod arith;
+mod call;
+mod context;
+mod event;
+mod exec;
+mod fork;
+mod host;
+pub(crate) mod op;
+pub(crate) mod program;
+mod run;
+mod strand;
+mod unwind;
+mod walk;
+
+pub(crate) use arith::{
+    MAX_BITS, arithmetic, compare_ordered, float as float_of, integer as big_of, numeric_cmp, too_big,
+};
+pub(crate) use call::equal;
+pub(crate) use context::{Context, Fault, fault};
+pub use event::{CallOptions, Event, Request, Ticket};
+pub use program::{Global, Program};
+pub use run::{Outcome, Run};

@@ -1,0 +1,137 @@
+//! The instructions of the register machine.
+//!
+//! Operands are registers of the running function's window of 256. Register 0 is the function that
+//! runs, and where its result goes; the arguments follow from 1.
+
+/// One instruction. `d` is where the result goes, `o` an offset from the next instruction.
+#[derive(Clone, Copy, Debug)]
+#[rustfmt::skip] // one instruction a line
+pub(crate) enum Op {
+    Nil { d: u8 },
+    Bool { d: u8, b: bool },
+    Int { d: u8, i: i32 },
+    Const { d: u8, k: u32 },
+    /// Takes the value out of `s`.
+    Move { d: u8, s: u8 },
+    Copy { d: u8, s: u8 },
+    Clear { r: u8 },
+    Up { d: u8, i: u16 },
+    /// The running function, if it is a closure.
+    SelfFn { d: u8 },
+    Global { d: u8, g: u32 },
+    SetGlobal { s: u8, g: u32 },
+
+    Add { d: u8, a: u8, b: u8 },
+    Sub { d: u8, a: u8, b: u8 },
+    Mul { d: u8, a: u8, b: u8 },
+    AddI { d: u8, a: u8, i: i32 },
+    ModI { d: u8, a: u8, i: i32 },
+    Lt { d: u8, a: u8, b: u8 },
+    Le { d: u8, a: u8, b: u8 },
+    Gt { d: u8, a: u8, b: u8 },
+    Ge { d: u8, a: u8, b: u8 },
+    Eq { d: u8, a: u8, b: u8 },
+    Not { d: u8, a: u8 },
+
+    Jump { o: i32 },
+    /// A jump back, which is a step.
+    Loop { o: i32 },
+    JumpIfNot { a: u8, o: i32 },
+    JumpIf { a: u8, o: i32 },
+    /// These clear `a`, a temporary.
+    TakeJumpIfNot { a: u8, o: i32 },
+    TakeJumpIf { a: u8, o: i32 },
+    UnlessLt { a: u8, b: u8, o: i16 },
+    UnlessLe { a: u8, b: u8, o: i16 },
+    UnlessGt { a: u8, b: u8, o: i16 },
+    UnlessGe { a: u8, b: u8, o: i16 },
+    UnlessEq { a: u8, b: u8, o: i16 },
+    UnlessLtI { a: u8, o: i16, i: i32 },
+    UnlessLeI { a: u8, o: i16, i: i32 },
+    UnlessGtI { a: u8, o: i16, i: i32 },
+    UnlessGeI { a: u8, o: i16, i: i32 },
+    UnlessEqI { a: u8, o: i16, i: i32 },
+    /// Jumps unless `a` equals a constant.
+    UnlessConst { a: u8, k: u16, o: i16 },
+
+    /// Calls code whose parameters are known to fit. Its window begins at `a`.
+    CallCode { a: u8, p: u32 },
+    /// Calls the function in `a` with the `n` arguments after it.
+    Call { a: u8, n: u8 },
+    TailCode { a: u8, n: u8, p: u32 },
+    /// A function of the prelude is called as usual instead, so that its errors have a place in the
+    /// program: a `Return` follows.
+    Tail { a: u8, n: u8 },
+    /// Calls the function in `a` with the items of `a + 1`.
+    Apply { a: u8 },
+    TailApply { a: u8 },
+    Return { s: u8 },
+    /// A function that captures the `n` values from `a`.
+    Closure { d: u8, a: u8, n: u8, p: u32 },
+
+    /// A function of the standard library that reads its operands.
+    Read1 { f: u16, d: u8, a: u8 },
+    Read2 { f: u16, d: u8, a: u8, b: u8 },
+    Read3 { f: u16, d: u8, a: u8, b: u8, c: u8 },
+    /// A function of the standard library that consumes the `n` values from `a`.
+    Native { f: u16, d: u8, a: u8, n: u8 },
+    /// What the map in `a` has at a keyword.
+    Key { d: u8, a: u8, k: u16 },
+
+    /// The next item of the collection in `s` to `x`, by the counter in `s + 1`; else jumps.
+    Iter { x: u8, s: u8, o: i32 },
+    /// Appends what is in `s` to the vector in `v`.
+    Push { v: u8, s: u8 },
+    NewVector { d: u8, a: u8, n: u8 },
+    /// From keys and values in turn.
+    NewMap { d: u8, a: u8, n: u8 },
+    NewSet { d: u8, a: u8, n: u8 },
+    /// Adds a key and its value to the map in `m`.
+    Put { m: u8, k: u8, v: u8 },
+    /// Adds a member to the set in `m`.
+    Member { m: u8, v: u8 },
+
+    /// Errors from here on go to `d` and on at `o`; from `t` on registers are cleared.
+    Try { d: u8, t: u8, o: i32 },
+    EndTry,
+    Throw { a: u8 },
+    /// Throws what is in `a` again, unless it is nil.
+    Rethrow { a: u8 },
+    /// Checks a value against a type of the function's table.
+    Check { a: u8, t: u16 },
+
+    /// Asks the host; see `HostOp` for the kinds. The `n` operands from `a` are consumed.
+    Host { d: u8, a: u8, n: u8, kind: HostOp },
+    /// Runs the `n` functions from `a` in strands of their own.
+    Fork { d: u8, a: u8, n: u8, kind: ForkKind },
+}
+
+const _: () = assert!(size_of::<Op>() == 8);
+
+/// What the host is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostOp {
+    Call,
+    Open,
+    Next,
+    Send,
+    Close,
+    Search,
+    Describe,
+    Log,
+    StepBegin,
+    StepEnd,
+}
+
+/// What becomes of the results of strands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForkKind {
+    /// All, in order; the first error cancels the others.
+    All,
+    /// The first that succeeds.
+    Race,
+    /// All, each as `{:ok v}` or `{:error e}`.
+    Settle,
+    /// A function over the items of a collection, with at most so many at once.
+    Map,
+}

@@ -1,0 +1,119 @@
+//! Compiled programs.
+
+use std::sync::Arc;
+
+use super::op::Op;
+use crate::scalar::Keyword;
+use crate::syntax::{Source, Span};
+use crate::types::TypeExpr;
+use crate::value::Value;
+
+/// A compiled program. It never changes; any number of runs may share it.
+pub struct Program {
+    pub(crate) protos: Vec<Arc<Proto>>,
+    pub(crate) globals: Vec<Global>,
+    /// How many functions are the prelude's: these come first.
+    pub(crate) prelude: u32,
+    /// The code that runs the text from its beginning to its end.
+    pub(crate) entry: u32,
+    /// The modules that are part of it.
+    pub(crate) modules: Vec<String>,
+    /// The named types.
+    pub(crate) types: Arc<crate::types::Definitions>,
+}
+
+/// A definition at the top level.
+#[derive(Clone, Debug)]
+pub struct Global {
+    /// Its name, with its module's before it, if it has one.
+    pub name: Arc<str>,
+    /// What its author says of it.
+    pub doc: Option<Arc<str>>,
+    /// Its parameters as they are written, if it is a function.
+    pub params: Vec<Arc<str>>,
+    /// The code, if it is a function that captures nothing and is defined once.
+    pub(crate) code: Option<u32>,
+}
+
+/// The code of one function.
+pub(crate) struct Proto {
+    pub(crate) code: Box<[Op]>,
+    pub(crate) consts: Box<[Value]>,
+    pub(crate) types: Box<[Check]>,
+    /// Parameters before the `&`.
+    pub(crate) arity: u8,
+    pub(crate) rest: bool,
+    /// Whether the rest is a list, as code is.
+    pub(crate) lists: bool,
+    /// The one number of arguments that it takes; -1 if there are several.
+    pub(crate) exact: i16,
+    /// Registers that hold parameters and locals: these are cleared at the end.
+    pub(crate) locals: u8,
+    /// Registers that are used at all.
+    pub(crate) registers: u16,
+    pub(crate) name: Arc<str>,
+    /// Where instructions come from: from which on, in ascending order.
+    pub(crate) spans: Box<[(u32, Span)]>,
+    pub(crate) source: Source,
+    /// The arities, if it has several: this proto is only a table then.
+    pub(crate) arities: Box<[(u8, bool, u32)]>,
+}
+
+/// A type that a value is checked against, and what messages call the value.
+pub(crate) struct Check {
+    pub(crate) ty: TypeExpr,
+    pub(crate) what: Box<str>,
+    /// Whether each item of it is checked, as with `& rest`.
+    pub(crate) each: bool,
+}
+
+impl Proto {
+    pub(crate) fn span(&self, pc: usize) -> Span {
+        let at = self.spans.partition_point(|&(from, _)| from as usize <= pc);
+        at.checked_sub(1).map(|at| self.spans[at].1).unwrap_or_default()
+    }
+
+    /// The code for so many arguments.
+    pub(crate) fn accepts(&self, n: usize) -> bool {
+        let arity = usize::from(self.arity);
+        if self.rest { n >= arity } else { n == arity }
+    }
+}
+
+impl Program {
+    /// The definitions at the top level, in their order.
+    pub fn globals(&self) -> &[Global] {
+        &self.globals
+    }
+
+    /// The code that a function of `p` runs when called with `n` arguments.
+    pub(crate) fn select(&self, p: u32, n: usize) -> Option<u32> {
+        let proto = &self.protos[p as usize];
+        if proto.arities.is_empty() {
+            return proto.accepts(n).then_some(p);
+        }
+        let exact = proto.arities.iter().find(|(arity, rest, _)| !rest && usize::from(*arity) == n);
+        let found = exact
+            .or_else(|| proto.arities.iter().find(|(arity, rest, _)| *rest && n >= usize::from(*arity)));
+        found.map(|&(_, _, p)| p)
+    }
+
+    /// How a message says what a function accepts.
+    pub(crate) fn arity_text(&self, p: u32) -> String {
+        let proto = &self.protos[p as usize];
+        let one =
+            |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
+        if proto.arities.is_empty() {
+            return one(proto.arity, proto.rest);
+        }
+        let all: Vec<_> = proto.arities.iter().map(|&(arity, rest, _)| one(arity, rest)).collect();
+        all.join(" or ")
+    }
+}
+
+/// A definition's name as a keyword, as hosts show it.
+impl From<&Global> for Keyword {
+    fn from(global: &Global) -> Self {
+        Self::new(&*global.name)
+    }
+}

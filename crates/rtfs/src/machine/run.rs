@@ -1,0 +1,463 @@
+//! A run of a program: its strands, what they wait for, and what they may use.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, PoisonError};
+
+use super::context::Context;
+use super::event::{Event, Request, Ticket};
+use super::exec::{self, Exit};
+use super::op::HostOp;
+use super::program::Program;
+use super::strand::Strand;
+use super::unwind;
+use super::walk::live_bytes;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::value::Value;
+
+/// How far a run has come.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The program is done; this is its value.
+    Done(Value),
+    /// It failed, was ended by a limit or by [`Run::fail`].
+    Failed(Error),
+    /// It needs answers: see [`Run::events`].
+    Waiting,
+    /// The quota is used up: advance it again.
+    Yielded,
+}
+
+/// A run of a program.
+pub struct Run {
+    pub(super) program: Arc<Program>,
+    pub(super) limits: Limits,
+    pub(super) globals: Vec<Option<Value>>,
+    pub(super) strands: Vec<Option<Strand>>,
+    pub(super) free: Vec<usize>,
+    pub(super) ready: VecDeque<usize>,
+    /// The strand that waits for each ticket.
+    pub(super) waiting: BTreeMap<u64, Waiting>,
+    /// Requests that the host may not be asked yet.
+    pub(super) queued: VecDeque<(u64, Event)>,
+    pub(super) in_flight: usize,
+    pub(super) context: Context,
+    pub(super) steps_left: u64,
+    pub(super) calls: u64,
+    pub(super) next_ticket: u64,
+    pub(super) streams: BTreeSet<u64>,
+    pub(super) events: Vec<Event>,
+    /// Whether the result is being computed to its end.
+    pub(super) finishing: bool,
+    pub(super) finished: Option<Outcome>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Waiting {
+    strand: usize,
+    kind: HostOp,
+}
+
+impl Run {
+    /// A run from the beginning of the program. `inputs` are the values of the names that it was
+    /// compiled with ([`Options::inputs`](crate::Options)); others are ignored.
+    pub fn new(program: Arc<Program>, limits: Limits, inputs: &[(&str, Value)]) -> Self {
+        let mut globals = vec![None; program.globals.len()];
+        for (name, value) in inputs {
+            if let Some(at) = program.globals.iter().position(|global| &*global.name == *name) {
+                globals[at] = Some(value.clone());
+            }
+        }
+        Self::start(program, limits, globals)
+    }
+
+    /// A run of a program that was compiled with the one of `earlier` as its base: it begins with
+    /// the values of the definitions there.
+    pub fn continuing(program: Arc<Program>, limits: Limits, earlier: Self) -> Self {
+        let mut globals = earlier.globals;
+        globals.resize(program.globals.len(), None);
+        Self::start(program, limits, globals)
+    }
+
+    pub(super) fn start(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
+        let entry = Strand::new(program.entry, Value::Nil, Vec::new());
+        let mut run = Self::idle(program, limits, globals);
+        run.begin(entry);
+        run
+    }
+
+    pub(super) fn idle(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
+        Self {
+            context: Context::new(limits.memory, program.types.clone()),
+            program,
+            limits,
+            globals,
+            strands: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            queued: VecDeque::new(),
+            in_flight: 0,
+            steps_left: limits.steps,
+            calls: 0,
+            next_ticket: 1,
+            streams: BTreeSet::new(),
+            events: Vec::new(),
+            finishing: false,
+            finished: None,
+        }
+    }
+
+    pub(super) fn begin(&mut self, strand: Strand) {
+        self.strands.clear();
+        self.free.clear();
+        self.ready.clear();
+        self.strands.push(Some(strand));
+        self.ready.push_back(0);
+        self.finishing = false;
+        self.finished = None;
+    }
+
+    /// A run of one function of the program, with the values of its definitions.
+    pub(crate) fn of_function(
+        program: Arc<Program>,
+        limits: Limits,
+        globals: Vec<Option<Value>>,
+        function: Value,
+        args: Vec<Value>,
+    ) -> Self {
+        let mut run = Self::idle(program, limits, globals);
+        run.begin_call(function, args);
+        run
+    }
+
+    pub(super) fn begin_call(&mut self, function: Value, args: Vec<Value>) {
+        let args = Value::vector(args).unwrap_or_default();
+        let strand = Strand::new(helper("%apply-to"), Value::Nil, vec![function, args]);
+        self.begin(strand);
+    }
+
+    /// Calls a function that the program defined, once it is done: its next outcome is that of the
+    /// call. The limits are those of the run as a whole.
+    ///
+    /// # Errors
+    /// The program defines nothing of that name.
+    pub fn call(&mut self, name: &str, args: Vec<Value>) -> Result<(), Error> {
+        let at = self.program.globals.iter().position(|global| &*global.name == name);
+        let function = at.and_then(|at| self.globals[at].clone());
+        let function =
+            function.ok_or_else(|| Error::new("undefined", format!("`{name}` is not defined")))?;
+        self.begin_call(function, args);
+        Ok(())
+    }
+
+    /// The value of a definition, if it has one yet.
+    pub fn global(&self, name: &str) -> Option<&Value> {
+        let at = self.program.globals.iter().position(|global| &*global.name == name)?;
+        self.globals[at].as_ref()
+    }
+
+    pub(crate) fn into_globals(self) -> Vec<Option<Value>> {
+        self.globals
+    }
+
+    /// The program that runs.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Steps that are left.
+    pub fn steps_left(&self) -> u64 {
+        self.steps_left
+    }
+
+    /// What the host is to do, in this order. Each event is given once.
+    pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
+        self.close_streams();
+        self.events.drain(..)
+    }
+
+    /// Runs for at most `quota` steps; 20,000 take about a millisecond.
+    pub fn advance(&mut self, quota: u64) -> Outcome {
+        let mut quota = quota;
+        loop {
+            if let Some(outcome) = &self.finished {
+                return outcome.clone();
+            }
+            let Some(id) = self.ready.pop_front() else {
+                // Not earlier: an answer may have made waiting requests needless.
+                self.ask_more();
+                return if self.waiting.is_empty() {
+                    self.end(Outcome::Failed(Error::new("limit", "nothing can go on")))
+                } else {
+                    Outcome::Waiting
+                };
+            };
+            if quota == 0 {
+                self.ready.push_front(id);
+                return Outcome::Yielded;
+            }
+            let mut fuel = quota.min(self.steps_left);
+            let before = fuel;
+            let Some(strand) = self.strands[id].as_mut() else { continue };
+            let depth = self.limits.depth.saturating_sub(strand.outer_depth);
+            let failed =
+                strand.failure.take().and_then(|error| unwind::raise(strand, &self.program, error));
+            let exit = match failed {
+                Some(exit) => exit,
+                None => exec::exec(
+                    strand,
+                    &mut self.context,
+                    &mut self.globals,
+                    &self.program,
+                    depth,
+                    &mut fuel,
+                ),
+            };
+            quota -= before - fuel;
+            self.steps_left -= before - fuel;
+            match exit {
+                Exit::Done(value) => self.strand_done(id, value),
+                Exit::Failed(error) => self.strand_failed(id, error),
+                Exit::Quota if self.steps_left == 0 => {
+                    let message = format!("more than {} steps", self.limits.steps);
+                    self.end_at(id, Error::limit("steps", message));
+                }
+                Exit::Quota => {
+                    self.ready.push_back(id);
+                    if quota == 0 {
+                        return Outcome::Yielded;
+                    }
+                }
+                Exit::Memory(bytes) => self.look_through(id, bytes),
+                Exit::Host { kind, d, a, n } => self.host(id, kind, d, a, n),
+                Exit::Fork { kind, d, a, n } => self.fork(id, kind, d, a, n),
+            }
+        }
+    }
+
+    /// Advances until there is an outcome, for programs that need no host.
+    pub(crate) fn finish(&mut self) -> Outcome {
+        loop {
+            match self.advance(u64::MAX) {
+                Outcome::Yielded => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Gives the answer to a request. One that nobody waits for any more is ignored.
+    pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
+        let Some(Waiting { strand: id, kind }) = self.waiting.remove(&ticket.0) else { return };
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let answer = answer.and_then(|value| self.accept(kind, ticket, value));
+        let Some(strand) = self.strands[id].as_mut() else { return };
+        strand.ticket = None;
+        match answer {
+            Ok(value) => {
+                let at = strand.base + usize::from(strand.wanted);
+                strand.stack[at] = value;
+            }
+            Err(error) => strand.failure = Some(error),
+        }
+        self.ready.push_back(id);
+    }
+
+    /// What an answer means to the program.
+    pub(super) fn accept(&mut self, kind: HostOp, ticket: Ticket, value: Value) -> Result<Value, Error> {
+        if !value.is_immediate() {
+            self.context.allocated(live_bytes(std::iter::once(&value)));
+        }
+        match kind {
+            HostOp::Open => {
+                self.streams.insert(ticket.0);
+                self.context.has_lazy = true;
+                let closed = self.context.closed.clone();
+                let handle = crate::lazy::StreamHandle { id: ticket.0, closed };
+                Ok(Value::Seq(crate::Seq::stream(Arc::new(handle))))
+            }
+            HostOp::Send | HostOp::Close => Ok(Value::Nil),
+            _ => Ok(value),
+        }
+    }
+
+    /// Asks what waited for other requests, as far as the host may be asked.
+    pub(super) fn ask_more(&mut self) {
+        while self.in_flight < self.limits.calls_at_once.max(1)
+            && let Some((_, event)) = self.queued.pop_front()
+        {
+            self.in_flight += 1;
+            self.events.push(event);
+        }
+    }
+
+    /// Ends the run with this error; no handler of the program is asked.
+    pub fn fail(&mut self, error: Error) {
+        if self.finished.is_none() {
+            self.end(Outcome::Failed(error));
+        }
+    }
+
+    pub(super) fn end(&mut self, outcome: Outcome) -> Outcome {
+        let waiting = std::mem::take(&mut self.waiting);
+        let queued: BTreeSet<u64> = self.queued.drain(..).map(|(ticket, _)| ticket).collect();
+        for ticket in waiting.into_keys().filter(|ticket| !queued.contains(ticket)) {
+            self.events.push(Event::Cancel { ticket: Ticket(ticket) });
+        }
+        self.in_flight = 0;
+        self.strands.clear();
+        self.free.clear();
+        self.ready.clear();
+        self.finished = Some(outcome.clone());
+        self.close_streams();
+        outcome
+    }
+
+    /// Ends the run with an error that comes from where a strand is.
+    pub(super) fn end_at(&mut self, id: usize, mut error: Error) {
+        if let Some(strand) = &self.strands[id] {
+            error.at = unwind::origin(strand, &self.program);
+        }
+        self.end(Outcome::Failed(error.into_final()));
+    }
+
+    pub(super) fn close_streams(&mut self) {
+        let closed =
+            std::mem::take(&mut *self.context.closed.lock().unwrap_or_else(PoisonError::into_inner));
+        for id in closed {
+            if self.streams.remove(&id) {
+                self.events.push(Event::CloseStream { stream: Ticket(id) });
+            }
+        }
+    }
+
+    /// Finds out how much memory is alive.
+    pub(super) fn look_through(&mut self, id: usize, wanted: usize) {
+        let stacks = self.strands.iter().flatten();
+        let own: usize =
+            stacks.clone().map(|strand| strand.stack.len() * 16 + strand.frames.len() * 16).sum();
+        let results =
+            stacks.clone().filter_map(|strand| strand.join.as_ref()).flat_map(|join| &join.results);
+        let roots = stacks.clone().flat_map(|strand| &strand.stack).chain(results);
+        self.context.live = own + live_bytes(roots.chain(self.globals.iter().flatten()));
+        self.context.since = 0;
+        // Looking through it costs about a nanosecond a value.
+        let cost = (self.context.live / 4_096) as u64;
+        self.steps_left = self.steps_left.saturating_sub(cost);
+        let limit = self.limits.memory;
+        if self.context.live > limit {
+            return self.end_at(
+                id,
+                Error::limit("memory", format!("more than {limit} bytes of values are alive")),
+            );
+        }
+        if wanted > 0 && self.context.live.saturating_add(wanted) > limit {
+            let message =
+                format!("this needs {wanted} bytes more than the {limit} that values may occupy");
+            if let Some(strand) = self.strands[id].as_mut() {
+                strand.pc += 1;
+                strand.failure = Some(Error::limit("memory", message));
+            }
+        }
+        self.ready.push_front(id);
+    }
+
+    /// The strand goes on with this value.
+    pub(super) fn go_on(&mut self, id: usize, d: u8, value: Value) {
+        if let Some(strand) = self.strands[id].as_mut() {
+            let at = strand.base + usize::from(d);
+            strand.stack[at] = value;
+            self.ready.push_front(id);
+        }
+    }
+
+    pub(super) fn go_wrong(&mut self, id: usize, error: Error) {
+        if let Some(strand) = self.strands[id].as_mut() {
+            strand.failure = Some(error);
+            self.ready.push_front(id);
+        }
+    }
+
+    /// Computes a sequence to its end; then the strand does its current instruction again.
+    pub(super) fn realize(&mut self, id: usize, seq: crate::Seq) {
+        let depth = self.limits.depth;
+        let Some(strand) = self.strands[id].as_mut() else { return };
+        if let Err(error) = unwind::enter_realize(strand, &self.program, seq, depth) {
+            strand.failure = Some(error);
+        }
+        self.ready.push_front(id);
+    }
+
+    pub(super) fn emit(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    pub(super) fn new_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket - 1
+    }
+
+    /// Counts a call; whether it was one too many.
+    pub(super) fn counted(&mut self, id: usize) -> bool {
+        if self.calls >= self.limits.calls {
+            let message = format!("more than {} calls", self.limits.calls);
+            self.end_at(id, Error::limit("calls", message));
+            return false;
+        }
+        self.calls += 1;
+        true
+    }
+
+    /// Asks the host, or lets the request wait for others.
+    pub(super) fn ask(&mut self, id: usize, d: u8, kind: HostOp, ticket: u64, request: Request) {
+        let Some(strand) = self.strands[id].as_mut() else { return };
+        strand.wanted = d;
+        strand.ticket = Some(ticket);
+        let at = unwind::origin(strand, &self.program).map(|origin| origin.position);
+        self.waiting.insert(ticket, Waiting { strand: id, kind });
+        let event = Event::Request { ticket: Ticket(ticket), request, at };
+        if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
+            self.in_flight += 1;
+            self.events.push(event);
+        } else {
+            self.queued.push_back((ticket, event));
+        }
+    }
+
+    pub(super) fn root_done(&mut self, value: Value) {
+        if self.context.has_lazy && !self.finishing {
+            // What is lazy in the result is computed now, as part of the run.
+            self.begin(Strand::new(helper("%finish"), Value::Nil, vec![value]));
+            self.finishing = true;
+            return;
+        }
+        if !fits(&value, self.limits.output) {
+            let message = format!("the result is longer than {} bytes", self.limits.output);
+            self.end(Outcome::Failed(Error::limit("output", message).into_final()));
+            return;
+        }
+        self.end(Outcome::Done(value));
+    }
+}
+
+/// A function of the prelude.
+pub(super) fn helper(name: &str) -> u32 {
+    crate::compiler::prelude_functions().get(name).copied().unwrap_or_default()
+}
+
+/// Whether a value's text is at most so many bytes long.
+fn fits(value: &Value, limit: usize) -> bool {
+    struct Counter(usize);
+    impl std::fmt::Write for Counter {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0 = self.0.checked_sub(text.len()).ok_or(std::fmt::Error)?;
+            Ok(())
+        }
+    }
+    use std::fmt::Write as _;
+    match value {
+        value if value.is_immediate() => true,
+        Value::Str(text) => text.as_str().len() <= limit,
+        value => write!(Counter(limit), "{value:?}").is_ok(),
+    }
+}

@@ -1,0 +1,85 @@
+//! A strand: one line of execution with its own stack.
+
+use std::collections::VecDeque;
+
+use super::op::ForkKind;
+use crate::value::Value;
+
+/// A line of execution. A run begins with one; `parallel` and its kin make more.
+pub(super) struct Strand {
+    pub(super) stack: Vec<Value>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) handlers: Vec<Handler>,
+    /// The function that runs, where in its code, and where its window begins.
+    pub(super) proto: u32,
+    pub(super) pc: usize,
+    pub(super) base: usize,
+    /// The register that waits for an answer.
+    pub(super) wanted: u8,
+    /// The strand that waits for this one, and which of its results this is.
+    pub(super) parent: Option<(usize, usize)>,
+    /// The strands that this one waits for.
+    pub(super) join: Option<Join>,
+    /// An error that is to be thrown when it runs again.
+    pub(super) failure: Option<crate::Error>,
+    /// The ticket that it waits for.
+    pub(super) ticket: Option<u64>,
+    /// How many functions wait for each other in the strands that wait for this one.
+    pub(super) outer_depth: usize,
+}
+
+/// A caller that waits.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) proto: u32,
+    pub(super) pc: u32,
+    pub(super) base: usize,
+}
+
+/// Where errors go.
+#[derive(Clone, Copy)]
+pub(super) struct Handler {
+    pub(super) frames: usize,
+    pub(super) base: usize,
+    pub(super) proto: u32,
+    pub(super) pc: usize,
+    pub(super) d: u8,
+    pub(super) t: u8,
+}
+
+/// What a strand waits for.
+pub(super) struct Join {
+    pub(super) kind: ForkKind,
+    pub(super) results: Vec<Value>,
+    pub(super) left: usize,
+    /// The strands that run.
+    pub(super) children: Vec<usize>,
+    /// What is yet to be begun, with its place in the results.
+    pub(super) pending: VecDeque<(usize, Value, Vec<Value>)>,
+    /// The last error, if only a success ends it.
+    pub(super) error: Option<crate::Error>,
+}
+
+impl Strand {
+    /// A strand that runs code with these arguments, which fit it.
+    pub(super) fn new(proto: u32, callee: Value, args: Vec<Value>) -> Self {
+        let mut stack = Vec::with_capacity(320);
+        stack.push(callee);
+        stack.extend(args);
+        stack.resize(320, Value::Nil);
+        Self {
+            stack,
+            frames: Vec::new(),
+            handlers: Vec::new(),
+            proto,
+            pc: 0,
+            base: 0,
+            wanted: 0,
+            parent: None,
+            join: None,
+            failure: None,
+            ticket: None,
+            outer_depth: 0,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Errors on their way, and helpers that run in between.
+
+use super::exec::Exit;
+use super::program::{Program, Proto};
+use super::strand::{Frame, Strand};
+use crate::builtins;
+use crate::error::{Error, Origin};
+use crate::lazy::Seq;
+use crate::value::Value;
+
+/// Calls a function of the prelude above the running one, and then the current instruction again.
+pub(super) fn enter_helper(
+    strand: &mut Strand,
+    proto: &Proto,
+    name: &str,
+    arg: Value,
+    max_depth: usize,
+) -> Result<(), Error> {
+    if strand.frames.len() >= max_depth {
+        let message = format!("functions call each other more than {max_depth} deep");
+        return Err(Error::limit("depth", message));
+    }
+    let Some(&helper) = crate::compiler::prelude_functions().get(name) else {
+        return Err(Error::new("limit", "lazy sequences are not available here"));
+    };
+    strand.frames.push(Frame { proto: strand.proto, pc: strand.pc as u32 - 1, base: strand.base });
+    strand.base += usize::from(proto.registers);
+    strand.proto = helper;
+    strand.pc = 0;
+    let needed = strand.base + 256;
+    if strand.stack.len() < needed {
+        strand.stack.resize(needed, Value::Nil);
+    }
+    strand.stack[strand.base] = Value::Nil;
+    strand.stack[strand.base + 1] = arg;
+    Ok(())
+}
+
+/// Computes a sequence to its end, and then does the current instruction again.
+pub(super) fn enter_realize(
+    strand: &mut Strand,
+    program: &Program,
+    seq: Seq,
+    max_depth: usize,
+) -> Result<(), Error> {
+    let proto = &program.protos[strand.proto as usize];
+    enter_helper(strand, proto, "%realize", Value::Seq(seq), max_depth)
+}
+
+/// Goes to the innermost handler, or ends the strand.
+pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) -> Option<Exit> {
+    if error.at.is_none() {
+        error.at = origin(strand, program);
+    }
+    let handler = if error.is_final { None } else { strand.handlers.pop() };
+    let Some(handler) = handler else { return Some(Exit::Failed(error)) };
+    let top = strand.base + usize::from(program.protos[strand.proto as usize].registers);
+    let from = handler.base + usize::from(handler.t);
+    for slot in &mut strand.stack[from..top.max(from)] {
+        *slot = Value::Nil;
+    }
+    strand.frames.truncate(handler.frames);
+    strand.base = handler.base;
+    strand.proto = handler.proto;
+    strand.pc = handler.pc;
+    let value = error.to_value();
+    strand.stack[handler.base + usize::from(handler.d)] = value;
+    None
+}
+
+/// The innermost place that is not in the standard library.
+pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Box<Origin>> {
+    let here = std::iter::once((strand.proto, strand.pc));
+    let callers = strand.frames.iter().rev().map(|frame| (frame.proto, frame.pc as usize));
+    for (proto, pc) in here.chain(callers) {
+        let proto = &program.protos[proto as usize];
+        if proto.source.name() != builtins::PRELUDE_NAME {
+            let span = proto.span(pc.saturating_sub(1));
+            let position = proto.source.position(span.start);
+            return Some(Box::new(Origin { position, source: Some((proto.source.clone(), span)) }));
+        }
+    }
+    None
+}

@@ -1,0 +1,180 @@
+//! Where in a text something is, and what is wrong there.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// A text with the name that messages give it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    name: Arc<str>,
+    text: Arc<str>,
+    /// Where each line begins, once somebody asked.
+    lines: Arc<OnceLock<Vec<u32>>>,
+}
+
+impl Source {
+    /// `name` is a file's or module's name; it may be empty.
+    pub fn new(name: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), text: text.into(), lines: Arc::default() }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Line and column of a byte of the text.
+    pub fn position(&self, at: u32) -> Position {
+        let bytes = self.text.as_bytes();
+        let lines = self.lines.get_or_init(|| {
+            let newlines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+            std::iter::once(0).chain(newlines.map(|(at, _)| at as u32 + 1)).collect()
+        });
+        let line = lines.partition_point(|&start| start <= at).max(1);
+        let before = &bytes[lines[line - 1] as usize..(at as usize).min(bytes.len())];
+        // Continuation bytes of UTF-8 are no characters.
+        let column = 1 + before.iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
+        Position { line: line as u32, column: column as u32 }
+    }
+
+    /// The line of a byte, with carets below the span.
+    pub fn excerpt(&self, span: Span) -> String {
+        /// Longer lines are cut around the place.
+        const WIDTH: usize = 100;
+        let Position { line, column } = self.position(span.start);
+        let start = (span.start as usize).min(self.text.len());
+        let begin = self.text[..floor(&self.text, start)].rfind('\n').map_or(0, |at| at + 1);
+        let text = self.text[begin..].lines().next().unwrap_or_default();
+        let skip = (column as usize - 1).saturating_sub(WIDTH * 2 / 3);
+        let shown: String =
+            text.chars().skip(skip).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let on_line = begin + text.len();
+        let end = (span.end as usize).clamp(start, on_line.max(start));
+        let carets = self.text[floor(&self.text, start)..floor(&self.text, end)].chars().count();
+        let left = column as usize - 1 - skip;
+        let carets = carets.clamp(1, WIDTH.saturating_sub(left).max(1));
+        let gutter = line.to_string();
+        let blank = " ".repeat(gutter.len());
+        format!("{gutter} | {shown}\n{blank} | {}{}", " ".repeat(left), "^".repeat(carets))
+    }
+}
+
+/// The nearest character boundary at or before `at`.
+fn floor(text: &str, mut at: usize) -> usize {
+    at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// A stretch of a text, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Its first byte.
+    pub start: u32,
+    /// The byte after its last.
+    pub end: u32,
+}
+
+/// Line and column, both from 1; the column counts characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+/// Something that is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The kind of error, as `catch` would name it: `syntax` for all that reading, expanding and
+    /// compiling find.
+    pub kind: &'static str,
+    /// What is wrong, and what would be right.
+    pub message: String,
+    /// Where.
+    pub span: Span,
+    /// The start of it.
+    pub position: Position,
+    /// The name of the text, if it has one.
+    pub source: String,
+    /// The line in question with carets below it.
+    pub excerpt: String,
+}
+
+impl Diagnostic {
+    pub(crate) fn new(source: &Source, span: Span, message: impl Into<String>) -> Self {
+        Self {
+            kind: "syntax",
+            message: message.into(),
+            span,
+            position: source.position(span.start),
+            source: source.name().to_owned(),
+            excerpt: source.excerpt(span),
+        }
+    }
+}
+
+/// `file:3:5: message`, then the excerpt.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.source.is_empty() {
+            write!(f, "{}:", self.source)?;
+        }
+        let Position { line, column } = self.position;
+        write!(f, "{line}:{column}: {}\n{}", self.message, self.excerpt)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+/// All that is wrong with a text: at least one, in the order of their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            diagnostic.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_excerpt_points_at_the_place() {
+        let source = Source::new("", "(a\n  ü 12x)\n");
+        let at = source.text().find("12x").unwrap() as u32;
+        let span = Span { start: at, end: at + 3 };
+        assert_eq!(source.position(at), Position { line: 2, column: 5 });
+        assert_eq!(source.excerpt(span), "2 |   ü 12x)\n  |     ^^^");
+        let end = source.text().len() as u32;
+        assert_eq!(source.position(end), Position { line: 3, column: 1 });
+        assert_eq!(source.excerpt(Span { start: end, end }), "3 | \n  | ^");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let source = Source::new("", format!("{}!{}", "a".repeat(5_000), "b".repeat(5_000)));
+        let excerpt = source.excerpt(Span { start: 5_000, end: 9_000 });
+        let lines: Vec<_> = excerpt.lines().collect();
+        assert!(lines[0].len() < 120 && lines[0].contains("a!b"));
+        assert_eq!(lines[1].find('^'), lines[0].find('!'));
+    }
+}

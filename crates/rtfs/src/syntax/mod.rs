@@ -1,0 +1,18 @@
+//! Text to forms: the reader, and what it says when it cannot.
+//!
+//! [`Tree::read`] turns a text into an arena of [`Node`]s, each with its place in the text; names
+//! are interned. [`read`] gives the same as values. Reading is one pass without recursion, linear in
+//! the text, and goes on after an error, so that several are reported at once.
+
+mod data;
+mod diagnostic;
+mod number;
+mod reader;
+mod tokens;
+mod tree;
+
+pub use data::read;
+pub use diagnostic::{Diagnostic, Diagnostics, Position, Source, Span};
+pub(crate) use number::{parse_float, parse_integer};
+pub(crate) use reader::MAX_ERRORS;
+pub(crate) use tree::{Kind, NodeId, Tree};

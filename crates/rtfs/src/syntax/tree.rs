@@ -1,0 +1,233 @@
+//! Forms in an arena.
+
+use hashbrown::HashTable;
+
+use super::diagnostic::{Source, Span};
+use crate::scalar::{Keyword, hash_of};
+use crate::value::Value;
+
+/// The forms of a text, and those that macros add to it.
+pub(crate) struct Tree {
+    pub(crate) source: Source,
+    pub(super) nodes: Vec<Node>,
+    pub(super) kids: Vec<NodeId>,
+    /// Numbers, instants, UUIDs, and strings that are not written as they are.
+    pub(super) consts: Vec<Value>,
+    names: Names,
+    keywords: Vec<Option<Keyword>>,
+    /// The forms at the top, in their order.
+    pub(crate) roots: Vec<NodeId>,
+    /// What `^…` said, by the form that it was said of; in ascending order of these.
+    pub(super) metadata: Vec<(NodeId, NodeId)>,
+}
+
+pub(crate) type NodeId = u32;
+pub(crate) type NameId = u32;
+
+/// A form. What `a` and `n` mean depends on the kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) span: Span,
+    /// A name's id, a constant's place, or the place of the first of the parts.
+    pub(crate) a: u32,
+    /// How many parts.
+    pub(crate) n: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Nil,
+    True,
+    False,
+    /// A value in the table of constants.
+    Const,
+    /// A string that is the text between its quotes.
+    Verbatim,
+    Keyword,
+    Symbol,
+    List,
+    Vector,
+    Map,
+    Set,
+    Quote,
+    Quasiquote,
+    Unquote,
+    Splice,
+    /// `#(…)`
+    FnLiteral,
+    /// A lone `?`
+    Optional,
+    /// A lone `:`
+    Colon,
+    /// `:-`
+    ColonDash,
+}
+
+impl Kind {
+    pub(crate) fn is_mark(self) -> bool {
+        matches!(self, Self::Optional | Self::Colon | Self::ColonDash)
+    }
+
+    pub(crate) fn has_parts(self) -> bool {
+        use Kind::{FnLiteral, List, Map, Quasiquote, Quote, Set, Splice, Unquote, Vector};
+        matches!(self, List | Vector | Map | Set | Quote | Quasiquote | Unquote | Splice | FnLiteral)
+    }
+}
+
+impl Tree {
+    /// No forms yet.
+    pub(crate) fn empty(source: Source) -> Self {
+        Self {
+            source,
+            nodes: Vec::new(),
+            kids: Vec::new(),
+            consts: Vec::new(),
+            names: Names::default(),
+            keywords: Vec::new(),
+            roots: Vec::new(),
+            metadata: Vec::new(),
+        }
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Node {
+        self.nodes[id as usize]
+    }
+
+    pub(crate) fn kind(&self, id: NodeId) -> Kind {
+        self.nodes[id as usize].kind
+    }
+
+    pub(crate) fn span(&self, id: NodeId) -> Span {
+        self.nodes[id as usize].span
+    }
+
+    /// The parts of a collection or of sugar.
+    pub(crate) fn kids(&self, id: NodeId) -> &[NodeId] {
+        let node = self.node(id);
+        if node.kind.has_parts() { &self.kids[node.a as usize..(node.a + node.n) as usize] } else { &[] }
+    }
+
+    /// The parts that are no marks.
+    pub(crate) fn forms(&self, id: NodeId) -> Vec<NodeId> {
+        self.kids(id).iter().copied().filter(|&kid| !self.kind(kid).is_mark()).collect()
+    }
+
+    pub(crate) fn name(&self, id: NameId) -> &str {
+        self.names.get(id)
+    }
+
+    pub(crate) fn intern(&mut self, name: &str) -> NameId {
+        self.names.intern(name)
+    }
+
+    /// The name of a symbol.
+    pub(crate) fn symbol(&self, id: NodeId) -> Option<&str> {
+        let node = self.node(id);
+        (node.kind == Kind::Symbol).then(|| self.name(node.a))
+    }
+
+    pub(crate) fn is_symbol(&self, id: NodeId, name: &str) -> bool {
+        self.symbol(id) == Some(name)
+    }
+
+    /// The name of a keyword.
+    pub(crate) fn keyword(&self, id: NodeId) -> Option<&str> {
+        let node = self.node(id);
+        (node.kind == Kind::Keyword).then(|| self.name(node.a))
+    }
+
+    /// The keyword of a name: the same allocation each time.
+    pub(crate) fn keyword_value(&mut self, name: NameId) -> Keyword {
+        let at = name as usize;
+        if self.keywords.len() <= at {
+            self.keywords.resize(at + 1, None);
+        }
+        let names = &self.names;
+        self.keywords[at].get_or_insert_with(|| Keyword::new(names.get(name))).clone()
+    }
+
+    pub(crate) fn string(&self, id: NodeId) -> Option<&str> {
+        let node = self.node(id);
+        match node.kind {
+            Kind::Verbatim => {
+                Some(&self.source.text()[node.span.start as usize + 1..node.span.end as usize - 1])
+            }
+            Kind::Const => match &self.consts[node.a as usize] {
+                Value::Str(text) => Some(text.as_str()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn constant(&self, at: u32) -> &Value {
+        &self.consts[at as usize]
+    }
+
+    /// What `^…` said of a form.
+    pub(crate) fn metadata(&self, id: NodeId) -> Option<NodeId> {
+        let at = self.metadata.binary_search_by_key(&id, |entry| entry.0).ok()?;
+        Some(self.metadata[at].1)
+    }
+
+    pub(crate) fn push(&mut self, kind: Kind, span: Span, a: u32, n: u32) -> NodeId {
+        self.nodes.push(Node { kind, span, a, n });
+        (self.nodes.len() - 1) as NodeId
+    }
+
+    /// A form with these parts.
+    pub(crate) fn with_parts(&mut self, kind: Kind, span: Span, parts: &[NodeId]) -> NodeId {
+        let a = self.kids.len() as u32;
+        self.kids.extend_from_slice(parts);
+        self.push(kind, span, a, parts.len() as u32)
+    }
+
+    pub(crate) fn push_const(&mut self, span: Span, value: Value) -> NodeId {
+        self.consts.push(value);
+        self.push(Kind::Const, span, (self.consts.len() - 1) as u32, 0)
+    }
+
+    pub(crate) fn push_symbol(&mut self, span: Span, name: &str) -> NodeId {
+        let name = self.intern(name);
+        self.push(Kind::Symbol, span, name, 0)
+    }
+
+    pub(crate) fn push_keyword(&mut self, span: Span, name: &str) -> NodeId {
+        let name = self.intern(name);
+        self.push(Kind::Keyword, span, name, 0)
+    }
+}
+
+/// Names, each once.
+#[derive(Default)]
+struct Names {
+    text: String,
+    spans: Vec<(u32, u32)>,
+    table: HashTable<u32>,
+}
+
+impl Names {
+    fn get(&self, id: NameId) -> &str {
+        let (start, end) = self.spans[id as usize];
+        &self.text[start as usize..end as usize]
+    }
+
+    fn intern(&mut self, name: &str) -> NameId {
+        let hash = hash_of(name);
+        let Self { text, spans, table } = self;
+        let of = |id: u32| {
+            let (start, end) = spans[id as usize];
+            &text[start as usize..end as usize]
+        };
+        if let Some(&id) = table.find(hash, |&id| of(id) == name) {
+            return id;
+        }
+        let id = spans.len() as u32;
+        table.insert_unique(hash, id, |&id| hash_of(of(id)));
+        let start = text.len() as u32;
+        text.push_str(name);
+        spans.push((start, text.len() as u32));
+        id
+    }
+}
