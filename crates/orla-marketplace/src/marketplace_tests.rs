@@ -173,8 +173,8 @@ fn denied_names_are_neither_listed_nor_callable() {
     for id in ["read", "write", "admin"] {
         builder.capability(Canned::Echoes.manifest(id)).unwrap();
     }
-    builder.allow(vec![crate::id::Pattern::new("*r*")]);
-    builder.deny(vec![crate::id::Pattern::new("write")]);
+    builder.allow(vec![Pattern::new("*r*")]);
+    builder.deny(vec![Pattern::new("write")]);
     let catalog = builder.build();
     let names: Vec<&str> = catalog.entries().iter().map(|entry| &*entry.name).collect();
     assert_eq!(names, ["read"]);
