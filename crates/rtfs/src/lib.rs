@@ -49,7 +49,7 @@ pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
 pub use limits::Limits;
-pub use machine::{CallOptions, Event, Global, Outcome, Program, Request, Run, Ticket};
+pub use machine::{CallOptions, CapabilityName, Event, Global, Outcome, Program, Request, Run, Ticket};
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
