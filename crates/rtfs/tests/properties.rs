@@ -1,7 +1,5 @@
 //! What is printed is read as the same; any text is read or has mistakes; any program ends.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use proptest::prelude::*;
 use rtfs::{Limits, Options, Outcome, Run, Source, Value, compile, eval_pure, read};
 
