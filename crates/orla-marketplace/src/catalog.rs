@@ -25,6 +25,8 @@ use crate::surface::Surface;
 /// Every capability that can be called at one moment, and what is served besides.
 pub struct Catalog {
     pub(crate) generation: u64,
+    /// The generation in which its sources were loaded.
+    pub(crate) loaded: u64,
     entries: Vec<Arc<Entry>>,
     by_id: HashMap<Arc<str>, usize>,
     by_name: HashMap<Arc<str>, usize>,
@@ -145,6 +147,12 @@ impl Catalog {
     /// Counts the swaps since the marketplace was made.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Whether the other one is of the same sources: then it differs by what has become known of them, and
+    /// by nothing that anyone decided.
+    pub fn is_of_the_same_sources(&self, other: &Self) -> bool {
+        self.loaded == other.loaded
     }
 
     /// Every capability, in the order of their MCP names.
@@ -483,6 +491,7 @@ impl CatalogBuilder {
         let breakers = shared.breakers;
         Catalog {
             generation: 0,
+            loaded: 0,
             by_id: keyed(|entry| entry.manifest.id.as_str().into()),
             by_name: keyed(|entry| Arc::clone(&entry.name)),
             entries,

@@ -188,7 +188,7 @@ impl RuntimeError {
     }
 }
 
-/// One place where data breaks its schema: `input.city: expected string, got 7`.
+/// One place where data breaks its schema: `input.city: expected :string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Where, from the root on: `input.items[3].price`.
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn says_what_happened_in_one_sentence() {
         let wrong =
-            |path: &str| Violation { path: path.into(), expected: "string".into(), got: "7".into() };
+            |path: &str| Violation { path: path.into(), expected: ":string".into(), got: "7".into() };
         let cases: [(RuntimeError, &str); 5] = [
             (
                 RuntimeError::Unknown { id: "lss".into(), similar: vec!["ls".into()] },
@@ -268,7 +268,7 @@ mod tests {
                     id: "w".into(),
                     violations: vec![wrong("input.city"), wrong("input.x[0]")],
                 },
-                "w cannot take these arguments: input.city: expected string, got 7; input.x[0]: expected string, got 7",
+                "w cannot take these arguments: input.city: expected :string, got 7; input.x[0]: expected :string, got 7",
             ),
             (
                 RuntimeError::Busy { id: "w".into(), running: 8, waiting: 2 },

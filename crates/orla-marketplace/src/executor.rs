@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::manifest::CapabilityManifest;
 use crate::payload::{JsonText, Payload};
+use crate::program::TraceSink;
 use crate::provider::ProviderType;
 
 /// Runs the calls of one kind of provider (RTFS capability system §2.2).
@@ -99,6 +100,8 @@ pub(crate) struct Within {
     pub(crate) seat: Option<Arc<Seat>>,
     /// The snapshot that the outer call's caller named.
     pub(crate) catalog: Option<Arc<Catalog>>,
+    /// How often it may be made again at most, where its caller says so.
+    pub(crate) retries: Option<u32>,
 }
 
 impl CallContext {
@@ -142,24 +145,37 @@ pub struct Principal(pub Arc<str>);
 
 /// Takes what a call says while it runs. Sending never blocks and works from any thread.
 #[derive(Clone, Default)]
-pub struct NoticeSink(Option<Arc<dyn Fn(Notice) + Send + Sync>>);
+pub struct NoticeSink {
+    take: Option<Arc<dyn Fn(Notice) + Send + Sync>>,
+    trace: TraceSink,
+}
 
 impl NoticeSink {
     /// A sink that gives each notice to `take`, which must not block.
     pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(take)))
+        Self { take: Some(Arc::new(take)), trace: TraceSink::default() }
+    }
+
+    /// The same, and what a program does in the call goes to `trace`.
+    pub fn traced(self, trace: TraceSink) -> Self {
+        Self { trace, ..self }
     }
 
     /// Whether anyone listens: where not, notices need not be made.
     pub fn is_wanted(&self) -> bool {
-        self.0.is_some()
+        self.take.is_some()
     }
 
     /// Gives a notice to whoever listens.
     pub fn send(&self, notice: Notice) {
-        if let Some(take) = &self.0 {
+        if let Some(take) = &self.take {
             take(notice);
         }
+    }
+
+    /// Takes what a program does, where the call is one of a program.
+    pub fn trace(&self) -> &TraceSink {
+        &self.trace
     }
 }
 

@@ -34,6 +34,7 @@ mod manifest;
 mod marketplace;
 mod payload;
 mod permission;
+pub mod program;
 mod provider;
 mod record;
 mod retry;

@@ -73,6 +73,8 @@ pub struct Call {
     pub catalog: Option<Arc<Catalog>>,
     /// A shorter time than the capability's own, if the caller has less.
     pub timeout: Option<Duration>,
+    /// Fewer retries than the capability's own, if the caller wants that.
+    pub retries: Option<u32>,
     /// Cancel this to withdraw the call.
     pub cancellation: CancellationToken,
     /// Takes progress and log messages.
@@ -95,6 +97,7 @@ impl Call {
             input: Payload::empty(),
             catalog: None,
             timeout: None,
+            retries: None,
             cancellation: CancellationToken::new(),
             notices: NoticeSink::default(),
             client: None,
@@ -113,6 +116,7 @@ impl Call {
             input: Payload::empty(),
             catalog: ctx.within.catalog.clone(),
             timeout: Some(ctx.deadline.saturating_duration_since(Instant::now())),
+            retries: None,
             cancellation: ctx.cancellation.clone(),
             notices: ctx.notices.clone(),
             client: ctx.client.clone(),
@@ -197,6 +201,7 @@ impl CapabilityMarketplace {
         }
 
         let mut retries = 0;
+        let most = ctx.within.retries.map_or(entry.retries, |most| most.min(entry.retries));
         let outcome = loop {
             let own = match &entry.admission {
                 Some(admission) => Some(admitted(admission, entry, ctx).await?),
@@ -216,7 +221,7 @@ impl CapabilityMarketplace {
                 Err(error) => error,
             };
             let left = ctx.deadline.saturating_duration_since(Instant::now());
-            let Some(wait) = wait_before_retry(&error, entry.retries, retries, left, jitter()) else {
+            let Some(wait) = wait_before_retry(&error, most, retries, left, jitter()) else {
                 return Err(error);
             };
             retries += 1;
@@ -277,6 +282,13 @@ impl CapabilityMarketplace {
         self.new_context(call.target.as_str().into(), limits, call)
     }
 
+    /// The context for a program that nobody calls: it has the time that the call gives, else that of any
+    /// call, and [`Call::target`] names it.
+    pub fn program_context(&self, call: &Call) -> CallContext {
+        let own = call.timeout.unwrap_or(self.catalog.load().limits.timeout);
+        self.new_context(call.target.as_str().into(), own, call)
+    }
+
     fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call, seat: &Arc<Seat>) -> CallContext {
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
         let own = own.unwrap_or(catalog.limits.timeout);
@@ -302,7 +314,7 @@ impl CapabilityMarketplace {
             principal: call.principal.clone(),
             traceparent: call.traceparent.clone(),
             depth: call.depth,
-            within: Within { seat: None, catalog: call.catalog.clone() },
+            within: Within { seat: None, catalog: call.catalog.clone(), retries: call.retries },
         }
     }
 
@@ -404,6 +416,14 @@ impl CapabilityMarketplace {
         self.swap(catalog)
     }
 
+    /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does, where it is of the same
+    /// sources: more has become known of what they serve.
+    pub fn refine(&self, mut catalog: Catalog) -> Arc<Catalog> {
+        let _writing = self.lock();
+        catalog.loaded = self.catalog.load().loaded;
+        self.put(catalog)
+    }
+
     /// The generation of the newest snapshot, to be watched.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -459,6 +479,11 @@ impl CapabilityMarketplace {
     }
 
     fn swap(&self, mut catalog: Catalog) -> Arc<Catalog> {
+        catalog.loaded = self.catalog.load().generation + 1;
+        self.put(catalog)
+    }
+
+    fn put(&self, mut catalog: Catalog) -> Arc<Catalog> {
         catalog.generation = self.catalog.load().generation + 1;
         let generation = catalog.generation;
         let catalog = Arc::new(catalog);

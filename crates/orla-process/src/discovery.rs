@@ -5,7 +5,8 @@
 //! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
 //! bytes of the executable files. What is made of it is decided by pure functions, [`plan`] and
 //! [`describe`]. A file is never read whole, and no process is started. Fifos, sockets, devices and
-//! dangling links are never opened.
+//! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: whoever knows the language
+//! reads it.
 //!
 //! The scanner remembers what a file said of itself, and reads it again only when the file has changed:
 //! of a thousand files that are as they were, each costs two `stat`s.
@@ -40,6 +41,8 @@ use crate::shebang::FileKind;
 pub struct Discovery {
     /// The tools, in the order of their names.
     pub tools: Vec<Found>,
+    /// Files that are programs in RTFS, in the order of their names. They are not looked into.
+    pub programs: Vec<ProgramFile>,
     /// Directories with a `tool.yaml` or `orla-tool.json`, in the order of their names.
     pub packages: Vec<PathBuf>,
     /// What the owner of the directory should know; everything works all the same.
@@ -63,6 +66,15 @@ pub struct Found {
     pub description: String,
     /// What it says of itself.
     pub metadata: Metadata,
+}
+
+/// A program in RTFS: a tool by the name of its file, executable or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramFile {
+    /// Its name as a tool, unique within the directory.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
 }
 
 /// Something about one file: `tools/add.py:3:10: timeout: expected seconds above 0 and at most 86400, got "soon"`.
@@ -169,6 +181,10 @@ impl Scanner {
                 let message =
                     format!("{} is named {name} already; served as {}", first.display(), tool.name);
                 discovery.warnings.push(Finding { path: path.clone(), at: None, message });
+            }
+            if naming::is_program(&tool.file) {
+                discovery.programs.push(ProgramFile { name: tool.name, path });
+                continue;
             }
             let sidecar = tool.sidecar.as_ref().map(within);
             // Before it is read: what changes in between shows at the next scan.
@@ -344,7 +360,7 @@ fn type_name(kind: fs::FileType) -> &'static str {
 ///
 /// # Errors
 /// It cannot be opened.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a fifo would wait for its writer, and the file may have become one since it was listed.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))

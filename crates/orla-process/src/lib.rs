@@ -49,7 +49,7 @@ pub mod start_failure;
 pub mod tool;
 pub mod watch;
 
-pub use discovery::{DirectoryError, Finding};
+pub use discovery::{DirectoryError, Finding, ProgramFile};
 pub use limits::{Limits, PoolLimits};
 pub use reaper::Instance;
 pub use tool::{Loaded, Loader, ToolExecutor, ToolProvider};

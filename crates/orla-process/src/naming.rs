@@ -61,6 +61,14 @@ pub fn never_a_tool(file: &OsStr) -> Option<&'static str> {
         .then_some("backup or temporary file")
 }
 
+/// Whether a file of this name is a program in RTFS, which no process runs.
+pub fn is_program(file: &OsStr) -> bool {
+    Path::new(file).extension().is_some_and(|extension| extension == PROGRAM)
+}
+
+/// The extension of programs in RTFS.
+pub const PROGRAM: &str = "rtfs";
+
 /// The end of the name of a file that describes the tool beside it.
 pub const SIDECAR: &str = ".orla.yaml";
 

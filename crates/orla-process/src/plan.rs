@@ -69,6 +69,11 @@ pub fn plan(mut entries: Vec<Entry>) -> Plan {
                 files.push(name);
                 continue;
             }
+            // The name says what runs it, so no bit has to.
+            (None, EntryKind::Plain) if naming::is_program(name) => {
+                files.push(name);
+                continue;
+            }
             (None, EntryKind::Package) => {
                 plan.packages.push(name.clone());
                 continue;
@@ -153,6 +158,22 @@ mod tests {
                 ("pipe", "fifo"),
             ]
         );
+    }
+
+    #[test]
+    fn a_program_is_a_tool_whether_or_not_it_is_executable() {
+        let plan = plan(vec![
+            entry("a.rtfs", EntryKind::Plain),
+            entry("b.rtfs", EntryKind::Executable),
+            entry("b.sh", EntryKind::Executable),
+            entry(".c.rtfs", EntryKind::Plain),
+            entry("d.rtfs~", EntryKind::Plain),
+            entry("e.rtfs", EntryKind::Other("fifo".into())),
+        ]);
+        let tools: Vec<_> =
+            plan.tools.iter().map(|tool| (&*tool.name, tool.file.to_str().unwrap())).collect();
+        assert_eq!(tools, [("a", "a.rtfs"), ("b", "b.rtfs"), ("b_sh", "b.sh")]);
+        assert_eq!(plan.skipped.len(), 3);
     }
 
     #[test]

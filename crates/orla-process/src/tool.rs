@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::arguments;
 use crate::capsule::packages::Package;
 use crate::child::{self, Program};
-use crate::discovery::{self, DirectoryError, Finding, Found, Scanner};
+use crate::discovery::{self, DirectoryError, Finding, Found, ProgramFile, Scanner};
 use crate::limits::{Limits, PoolLimits};
 use crate::metadata::OutputForm;
 use crate::reaper::{INSTANCE, Instance};
@@ -35,6 +35,8 @@ use crate::start_failure::{self, NOT_FOUND};
 pub struct Loaded {
     /// One capability for each tool, in the order of their names.
     pub registrations: Vec<Registration>,
+    /// Programs in RTFS, which are tools of another kind, in the order of their names.
+    pub programs: Vec<ProgramFile>,
     /// Directories with a manifest of their own.
     pub packages: Vec<PathBuf>,
     /// What the owner of the directory should know.
@@ -68,6 +70,7 @@ impl Loader {
         }
         Ok(Loaded {
             registrations,
+            programs: found.programs,
             packages: found.packages,
             warnings: found.warnings,
             problems: found.problems,

@@ -436,8 +436,10 @@ async fn call_tool(
     caller: &Caller,
     asks: &Asks,
 ) -> Result<Bytes, ErrorData> {
-    // A session calls what it last listed, and nothing else.
-    call.catalog = caller.session.as_ref().map(|session| session.tools());
+    call.catalog = match &caller.session {
+        Some(session) => Some(tools_of(core, session, &call.target).await),
+        None => None,
+    };
     match core.market.call(call).await {
         Ok(outcome) => Ok(tools::success(id, &outcome, caller.is_modern())),
         Err(error @ RuntimeError::Unknown { .. }) => {
@@ -451,6 +453,22 @@ async fn call_tool(
             (None, error) => Ok(tools::failure(id, &error, caller.is_modern())),
         },
     }
+}
+
+/// The snapshot in which a session calls a tool: what it last listed, and nothing else. Before it has
+/// listed, a tool that is not known may be one of a provider that has not been asked yet.
+async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
+    let known = session.tools();
+    if known.get(tool).is_some() || session.has_listed_tools() {
+        return known;
+    }
+    core.market.prepare_listing().await;
+    let newest = core.market.snapshot();
+    if !newest.is_of_the_same_sources(&known) {
+        return known;
+    }
+    session.begin_tools_with(&newest);
+    newest
 }
 
 async fn complete(

@@ -18,7 +18,7 @@
 //!
 //! What a provider asks of its caller's client goes out on the stream of a session's call (`client`), or,
 //! without a session, as the request's result, while its work waits for the next request (`rounds`,
-//! `parked`). What clients are told unasked has one source (`changes`, `subscriptions`).
+//! `parked`). Programs come in by a route of their own (`programs`). What clients are told unasked has one source (`changes`, `subscriptions`).
 //!
 //! # Invariants
 //!
@@ -49,6 +49,7 @@ mod notices;
 mod object;
 mod options;
 mod parked;
+mod programs;
 mod protocol;
 mod questions;
 mod rounds;

@@ -24,6 +24,7 @@ use crate::exchange::{self, Exchange, events, json};
 use crate::guard::Denied;
 use crate::metrics;
 use crate::notices::Outlet;
+use crate::programs;
 use crate::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::questions::askable;
 use crate::rpc::{self, Id, Message, Notification};
@@ -138,6 +139,10 @@ async fn route(
             Method::DELETE => delete(core, settings, principal.as_ref(), &parts.headers),
             _ => not_allowed("GET, POST, DELETE, OPTIONS"),
         },
+        "/rtfs" => match parts.method {
+            Method::POST => Box::pin(program(core, settings, principal, &parts.headers, body)).await,
+            _ => not_allowed("POST, OPTIONS"),
+        },
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core))),
         "/metrics" => {
             let format = metrics::content_type(&parts.headers);
@@ -148,6 +153,31 @@ async fn route(
             })
         }
         _ => text(StatusCode::NOT_FOUND, "not found: MCP is at /mcp\n"),
+    }
+}
+
+/// A program, or one call (`POST /rtfs`).
+async fn program(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Response<Body> {
+    if !is_json(headers) {
+        let what = "Content-Type must be application/json";
+        return programs::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
+    }
+    let options = &settings.options;
+    let discards = !headers.contains_key(header::EXPECT);
+    match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
+        Ok(body) => programs::answer(core, principal, &body, names(headers, "text/event-stream")).await,
+        Err(status) => {
+            let mut response =
+                programs::refused(status, &why_unreadable(status, options.max_body_bytes));
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
     }
 }
 
@@ -461,6 +491,14 @@ fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     })
 }
 
+/// Whether the client names this very type: one that takes anything has not asked for it.
+fn names(headers: &HeaderMap, wanted: &str) -> bool {
+    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());
+        ranges.any(|range| range.trim().eq_ignore_ascii_case(wanted))
+    })
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
@@ -474,14 +512,18 @@ fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Bo
 
 /// A body that could not be read. What is left of it stays unread, so the connection goes.
 fn unreadable(status: StatusCode, max: usize) -> Response<Body> {
-    let what = match status {
-        StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {max} bytes"),
-        StatusCode::REQUEST_TIMEOUT => "the body took too long".to_owned(),
-        _ => "the body broke off".to_owned(),
-    };
+    let what = why_unreadable(status, max);
     let mut response = refuse(status, None, &ErrorData::invalid_request(what, None));
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+fn why_unreadable(status: StatusCode, max: usize) -> String {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {max} bytes"),
+        StatusCode::REQUEST_TIMEOUT => "the body took too long".to_owned(),
+        _ => "the body broke off".to_owned(),
+    }
 }
 
 fn turn_away(denied: &Denied) -> Response<Body> {

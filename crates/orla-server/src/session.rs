@@ -62,7 +62,10 @@ pub(crate) struct Session {
 /// What a session has listed last: tools, and everything else that is listed.
 struct Snapshots {
     tools: Arc<Catalog>,
+    /// Tools were listed: until then the session has been told of none, and takes no harm by a newer one.
+    has_listed: bool,
     surfaces: Arc<Catalog>,
+    has_listed_surfaces: bool,
 }
 
 impl Session {
@@ -87,7 +90,12 @@ impl Session {
             told: Mutex::new(told),
             subscriptions: Mutex::default(),
             subscriber: OnceLock::new(),
-            snapshots: Mutex::new(Snapshots { tools: Arc::clone(&newest), surfaces: newest }),
+            snapshots: Mutex::new(Snapshots {
+                tools: Arc::clone(&newest),
+                has_listed: false,
+                surfaces: newest,
+                has_listed_surfaces: false,
+            }),
             streams: Mutex::default(),
             next_stream: AtomicU64::new(1),
             open: AtomicUsize::new(0),
@@ -107,12 +115,34 @@ impl Session {
 
     /// Tools are being listed anew: what can be called is what is listed.
     pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
-        lock(&self.snapshots).tools = Arc::clone(newest);
+        let mut snapshots = lock(&self.snapshots);
+        snapshots.tools = Arc::clone(newest);
+        snapshots.has_listed = true;
+        // What was never listed holds nothing back: a snapshot keeps the processes that it serves.
+        if !snapshots.has_listed_surfaces {
+            snapshots.surfaces = Arc::clone(newest);
+        }
+    }
+
+    /// Whether the session has listed tools.
+    pub(crate) fn has_listed_tools(&self) -> bool {
+        lock(&self.snapshots).has_listed
+    }
+
+    /// A tool that was not known when the session began has turned out to be there, before the session
+    /// listed any: from now on it calls what was known then.
+    pub(crate) fn begin_tools_with(&self, newest: &Arc<Catalog>) {
+        let mut snapshots = lock(&self.snapshots);
+        if !snapshots.has_listed {
+            snapshots.tools = Arc::clone(newest);
+        }
     }
 
     /// Prompts or resources are being listed anew.
     pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
-        lock(&self.snapshots).surfaces = Arc::clone(newest);
+        let mut snapshots = lock(&self.snapshots);
+        snapshots.surfaces = Arc::clone(newest);
+        snapshots.has_listed_surfaces = true;
     }
 
     /// The least grave log message that goes out.

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::local::{self, LocalExecutor};
+use orla_marketplace::program::LanguageExecutor;
+use orla_marketplace::program::file::ProgramFileExecutor;
+use orla_marketplace::rtfs;
 use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
@@ -31,8 +34,8 @@ use crate::Failure;
 use crate::config::{Config, Problem};
 use crate::findings::{Findings, sentences};
 use crate::governance::{Governance, Rules};
-use crate::prompts;
 use crate::served::{Providers, Served, Sources, limits};
+use crate::{programs, prompts};
 
 /// What a configuration describes.
 pub(crate) struct App {
@@ -76,6 +79,10 @@ impl App {
         ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
+        let language = LanguageExecutor::new(&marketplace, rtfs::Limits::default());
+        marketplace.replace_executor(Arc::new(language));
+        let programs = ProgramFileExecutor::new(&marketplace, rtfs::Limits::default());
+        marketplace.replace_executor(Arc::new(programs));
         #[cfg(feature = "http")]
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]
@@ -154,8 +161,10 @@ impl App {
             let lists = [&mut found.warnings, &mut found.problems, &mut found.skipped];
             lists.into_iter().for_each(Vec::clear);
             found.registrations.clear();
+            found.programs.clear();
         }
         let mut findings = Findings::of(&found);
+        found.registrations.extend(programs::load(&found.programs, &mut findings));
         let prompts = match (is_alone(config), config.is_default("prompts_dir")) {
             // The prompts that happen to be nearby are for other tools.
             (true, true) => prompts::Loaded::default(),

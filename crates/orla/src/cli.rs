@@ -81,6 +81,9 @@ pub(crate) enum Command {
     /// Call one capability and print what it gives
     #[command(after_help = CALL)]
     Call(Call),
+    /// Run a program in RTFS over everything that is served
+    #[command(after_help = RTFS)]
+    Rtfs(Rtfs),
     /// Check the configuration, the tools and the prompts without serving
     #[command(
         after_help = "Prints every problem and every warning with its place. Exits 1 if there is a problem, else 0."
@@ -202,6 +205,20 @@ Examples:
   orla describe weather.current
   orla describe weather__current --json | jq .input.json_schema
   orla describe ls --url http://127.0.0.1:8080   on a running server; ORLA_TOKEN is sent as its token";
+
+const RTFS: &str = "\
+The value of the program's last form is printed as RTFS would read it. `input` is what --input gave.
+A module `my.mod` is the file my/mod.rtfs beside the program. A file called check is ./check.
+
+Examples:
+  orla rtfs -e '(map inc [1 2 3])'
+  orla rtfs -e '(call :math.add {:a 1 :b 2})'
+  orla rtfs report.rtfs --input '{\"city\": \"Paris\"}' --json --trace
+  echo '(+ 1 2)' | orla rtfs -
+  orla rtfs check report.rtfs
+
+With --jsonl, each line {\"src\": …, \"type\"?: …} gives a line {\"value\", \"type\", \"json\"?, \"matches\"?} or
+{\"error\": {\"kind\", \"message\", \"line\", \"column\"}}, each in a fresh environment.";
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
@@ -378,6 +395,42 @@ pub(crate) enum Audit {
         file: Option<PathBuf>,
         #[command(flatten)]
         settings: Settings,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Rtfs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RtfsCommand>,
+    /// The program; `-` is standard input
+    #[arg(conflicts_with_all = ["expression", "jsonl"], required_unless_present_any = ["expression", "jsonl"])]
+    pub(crate) file: Option<PathBuf>,
+    /// The program itself
+    #[arg(short = 'e', value_name = "EXPRESSION", conflicts_with = "jsonl")]
+    pub(crate) expression: Option<String>,
+    /// What the program sees as `input`
+    #[arg(long, value_name = "JSON", conflicts_with = "jsonl")]
+    pub(crate) input: Option<String>,
+    /// Print the value as JSON
+    #[arg(long, conflicts_with = "jsonl")]
+    pub(crate) json: bool,
+    /// Answer each line of standard input, a JSON object with a program, with one of standard output
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+    /// Print every call with its input, output and time to standard error
+    #[arg(long)]
+    pub(crate) trace: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RtfsCommand {
+    /// Say what is wrong with a program without running it
+    Check {
+        /// The program
+        file: PathBuf,
     },
 }
 

@@ -1,8 +1,9 @@
-//! What clients see when they list: everything, or three tools to search, describe and call the rest.
+//! What clients see when they list: everything, or a few tools to search, describe and call the rest, one by one
+//! or by a program.
 
 use std::sync::Arc;
 
-use orla_marketplace::{Catalog, CatalogBuilder, Entry, discovery};
+use orla_marketplace::{Catalog, CatalogBuilder, Entry, discovery, program};
 
 /// What clients see when they list. All can be found and called either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,22 +11,23 @@ pub(crate) enum Exposure {
     /// Everything.
     #[default]
     All,
-    /// The tools of discovery alone, so that a large catalogue costs a client's context nothing.
+    /// The tools of discovery and of the language alone, so that a large catalogue costs a client's context nothing.
     Search,
 }
 
 impl Exposure {
     pub(crate) const WORDS: &[(&'static str, Self)] = &[("all", Self::All), ("search", Self::Search)];
 
-    /// Adds the tools of discovery to a snapshot that holds everything else, and has it listed as it is to
+    /// Adds these tools to a snapshot that holds everything else, and has it listed as it is to
     /// be. A capability that has the id of one of the tools keeps it.
     pub(crate) fn apply(self, builder: &mut CatalogBuilder) {
-        for tool in discovery::registrations() {
+        for tool in discovery::registrations().into_iter().chain(program::registrations()) {
             // The only thing that can be wrong is that the id is taken.
             drop(builder.capability(tool));
         }
         if self == Self::Search {
-            builder.list_only(&discovery::IDS);
+            let own: Vec<&'static str> = discovery::IDS.into_iter().chain(program::IDS).collect();
+            builder.list_only(&own);
         }
     }
 
@@ -33,8 +35,10 @@ impl Exposure {
     /// to the rest, the rest without built-ins.
     pub(crate) fn count(self, catalog: &Catalog) -> usize {
         let is_own = |entry: &&Arc<Entry>| {
-            let kind = entry.manifest.provider.kind();
-            !discovery::IDS.contains(&&*entry.manifest.id) && kind != "local"
+            let provider = &entry.manifest.provider;
+            // A file in the language is a user's own; its kind is that of the language's tools.
+            let is_language = provider.settings::<program::Language>().is_ok();
+            !is_language && !matches!(provider.kind(), "discovery" | "local")
         };
         match self {
             Self::All => catalog.listed().count(),

@@ -21,6 +21,7 @@ mod exposure;
 mod findings;
 mod governance;
 mod logging;
+mod programs;
 mod prompts;
 mod reload;
 mod render;
@@ -90,6 +91,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Call(call)) => {
             let source = Cli::source(before, call.settings.clone());
             commands::call::run(&call, &source)
+        }
+        Some(Command::Rtfs(rtfs)) => {
+            let source = Cli::source(before, rtfs.settings.clone());
+            commands::rtfs::run(&rtfs, &source)
         }
         Some(Command::Status { url, json, settings }) => {
             commands::status::run(url.as_deref(), json, &Cli::source(before, settings))

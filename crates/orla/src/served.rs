@@ -78,7 +78,7 @@ impl Served {
             return;
         }
         let mut findings = Findings::default();
-        marketplace.replace(sources.catalog(&marketplace, &self.providers, &mut findings));
+        marketplace.refine(sources.catalog(&marketplace, &self.providers, &mut findings));
         *included = changes;
         // What else there is to say was said when the sources were loaded.
         for problem in findings.problems {

@@ -25,6 +25,7 @@ mod providers_http;
 mod providers_mcp;
 mod reload;
 mod resume;
+mod rtfs;
 mod running;
 mod running_hostile;
 mod running_limits;

@@ -139,3 +139,23 @@ fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
     let listed = server.run(&["list"]);
     assert!(listed.stderr.contains("MCP server none: "), "{}", listed.all());
 }
+
+#[test]
+fn a_session_that_calls_before_it_lists_finds_what_a_server_serves() {
+    let config = "mcpServers: {calc: {command: python3, args: [calc.py], cwd: .}}\n";
+    let server = calc().config(config).serve();
+    let mut client = server.session();
+    assert_eq!(client.call("calc__add", json!({"a": 1, "b": 2})).text(), "3");
+    assert_eq!(client.try_call("calc__none", json!({})).unwrap_err().code, -32602);
+}
+
+#[test]
+fn what_a_server_says_of_its_own_keys_is_not_repeated() {
+    let config = "mcpServers:\n  bad: {command: /bin/sh, args: [-c, 'echo the key is $API_KEY >&2; exit 3'], env: {API_KEY: canary-4242}}\n";
+    let server = world().config(config).serve();
+    server.client().tool_names();
+    server.log_says(&["the key is ***"]);
+    let listed = server.run(&["list"]);
+    let told = format!("{} {} {}", server.log(), server.status(), listed.all());
+    assert!(!told.contains("canary-4242"), "{told}");
+}

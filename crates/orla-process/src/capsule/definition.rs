@@ -54,6 +54,19 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Whether a variable's value is one that nobody should read: its name says so, or it is long and looks like
+/// nothing that a person wrote.
+fn looks_secret(name: &str, value: &str) -> bool {
+    const HINTS: [&str; 8] =
+        ["AUTH", "TOKEN", "KEY", "SECRET", "COOKIE", "PASS", "CREDENTIAL", "PRIVATE"];
+    let name = name.to_ascii_uppercase();
+    let is_named = HINTS.iter().any(|hint| name.contains(hint));
+    let is_opaque = value.len() >= 16
+        && value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        && value.bytes().any(|byte| byte.is_ascii_digit());
+    (is_named && value.len() > 3) || is_opaque
+}
+
 impl Definition {
     /// Its name.
     pub fn name(&self) -> &str {
@@ -110,6 +123,19 @@ impl Definition {
             Self::Package(package) => package.directory.to_string_lossy().into_owned(),
             Self::Server(server) => server.command.clone(),
         }
+    }
+
+    /// A text of the process without the values of the variables that were set for it, where these look like
+    /// secrets: some servers print what they do not like, and the text goes to logs and messages.
+    pub(crate) fn without_secrets<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        let Self::Server(server) = self else { return text };
+        let mut text = text;
+        for (_, value) in server.env.iter().filter(|(name, value)| looks_secret(name, value)) {
+            if text.contains(value.as_str()) {
+                text = text.replace(value.as_str(), "***").into();
+            }
+        }
+        text
     }
 
     /// What runs it, such as `python3`.

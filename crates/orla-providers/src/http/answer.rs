@@ -159,6 +159,12 @@ fn outcome(
     body: &Bytes,
     meta: JsonText,
 ) -> Option<Box<Outcome>> {
+    let body = &match std::str::from_utf8(body) {
+        Ok(text) if secrets(context.http).iter().any(|secret| text.contains(secret)) => {
+            Bytes::from(hidden(context.http, text))
+        }
+        _ => body.clone(),
+    };
     let structured = match is_json(&essence(media_type)) {
         true => json(body).map(Payload::from_json),
         false => None,

@@ -195,4 +195,6 @@ fn secrets_that_a_server_repeats_are_not_repeated() {
         error.to_string(),
         "weather failed: api.example.com answers 401 Unauthorized: ***, *** and *** are unknown; the configured credentials are not accepted"
     );
+    let kept = error.outcome().unwrap().last_text().unwrap();
+    assert_eq!(kept, "***, *** and *** are unknown");
 }

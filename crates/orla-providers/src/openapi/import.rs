@@ -66,8 +66,9 @@ pub(super) fn import(
     let provenance = CapabilityProvenance {
         source: source.to_owned(),
         version: info("version").map(str::to_owned),
-        content_hash: format!("sha256:{hash}"),
-        custody_chain: Vec::new(),
+        // What an operation runs is its settings; the document is what they came through.
+        content_hash: String::new(),
+        custody_chain: vec![format!("OpenAPI document sha256:{hash}")],
         registered_at: SystemTime::now(),
     };
     let mut import = Import {

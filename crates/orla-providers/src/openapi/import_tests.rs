@@ -87,7 +87,8 @@ fn each_operation_is_a_capability_and_what_cannot_be_one_costs_itself() {
     assert_eq!(input["properties"]["limit"], json!({"type": "integer", "maximum": 100}));
     assert_eq!(input["required"], json!(["limit"]));
     let provenance = list.manifest.provenance.as_ref().unwrap();
-    assert_eq!((provenance.source.as_str(), provenance.content_hash.len()), ("pets.yaml", 71));
+    assert_eq!((provenance.source.as_str(), provenance.content_hash.as_str()), ("pets.yaml", ""));
+    assert!(provenance.custody_chain[0].starts_with("OpenAPI document sha256:"));
     assert_eq!(list.policy.upstream.as_deref(), Some("https://pets.example"));
     assert_eq!(list.policy.timeout, Some(Duration::from_secs(5)));
     let sent = http(list);

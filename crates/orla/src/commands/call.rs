@@ -128,12 +128,12 @@ fn to_raw(value: &impl serde::Serialize) -> Result<Box<RawValue>, Failure> {
     serde_json::value::to_raw_value(value).map_err(|err| Failure::failed(err.to_string()))
 }
 
-fn stopped(stop: Stop) -> Failure {
+pub(super) fn stopped(stop: Stop) -> Failure {
     Failure::failed(format!("stopped by {}", stop.name()))
 }
 
 /// One line for a notice of a call that runs here.
-fn shown(notice: &Notice) -> String {
+pub(super) fn shown(notice: &Notice) -> String {
     match notice {
         Notice::Progress(progress) => {
             progress_line(progress.progress, progress.total, progress.message.as_deref())

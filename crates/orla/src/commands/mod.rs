@@ -11,6 +11,7 @@ pub(crate) mod describe;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod new;
+pub(crate) mod rtfs;
 pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod status;

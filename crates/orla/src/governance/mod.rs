@@ -136,7 +136,8 @@ impl Rules {
         // Computed for whoever asks.
         provenance.content_hash.clear();
         let mut custody = Custody::new(self.contents.of(source));
-        let claimed = declared.map(|declared| declared.content_hash);
+        let claimed =
+            declared.map(|declared| declared.content_hash).filter(|claimed| !claimed.is_empty());
         if let Some(claimed) = claimed.filter(|claimed| custody.content_hash().as_ref() != Ok(claimed)) {
             findings.warnings.push(format!(
                 "{}: provenance.content_hash is {claimed}, which is not the hash of what it runs",

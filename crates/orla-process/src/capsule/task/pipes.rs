@@ -216,7 +216,7 @@ impl Task {
     }
 
     pub(super) fn log_line(&mut self, line: &[u8]) {
-        let line = String::from_utf8_lossy(line.trim_ascii_end());
+        let line = self.definition.without_secrets(String::from_utf8_lossy(line.trim_ascii_end()));
         if !line.is_empty() {
             match self.definition.package() {
                 Some(_) => tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr"),

@@ -1,0 +1,196 @@
+//! Programs in RTFS: as files that are tools, on the command line, and from clients.
+
+use orla_e2e::{Request, World, eventually};
+use serde_json::{Value, json};
+
+use crate::upstream::Upstream;
+use crate::{sh, world};
+
+const GREET: &str = "\
+; Greets somebody.
+(import words :as w)
+(defn main [{:keys [name times], :or {times 1}} :- [:map {:name :string} [:times [:and :int [:> 0]] ?]]]
+    :- [:map {:text :string}]
+  {:text (join \" \" (repeat-greeting times (w/hello name)))})
+(defn repeat-greeting [n text] (vec (take n (repeat text))))
+";
+
+#[test]
+fn a_file_of_the_language_is_a_tool_and_its_types_are_its_schemas() {
+    let world = world()
+        .file(
+            "tools/greet.rtfs",
+            GREET.replace("[:map {:name :string} [:times", "[:map [:name :string] [:times"),
+        )
+        .file("tools/words.rtfs", "(defn hello [name] (str \"Hello, \" name \"!\"))")
+        .file("tools/broken.rtfs", "(defn main [input]\n  (if))")
+        .tool("shout", sh("echo loud"))
+        .tool("also.rtfs", "(defn main \"Calls a tool.\" [] (trim (:stdout (call :shout))))")
+        .config("watch: true\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    assert!(checked.all().contains("broken.rtfs:2:3: "), "{}", checked.all());
+    let server = world.serve();
+    for mut client in server.clients() {
+        assert_eq!(client.tool_names(), ["also", "greet", "shout"], "what is broken costs itself");
+        let tool = client.tool("greet");
+        assert_eq!(tool["description"], "Greets somebody.");
+        assert_eq!(tool["inputSchema"]["required"], json!(["name"]));
+        assert_eq!(tool["inputSchema"]["properties"]["name"]["type"], "string");
+        assert_eq!(tool["outputSchema"]["required"], json!(["text"]));
+        let result = client.call("greet", json!({"name": "Ada", "times": 2}));
+        assert_eq!(result.structured(), &json!({"text": "Hello, Ada! Hello, Ada!"}), "{}", result.json);
+        let refused = client.call("greet", json!({"name": "Ada", "times": 0}));
+        assert!(refused.is_error() && refused.sentence().contains("input.times"), "{}", refused.json);
+        assert_eq!(client.call("also", json!({})).text(), "loud");
+    }
+    let row = &server.status()["capabilities"][1];
+    assert_eq!((&row["name"], &row["kind"]), (&json!("greet"), &json!("rtfs")));
+    assert!(row["source"].as_str().unwrap().ends_with("tools/greet.rtfs"), "{row}");
+    // A module that changes changes the program, and one that is mended is served.
+    server.write("tools/words.rtfs", "(defn hello [name] (str \"Bye, \" name))", 0o644);
+    server.write("tools/broken.rtfs", "(defn main [input] (count input))", 0o644);
+    eventually("both are served", || {
+        let mut client = server.client();
+        client.tool_names().contains(&"broken".to_owned())
+            && client.call("greet", json!({"name": "Ada"})).text().contains("Bye, Ada")
+    });
+    server.assert_no_tool_is_left();
+}
+
+/// Calls of a tool, a file in the language, built-ins and HTTP, one after the other and at once.
+const REPORT: &str = r#"
+(defn temp [city] (:temp (call :weather.current {:city city})))
+(def cities ["Paris" "Oslo" "Rome"])
+(def temps (pmap temp cities {:max 2}))
+(let [{:keys [tool sum]} (parallel {:tool (call :shout {}) :sum (call :math.add {:a (first temps) :b 0.5})})
+      warm (->> (zipmap cities temps) (filter (fn [[_ t]] (> t 10))) (map first))
+      bad (try (call :weather.current {:city "Nowhere"}) (catch :failed e (:capability e)))
+      words (race (call :doubled {:text "a"}) (call :doubled {:text "a"}))]
+  {:temps temps :warm (vec warm) :tool (trim (:stdout tool)) :sum sum :bad bad :words words})
+"#;
+
+fn reporting(upstream: &Upstream) -> World {
+    for (city, temp) in [("Paris", "21.50"), ("Oslo", "3"), ("Rome", "24")] {
+        upstream.set(&format!("GET /v1/{city}"), 200, &format!(r#"{{"temp": {temp}}}"#));
+    }
+    let config = format!(
+        "capabilities:\n- id: weather.current\n  provider: {{Http: {{base_url: '{}/v1', method: GET, path: '/{{city}}'}}}}\n",
+        upstream.url()
+    );
+    world()
+        .tool("shout", sh("echo loud"))
+        .file("tools/doubled.rtfs", "(defn main [{:keys [text]}] (str text text))")
+        .file("report.rtfs", REPORT)
+        .config(&config)
+}
+
+fn post(body: &Value) -> Request {
+    Request::new("POST", "/rtfs").header("content-type", "application/json").body(body.to_string())
+}
+
+#[test]
+fn one_program_gives_the_same_answer_wherever_it_is_run() {
+    let upstream = Upstream::start();
+    let world = reporting(&upstream);
+    let expected = json!({
+        "temps": [21.5, 3, 24], "warm": ["Paris", "Rome"], "tool": "loud", "sum": 22.0, "bad": "weather.current",
+        "words": "aa",
+    });
+    let of_text =
+        |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|err| panic!("{err}: {text}"));
+
+    let ran = world.run(&["rtfs", "report.rtfs", "--json", "--trace"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.all());
+    assert_eq!(of_text(&ran.stdout), expected);
+    assert_eq!(ran.stderr.lines().filter(|line| line.contains("call ")).count(), 7, "{}", ran.stderr);
+
+    let line = json!({"src": REPORT, "type": "[:map [:temps [:vector :number]]]"}).to_string();
+    let lines = world.run_with_input(&["rtfs", "--jsonl"], line.as_bytes());
+    let answer = of_text(&lines.stdout);
+    assert_eq!((&answer["json"], &answer["matches"]), (&expected, &json!(true)), "{}", lines.all());
+
+    let server = world.serve();
+    for mut client in server.clients() {
+        let result = client.call("rtfs", json!({"program": REPORT}));
+        assert_eq!(result.structured(), &json!({"value": expected}), "{}", result.json);
+    }
+    let answer = server.http().send(&post(&json!({"program": REPORT}))).unwrap();
+    assert_eq!((answer.status, answer.json()), (200, json!({"value": expected})));
+
+    let streamed =
+        post(&json!({"program": format!("(log :info \"begins\" 1) (step \"Report\" {REPORT})")}))
+            .header("accept", "text/event-stream");
+    let mut exchange = server.http().write(&streamed).unwrap().head().unwrap();
+    assert_eq!(exchange.header("content-type"), Some("text/event-stream"));
+    let mut events = Vec::new();
+    while let Some(event) = exchange.next_event().unwrap() {
+        events.push(of_text(&event));
+    }
+    assert_eq!(events[0], json!({"level": "info", "message": "begins", "data": 1}));
+    assert_eq!(events[1], json!({"name": "Report"}));
+    let calls = events.iter().filter(|event| event["capability"].is_string()).count();
+    assert!(calls >= 6, "{events:?}");
+    assert_eq!(events.last(), Some(&json!({"value": expected})));
+    server.assert_no_tool_is_left();
+}
+
+#[test]
+fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
+    let server = reporting(&Upstream::start()).serve();
+    let mut http = server.http();
+    for (body, status, kind, line) in [
+        (json!({"program": "(+ 1\n  (inc \"a\"))"}), 200, "type", Some(2)),
+        (json!({"program": "(if)\n(let [x])"}), 200, "syntax", Some(1)),
+        (json!({"program": "(throw {:kind :mine :message \"m\" :data {:n 1}})"}), 200, "mine", Some(1)),
+        (json!({"program": "(call :nobody {})"}), 200, "unknown-capability", Some(1)),
+        (json!({"program": "(loop [] (recur))", "limits": {"steps": 1000}}), 200, "limit", Some(1)),
+        (json!({"program": "1", "limits": {"stepps": 1}}), 400, "invalid-input", None),
+        (json!({"program": 1}), 400, "invalid-input", None),
+        (json!({"programm": "1"}), 400, "invalid-argument", None),
+        (json!({"call": "nobody"}), 200, "unknown-capability", None),
+        (json!({"call": "math.add", "input": {"a": "x"}}), 200, "invalid-input", None),
+    ] {
+        let answer = http.send(&post(&body)).unwrap();
+        let error = &answer.json()["error"];
+        assert_eq!(
+            (answer.status, error["kind"].as_str()),
+            (status, Some(kind)),
+            "{body}: {}",
+            answer.text()
+        );
+        assert_eq!(error["at"]["line"].as_u64(), line, "{body}: {}", answer.text());
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()));
+    }
+    let answer = http.send(&post(&json!({"call": "math.add", "input": {"a": 1, "b": 2}}))).unwrap();
+    assert_eq!((answer.status, answer.json()), (200, json!({"value": 3})));
+    let plain = Request::new("POST", "/rtfs").header("content-type", "text/plain").body("1");
+    assert_eq!(http.send(&plain).unwrap().status, 415);
+    assert_eq!(http.get("/rtfs").status, 405);
+    let foreign = post(&json!({"program": "1"})).header("origin", "https://evil.example");
+    assert_eq!(server.http().send(&foreign).unwrap().status, 403);
+    let large = post(&json!({"program": "x".repeat(5 << 20)}));
+    assert_eq!(server.http().send(&large).unwrap().status, 413);
+}
+
+#[test]
+fn a_program_is_called_under_the_same_guard_and_policy_as_everything() {
+    let server = world().config("auth_tokens: [s3cret]\ndeny: [rtfs]\n").serve_quietly();
+    let program = post(&json!({"program": "1"}));
+    assert_eq!(server.http().send(&program).unwrap().status, 401);
+    let answer = server.http().send(&program.header("authorization", "Bearer s3cret")).unwrap();
+    assert_eq!(answer.json()["error"]["kind"], "unknown-capability", "{}", answer.text());
+}
+
+#[test]
+fn a_program_whose_client_goes_away_leaves_nothing_running() {
+    let server = world().tool("slow", sh("echo $$ > started; exec sleep 600")).serve();
+    let program = json!({"program": "(parallel (call :slow {}) (call :slow {}))"});
+    for accept in ["application/json", "text/event-stream"] {
+        let asked = server.http().write(&post(&program).header("accept", accept)).unwrap();
+        eventually("the tool runs", || server.path("started").exists());
+        drop(asked);
+        server.assert_no_tool_is_left();
+        server.remove("started");
+    }
+}

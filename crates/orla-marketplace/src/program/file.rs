@@ -1,0 +1,195 @@
+//! A file in RTFS as a capability: each call runs the file and then its `main` with the input.
+//!
+//! [`capability`] makes one of a text: the annotations of `main` are its schemas ([`signature`]), its
+//! documentation or the comment at the top of the file is its description. Reading files is the
+//! caller's affair, and so is what `import` finds.
+//!
+//! # Deliberately absent
+//!
+//! State between calls: each begins with the definitions as the file makes them.
+
+mod signature;
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use rtfs::{Diagnostics, Limits, Modules, Options, Position, Program, Run, Source, Value, compile};
+
+use super::drive;
+use super::tool::{failed, unfinished};
+use crate::attestation::ContentSource;
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::executor::{CallContext, CapabilityExecutor, Outcome, ProviderStatus};
+use crate::json::value_to_json;
+use crate::manifest::{CapabilityManifest, Registration};
+use crate::marketplace::CapabilityMarketplace;
+use crate::payload::Payload;
+use crate::provider::{CustomProvider, ProviderType};
+use signature::Signature;
+
+/// The function that a call calls.
+const MAIN: &str = "main";
+
+/// The provider of a capability that is a file in RTFS.
+pub struct ProgramFile {
+    path: PathBuf,
+    program: Arc<Program>,
+    /// Whether `main` takes the input; else it takes nothing.
+    takes_input: bool,
+    /// Whether there is more to it than the one file.
+    imports: bool,
+}
+
+impl fmt::Debug for ProgramFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgramFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Why a text is no capability: one place in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where in the text.
+    pub at: Position,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl From<&rtfs::Diagnostic> for Fault {
+    fn from(diagnostic: &rtfs::Diagnostic) -> Self {
+        Self { at: diagnostic.position, message: diagnostic.message.clone() }
+    }
+}
+
+/// Makes a capability of a file's text; none if it defines no `main`, and so is a module for others.
+///
+/// # Errors
+/// All that is wrong with the text.
+pub fn capability(
+    name: &str,
+    path: &Path,
+    text: &str,
+    modules: Modules,
+) -> Result<Option<Registration>, Vec<Fault>> {
+    let faults = |Diagnostics(all): Diagnostics| all.iter().map(Fault::from).collect::<Vec<_>>();
+    let source = Source::new(path.to_string_lossy(), text);
+    let options = Options { modules: Some(modules), ..Options::default() };
+    let program = compile(&source, &options).map_err(faults)?;
+    let Some(main) = program.globals().iter().find(|global| &*global.name == MAIN) else {
+        return Ok(None);
+    };
+    let doc = main.doc.as_deref().map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
+    let forms = rtfs::read(&source).map_err(faults)?;
+    let signature = Signature::of(MAIN, &forms)
+        .map_err(|message| vec![Fault { at: place_of_main(&source), message }])?;
+    let file = ProgramFile {
+        path: path.to_owned(),
+        program,
+        takes_input: signature.takes_input,
+        imports: !rtfs::imports(&source).is_empty(),
+    };
+    let description = doc.or_else(|| first_comment(text)).unwrap_or_else(|| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        format!("Runs the program {}.", file.replace(char::is_control, "?"))
+    });
+    let mut manifest = CapabilityManifest::new(name, description, ProviderType::Custom(Arc::new(file)));
+    manifest.input_schema = signature.input;
+    manifest.output_schema = signature.output;
+    Ok(Some(Registration::from(manifest)))
+}
+
+/// The first paragraph of comments, if the text begins with one.
+fn first_comment(text: &str) -> Option<String> {
+    let lines = text.trim_start().lines().map_while(|line| line.trim().strip_prefix(';'));
+    let lines = lines.map(|line| line.trim_start_matches(';').trim()).skip_while(|line| line.is_empty());
+    let paragraph: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+    (!paragraph.is_empty()).then(|| paragraph.join(" "))
+}
+
+/// Where `main` is defined, as far as the text shows it.
+fn place_of_main(source: &Source) -> Position {
+    let text = source.text();
+    let defined = text.match_indices(MAIN).find(|(at, _)| {
+        let before = text[..*at].trim_end();
+        before.len() < *at && (before.ends_with("(defn") || before.ends_with("(def"))
+    });
+    let at = defined.map_or(0, |(at, _)| at);
+    source.position(u32::try_from(at).unwrap_or_default())
+}
+
+impl CustomProvider for ProgramFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "rtfs"
+    }
+
+    /// Whoever vouches for a file cannot vouch for what it imports.
+    fn content(&self) -> ContentSource {
+        if self.imports { ContentSource::Unknown } else { ContentSource::File(self.path.clone()) }
+    }
+}
+
+/// Runs [`ProgramFile`]s against a marketplace, which it does not keep alive.
+pub struct ProgramFileExecutor {
+    marketplace: Weak<CapabilityMarketplace>,
+    limits: Limits,
+}
+
+impl ProgramFileExecutor {
+    /// An executor whose programs call what this marketplace has, within these limits.
+    pub fn new(marketplace: &Arc<CapabilityMarketplace>, limits: Limits) -> Self {
+        Self { marketplace: Arc::downgrade(marketplace), limits }
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for ProgramFileExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<ProgramFile>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let file: &ProgramFile = provider.settings()?;
+        let market = self.marketplace.upgrade().ok_or_else(|| RuntimeError::Unavailable {
+            id: ctx.name.to_string(),
+            reason: "the marketplace is gone".to_owned(),
+            source: None,
+        })?;
+        let args = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
+        let trace = ctx.notices.trace();
+        let run = Run::new(Arc::clone(&file.program), self.limits, &[]);
+        let value = async {
+            let (mut run, defined) = drive(&market, run, trace, ctx).await;
+            defined?;
+            run.call(MAIN, args)?;
+            drive(&market, run, trace, ctx).await.1
+        };
+        let value: Value = value.await.map_err(|error| unfinished(ctx, &error))?;
+        // Said here, as the place where it is turned into JSON knows no program.
+        value_to_json(&value)
+            .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
+        Ok(Outcome::from_value(value))
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        if let Ok(file) = provider.settings::<ProgramFile>() {
+            status.source = Some(file.path.to_string_lossy().into_owned());
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests;

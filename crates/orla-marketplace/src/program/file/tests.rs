@@ -1,0 +1,64 @@
+use super::*;
+use crate::testing::{Canned, marketplace};
+use crate::{Call, JsonText, Limits as Bounds};
+
+fn of(text: &str) -> Result<Option<Registration>, Vec<Fault>> {
+    capability("greet", Path::new("tools/greet.rtfs"), text, Arc::new(|_| None))
+}
+
+async fn call(text: &str, input: serde_json::Value) -> RuntimeResult<String> {
+    let market = marketplace(Bounds::default(), [("echo", Canned::Echoes)]);
+    market.register_executor(Arc::new(ProgramFileExecutor::new(&market, Limits::default()))).unwrap();
+    market.register_capability(of(text).unwrap().unwrap()).unwrap();
+    let input = Payload::from_json(JsonText::of(&input).unwrap());
+    let outcome = market.call(Call::to("greet").with(input)).await?;
+    Ok(outcome.structured.unwrap().json().unwrap().as_str().to_owned())
+}
+
+#[test]
+fn a_file_describes_itself() {
+    for (text, description) in [
+        ("(defn main \"Greets.\" [input] 1)", "Greets."),
+        (";; Greets\n;; politely.\n\n; more\n(defn main [input] 1)", "Greets politely."),
+        ("(defn main [input] 1)", "Runs the program greet.rtfs."),
+    ] {
+        assert_eq!(of(text).unwrap().unwrap().manifest.description, description);
+    }
+    assert!(of("(defn helper [x] x)").unwrap().is_none(), "a module is no tool");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_has_its_place() {
+    let faults = of("(defn helper [x] x)\n(defn main [a b] 1)").err().unwrap();
+    assert_eq!((faults[0].at.line, faults[0].at.column), (2, 7), "{faults:?}");
+    let faults = of("(defn main [a]\n  (if))").err().unwrap();
+    assert_eq!((faults[0].at.line, faults[0].at.column), (2, 3), "{faults:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_runs_main_with_the_input() {
+    let text = "(def greeting \"Hello\")
+        (defn main [{:keys [name], :or {name \"you\"}}] :- [:map {:text :string}]
+          (call :echo {:text (str greeting \", \" name)}))";
+    let input = serde_json::json!({"name": "Ada"});
+    assert_eq!(call(text, input).await.unwrap(), r#"{"text":"Hello, Ada"}"#);
+    assert_eq!(call(text, serde_json::json!({})).await.unwrap(), r#"{"text":"Hello, you"}"#);
+    let nothing = call("(defn main [] 1)", serde_json::json!({})).await.unwrap();
+    assert_eq!(nothing, "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_says_where_in_the_file() {
+    let input = serde_json::json!({"n": 0});
+    for (text, words) in [
+        ("(defn main [{:keys [n]}]\n  (quot 1 n))", "tools/greet.rtfs:2:3: arithmetic"),
+        ("(defn main [input] (fn [] 1))", "cannot be given as JSON"),
+        ("(def x (quot 1 0))\n(defn main [input] 1)", "tools/greet.rtfs:1:8: arithmetic"),
+    ] {
+        let error = call(text, input.clone()).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let typed = "(defn main [i :- [:map {:n [:and :int [:> 0]]}]] 1)";
+    let error = call(typed, input).await.unwrap_err();
+    assert_eq!(error.kind(), "invalid-input");
+}

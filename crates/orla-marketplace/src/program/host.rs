@@ -1,0 +1,201 @@
+//! What a program asks its host for, done by the marketplace.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use rtfs::{CallOptions, Error, Map, Position, Request, Value};
+use serde_json::Value as Json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::trace::{Trace, TraceSink};
+use crate::catalog::Entry;
+use crate::discovery;
+use crate::error::{RuntimeError, Violation};
+use crate::executor::{CallContext, LogLevel, Notice, NoticeSink};
+use crate::json::value_from_json;
+use crate::marketplace::{Call, CapabilityMarketplace};
+use crate::payload::Payload;
+
+/// How many capabilities `(capabilities "words")` gives at most.
+const FOUND: usize = 100;
+
+/// The host of one run.
+#[derive(Clone, Copy)]
+pub(super) struct Host<'a> {
+    pub(super) market: &'a CapabilityMarketplace,
+    pub(super) ctx: &'a CallContext,
+    pub(super) trace: &'a TraceSink,
+}
+
+impl<'a> Host<'a> {
+    /// The answer to a request.
+    pub(super) async fn answer(
+        self,
+        request: Request,
+        at: Option<Position>,
+        token: CancellationToken,
+    ) -> Result<Value, Error> {
+        match request {
+            Request::Call { id, input, options } => self.call(id, input, options, at, token).await,
+            Request::Search { query } => {
+                let found = self.catalog().await;
+                let found = discovery::search(&found, &query, FOUND, self.ctx.principal.as_ref());
+                let all = found.hits.iter().map(|hit| described(&hit.entry)).collect();
+                Value::vector(all).map_err(|deep| Error::new("failed", deep.to_string()))
+            }
+            Request::Describe { id } => {
+                let catalog = self.catalog().await;
+                let entry = catalog
+                    .get(&id)
+                    .filter(|entry| catalog.permits(self.ctx.principal.as_ref(), entry).is_ok());
+                entry.map(|entry| described(entry)).ok_or_else(|| {
+                    failure(
+                        &id,
+                        &RuntimeError::Unknown { similar: catalog.similar(&id), id: id.clone() },
+                    )
+                })
+            }
+            Request::Open { id, .. } => {
+                let message = format!("{id} is no stream");
+                Err(Error::new("unavailable", message).with_capability(id))
+            }
+            _ => Err(Error::new("unavailable", "no stream is open")),
+        }
+    }
+
+    async fn call(
+        self,
+        id: String,
+        input: Value,
+        options: CallOptions,
+        at: Option<Position>,
+        token: CancellationToken,
+    ) -> Result<Value, Error> {
+        let began = Instant::now();
+        let traced = self.trace.is_wanted().then(|| input.clone());
+        let input = match input {
+            Value::Vector(positional) => self.named(&id, positional.items()).await,
+            input => input,
+        };
+        let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
+        call.cancellation = token;
+        call.notices = messages_alone(&self.ctx.notices);
+        call.retries = options.retries;
+        if let Some(ms) = options.timeout_ms {
+            let wanted = Duration::from_millis(ms);
+            call.timeout = Some(call.timeout.map_or(wanted, |left| left.min(wanted)));
+        }
+        let outcome = self.market.call(call).await;
+        let result = outcome.and_then(|outcome| outcome.value()).map_err(|error| failure(&id, &error));
+        if let Some(input) = traced {
+            let (result, duration) = (result.clone(), began.elapsed());
+            self.trace.send(Trace::Called { id, input, result, duration, at });
+        }
+        result
+    }
+
+    /// Arguments that were given by position, under the names that the capability's schema has for them,
+    /// in its order.
+    async fn named(&self, id: &str, positional: &[Value]) -> Value {
+        let catalog = self.catalog().await;
+        let schema = catalog.get(id).map(|entry| entry.input_schema());
+        let schema = schema.and_then(|text| serde_json::from_str::<Json>(text.as_str()).ok());
+        let names =
+            schema.as_ref().and_then(|schema| schema.get("properties")).and_then(Json::as_object);
+        let as_it_is = || Value::vector(positional.to_vec()).unwrap_or_default();
+        match names {
+            Some(names) if names.len() >= positional.len() => {
+                let mut map = Map::new();
+                for (name, value) in names.keys().zip(positional) {
+                    if map.insert(Value::keyword(name.as_str()), value.clone()).is_err() {
+                        return as_it_is();
+                    }
+                }
+                Value::Map(map)
+            }
+            _ => as_it_is(),
+        }
+    }
+
+    async fn catalog(&self) -> std::sync::Arc<crate::catalog::Catalog> {
+        match self.ctx.catalog() {
+            Some(catalog) => std::sync::Arc::clone(catalog),
+            None => {
+                self.market.prepare_listing().await;
+                self.market.snapshot()
+            }
+        }
+    }
+
+    pub(super) fn log(&self, level: &str, message: String, data: Value) {
+        let severity = match level {
+            "warn" => LogLevel::Warning,
+            level => level.parse().unwrap_or(LogLevel::Info),
+        };
+        tracing::debug!(capability = &*self.ctx.name, level, message, data = %data, "the program says");
+        let text = match &data {
+            Value::Nil => message.clone(),
+            data => format!("{message} {data:?}"),
+        };
+        self.ctx.notices.send(Notice::Log { level: severity, message: text });
+        self.trace.send(Trace::Logged { level: level.to_owned(), message, data });
+    }
+}
+
+/// What calls within a run may say: their progress is not the run's.
+fn messages_alone(notices: &NoticeSink) -> NoticeSink {
+    if !notices.is_wanted() {
+        return NoticeSink::default();
+    }
+    let notices = notices.clone();
+    NoticeSink::new(move |notice| {
+        if matches!(notice, Notice::Log { .. }) {
+            notices.send(notice);
+        }
+    })
+}
+
+/// A capability's description as data.
+fn described(entry: &Entry) -> Value {
+    value_from_json(&discovery::description(entry).to_string()).unwrap_or_default()
+}
+
+/// The error of a call, as `catch` sees it.
+pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
+    let kind: Cow<'static, str> = match error.kind() {
+        // What the capability did wrong, as far as its caller is concerned.
+        "panicked" => "failed".into(),
+        kind => kind.into(),
+    };
+    let data = match error {
+        RuntimeError::InvalidInput { violations, .. }
+        | RuntimeError::InvalidOutput { violations, .. } => {
+            Value::vector(violations.iter().map(violation).collect()).unwrap_or_default()
+        }
+        RuntimeError::Denied { permission, .. } => permission.as_str().into(),
+        RuntimeError::Unknown { similar, .. } => {
+            Value::vector(similar.iter().map(|id| id.as_str().into()).collect()).unwrap_or_default()
+        }
+        error => error.outcome().and_then(|outcome| outcome.value().ok()).unwrap_or_default(),
+    };
+    let message = match error {
+        // The language has no tools.
+        RuntimeError::Unknown { .. } => {
+            error.to_string().replacen("unknown tool", "unknown capability", 1)
+        }
+        error => error.to_string(),
+    };
+    Error::new(kind, message).with_capability(id).with_data(data)
+}
+
+fn violation(violation: &Violation) -> Value {
+    let mut map = Map::new();
+    for (key, text) in
+        [("path", &violation.path), ("expected", &violation.expected), ("got", &violation.got)]
+    {
+        // Flat: it cannot be too deep.
+        let _ = map.insert(Value::keyword(key), text.as_str().into());
+    }
+    Value::Map(map)
+}

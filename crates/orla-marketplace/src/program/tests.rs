@@ -1,0 +1,160 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::testing::{Canned, marketplace};
+use crate::{Call, Limits, Payload};
+use rtfs::{Options, Source, compile};
+
+fn program(text: &str) -> Arc<Program> {
+    compile(&Source::new("", text), &Options::default()).unwrap_or_else(|err| panic!("{err}"))
+}
+
+fn market() -> Arc<CapabilityMarketplace> {
+    let canned = [
+        ("echo", Canned::Echoes),
+        ("math.one", Canned::Answers(Value::Int(1))),
+        ("bad", Canned::Fails("it is broken".to_owned())),
+        ("slow", Canned::Hangs),
+        ("down", Canned::Unreachable(Arc::new(AtomicU32::new(u32::MAX)))),
+    ];
+    marketplace(Limits::default(), canned)
+}
+
+async fn eval(text: &str) -> Result<Value, Error> {
+    let market = market();
+    let ctx = market.surface_context(&Call::to("test"));
+    run(&market, Job::new(program(text)), &ctx).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
+    for (text, printed) in [
+        (r#"(call :echo {:a [1 2.5 "x"]})"#, r#"{:a [1 2.5 "x"]}"#),
+        ("(call :echo)", "{}"),
+        (r#"(+ (call "math.one") (call :math__one))"#, "2"),
+        ("(parallel (call :math.one) (call :echo {:b 2}))", "[1 {:b 2}]"),
+        ("(pmap (fn [n] (:n (call :echo {:n n}))) [1 2 3] {:max 2})", "[1 2 3]"),
+        ("(try (call :bad {}) (catch :failed e (:message e)))", r#""it is broken""#),
+        ("(try (call :nobody {}) (catch :unknown-capability e (:capability e)))", ":nobody"),
+        ("(try (call :slow {} {:timeout-ms 50}) (catch :timeout _ :late))", ":late"),
+        ("(race (call :slow) (call :math.one))", "1"),
+        (
+            "(settle (call :math.one) (do (call :down) 1))",
+            r#"[{:ok 1} {:error {:kind :unavailable, :message "down is unavailable: nobody answers", :capability :down, :at {:line 1, :column 30}}}]"#,
+        ),
+        (r#"(map :id (capabilities "math"))"#, r#"["math.one"]"#),
+        ("(:description (describe :math.one))", r#""The canned capability math.one""#),
+        (
+            "(try (describe :math.two) (catch _ e [(:kind e) (:data e)]))",
+            r#"[:unknown-capability ["math__one"]]"#,
+        ),
+        (r#"(try (stream :echo) (catch _ e (:kind e)))"#, ":unavailable"),
+    ] {
+        match eval(text).await {
+            Ok(value) => assert_eq!(format!("{value:?}"), printed, "{text}"),
+            Err(error) => panic!("{text}: {}", error.report()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_at_its_deadline_and_no_handler_of_the_program_is_asked() {
+    let market = market();
+    let call = Call { timeout: Some(Duration::from_millis(200)), ..Call::to("test") };
+    let ctx = market.surface_context(&call);
+    let text = "(try (call :slow) (catch _ e :caught) (finally (call :echo)))";
+    let error = run(&market, Job::new(program(text)), &ctx).await.unwrap_err();
+    assert_eq!(error.to_string(), "limit: the run took longer than 0.2 s");
+    assert_eq!((market.running(), market.waiting()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_run_that_only_computes_is_cancelled_too() {
+    let market = market();
+    let ctx = market.surface_context(&Call::to("test"));
+    ctx.cancellation.cancel();
+    let job = Job::new(program("(loop [i 0] (recur (inc i)))"));
+    let error = run(&market, job, &ctx).await.unwrap_err();
+    assert_eq!(&*error.kind, "cancelled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_watches_sees_calls_steps_and_messages() {
+    let market = market();
+    let ctx = market.surface_context(&Call::to("test"));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let trace = TraceSink::new(move |trace| {
+        sink.lock().unwrap().push(match trace {
+            Trace::Called { id, input, result, at, .. } => {
+                format!("{id} {input:?} {:?} {}", result.is_ok(), at.map_or(0, |at| at.column))
+            }
+            Trace::Step { name } => format!("step {name}"),
+            Trace::Logged { level, message, data } => format!("{level} {message} {data:?}"),
+        });
+    });
+    let text = r#"(step "one" (call :echo {:a 1})) (log :warn "odd" 7)"#;
+    let job = Job { trace, ..Job::new(program(text)) };
+    run(&market, job, &ctx).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["step one", "echo {:a 1} true 13", "warn odd 7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tool_runs_a_program_and_says_where_one_is_wrong() {
+    let market = market();
+    market.register_executor(Arc::new(LanguageExecutor::new(&market, rtfs::Limits::default()))).unwrap();
+    for registration in registrations() {
+        market.register_capability(registration).unwrap();
+    }
+    let call = |tool: &str, input: serde_json::Value| {
+        let input = Payload::from_json(crate::JsonText::of(&input).unwrap());
+        market.call(Call::to(tool).with(input))
+    };
+    let json = serde_json::json!({"program": "(+ (:n input) (call :math.one))", "input": {"n": 41}});
+    let outcome = call("rtfs", json).await.unwrap();
+    assert_eq!(outcome.structured.unwrap().json().unwrap().as_str(), r#"{"value":42}"#);
+    for (program, text) in [
+        ("(+ 1", "1:1"),
+        ("(inc \"a\")", "1:1: type"),
+        ("(call :bad)", "1:1: failed: it is broken"),
+        ("(fn [x] x)", "cannot be given as JSON"),
+    ] {
+        let error = call("rtfs", serde_json::json!({ "program": program })).await.unwrap_err();
+        assert!(error.to_string().contains(text), "{program}: {error}");
+    }
+    let many = "(loop [i 0] (recur (inc i)))";
+    let tight = serde_json::json!({"program": many, "limits": {"steps": 1000}});
+    let error = call("rtfs", tight).await.unwrap_err().to_string();
+    assert!(error.contains("limit") && error.contains("1000"), "{error}");
+    let checked = call("rtfs_check", serde_json::json!({"program": "(let [x] 1)\n(if)"})).await.unwrap();
+    let checked: serde_json::Value =
+        serde_json::from_str(checked.structured.unwrap().json().unwrap().as_str()).unwrap();
+    assert_eq!(checked["ok"], false);
+    assert_eq!(checked["problems"][0]["line"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn programs_within_programs_do_not_hold_places_that_they_need() {
+    let bounds = Limits { max_concurrency: 1, ..Limits::default() };
+    let market = marketplace(bounds, [("echo", Canned::Echoes)]);
+    market.register_executor(Arc::new(LanguageExecutor::new(&market, rtfs::Limits::default()))).unwrap();
+    for registration in registrations() {
+        market.register_capability(registration).unwrap();
+    }
+    let count = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&count);
+    market.on_finished(move |record| {
+        counted.fetch_add(u32::from(record.outcome == "ok"), Ordering::Relaxed);
+    });
+    let inner = r#"(call :rtfs {:program "(call :echo {:deep true})"})"#;
+    let input = serde_json::json!({ "program": inner });
+    let call = Call::to("rtfs").with(Payload::from_json(crate::JsonText::of(&input).unwrap()));
+    let outcome = market.call(call).await.unwrap();
+    assert_eq!(
+        outcome.structured.unwrap().json().unwrap().as_str(),
+        r#"{"value":{"value":{"deep":true}}}"#
+    );
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+}

@@ -1,0 +1,306 @@
+//! The language as capabilities: `rtfs` runs a program, `rtfs_check` says what is wrong with one.
+
+use std::any::{Any, TypeId};
+use std::borrow::Cow;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use rtfs::{Diagnostic, Diagnostics, Error, Limits, Options, Program, Source, Value, compile};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+
+use super::{Job, run};
+use crate::attestation::ContentSource;
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::executor::{CallContext, CapabilityExecutor, Outcome};
+use crate::json::{value_from_json, value_to_json};
+use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
+use crate::marketplace::CapabilityMarketplace;
+use crate::payload::{JsonText, Payload};
+use crate::provider::{CustomProvider, ProviderType};
+use crate::schema::schema_from_declaration;
+
+/// The name under which a program sees what it was given.
+pub(crate) const INPUT: &str = "input";
+
+/// The ids of the capabilities of the language.
+pub const IDS: [&str; 2] = ["rtfs", "rtfs_check"];
+
+/// The provider of a capability of the language: which of them it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// `rtfs`
+    Run,
+    /// `rtfs_check`
+    Check,
+}
+
+impl CustomProvider for Language {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "rtfs"
+    }
+
+    fn content(&self) -> ContentSource {
+        ContentSource::Program
+    }
+}
+
+/// The capabilities of the language, unlisted: who wants them listed says so.
+pub fn registrations() -> Vec<Registration> {
+    vec![Language::Run.registration(), Language::Check.registration()]
+}
+
+const TEACH: &str = include_str!("teach.txt");
+const CHECK: &str = "Checks an RTFS program without running it: gives every mistake with its line, column and the \
+    text it stands in. See the tool rtfs for the language.";
+
+impl Language {
+    fn registration(self) -> Registration {
+        let (id, title, description) = match self {
+            Self::Run => ("rtfs", "Run a program over capabilities", TEACH),
+            Self::Check => ("rtfs_check", "Check a program", CHECK),
+        };
+        let mut manifest =
+            CapabilityManifest::new(id, description, ProviderType::Custom(Arc::new(self)));
+        manifest.version = env!("CARGO_PKG_VERSION").to_owned();
+        manifest.input_schema = schema_from_declaration(&self.input()).ok();
+        manifest.metadata.insert(TITLE.to_owned(), title.to_owned());
+        if self == Self::Check {
+            let hints = r#"{"readOnlyHint":true,"openWorldHint":false}"#;
+            manifest.metadata.insert(ANNOTATIONS.to_owned(), hints.to_owned());
+        }
+        let mut registration = Registration::from(manifest);
+        registration.policy.listing = Listing::Unlisted;
+        registration
+    }
+
+    fn input(self) -> Json {
+        let program =
+            json!({"type": "string", "description": "The program. Its last form is the result."});
+        let most = |what: &str| json!({"type": "integer", "minimum": 1, "description": what});
+        match self {
+            Self::Run => json!({
+                "type": "object",
+                "properties": {
+                    "program": program,
+                    "input": {"description": "What the program sees as `input`; nil without it."},
+                    "limits": {
+                        "type": "object",
+                        "description": "Tighter limits than the server's own.",
+                        "properties": {
+                            "steps": most("Steps of the machine."),
+                            "memory": most("Bytes of live values."),
+                            "depth": most("Calls of functions within each other."),
+                            "calls": most("Calls of capabilities."),
+                            "calls_at_once": most("Calls of capabilities at the same time."),
+                            "output": most("Bytes of the result."),
+                        },
+                        "additionalProperties": false,
+                    },
+                },
+                "required": ["program"],
+                "additionalProperties": false,
+            }),
+            Self::Check => json!({
+                "type": "object",
+                "properties": {"program": program},
+                "required": ["program"],
+                "additionalProperties": false,
+            }),
+        }
+    }
+}
+
+/// Runs [`Language`] providers against a marketplace, which it does not keep alive.
+pub struct LanguageExecutor {
+    marketplace: Weak<CapabilityMarketplace>,
+    limits: Limits,
+}
+
+impl LanguageExecutor {
+    /// An executor whose programs call what this marketplace has, within these limits.
+    pub fn new(marketplace: &Arc<CapabilityMarketplace>, limits: Limits) -> Self {
+        Self { marketplace: Arc::downgrade(marketplace), limits }
+    }
+
+    async fn run(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
+        let arguments: RunArguments<'_> = arguments(inputs, ctx)?;
+        let program = compiled(&arguments.program).map_err(|problems| invalid(ctx, &problems))?;
+        let input = match arguments.input {
+            None => Value::Nil,
+            Some(json) => {
+                value_from_json(json.get()).map_err(|err| failed(ctx, format!("input: {err}")))?
+            }
+        };
+        let market = self.marketplace.upgrade().ok_or_else(|| RuntimeError::Unavailable {
+            id: ctx.name.to_string(),
+            reason: "the marketplace is gone".to_owned(),
+            source: None,
+        })?;
+        let limits = arguments.limits.unwrap_or_default().within(&self.limits);
+        let trace = ctx.notices.trace().clone();
+        let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
+        let value = run(&market, job, ctx).await.map_err(|error| unfinished(ctx, &error))?;
+        let json = value_to_json(&value)
+            .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
+        outcome(&format!(r#"{{"value":{json}}}"#), &json)
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for LanguageExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<Language>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        match provider.settings::<Language>()? {
+            Language::Run => self.run(inputs, ctx).await,
+            Language::Check => {
+                let arguments: CheckArguments<'_> = arguments(inputs, ctx)?;
+                let (problems, text) = match compiled(&arguments.program) {
+                    Ok(_) => (Vec::new(), "No mistakes were found.".to_owned()),
+                    Err(problems) => (problems.0.iter().map(problem).collect(), problems.to_string()),
+                };
+                let checked = json!({"ok": problems.is_empty(), "problems": problems});
+                outcome(&checked.to_string(), &text)
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RunArguments<'a> {
+    #[serde(borrow)]
+    program: Cow<'a, str>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    limits: Option<Wanted>,
+}
+
+#[derive(Deserialize)]
+struct CheckArguments<'a> {
+    #[serde(borrow)]
+    program: Cow<'a, str>,
+}
+
+/// The limits that a caller asks for; they only ever tighten the host's.
+#[derive(Default, Deserialize)]
+struct Wanted {
+    steps: Option<u64>,
+    memory: Option<usize>,
+    depth: Option<usize>,
+    calls: Option<u64>,
+    calls_at_once: Option<usize>,
+    output: Option<usize>,
+}
+
+impl Wanted {
+    fn within(&self, host: &Limits) -> Limits {
+        fn least<T: Ord + Copy>(wanted: Option<T>, host: T) -> T {
+            wanted.map_or(host, |wanted| wanted.min(host))
+        }
+        Limits {
+            steps: least(self.steps, host.steps),
+            memory: least(self.memory, host.memory),
+            depth: least(self.depth, host.depth),
+            calls: least(self.calls, host.calls),
+            calls_at_once: least(self.calls_at_once, host.calls_at_once),
+            output: least(self.output, host.output),
+        }
+    }
+}
+
+fn compiled(program: &str) -> Result<Arc<Program>, Diagnostics> {
+    let options = Options { inputs: vec![INPUT.to_owned()], ..Options::default() };
+    compile(&Source::new("", program), &options)
+}
+
+fn problem(diagnostic: &Diagnostic) -> Json {
+    json!({
+        "line": diagnostic.position.line,
+        "column": diagnostic.position.column,
+        "message": diagnostic.message,
+    })
+}
+
+fn arguments<'a, T: Deserialize<'a>>(inputs: &'a Payload, ctx: &CallContext) -> RuntimeResult<T> {
+    serde_json::from_str(inputs.json()?.as_str()).map_err(|err| failed(ctx, err.to_string()))
+}
+
+pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {
+    RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
+}
+
+/// Why a program gave no value, for its caller: the place and the text of it, as a model needs it to mend
+/// the program.
+pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
+    let id = || ctx.name.to_string();
+    match &*error.kind {
+        "cancelled" if ctx.cancellation.is_cancelled() => {
+            RuntimeError::Cancelled { id: id(), outcome: None }
+        }
+        "limit" if tokio::time::Instant::now() >= ctx.deadline => {
+            RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
+        }
+        _ => {
+            let message = error.report();
+            let structured = json!({ "error": described(error) }).to_string();
+            let outcome = outcome(&structured, &message).ok().map(Box::new);
+            RuntimeError::Failed { id: id(), message, outcome }
+        }
+    }
+}
+
+/// Why a program cannot be run: all that is wrong with it.
+fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
+    let message = problems.to_string();
+    let all: Vec<Json> = problems.0.iter().map(problem).collect();
+    let mut error = json!({"kind": "syntax", "message": message, "data": {"problems": all}});
+    if let Some(first) = problems.0.first() {
+        error["message"] = json!(first.message);
+        error["at"] = json!({"line": first.position.line, "column": first.position.column});
+    }
+    let outcome = outcome(&json!({ "error": error }).to_string(), &message).ok().map(Box::new);
+    RuntimeError::Failed { id: ctx.name.to_string(), message, outcome }
+}
+
+/// An error of a program as data.
+fn described(error: &Error) -> Json {
+    let mut described = json!({"kind": error.kind, "message": error.message});
+    if let Some(id) = &error.capability {
+        described["capability"] = json!(id);
+    }
+    // What is no data (a function, say) is left out.
+    let data = value_to_json(&error.data).ok().and_then(|json| serde_json::from_str(&json).ok());
+    if let Some(data) = data.filter(|data: &Json| !data.is_null()) {
+        described["data"] = data;
+    }
+    if let Some(at) = &error.at {
+        described["at"] = json!({"line": at.position.line, "column": at.position.column});
+    }
+    described
+}
+
+fn outcome(structured: &str, text: &str) -> RuntimeResult<Outcome> {
+    let structured = JsonText::parse(structured.to_owned());
+    let content = JsonText::of(&json!([{"type": "text", "text": text}]));
+    match (structured, content) {
+        (Ok(structured), Ok(content)) => Ok(Outcome {
+            structured: Some(Payload::from_json(structured)),
+            content: Some(content),
+            ..Outcome::default()
+        }),
+        (Err(err), _) | (_, Err(err)) => Err(RuntimeError::Generic(err.to_string())),
+    }
+}

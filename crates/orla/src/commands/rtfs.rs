@@ -1,0 +1,299 @@
+//! `orla rtfs`: runs programs beside the capabilities, once, or line by line for other programs.
+
+use std::io::{BufRead, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_marketplace::program::{Job, Trace, TraceSink, run as run_program};
+use orla_marketplace::rtfs::json::{value_from_json, value_to_json};
+use orla_marketplace::rtfs::{
+    Diagnostics, Error, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
+};
+use orla_marketplace::{Call, NoticeSink};
+use serde::{Deserialize, Serialize};
+
+use crate::app::App;
+use crate::config::{Config, Source};
+use crate::programs::{self, MAX_PROGRAM};
+use crate::signals::Signals;
+use crate::{Failure, cli, render};
+
+/// The largest line of `--jsonl`, in bytes.
+const MAX_LINE: u64 = 16 * 1024 * 1024;
+/// How long a program may run unless `--timeout` says otherwise: it may well call what takes long.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The name under which a program sees what it was given.
+const INPUT: &str = "input";
+
+pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
+    if let Some(cli::RtfsCommand::Check { file }) = &rtfs.command {
+        return check(file);
+    }
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let _log = super::log(&config);
+    let input = rtfs.input.as_deref().map_or(Ok(Value::Nil), |json| {
+        value_from_json(json).map_err(|err| Failure::usage(format!("--input: {err}")))
+    })?;
+    let runtime = super::small_runtime()?;
+    let done = runtime.block_on(async {
+        let app = App::build(&config)?;
+        // Written to its end when this goes out of scope.
+        let audit = super::serve::audit_of(&config)?;
+        if let Some(audit) = &audit {
+            audit.observe(app.marketplace());
+        }
+        let session = Session { app: &app, config: &config, traced: rtfs.trace };
+        let done = match &rtfs.jsonl {
+            true => session.lines().await,
+            false => match text(rtfs) {
+                Ok(text) => session.once(&text, input, rtfs.json).await,
+                Err(failure) => Err(failure),
+            },
+        };
+        app.end_providers().await;
+        done
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// The program's text, from wherever it is.
+fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
+    match (&rtfs.expression, rtfs.file.as_deref()) {
+        (Some(expression), _) => Ok(Text::new("", expression.as_str())),
+        (None, Some(file)) if file != Path::new("-") => read(file),
+        (None, _) => {
+            let mut text = String::new();
+            let read = std::io::stdin().take(MAX_PROGRAM + 1).read_to_string(&mut text);
+            read.map_err(|err| Failure::failed(format!("standard input cannot be read: {err}")))?;
+            if text.len() as u64 > MAX_PROGRAM {
+                return Err(Failure::failed(format!("a program has at most {MAX_PROGRAM} bytes")));
+            }
+            Ok(Text::new("", text))
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Text, Failure> {
+    let shown = file.display();
+    let text = programs::read(file);
+    let text = text.map_err(|why| Failure::failed(format!("{shown} cannot be read: {why}")))?;
+    Ok(Text::new(shown.to_string(), text))
+}
+
+/// `orla rtfs check FILE`: every mistake with its place.
+fn check(file: &Path) -> Result<(), Failure> {
+    match compiled(&read(file)?, file.parent()) {
+        Ok(_) => {
+            render::line(&format!("ok: {}", file.display()));
+            Ok(())
+        }
+        Err(problems) => {
+            render::err(&format!("{problems}\n"));
+            Err(Failure::failed_silently())
+        }
+    }
+}
+
+/// Compiles a program. The modules that it imports are files beside it: `my.mod` is `my/mod.rtfs`.
+fn compiled(text: &Text, beside: Option<&Path>) -> Result<Arc<Program>, Diagnostics> {
+    let modules = programs::modules_beside(beside);
+    let inputs = vec![INPUT.to_owned()];
+    compile(text, &Options { modules: Some(modules), inputs, ..Options::default() })
+}
+
+/// What programs are run beside.
+struct Session<'a> {
+    app: &'a App,
+    config: &'a Config,
+    traced: bool,
+}
+
+impl Session<'_> {
+    /// Runs one program and prints what it gives.
+    async fn once(&self, text: &Text, input: Value, as_json: bool) -> Result<(), Failure> {
+        let beside = Path::new(text.name()).parent();
+        let program = match compiled(text, beside) {
+            Ok(program) => program,
+            Err(problems) => {
+                render::err(&format!("{problems}\n"));
+                return Err(Failure::failed_silently());
+            }
+        };
+        let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
+        let mut call = Call::to("rtfs");
+        let asked = self.config.is_asked_for("timeout").then_some(self.config.timeout);
+        call.timeout = Some(asked.unwrap_or(LONGEST));
+        if render::stderr_is_terminal() {
+            call.notices = NoticeSink::new(|notice| render::note(&super::call::shown(&notice)));
+        }
+        let cancellation = call.cancellation.clone();
+        let ctx = self.app.marketplace().program_context(&call);
+        let trace =
+            if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
+        let job = Job { inputs: vec![(INPUT, input)], trace, ..Job::new(program) };
+        let running = run_program(self.app.marketplace(), job, &ctx);
+        tokio::pin!(running);
+        let result = tokio::select! {
+            result = &mut running => result,
+            stop = signals.end() => {
+                cancellation.cancel();
+                tokio::select! {
+                    result = &mut running => result,
+                    // A second signal does not wait for the grace of what is called.
+                    _ = signals.end() => return Err(super::call::stopped(stop)),
+                }
+            }
+        };
+        let value = result.map_err(|error| {
+            render::err(&format!("{}\n", error.report()));
+            Failure::failed_silently()
+        })?;
+        let printed = match as_json {
+            true => value_to_json(&value)
+                .map_err(|err| Failure::failed(format!("the result cannot be given as JSON: {err}")))?,
+            false => value.pr_str(),
+        };
+        render::line(&printed);
+        Ok(())
+    }
+
+    /// Answers each line of standard input with one of standard output, until there is no more.
+    async fn lines(&self) -> Result<(), Failure> {
+        let mut input = std::io::stdin().lock();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut input).take(MAX_LINE).read_until(b'\n', &mut line);
+            let read =
+                read.map_err(|err| Failure::failed(format!("standard input cannot be read: {err}")))?;
+            if read == 0 {
+                return Ok(());
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let answer = match serde_json::from_slice::<Line>(&line) {
+                Ok(line) => self.answer(&line).await,
+                Err(err) => {
+                    Answer::failed("invalid-argument", &format!("the line is none: {err}"), None)
+                }
+            };
+            let text = answer.text().map_err(|err| Failure::failed(err.to_string()))?;
+            render::line(&text);
+        }
+    }
+
+    async fn answer(&self, line: &Line) -> Answer {
+        let ty = match line.r#type.as_deref().map(TypeExpr::parse).transpose() {
+            Ok(ty) => ty,
+            Err(invalid) => {
+                return Answer::failed("syntax", &format!("the type is none: {invalid}"), None);
+            }
+        };
+        let program = match compiled(&Text::new("", line.src.as_str()), None) {
+            Ok(program) => program,
+            Err(Diagnostics(problems)) => {
+                let first = problems.first();
+                let message = first.map_or("", |problem| &problem.message);
+                return Answer::failed("syntax", message, first.map(|problem| problem.position));
+            }
+        };
+        let mut call = Call::to("rtfs");
+        call.timeout = Some(self.config.timeout);
+        let ctx = self.app.marketplace().program_context(&call);
+        let trace =
+            if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
+        let job = Job { inputs: vec![(INPUT, Value::Nil)], trace, ..Job::new(program) };
+        match run_program(self.app.marketplace(), job, &ctx).await {
+            Ok(value) => Answer::Value(Given {
+                value: value.pr_str(),
+                r#type: value.type_name(),
+                json: value_to_json(&value)
+                    .ok()
+                    .and_then(|json| serde_json::value::RawValue::from_string(json).ok()),
+                matches: ty.map(|ty| ty.admits(&value)),
+            }),
+            Err(error) => {
+                Answer::failed(&error.kind, &error.message, error.at.as_ref().map(|at| at.position))
+            }
+        }
+    }
+}
+
+/// One line of `--jsonl`.
+#[derive(Deserialize)]
+struct Line {
+    src: String,
+    r#type: Option<String>,
+}
+
+enum Answer {
+    Value(Given),
+    Failed(Problem),
+}
+
+#[derive(Serialize)]
+struct Given {
+    value: String,
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<Box<serde_json::value::RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matches: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct Problem {
+    kind: String,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u32>,
+}
+
+impl Answer {
+    fn failed(kind: &str, message: &str, at: Option<Position>) -> Self {
+        let problem = Problem {
+            kind: kind.to_owned(),
+            message: message.to_owned(),
+            line: at.map(|at| at.line),
+            column: at.map(|at| at.column),
+        };
+        Self::Failed(problem)
+    }
+
+    fn text(&self) -> serde_json::Result<String> {
+        match self {
+            Self::Value(given) => serde_json::to_string(given),
+            Self::Failed(problem) => serde_json::to_string(&serde_json::json!({ "error": problem })),
+        }
+    }
+}
+
+/// One line for what a program did.
+fn show(trace: &Trace) {
+    let line = match trace {
+        Trace::Called { id, input, result, duration, at } => {
+            let place = at.map_or_else(String::new, |at| format!("{}:{} ", at.line, at.column));
+            let ms = duration.as_secs_f64() * 1000.0;
+            let gave = match result {
+                Ok(value) => excerpt(value),
+                Err(Error { kind, message, .. }) => format!("{kind}: {message}"),
+            };
+            format!("{place}call {id} {} → {gave} ({ms:.1} ms)", excerpt(input))
+        }
+        Trace::Step { name } => format!("step {name}"),
+        Trace::Logged { level, message, data: Value::Nil } => format!("log {level} {message}"),
+        Trace::Logged { level, message, data } => format!("log {level} {message} {}", excerpt(data)),
+        _ => return,
+    };
+    render::err(&format!("{line}\n"));
+}
+
+/// The beginning of a value that a trace shows.
+fn excerpt(value: &Value) -> String {
+    render::cut(&value.pr_str(), 200)
+}
