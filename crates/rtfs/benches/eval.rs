@@ -102,10 +102,7 @@ fn suspended() -> Duration {
     let took = least(5, || {
         let mut run = Run::new(program.clone(), limits, &[]);
         while let Outcome::Waiting = run.advance(u64::MAX) {
-            let ticket = match run.events().next() {
-                Some(Event::Request { ticket, .. }) => ticket,
-                _ => return,
-            };
+            let Some(Event::Request { ticket, .. }) = run.events().next() else { return };
             run.resolve(ticket, Ok(Value::Int(1)));
         }
     });
