@@ -30,6 +30,7 @@ mod error;
 mod eval;
 mod function;
 pub mod json;
+pub mod layout;
 mod lazy;
 mod limits;
 mod machine;
@@ -45,6 +46,7 @@ mod value;
 
 pub use eval::{Failure, eval_pure};
 pub use compiler::{Modules, Options, compile, imports};
+pub use builtins::all_names;
 pub use error::{Error, Origin};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
