@@ -1,19 +1,45 @@
-//! The RTFS language: values and types.
+//! The RTFS language: values, types, and programs that compose capabilities.
 //!
 //! RTFS 2.0 is the typed Lisp in which capabilities are composed. This crate is the language alone:
 //! it does no I/O, knows no clock and no randomness that a program could see, and has no idea what
-//! a capability is.
+//! a capability is. The same program with the same answers gives the same result.
 //!
 //! # What is here
 //!
 //! - [`Value`]: immutable data, cheap to clone and to share between threads, compared by value.
 //! - [`TypeExpr`]: what a value may be: read from and printed in RTFS notation, and checked.
 //! - [`json`]: JSON text read and written, losing nothing.
+//! - [`read`] and [`compile`]: text to values and to a [`Program`], or all its mistakes, each with its
+//!   line, column and an excerpt.
+//! - [`Run`]: a program that runs. [`Run::advance`] runs until it is done, has failed, has used its quota,
+//!   or wants something of its host; what that is, [`Run::events`] says, and [`Run::resolve`] gives the
+//!   answer. [`Limits`] bound it. [`eval_pure`] is all of that for a text that calls nothing.
+//!
+//! # How it works
+//!
+//! A reader makes forms (`syntax`), a compiler makes code for a register machine of them
+//! (`compiler`), and the machine runs it (`machine`) with the standard library (`builtins`),
+//! which is partly written in RTFS. Macros run on the machine while a program is compiled. No native
+//! function calls back into a program: what takes functions is code like any other, so that each call
+//! can be metered, suspended, and named in an error.
+//!
+//! ```
+//! use rtfs::{Event, Limits, Options, Outcome, Run, Source, Value, compile};
+//!
+//! let source = Source::new("greet.rtfs", "(str \"It is \" (call :weather {:city \"Paris\"}))");
+//! let program = compile(&source, &Options::default()).unwrap();
+//! let mut run = Run::new(program, Limits::default(), &[]);
+//! assert!(matches!(run.advance(20_000), Outcome::Waiting));
+//! let Some(Event::Request { ticket, .. }) = run.events().next() else { panic!() };
+//! run.resolve(ticket, Ok(Value::from("sunny")));
+//! let Outcome::Done(value) = run.advance(20_000) else { panic!() };
+//! assert_eq!(value, Value::from("It is sunny"));
+//! ```
 //!
 //! # What is deliberately absent
 //!
-//! The reader of programs and the machine are not here yet. [`Value`] therefore has only the kinds
-//! that are data; functions and sequences join it together with the machine.
+//! Whoever drives a run, checks programs before they run, or talks to people: these are hosts. The
+//! state of a run cannot be written down yet and taken up in another process.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -30,6 +56,7 @@ mod error;
 mod eval;
 mod function;
 pub mod json;
+pub mod layout;
 mod lazy;
 mod limits;
 mod machine;
@@ -44,12 +71,13 @@ mod typing;
 mod value;
 
 pub use compiler::{Modules, Options, compile, imports};
+pub use builtins::all_names;
 pub use error::{Error, Origin};
 pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
 pub use limits::Limits;
-pub use machine::{CallOptions, Event, Global, Outcome, Program, Request, Run, Ticket};
+pub use machine::{CallOptions, CapabilityName, Event, Global, Outcome, Program, Request, Run, Ticket};
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};

@@ -213,6 +213,14 @@ impl Gateway {
         }
     }
 
+    /// Where it serves.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Supergateway | Self::McpProxy => "/mcp",
+            Self::McpProxyCrate => "/",
+        }
+    }
+
     /// Installs it, starts it in front of the server, opens a session, and finds the tool.
     fn start(self, programs: &Programs, folder: &Path, arguments: &Value) -> Result<Side, String> {
         let place = crate::target("gateways")?;
@@ -255,7 +263,7 @@ impl Gateway {
         command.current_dir(folder);
         let address = format!("127.0.0.1:{port}");
         let server = Server::reachable(command, &folder.join("gateway.log"), &address)?;
-        let session = Session::open(&address)?;
+        let session = Session::open(&address, self.path())?;
         let tool = session.tool(&address)?;
         let call = session.post("tools/call", &json!({"name": tool, "arguments": arguments}));
         Connection::open(&address)?.exchange(&call)?;
@@ -265,12 +273,15 @@ impl Gateway {
 }
 
 /// A session of the last revision that has them; a server that opens none is asked without.
-struct Session(Option<String>);
+struct Session {
+    path: &'static str,
+    id: Option<String>,
+}
 
 impl Session {
-    fn open(address: &str) -> Result<Self, String> {
+    fn open(address: &str, path: &'static str) -> Result<Self, String> {
         let initialize = client::post(
-            "/mcp",
+            path,
             &[],
             &json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
                 "protocolVersion": "2025-11-25",
@@ -280,7 +291,7 @@ impl Session {
         );
         let mut connection = Connection::open(address)?;
         let answer = connection.exchange(&initialize)?;
-        let session = Self(header(answer.head, "mcp-session-id").map(str::to_owned));
+        let session = Self { path, id: header(answer.head, "mcp-session-id").map(str::to_owned) };
         let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.exchange(&session.request(&body))?;
         Ok(session)
@@ -292,8 +303,8 @@ impl Session {
 
     fn request(&self, body: &Value) -> Vec<u8> {
         let mut headers = vec![("mcp-protocol-version", "2025-11-25")];
-        headers.extend(self.0.as_deref().map(|id| ("mcp-session-id", id)));
-        client::post("/mcp", &headers, body)
+        headers.extend(self.id.as_deref().map(|id| ("mcp-session-id", id)));
+        client::post(self.path, &headers, body)
     }
 
     /// What the gateway calls the tool.

@@ -33,7 +33,7 @@ fn outcome(text: &str, always_copy: bool) -> String {
                 for event in events {
                     if let Event::Request { ticket, request, .. } = event {
                         let answer = match request {
-                            crate::Request::Call { id, .. } if id == "bad" => {
+                            crate::Request::Call { id, .. } if id.as_str() == "bad" => {
                                 Err(Error::new("failed", "bad"))
                             }
                             crate::Request::Call { input, .. } => Ok(input),

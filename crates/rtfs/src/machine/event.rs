@@ -1,6 +1,7 @@
 //! What a run wants of its host.
 
-use crate::syntax::Position;
+use std::fmt;
+
 use crate::value::Value;
 
 /// What an answer belongs to. Ascending in the order in which they were asked for.
@@ -15,10 +16,8 @@ pub enum Event {
     Request {
         /// What the answer belongs to.
         ticket: Ticket,
-        /// What is wanted.
+        /// What is wanted. Where in the text, says [`Run::position`](super::Run::position).
         request: Request,
-        /// Where in the text.
-        at: Option<Position>,
     },
     /// The answer is not wanted any more; one that comes all the same is ignored.
     Cancel {
@@ -55,7 +54,7 @@ pub enum Request {
     /// The result of a capability.
     Call {
         /// Its id.
-        id: String,
+        id: CapabilityName,
         /// One value, mostly a map; the arguments as a vector if they were given by position.
         input: Value,
         /// What the program asks for; never more than the host allows.
@@ -65,7 +64,7 @@ pub enum Request {
     /// [`Request::Next`] with this ticket.
     Open {
         /// The id of the stream capability.
-        id: String,
+        id: CapabilityName,
         /// Its input.
         input: Value,
     },
@@ -94,8 +93,44 @@ pub enum Request {
     /// The manifest of one capability, as a map.
     Describe {
         /// Its id.
-        id: String,
+        id: CapabilityName,
     },
+}
+
+/// The id of a capability, as a program wrote it: a keyword, a string or a symbol.
+#[derive(Clone)]
+pub struct CapabilityName(Value);
+
+impl CapabilityName {
+    /// Gives the value back if it cannot be a name.
+    pub(super) fn of(value: Value) -> Result<Self, Value> {
+        match value {
+            Value::Keyword(_) | Value::Str(_) | Value::Symbol(_) => Ok(Self(value)),
+            other => Err(other),
+        }
+    }
+
+    /// The id, without the colon of a keyword.
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Value::Keyword(keyword) => keyword.name(),
+            Value::Symbol(symbol) => symbol.name(),
+            Value::Str(text) => text.as_str(),
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for CapabilityName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for CapabilityName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
 }
 
 /// The options of a call.

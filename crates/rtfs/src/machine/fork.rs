@@ -188,7 +188,7 @@ impl Run {
             self.release(id);
         }
         tickets.sort_unstable();
-        tickets.retain(|ticket| self.waiting.remove(ticket).is_some());
+        tickets.retain(|&ticket| self.forget(ticket).is_some());
         // What was never asked need not be cancelled, and makes no room for others.
         let never_asked: BTreeSet<u64> = self.queued.iter().map(|(ticket, _)| *ticket).collect();
         self.queued.retain(|(ticket, _)| tickets.binary_search(ticket).is_err());

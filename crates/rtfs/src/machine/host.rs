@@ -1,6 +1,6 @@
 //! What a program asks its host for.
 
-use super::event::{CallOptions, Event, Request, Ticket};
+use super::event::{CallOptions, CapabilityName, Event, Request, Ticket};
 use super::op::HostOp;
 use super::run::Run;
 use crate::builtins::shown;
@@ -12,9 +12,27 @@ impl Run {
     pub(super) fn host(&mut self, id: usize, kind: HostOp, d: u8, a: u8, n: u8) {
         let Some(strand) = self.strands[id].as_mut() else { return };
         let from = strand.base + usize::from(a);
+        let has_lazy = self.context.has_lazy;
+        if kind == HostOp::Call && n == 2 && !has_lazy {
+            // Nearly all are.
+            let id_value = std::mem::take(&mut strand.stack[from]);
+            let input = std::mem::take(&mut strand.stack[from + 1]);
+            match CapabilityName::of(id_value) {
+                Ok(name) if self.counted(id) => {
+                    let ticket = self.new_ticket();
+                    let request = Request::Call { id: name, input, options: CallOptions::default() };
+                    self.ask(id, d, kind, ticket, request);
+                }
+                Ok(_) => {}
+                Err(other) => self.go_wrong(id, no_id(&other)),
+            }
+            return;
+        }
         let args: Vec<_> =
             strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
-        if let Some(seq) = args.iter().find_map(|arg| crate::builtins::lazy_inside(arg, kind)) {
+        if has_lazy
+            && let Some(seq) = args.iter().find_map(|arg| crate::builtins::lazy_inside(arg, kind))
+        {
             // A lazy sequence leaves the run as what it comes to: compute that, and ask again.
             for (slot, arg) in strand.stack[from..].iter_mut().zip(args) {
                 *slot = arg;
@@ -42,12 +60,12 @@ impl Run {
         let first = args.next().unwrap_or_default();
         Ok(Some(match kind {
             HostOp::Call => {
-                let id = id_of(&first)?;
+                let id = id_of(first)?;
                 let (input, options) = input_of(args.collect())?;
                 Request::Call { id, input, options }
             }
             HostOp::Open => {
-                Request::Open { id: id_of(&first)?, input: args.next().unwrap_or_else(empty_map) }
+                Request::Open { id: id_of(first)?, input: args.next().unwrap_or_else(empty_map) }
             }
             HostOp::Next => Request::Next { stream: stream_of(&first)? },
             HostOp::Send => {
@@ -64,7 +82,7 @@ impl Run {
                     ));
                 }
             },
-            HostOp::Describe => Request::Describe { id: id_of(&first)? },
+            HostOp::Describe => Request::Describe { id: id_of(first)? },
             HostOp::Log => {
                 let (level, message) = match &first {
                     Value::Keyword(level) => (level.name().to_owned(), args.next().unwrap_or_default()),
@@ -96,17 +114,13 @@ fn empty_map() -> Value {
     Value::Map(crate::Map::new())
 }
 
-fn id_of(value: &Value) -> Result<String, Error> {
-    match value {
-        Value::Keyword(keyword) => Ok(keyword.name().to_owned()),
-        Value::Str(text) => Ok(text.as_str().to_owned()),
-        Value::Symbol(symbol) => Ok(symbol.name().to_owned()),
-        other => {
-            let message =
-                format!("the id of a capability is a keyword or a string, got {}", shown(other));
-            Err(Error::new("type", message))
-        }
-    }
+fn id_of(value: Value) -> Result<CapabilityName, Error> {
+    CapabilityName::of(value).map_err(|other| no_id(&other))
+}
+
+#[cold]
+fn no_id(value: &Value) -> Error {
+    Error::new("type", format!("the id of a capability is a keyword or a string, got {}", shown(value)))
 }
 
 fn stream_of(value: &Value) -> Result<Ticket, Error> {

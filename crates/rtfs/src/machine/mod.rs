@@ -24,6 +24,6 @@ pub(crate) use arith::{
 };
 pub(crate) use call::equal;
 pub(crate) use context::{Context, Fault, fault};
-pub use event::{CallOptions, Event, Request, Ticket};
+pub use event::{CallOptions, CapabilityName, Event, Request, Ticket};
 pub use program::{Global, Program};
 pub use run::{Outcome, Run};

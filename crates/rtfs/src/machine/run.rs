@@ -1,6 +1,6 @@
 //! A run of a program: its strands, what they wait for, and what they may use.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 use super::context::Context;
@@ -13,6 +13,7 @@ use super::unwind;
 use super::walk::live_bytes;
 use crate::error::Error;
 use crate::limits::Limits;
+use crate::syntax::Position;
 use crate::value::Value;
 
 /// How far a run has come.
@@ -36,8 +37,8 @@ pub struct Run {
     pub(super) strands: Vec<Option<Strand>>,
     pub(super) free: Vec<usize>,
     pub(super) ready: VecDeque<usize>,
-    /// The strand that waits for each ticket.
-    pub(super) waiting: BTreeMap<u64, Waiting>,
+    /// The strands that wait, in the order of their tickets.
+    pub(super) waiting: Vec<Waiting>,
     /// Requests that the host may not be asked yet.
     pub(super) queued: VecDeque<(u64, Event)>,
     pub(super) in_flight: usize,
@@ -54,6 +55,7 @@ pub struct Run {
 
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
+    ticket: u64,
     strand: usize,
     kind: HostOp,
 }
@@ -95,7 +97,7 @@ impl Run {
             strands: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
-            waiting: BTreeMap::new(),
+            waiting: Vec::new(),
             queued: VecDeque::new(),
             in_flight: 0,
             steps_left: limits.steps,
@@ -248,7 +250,7 @@ impl Run {
 
     /// Gives the answer to a request. One that nobody waits for any more is ignored.
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
-        let Some(Waiting { strand: id, kind }) = self.waiting.remove(&ticket.0) else { return };
+        let Some(Waiting { strand: id, kind, .. }) = self.forget(ticket.0) else { return };
         self.in_flight = self.in_flight.saturating_sub(1);
         let answer = answer.and_then(|value| self.accept(kind, ticket, value));
         let Some(strand) = self.strands[id].as_mut() else { return };
@@ -261,6 +263,19 @@ impl Run {
             Err(error) => strand.failure = Some(error),
         }
         self.ready.push_back(id);
+    }
+
+    /// The strand that waits for a ticket, no more from now on.
+    pub(super) fn forget(&mut self, ticket: u64) -> Option<Waiting> {
+        let at = self.waiting.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
+        Some(self.waiting.remove(at))
+    }
+
+    /// Where in the text a request that waits for its answer was made.
+    pub fn position(&self, ticket: Ticket) -> Option<Position> {
+        let at = self.waiting.binary_search_by_key(&ticket.0, |entry| entry.ticket).ok()?;
+        let strand = self.strands[self.waiting[at].strand].as_ref()?;
+        unwind::origin(strand, &self.program).map(|origin| origin.position)
     }
 
     /// What an answer means to the program.
@@ -301,7 +316,9 @@ impl Run {
     pub(super) fn end(&mut self, outcome: Outcome) -> Outcome {
         let waiting = std::mem::take(&mut self.waiting);
         let queued: BTreeSet<u64> = self.queued.drain(..).map(|(ticket, _)| ticket).collect();
-        for ticket in waiting.into_keys().filter(|ticket| !queued.contains(ticket)) {
+        for ticket in
+            waiting.into_iter().map(|entry| entry.ticket).filter(|ticket| !queued.contains(ticket))
+        {
             self.events.push(Event::Cancel { ticket: Ticket(ticket) });
         }
         self.in_flight = 0;
@@ -322,6 +339,9 @@ impl Run {
     }
 
     pub(super) fn close_streams(&mut self) {
+        if !self.context.has_lazy {
+            return;
+        }
         let closed =
             std::mem::take(&mut *self.context.closed.lock().unwrap_or_else(PoisonError::into_inner));
         for id in closed {
@@ -413,9 +433,8 @@ impl Run {
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.wanted = d;
         strand.ticket = Some(ticket);
-        let at = unwind::origin(strand, &self.program).map(|origin| origin.position);
-        self.waiting.insert(ticket, Waiting { strand: id, kind });
-        let event = Event::Request { ticket: Ticket(ticket), request, at };
+        self.waiting.push(Waiting { ticket, strand: id, kind });
+        let event = Event::Request { ticket: Ticket(ticket), request };
         if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
             self.events.push(event);

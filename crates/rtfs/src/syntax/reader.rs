@@ -52,6 +52,8 @@ pub(super) struct Reader {
     /// Whether `(` in the first column ends whatever is open.
     pub(super) resync: bool,
     pub(super) unclosed: bool,
+    /// The keys of the map that is checked.
+    keys: Vec<NodeId>,
 }
 
 /// A collection or a prefix that waits for its forms.
@@ -112,6 +114,7 @@ impl Reader {
             errors: Vec::new(),
             resync,
             unclosed: false,
+            keys: Vec::new(),
         }
     }
 
@@ -268,29 +271,39 @@ impl Reader {
             return;
         };
         let span = Span { start: from, end: self.at as u32 };
-        let parts = self.pending.split_off(first);
-        let id = self.tree.with_parts(kind, span, &parts);
+        let id = self.tree.with_parts(kind, span, &self.pending[first..]);
+        self.pending.truncate(first);
         match kind {
             Kind::Map => self.check_map(id),
-            Kind::Set => self.check_members(&parts, "duplicate member"),
+            Kind::Set => {
+                let members = self.tree.kids(id).to_vec();
+                self.check_members(&members, "duplicate member");
+            }
             _ => {}
         }
         self.done(id);
     }
 
     pub(super) fn check_map(&mut self, id: NodeId) {
-        let forms = self.tree.forms(id);
-        if forms.len() % 2 == 1 {
-            let span = self.tree.span(id);
-            self.error(
-                span.start as usize,
-                span.end as usize,
-                "a map needs a value for each key: this has an odd number of forms",
-            );
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        let mut count = 0;
+        for &kid in self.tree.kids(id) {
+            if !self.tree.kind(kid).is_mark() {
+                if count % 2 == 0 {
+                    keys.push(kid);
+                }
+                count += 1;
+            }
+        }
+        if count % 2 == 1 {
+            let Span { start, end } = self.tree.span(id);
+            let message = "a map needs a value for each key: this has an odd number of forms";
+            self.error(start as usize, end as usize, message);
         } else {
-            let keys: Vec<_> = forms.into_iter().step_by(2).collect();
             self.check_members(&keys, "duplicate key");
         }
+        self.keys = keys;
     }
 
     pub(super) fn check_members(&mut self, members: &[NodeId], what: &str) {
