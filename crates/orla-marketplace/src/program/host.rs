@@ -37,7 +37,9 @@ impl<'a> Host<'a> {
         token: CancellationToken,
     ) -> Result<Value, Error> {
         match request {
-            Request::Call { id, input, options } => self.call(id, input, options, at, token).await,
+            Request::Call { id, input, options } => {
+                self.call(id.to_string(), input, options, at, token).await
+            }
             Request::Search { query } => {
                 let found = self.catalog().await;
                 let found = discovery::search(&found, &query, FOUND, self.ctx.principal.as_ref());
@@ -46,19 +48,19 @@ impl<'a> Host<'a> {
             }
             Request::Describe { id } => {
                 let catalog = self.catalog().await;
-                let entry = catalog
-                    .get(&id)
-                    .filter(|entry| catalog.permits(self.ctx.principal.as_ref(), entry).is_ok());
-                entry.map(|entry| described(entry)).ok_or_else(|| {
-                    failure(
-                        &id,
-                        &RuntimeError::Unknown { similar: catalog.similar(&id), id: id.clone() },
-                    )
+                let is_visible = |entry: &&std::sync::Arc<Entry>| {
+                    catalog.permits(self.ctx.principal.as_ref(), entry).is_ok()
+                };
+                let id = id.as_str();
+                catalog.get(id).filter(is_visible).map(|entry| described(entry)).ok_or_else(|| {
+                    let mut similar = catalog.similar(id);
+                    similar.retain(|name| catalog.get(name).is_some_and(|entry| is_visible(&entry)));
+                    failure(id, &RuntimeError::Unknown { similar, id: id.to_owned() })
                 })
             }
             Request::Open { id, .. } => {
                 let message = format!("{id} is no stream");
-                Err(Error::new("unavailable", message).with_capability(id))
+                Err(Error::new("unavailable", message).with_capability(id.as_str()))
             }
             _ => Err(Error::new("unavailable", "no stream is open")),
         }

@@ -88,8 +88,9 @@ pub async fn drive(
     let host = Host { market, ctx, trace };
     let result = loop {
         let outcome = run.advance(QUOTA);
-        for event in run.events() {
-            pending.take(&host, event);
+        let events: Vec<Event> = run.events().into_iter().collect();
+        for event in events {
+            pending.take(&host, event, &run);
         }
         match outcome {
             Outcome::Done(value) => break Ok(value),
@@ -123,9 +124,10 @@ struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    fn take(&mut self, host: &Host<'a>, event: Event) {
+    fn take(&mut self, host: &Host<'a>, event: Event, run: &Run) {
         match event {
-            Event::Request { ticket, request, at } => {
+            Event::Request { ticket, request } => {
+                let at = run.position(ticket);
                 let host = *host;
                 let token = host.ctx.cancellation.child_token();
                 self.tokens.insert(ticket, token.clone());
