@@ -88,7 +88,7 @@ pub async fn drive(
     let host = Host { market, ctx, trace };
     let result = loop {
         let outcome = run.advance(QUOTA);
-        let events: Vec<Event> = run.events().into_iter().collect();
+        let events: Vec<Event> = run.events().collect();
         for event in events {
             pending.take(&host, event, &run);
         }
