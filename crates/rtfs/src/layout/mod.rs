@@ -86,7 +86,12 @@ impl Layout {
         let closes = kind == TokenKind::Close;
         let is_first = last == TokenKind::Open;
         let is_joined = last == TokenKind::Prefix;
-        if gap.comma && !after_comment && !is_first && !is_joined && !closes && last != TokenKind::BlockComment
+        if gap.comma
+            && !after_comment
+            && !is_first
+            && !is_joined
+            && !closes
+            && last != TokenKind::BlockComment
         {
             self.push(",");
         }
@@ -182,9 +187,34 @@ impl Layout {
 fn has_body(head: &str) -> bool {
     matches!(
         head,
-        "def" | "defn" | "defmacro" | "defstruct" | "deftype-alias" | "module" | "fn" | "let" | "loop" | "for"
-            | "doseq" | "dotimes" | "do" | "if" | "if-let" | "when" | "when-let" | "unless" | "cond" | "case"
-            | "match" | "try" | "catch" | "finally" | "as->" | "cond->" | "cond->>" | "step"
+        "def"
+            | "defn"
+            | "defmacro"
+            | "defstruct"
+            | "deftype-alias"
+            | "module"
+            | "fn"
+            | "let"
+            | "loop"
+            | "for"
+            | "doseq"
+            | "dotimes"
+            | "do"
+            | "if"
+            | "if-let"
+            | "when"
+            | "when-let"
+            | "unless"
+            | "cond"
+            | "case"
+            | "match"
+            | "try"
+            | "catch"
+            | "finally"
+            | "as->"
+            | "cond->"
+            | "cond->>"
+            | "step"
     )
 }
 

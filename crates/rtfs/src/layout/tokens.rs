@@ -71,7 +71,10 @@ pub fn is_unfinished(text: &str) -> bool {
 }
 
 fn first(rest: &str, is_start: bool) -> (TokenKind, usize) {
-    use TokenKind::{BlockComment, Broken, Close, Keyword, LineComment, Literal, Mark, Open, Prefix, Space, Symbol, Text};
+    use TokenKind::{
+        BlockComment, Broken, Close, Keyword, LineComment, Literal, Mark, Open, Prefix, Space, Symbol,
+        Text,
+    };
     let bytes = rest.as_bytes();
     let line = || rest.find('\n').unwrap_or(rest.len());
     let next = bytes.get(1).copied();
@@ -130,7 +133,10 @@ fn name_end(rest: &str, from: usize) -> usize {
     let ends = |c: char| {
         c.is_whitespace()
             || c.is_control()
-            || matches!(c, ',' | '(' | ')' | '[' | ']' | '{' | '}' | '"' | ';' | '`' | '~' | '@' | '^' | '\\')
+            || matches!(
+                c,
+                ',' | '(' | ')' | '[' | ']' | '{' | '}' | '"' | ';' | '`' | '~' | '@' | '^' | '\\'
+            )
     };
     rest[from..].find(ends).map_or(rest.len(), |len| from + len)
 }
