@@ -163,8 +163,8 @@ impl Dialogue<'_> {
 
     /// What there is to say about a name.
     fn doc(&self, name: &str) -> String {
-        let globals = self.before.iter().flat_map(|(program, _)| program.globals());
-        if let Some(global) = globals.filter(|global| &*global.name == name).last() {
+        let mut globals = self.before.iter().flat_map(|(program, _)| program.globals());
+        if let Some(global) = globals.rfind(|global| &*global.name == name) {
             let params = global.params.join(" ");
             let head =
                 if global.params.is_empty() { name.to_owned() } else { format!("({name} [{params}])") };
