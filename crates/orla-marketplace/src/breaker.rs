@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 use crate::error::{RuntimeError, RuntimeResult};
 
+/// A call that had less time than this says nothing of its upstream when the time is over.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// When a breaker opens, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -131,7 +134,10 @@ impl Passage<'_> {
     /// The call came back.
     pub(crate) fn came_back<T>(mut self, result: &RuntimeResult<T>) {
         self.went = match result {
-            Err(RuntimeError::Unavailable { .. } | RuntimeError::TimedOut { .. }) => Went::Badly,
+            Err(RuntimeError::Unavailable { .. }) => Went::Badly,
+            // A caller who gave it no time must not close it to everybody.
+            Err(RuntimeError::TimedOut { limit, .. }) if *limit >= PATIENCE => Went::Badly,
+            Err(RuntimeError::TimedOut { .. }) => Went::Nowhere,
             Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Went::Nowhere,
             // Whatever it says, it is there.
             _ => Went::Well,
@@ -185,6 +191,9 @@ mod tests {
     async fn a_probe_that_came_to_nothing_is_made_again_and_a_refusal_is_no_failure() {
         let limits = BreakerLimits { failures: 1, ..BreakerLimits::default() };
         let breaker = Breaker::new(limits);
+        let hasty =
+            RuntimeError::TimedOut { id: "x".into(), limit: Duration::from_millis(5), outcome: None };
+        assert!(passes(&breaker, &Err(hasty)));
         let refused = Err(RuntimeError::Failed { id: "x".into(), message: "404".into(), outcome: None });
         assert!(passes(&breaker, &refused) && passes(&breaker, &failed()));
         tokio::time::advance(Duration::from_secs(1)).await;
