@@ -1,8 +1,6 @@
 //! Every file of `cases/` is a row of programs, each followed by what it gives: `;=> ` and the value as
 //! `pr-str` prints it, or `;=> error KIND`, or `;=> error KIND LINE:COLUMN MESSAGE`.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::path::Path;
 
 use rtfs::eval_pure;

@@ -37,7 +37,9 @@ impl<'a> Host<'a> {
         token: CancellationToken,
     ) -> Result<Value, Error> {
         match request {
-            Request::Call { id, input, options } => self.call(id, input, options, at, token).await,
+            Request::Call { id, input, options } => {
+                self.call(id.as_str().to_owned(), input, options, at, token).await
+            }
             Request::Search { query } => {
                 let found = self.catalog().await;
                 let found = discovery::search(&found, &query, FOUND, self.ctx.principal.as_ref());
@@ -45,6 +47,7 @@ impl<'a> Host<'a> {
                 Value::vector(all).map_err(|deep| Error::new("failed", deep.to_string()))
             }
             Request::Describe { id } => {
+                let id = id.as_str().to_owned();
                 let catalog = self.catalog().await;
                 let entry = catalog
                     .get(&id)
@@ -58,7 +61,7 @@ impl<'a> Host<'a> {
             }
             Request::Open { id, .. } => {
                 let message = format!("{id} is no stream");
-                Err(Error::new("unavailable", message).with_capability(id))
+                Err(Error::new("unavailable", message).with_capability(id.as_str()))
             }
             _ => Err(Error::new("unavailable", "no stream is open")),
         }
