@@ -1,7 +1,8 @@
 //! `cargo xtask`: the jobs that are neither a build nor a test because they leave cargo.
 //!
 //! - `interop` installs pinned foreign programs below `target/interop` and lets them talk to the
-//!   release binary: the official conformance suite, the official SDKs, the inspector.
+//!   release binary (the official conformance suite, the official SDKs, the inspector), or stand behind
+//!   it (published servers, a large API).
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
@@ -25,10 +26,12 @@ mod tally;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  interop [WHAT…]    run foreign clients and the conformance suite against the release binary;
-                     WHAT is any of: conformance, python, typescript, inspector (default: all)
-  bench [--quick] [--no-build]
-                     measure the release binary; prints a table, writes target/bench/report.json
+  interop [WHAT…]    run foreign clients and the conformance suite against the release binary
+                     (or $ORLA_BIN); WHAT is any of: conformance, python, typescript,
+                     inspector, differential, behind, pasted, openapi (default: all)
+  bench [--quick] [--no-build] [WHAT…]
+                     measure the release binary; prints a table, writes target/bench/report.json;
+                     WHAT is any part of a part's name (default: all)
   endure [--quick] [WHAT…]
                      long runs of the release binary (or of $ORLA_BIN) under load, signals and
                      crashes; WHAT is any part of a run's name (default: all)

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -68,10 +69,38 @@ impl Server {
 
     /// Starts any server that tells its address on standard error.
     pub(crate) fn listening(
-        mut command: Command,
+        command: Command,
         log: &Path,
         address_of: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let mut server = Self::spawn(command, log)?;
+        server.address = server
+            .wait_for(START, address_of)
+            .map_err(|problem| format!("{name} did not start: {problem}"))?;
+        Ok(server)
+    }
+
+    /// Starts any server that was told its address, and waits until it accepts connections there.
+    pub(crate) fn reachable(command: Command, log: &Path, address: &str) -> Result<Self, String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let mut server = Self::spawn(command, log)?;
+        let end = Instant::now() + START;
+        while TcpStream::connect(address).is_err() {
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(format!("{name} did not start: {status}"));
+            }
+            if Instant::now() > end {
+                return Err(format!("{name} does not listen on {address}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        address.clone_into(&mut server.address);
+        Ok(server)
+    }
+
+    /// Starts a program whose standard error goes to a file.
+    fn spawn(mut command: Command, log: &Path) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let problem = |err: std::io::Error| format!("{}: {err}", log.display());
         let stderr = File::create(log).map_err(problem)?;
@@ -82,11 +111,7 @@ impl Server {
             .spawn()
             .map_err(|err| format!("{name}: {err}"))?;
         let log = BufReader::new(File::open(log).map_err(problem)?);
-        let mut server = Self { child, log, unfinished: String::new(), address: String::new() };
-        server.address = server
-            .wait_for(START, address_of)
-            .map_err(|problem| format!("{name} did not start: {problem}"))?;
-        Ok(server)
+        Ok(Self { child, log, unfinished: String::new(), address: String::new() })
     }
 
     /// Reads the log on until a line gives what is looked for.

@@ -216,6 +216,7 @@ Examples:
   orla rtfs report.rtfs --input '{\"city\": \"Paris\"}' --json --trace
   echo '(+ 1 2)' | orla rtfs -
   orla rtfs check report.rtfs
+  orla rtfs fmt --check *.rtfs
 
 With --jsonl, each line {\"src\": …, \"type\"?: …} gives a line {\"value\", \"type\", \"json\"?, \"matches\"?} or
 {\"error\": {\"kind\", \"message\", \"line\", \"column\"}}, each in a fresh environment.";
@@ -403,8 +404,8 @@ pub(crate) enum Audit {
 pub(crate) struct Rtfs {
     #[command(subcommand)]
     pub(crate) command: Option<RtfsCommand>,
-    /// The program; `-` is standard input
-    #[arg(conflicts_with_all = ["expression", "jsonl"], required_unless_present_any = ["expression", "jsonl"])]
+    /// The program; `-` is standard input; without one, a dialogue at the terminal
+    #[arg(conflicts_with_all = ["expression", "jsonl"])]
     pub(crate) file: Option<PathBuf>,
     /// The program itself
     #[arg(short = 'e', value_name = "EXPRESSION", conflicts_with = "jsonl")]
@@ -427,6 +428,15 @@ pub(crate) struct Rtfs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RtfsCommand {
+    /// Lay programs out in place, comments and line breaks kept
+    Fmt {
+        /// Only name the files that are not laid out, and exit 1 if there are any
+        #[arg(long)]
+        check: bool,
+        /// The programs
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
     /// Say what is wrong with a program without running it
     Check {
         /// The program

@@ -56,6 +56,7 @@ mod error;
 mod eval;
 mod function;
 pub mod json;
+pub mod layout;
 mod lazy;
 mod limits;
 mod machine;
@@ -70,6 +71,7 @@ mod typing;
 mod value;
 
 pub use compiler::{Modules, Options, compile, imports};
+pub use builtins::all_names;
 pub use error::{Error, Origin};
 pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};

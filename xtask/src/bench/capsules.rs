@@ -192,8 +192,8 @@ fn package(program: &Path, directory: &Path, name: &str, more: &str) -> Result<(
         .map_err(|err| format!("{}: {err}", directory.display()))
 }
 
-/// The floor: a capsule's pipes, without anything between.
-struct Pipes {
+/// The floor: a capsule's or server's pipes, without anything between.
+pub(super) struct Pipes {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -202,6 +202,13 @@ struct Pipes {
 impl Pipes {
     /// Starts the capsule and waits for its hello.
     fn open(program: &Path) -> Result<Self, String> {
+        let mut pipes = Self::start(program)?;
+        pipes.line()?;
+        Ok(pipes)
+    }
+
+    /// Starts a server that waits to be spoken to.
+    pub(super) fn start(program: &Path) -> Result<Self, String> {
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -210,9 +217,7 @@ impl Pipes {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".to_owned());
         };
-        let mut pipes = Self { child, input, output: BufReader::new(output) };
-        pipes.line()?;
-        Ok(pipes)
+        Ok(Self { child, input, output: BufReader::new(output) })
     }
 
     fn line(&mut self) -> Result<String, String> {
@@ -222,7 +227,7 @@ impl Pipes {
     }
 
     /// Calls one after the other, in the bytes that the server writes.
-    fn round(&mut self, arguments: &Value, time: Duration) -> Result<Round, String> {
+    pub(super) fn round(&mut self, arguments: &Value, time: Duration) -> Result<Round, String> {
         let mut latencies = Vec::with_capacity(1 << 20);
         let started = Instant::now();
         while started.elapsed() < time {
@@ -236,7 +241,7 @@ impl Pipes {
             let answer = self.line()?;
             latencies.push(asked.elapsed());
             if !answer.contains("structuredContent") {
-                return Err(format!("the echo capsule answered {answer}"));
+                return Err(format!("it answered {answer}"));
             }
         }
         Ok(Round { latencies, elapsed: started.elapsed() })

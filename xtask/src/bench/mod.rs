@@ -7,15 +7,17 @@
 //!
 //! - [`calls`]: a tool call over keep-alive HTTP; a capability without a process.
 //! - [`capsules`]: a capsule call beside the capsule's own pipes; idle capsules; the time to new code.
+//! - [`proxied`]: a call of an MCP server behind it, beside the server itself, a bare relay, and published gateways.
 //! - [`life`]: start, reload under load, memory.
 //! - [`client`]: the client side, HTTP/1.1 over plain sockets.
 //!
-//! Every loop is bounded in time; a whole run takes about two minutes, `--quick` about half of one.
+//! Every loop is bounded in time; a whole run takes about three minutes once the gateways are installed, `--quick` about half of one.
 
 mod calls;
 mod capsules;
 pub(crate) mod client;
 mod life;
+mod proxied;
 mod stats;
 
 use std::path::{Path, PathBuf};
@@ -42,6 +44,8 @@ struct Effort {
     reloads: usize,
     /// Capsules that run and are not called.
     capsules: usize,
+    /// Whether published gateways are installed and take part.
+    gateways: bool,
 }
 
 const FULL: Effort = Effort {
@@ -51,6 +55,7 @@ const FULL: Effort = Effort {
     starts: 15,
     reloads: 20,
     capsules: 500,
+    gateways: true,
 };
 const QUICK: Effort = Effort {
     rounds: 3,
@@ -59,6 +64,7 @@ const QUICK: Effort = Effort {
     starts: 5,
     reloads: 5,
     capsules: 50,
+    gateways: false,
 };
 
 /// One line of the table.
@@ -100,6 +106,10 @@ struct Programs {
     floor: PathBuf,
     /// A capsule that gives back what it is called with.
     echo_capsule: PathBuf,
+    /// An MCP server that answers at once.
+    echo_mcp: PathBuf,
+    /// A relay that reads nothing but ids.
+    relay: PathBuf,
     /// A place for folders of tools.
     folder: PathBuf,
 }
@@ -108,12 +118,15 @@ struct Programs {
 ///
 /// A goal that is missed is shown and is no failure: a bench reports, it does not judge.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let (mut effort, mut is_built) = (FULL, false);
+    let (mut effort, mut is_built, mut wanted) = (FULL, false, Vec::new());
     for argument in arguments {
         match argument.as_str() {
             "--quick" => effort = QUICK,
             "--no-build" => is_built = true,
-            _ => return Err("usage: cargo xtask bench [--quick] [--no-build]".to_owned()),
+            option if option.starts_with('-') => {
+                return Err("usage: cargo xtask bench [--quick] [--no-build] [WHAT…]".to_owned());
+            }
+            what => wanted.push(what),
         }
     }
     if !is_built {
@@ -126,6 +139,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         ("tool calls", calls::tools as fn(&Programs, Effort) -> Result<Vec<Figure>, String>),
         ("capability without a process", calls::capability),
         ("capsule calls", capsules::calls),
+        ("proxied MCP calls", proxied::calls),
         ("idle capsules", capsules::idle),
         ("reload of a capsule", capsules::reload),
         ("start", life::start),
@@ -133,6 +147,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         ("memory", life::memory),
         ("output of 1 GB", life::flood),
     ] {
+        if !wanted.is_empty() && !wanted.iter().any(|what| name.contains(what)) {
+            continue;
+        }
         eprintln!("measuring: {name}");
         figures.extend(part(&programs, effort).map_err(|err| format!("{name}: {err}"))?);
     }
@@ -150,12 +167,16 @@ fn programs() -> Result<Programs, String> {
     let folder = crate::target("bench")?;
     let floor = compiled("floor", &folder)?;
     let echo_capsule = compiled("echo_capsule", &folder)?;
+    let echo_mcp = compiled("echo_mcp", &folder)?;
+    let relay = compiled("relay", &folder)?;
     Ok(Programs {
         orla,
         bare_echo: examples.join("bare_echo"),
         embedded: examples.join("embedded"),
         floor,
         echo_capsule,
+        echo_mcp,
+        relay,
         folder,
     })
 }

@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::tally::Tally;
 
 /// The two sets: the last revision with sessions, and the first without.
-const SETS: &[&str] = &["2025-11-25", "2026-07-28"];
+pub(super) const SETS: &[&str] = &["2025-11-25", "2026-07-28"];
 
 /// How long one set may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -55,26 +55,36 @@ fn suite(
     // The suite insists on the name.
     let url = format!("http://{}/mcp", server.address.replace("127.0.0.1", "localhost"));
     for set in SETS {
-        let results = folder.join(set);
-        // What an earlier run left would count as this one's.
-        let _ = std::fs::remove_dir_all(&results);
-        let mut suite = Command::new(&foreign.node);
-        suite
-            .arg(foreign.module("@modelcontextprotocol/conformance/dist/index.js"))
-            .args(["server", "--url", &url, "--requirements", set, "-o"])
-            .arg(&results);
-        // Its exit code says that something failed; the files say what.
-        let finished = process::run(&mut suite, &foreign.folder, PATIENCE)?;
-        let scenarios = read_results(&results).map_err(|err| {
-            format!("no results of the suite ({err}): {}{}", finished.stdout, finished.stderr)
-        })?;
-        judge(title, set, &scenarios, &extensions(&finished.stdout), tally);
+        let (scenarios, printed) = run_set(foreign, &url, set, &folder.join(set))?;
+        judge(title, set, &scenarios, &extensions(&printed), tally);
     }
     Ok(())
 }
 
+/// Runs one set against a server, and gives what its scenarios found and what the suite printed.
+pub(super) fn run_set(
+    foreign: &Foreign,
+    url: &str,
+    set: &str,
+    results: &Path,
+) -> Result<(Scenarios, String), String> {
+    // What an earlier run left would count as this one's.
+    let _ = std::fs::remove_dir_all(results);
+    let mut suite = Command::new(&foreign.node);
+    suite
+        .arg(foreign.module("@modelcontextprotocol/conformance/dist/index.js"))
+        .args(["server", "--url", url, "--requirements", set, "-o"])
+        .arg(results);
+    // Its exit code says that something failed; the files say what.
+    let finished = process::run(&mut suite, &foreign.folder, PATIENCE)?;
+    let scenarios = read_results(results).map_err(|err| {
+        format!("no results of the suite ({err}): {}{}", finished.stdout, finished.stderr)
+    })?;
+    Ok((scenarios, finished.stdout))
+}
+
 /// Failed checks of each scenario, each with its message.
-type Scenarios = BTreeMap<String, BTreeMap<String, String>>;
+pub(super) type Scenarios = BTreeMap<String, BTreeMap<String, String>>;
 
 fn judge(title: &str, set: &str, scenarios: &Scenarios, extensions: &BTreeSet<&str>, tally: &mut Tally) {
     for (scenario, failed) in scenarios {

@@ -18,7 +18,7 @@ pub(crate) struct Foreign {
     pub(crate) folder: PathBuf,
     /// A Node that is new enough.
     pub(crate) node: PathBuf,
-    /// The Python of the virtual environment with the SDK.
+    /// The Python of the virtual environment with the SDK and FastMCP.
     pub(crate) python: PathBuf,
 }
 

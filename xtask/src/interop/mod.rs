@@ -1,18 +1,23 @@
 //! Foreign programs against the release binary, over its real transports.
 //!
 //! Nothing here is written by us but the glue: the clients are the official SDKs and the inspector,
-//! the conformance suite is the official one, and so are the servers that are put behind it. The server runs as a user would run it: the example
+//! the conformance suite is the official one, the servers behind it are published ones or thin files on
+//! published SDKs, and the large API is a real one's. The server runs as a user would run it: the example
 //! tools of the repository for the clients, a folder of plain executables and prompts for the
-//! suite. There is no test mode.
+//! suite, a client's own `mcpServers` for what is behind it. There is no test mode.
 //!
 //! Every foreign part is pinned (`xtask/fixtures/clients/`) and installed below `target/interop`
 //! once; deleting that folder starts afresh.
 
+mod behind;
 mod clients;
 mod conformance;
+mod differential;
 mod install;
+mod openapi;
+mod pasted;
 mod pattern;
-mod relay;
+mod upstream;
 
 use std::time::Instant;
 
@@ -21,7 +26,8 @@ use crate::server;
 use crate::tally::Tally;
 
 /// What can be asked for by name; in this order.
-const PARTS: &[&str] = &["conformance", "relay", "python", "typescript", "inspector"];
+const PARTS: &[&str] =
+    &["conformance", "python", "typescript", "inspector", "differential", "behind", "pasted", "openapi"];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(names: &[String]) -> Outcome {
@@ -30,22 +36,34 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     let wanted = |part: &str| names.is_empty() || names.iter().any(|name| name == part);
 
-    let binary = server::build()?;
+    let binary = match std::env::var_os("ORLA_BIN") {
+        Some(binary) => binary.into(),
+        None => server::build()?,
+    };
     let started = Instant::now();
-    let foreign = install::install(wanted("python") || wanted("relay"))?;
+    let foreign = install::install(["python", "differential", "behind"].into_iter().any(wanted))?;
     println!("foreign programs are in place ({:.1} s)", started.elapsed().as_secs_f64());
 
     let mut tally = Tally::default();
     if wanted("conformance") {
         conformance::run(&binary, &foreign, &mut tally)?;
     }
-    if wanted("relay") {
-        relay::run(&binary, &foreign, &mut tally)?;
-    }
     for client in clients::all() {
         if wanted(client.part()) {
             clients::run(client, &binary, &foreign, &mut tally)?;
         }
+    }
+    if wanted("differential") {
+        differential::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("behind") {
+        behind::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("pasted") {
+        pasted::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("openapi") {
+        openapi::run(&binary, &foreign, &mut tally)?;
     }
     Ok(tally.close())
 }

@@ -103,6 +103,7 @@ pub fn capability(
 
 /// The first paragraph of comments, if the text begins with one.
 fn first_comment(text: &str) -> Option<String> {
+    let text = if text.starts_with("#!") { text.split_once('\n')?.1 } else { text };
     let lines = text.trim_start().lines().map_while(|line| line.trim().strip_prefix(';'));
     let lines = lines.map(|line| line.trim_start_matches(';').trim()).skip_while(|line| line.is_empty());
     let paragraph: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();

@@ -1,14 +1,16 @@
 //! `orla rtfs`: runs programs beside the capabilities, once, or line by line for other programs.
 
-use std::io::{BufRead, Read};
-use std::path::Path;
+mod dialogue;
+
+use std::io::{BufRead, IsTerminal, Read};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::program::{Job, Trace, TraceSink, run as run_program};
 use orla_marketplace::rtfs::json::{value_from_json, value_to_json};
 use orla_marketplace::rtfs::{
-    Diagnostics, Error, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
+    Diagnostics, Error, Options, Position, Program, Source as Text, TypeExpr, Value, compile, layout,
 };
 use orla_marketplace::{Call, NoticeSink};
 use serde::{Deserialize, Serialize};
@@ -27,8 +29,10 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const INPUT: &str = "input";
 
 pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
-    if let Some(cli::RtfsCommand::Check { file }) = &rtfs.command {
-        return check(file);
+    match &rtfs.command {
+        Some(cli::RtfsCommand::Check { file }) => return check(file),
+        Some(cli::RtfsCommand::Fmt { check, files }) => return format_files(files, *check),
+        None => {}
     }
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
@@ -46,6 +50,7 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
         let session = Session { app: &app, config: &config, traced: rtfs.trace };
         let done = match &rtfs.jsonl {
             true => session.lines().await,
+            false if is_dialogue(rtfs) => dialogue::run(&session).await,
             false => match text(rtfs) {
                 Ok(text) => session.once(&text, input, rtfs.json).await,
                 Err(failure) => Err(failure),
@@ -56,6 +61,40 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     });
     runtime.shutdown_background();
     done
+}
+
+/// Whether someone at a terminal is to be asked for programs.
+fn is_dialogue(rtfs: &cli::Rtfs) -> bool {
+    rtfs.file.is_none() && rtfs.expression.is_none() && std::io::stdin().is_terminal()
+}
+
+/// `orla rtfs fmt FILE…`: lays files out, or says which are not.
+fn format_files(files: &[PathBuf], only_check: bool) -> Result<(), Failure> {
+    let mut is_failed = false;
+    for file in files {
+        let text = read(file)?;
+        let formatted = match layout::format(&text) {
+            Ok(formatted) => formatted,
+            Err(problems) => {
+                render::err(&format!("{problems}\n"));
+                is_failed = true;
+                continue;
+            }
+        };
+        if formatted == text.text() {
+            continue;
+        }
+        if only_check {
+            render::line(&file.display().to_string());
+            is_failed = true;
+        } else {
+            std::fs::write(file, formatted).map_err(|err| {
+                let why = crate::config::reason(&err);
+                Failure::failed(format!("{} cannot be written: {why}", file.display()))
+            })?;
+        }
+    }
+    if is_failed { Err(Failure::failed_silently()) } else { Ok(()) }
 }
 
 /// The program's text, from wherever it is.

@@ -52,6 +52,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("factorial", factorial).scalar(),
     many("gcd", 1, ANY, gcd).scalar(),
     many("=", 1, ANY, |_, args| all(args, equal)).scalar().lazy(),
+    many("!=", 1, ANY, not_equal).scalar().lazy(),
     many("not=", 1, ANY, not_equal).scalar().lazy(),
     many("==", 1, ANY, |_, args| all(args, loosely_equal)).scalar().lazy(),
     many("<", 1, ANY, |_, args| ordered("<", args, Ordering::is_lt)).scalar(),

@@ -197,6 +197,14 @@ pub(crate) fn lookup(name: &str) -> Option<Builtin> {
     native.or_else(|| crate::compiler::prelude_functions().get(name).map(|&code| Builtin::Code(code)))
 }
 
+/// The names of the standard library, in their order, for those who complete names.
+pub fn all_names() -> Vec<&'static str> {
+    let mut all: Vec<_> = names().collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// All names of the standard library, in no order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let natives = NUMBERS.keys().copied();
