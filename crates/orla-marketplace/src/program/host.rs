@@ -47,6 +47,7 @@ impl<'a> Host<'a> {
                 Value::vector(all).map_err(|deep| Error::new("failed", deep.to_string()))
             }
             Request::Describe { id } => {
+                let id = id.as_str().to_owned();
                 let catalog = self.catalog().await;
                 let is_visible = |entry: &&std::sync::Arc<Entry>| {
                     catalog.permits(self.ctx.principal.as_ref(), entry).is_ok()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::syntax::Position;
 use crate::value::Value;
 
 /// What an answer belongs to. Ascending in the order in which they were asked for.
@@ -16,8 +17,10 @@ pub enum Event {
     Request {
         /// What the answer belongs to.
         ticket: Ticket,
-        /// What is wanted. Where in the text, says [`Run::position`](super::Run::position).
+        /// What is wanted.
         request: Request,
+        /// Where in the text.
+        at: Option<Position>,
     },
     /// The answer is not wanted any more; one that comes all the same is ignored.
     Cancel {

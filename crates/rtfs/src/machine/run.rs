@@ -13,7 +13,6 @@ use super::unwind;
 use super::walk::live_bytes;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::syntax::Position;
 use crate::value::Value;
 
 /// How far a run has come.
@@ -271,13 +270,6 @@ impl Run {
         Some(self.waiting.remove(at))
     }
 
-    /// Where in the text a request that waits for its answer was made.
-    pub fn position(&self, ticket: Ticket) -> Option<Position> {
-        let at = self.waiting.binary_search_by_key(&ticket.0, |entry| entry.ticket).ok()?;
-        let strand = self.strands[self.waiting[at].strand].as_ref()?;
-        unwind::origin(strand, &self.program).map(|origin| origin.position)
-    }
-
     /// What an answer means to the program.
     pub(super) fn accept(&mut self, kind: HostOp, ticket: Ticket, value: Value) -> Result<Value, Error> {
         if !value.is_immediate() {
@@ -433,8 +425,9 @@ impl Run {
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.wanted = d;
         strand.ticket = Some(ticket);
+        let at = unwind::place(strand, &self.program).map(|(source, span)| source.position(span.start));
         self.waiting.push(Waiting { ticket, strand: id, kind });
-        let event = Event::Request { ticket: Ticket(ticket), request };
+        let event = Event::Request { ticket: Ticket(ticket), request, at };
         if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
             self.events.push(event);

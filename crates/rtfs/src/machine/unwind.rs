@@ -3,9 +3,9 @@
 use super::exec::Exit;
 use super::program::{Program, Proto};
 use super::strand::{Frame, Strand};
-use crate::builtins;
 use crate::error::{Error, Origin};
 use crate::lazy::Seq;
+use crate::syntax::{Source, Span};
 use crate::value::Value;
 
 /// Calls a function of the prelude above the running one, and then the current instruction again.
@@ -70,15 +70,18 @@ pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) ->
 
 /// The innermost place that is not in the standard library.
 pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Box<Origin>> {
+    let (source, span) = place(strand, program)?;
+    Some(Box::new(Origin {
+        position: source.position(span.start),
+        source: Some((source.clone(), span)),
+    }))
+}
+
+/// The same without a copy.
+pub(super) fn place<'p>(strand: &Strand, program: &'p Program) -> Option<(&'p Source, Span)> {
     let here = std::iter::once((strand.proto, strand.pc));
     let callers = strand.frames.iter().rev().map(|frame| (frame.proto, frame.pc as usize));
-    for (proto, pc) in here.chain(callers) {
-        let proto = &program.protos[proto as usize];
-        if proto.source.name() != builtins::PRELUDE_NAME {
-            let span = proto.span(pc.saturating_sub(1));
-            let position = proto.source.position(span.start);
-            return Some(Box::new(Origin { position, source: Some((proto.source.clone(), span)) }));
-        }
-    }
-    None
+    let (proto, pc) = here.chain(callers).find(|(proto, _)| *proto >= program.prelude)?;
+    let proto = &program.protos[proto as usize];
+    Some((&proto.source, proto.span(pc.saturating_sub(1))))
 }
