@@ -109,7 +109,8 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer 
         return parked::answer(core, job, caller).await;
     }
     let asks = Asks::Session(caller.session_client(&core, &job));
-    finished(&core, job, &caller, asks).await
+    // Boxed, or else the others, which have a box of their own, would keep room for it.
+    Box::pin(finished(&core, job, &caller, asks)).await
 }
 
 /// Answers a sessionless request whose provider may ask its client; what it asks is for the rounds.

@@ -281,7 +281,8 @@ async fn sessionless(
         cancellation: token.clone(),
     };
     if !job.may_be_slow() {
-        let answer = dispatch::answer(Arc::clone(core), job, caller).await;
+        // Boxed, as what may be slow is: whoever waits for either has no room for it.
+        let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
         return json(answer.status, answer.message);
     }
     let work = dispatch::answer(Arc::clone(core), job, caller);
@@ -317,7 +318,8 @@ async fn in_session(
         cancellation: token.clone(),
     };
     if !job.may_be_slow() {
-        let answer = dispatch::answer(Arc::clone(core), job, caller).await;
+        // Boxed, as what may be slow is: whoever waits for either has no room for it.
+        let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
         drop(running);
         return json(answer.status, answer.message);
     }

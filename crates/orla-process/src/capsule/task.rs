@@ -32,6 +32,7 @@ use orla_marketplace::{ClientError, JsonText, seconds};
 use rustix::process::Signal;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -157,7 +158,10 @@ impl Task {
                     stopping = true;
                     self.happened(Event::Stop, "it is not needed any more").await;
                 }
-                Woken::Request(request) => self.requested(request).await,
+                Woken::Request(request) => {
+                    self.company().await;
+                    self.requested(request).await;
+                }
                 Woken::Wished => self.wished().await,
                 Woken::Cancelled => self.cancelled().await,
                 Woken::Readable => self.read().await,
@@ -201,6 +205,14 @@ impl Task {
                 Woken::Changed(change)
             }
             () = until(timer) => Woken::Timer,
+        }
+    }
+
+    /// Lets those come that are about to, where other calls are under way: what is written together costs the
+    /// process one awakening. A call that is alone does not wait.
+    async fn company(&mut self) {
+        if self.talk.in_flight() > 0 && self.inbox.requests.len() < TOGETHER {
+            yield_now().await;
         }
     }
 

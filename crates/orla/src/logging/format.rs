@@ -1,10 +1,10 @@
 //! An event as one line: a JSON object, or text for people. Pure functions.
 
 use std::error::Error;
-use std::fmt::{Debug, Write};
+use std::fmt::{Debug, Write as _};
+use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value};
 use tracing::field::{Field as Name, Visit};
 
 use crate::config::Severity;
@@ -27,6 +27,11 @@ pub(crate) enum Field {
 }
 
 impl Fields {
+    /// No fields, with room for those of most events.
+    pub(crate) fn with_room() -> Self {
+        Self(Vec::with_capacity(8))
+    }
+
     /// Adds a field, or gives it a new value.
     pub(crate) fn add(&mut self, name: &'static str, value: Field) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -61,7 +66,10 @@ impl Fields {
     }
 
     fn text(&mut self, name: &Name, mut text: String) {
-        if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
+        // No text has more characters than bytes.
+        if text.len() > MAX_TEXT
+            && let Some((end, _)) = text.char_indices().nth(MAX_TEXT)
+        {
             let more = text.len() - end;
             text.truncate(end);
             let _ = write!(text, "… ({more} bytes more)");
@@ -106,32 +114,36 @@ impl Visit for Fields {
     }
 }
 
-/// One JSON object: `timestamp`, `level`, `message`, and the fields beside them.
+/// One JSON object: `timestamp`, `level`, `message`, and the fields beside them. Every call has such a line, so
+/// it is written in one go.
 pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> String {
-    let mut object = Map::with_capacity(fields.0.len() + 3);
-    object.insert("timestamp".to_owned(), timestamp(at).into());
-    object.insert("level".to_owned(), level.as_str().into());
-    object.insert("message".to_owned(), fields.message().into());
+    let mut line = Vec::with_capacity(128 + 32 * fields.0.len());
+    // Writing to memory does not fail.
+    let _ = write!(line, r#"{{"timestamp":"{}","level":"{}","message":"#, timestamp(at), level.as_str());
+    push(&mut line, fields.message());
     for (name, value) in &fields.0 {
-        let name = match *name {
+        let prefix = match *name {
             "message" => continue,
             // A field must not pass for what the line itself says.
-            "timestamp" | "level" => format!("field_{name}"),
-            name => name.to_owned(),
+            "timestamp" | "level" => "field_",
+            _ => "",
         };
-        let value = match value {
-            Field::Text(text) => text.as_str().into(),
-            Field::Bool(value) => (*value).into(),
-            Field::Signed(value) => (*value).into(),
-            Field::Unsigned(value) => (*value).into(),
-            Field::Float(value) if value.is_finite() => (*value).into(),
-            Field::Float(value) => value.to_string().into(),
-        };
-        object.insert(name, value);
+        let _ = write!(line, r#","{prefix}{name}":"#);
+        match value {
+            Field::Text(text) => push(&mut line, text),
+            Field::Bool(value) => push(&mut line, value),
+            Field::Signed(value) => push(&mut line, value),
+            Field::Unsigned(value) => push(&mut line, value),
+            Field::Float(value) if value.is_finite() => push(&mut line, value),
+            Field::Float(value) => push(&mut line, &value.to_string()),
+        }
     }
-    let mut line = Value::Object(object).to_string();
-    line.push('\n');
-    line
+    line.extend_from_slice(b"}\n");
+    String::from_utf8(line).unwrap_or_default()
+}
+
+fn push<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
+    let _ = serde_json::to_writer(line, value);
 }
 
 /// One line of text: `08:03:24.120 WARN  message  name=value`.

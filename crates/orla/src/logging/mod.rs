@@ -170,7 +170,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let metadata = event.metadata();
-        let mut fields = Fields::default();
+        let mut fields = Fields::with_room();
         event.record(&mut fields);
         // An event's own fields win over those of the spans around it, and inner spans over outer ones.
         for span in ctx.event_scope(event).into_iter().flatten() {

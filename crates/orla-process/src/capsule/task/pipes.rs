@@ -5,8 +5,9 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use orla_marketplace::ClientError;
-use tokio::io;
+use tokio::io::{self, AsyncReadExt as _};
 use tokio::time::Instant;
 
 use super::super::state::{Event, State};
@@ -52,15 +53,16 @@ impl Task {
     /// Reads what is there, a bounded part at a time.
     pub(super) async fn read(&mut self) {
         for _ in 0..READS {
-            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
+            let Some(stdout) = self.process.as_mut().and_then(|process| process.stdout.as_mut()) else {
                 return;
             };
-            match stdout.try_read_buf(self.lines.room()) {
-                Ok(0) => return self.output_ended().await,
-                Ok(_) => self.take_lines().await,
-                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.output_ended().await,
+            // Unlike `try_read_buf`, this knows a pipe for empty that gave less than there was room for.
+            match stdout.read_buf(self.lines.room()).now_or_never() {
+                Some(Ok(0)) => return self.output_ended().await,
+                Some(Ok(_)) => self.take_lines().await,
+                None => return,
+                Some(Err(err)) if err.kind() == io::ErrorKind::Interrupted => {}
+                Some(Err(_)) => return self.output_ended().await,
             }
         }
     }
