@@ -88,9 +88,8 @@ pub async fn drive(
     let host = Host { market, ctx, trace };
     let result = loop {
         let outcome = run.advance(QUOTA);
-        let events: Vec<Event> = run.events().collect();
-        for event in events {
-            pending.take(&host, event, &run);
+        for event in run.events() {
+            pending.take(&host, event);
         }
         match outcome {
             Outcome::Done(value) => break Ok(value),
@@ -124,10 +123,9 @@ struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    fn take(&mut self, host: &Host<'a>, event: Event, run: &Run) {
+    fn take(&mut self, host: &Host<'a>, event: Event) {
         match event {
-            Event::Request { ticket, request } => {
-                let at = run.position(ticket);
+            Event::Request { ticket, request, at } => {
                 let host = *host;
                 let token = host.ctx.cancellation.child_token();
                 self.tokens.insert(ticket, token.clone());
