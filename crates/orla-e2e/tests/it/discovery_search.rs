@@ -10,7 +10,8 @@ use crate::{sh, world};
 /// A capsule that is a whole MCP server, with tools that ask their client.
 const FULL: &str = include_str!("../fixtures/full_capsule.py");
 
-const TOOLS: [&str; 3] = ["capability_call", "capability_describe", "capability_search"];
+const TOOLS: [&str; 5] =
+    ["capability_call", "capability_describe", "capability_search", "rtfs", "rtfs_check"];
 
 fn json_of(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|err| panic!("{err}: {finished:?}"))
@@ -61,7 +62,7 @@ fn with_expose_search_only_they_are_listed_and_everything_else_can_be_called() {
         listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, TOOLS);
     let checked = world.run(&["check"]);
-    assert!(checked.stdout.contains("4 tools"), "its own, and not the three: {checked:?}");
+    assert!(checked.stdout.contains("4 tools"), "its own, and not the tools of discovery: {checked:?}");
     let server = world.serve();
     for mut client in server.clients() {
         assert_eq!(client.tool_names(), TOOLS);

@@ -34,6 +34,7 @@ use crate::json::cut;
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
 use crate::marketplace::{Call, CapabilityMarketplace};
 use crate::payload::{JsonText, Payload};
+use crate::program::Language;
 use crate::provider::{CustomProvider, ProviderType};
 use crate::schema::schema_from_declaration;
 
@@ -283,7 +284,8 @@ pub struct Found {
     pub total: usize,
 }
 
-/// Searches a catalogue for what a caller may use; the capabilities of discovery themselves are not found.
+/// Searches a catalogue for what a caller may use; the capabilities of discovery and of the language are not
+/// found: whoever asks has them, and a text that teaches a language fits any question.
 pub fn search(catalog: &Catalog, query: &str, limit: usize, principal: Option<&Principal>) -> Found {
     let mut hits = catalog.search_where(query, usize::MAX, |entry| {
         !is_discovery(entry) && is_visible(catalog, entry, principal)
@@ -350,7 +352,8 @@ fn is_visible(catalog: &Catalog, entry: &Entry, principal: Option<&Principal>) -
 }
 
 fn is_discovery(entry: &Entry) -> bool {
-    entry.manifest.provider.settings_type() == TypeId::of::<Discovery>()
+    let provider = &entry.manifest.provider;
+    [TypeId::of::<Discovery>(), TypeId::of::<Language>()].contains(&provider.settings_type())
 }
 
 fn find<'a>(catalog: &'a Catalog, id: &str, ctx: &CallContext) -> RuntimeResult<&'a Arc<Entry>> {
