@@ -6,15 +6,15 @@
 //!
 //! # How it works
 //!
-//! Each group of functions is a file with a static table, sorted by name; [`groups`] is the sorted
+//! Each group of functions is a file with a static table, sorted by name; `groups` is the sorted
 //! table of groups. So nothing is built at start, and a look-up is two binary searches that allocate
-//! nothing. A function reads its arguments through [`arguments`], whose errors name the argument.
+//! nothing. A function reads its arguments through `arguments`, whose errors name the argument.
 //!
 //! # Bounds
 //!
 //! An input holds at most [`MAX_ITEMS`] values, [`MAX_DEPTH`] deep, and [`MAX_TEXT`] bytes of text, and an
 //! output about as much. Whatever multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
-//! the size of its result first; whatever searches has a budget of steps. See [`limits`].
+//! the size of its result first; whatever searches has a budget of steps. See `limits`.
 //!
 //! # What is deliberately absent
 //!

@@ -1,6 +1,6 @@
 //! A file in RTFS as a capability: each call runs the file and then its `main` with the input.
 //!
-//! [`capability`] makes one of a text: the annotations of `main` are its schemas ([`signature`]), its
+//! [`capability`] makes one of a text: the annotations of `main` are its schemas (`signature`), its
 //! documentation or the comment at the top of the file is its description. Reading files is the
 //! caller's affair, and so is what `import` finds.
 //!

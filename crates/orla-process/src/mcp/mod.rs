@@ -5,7 +5,7 @@
 //! A [`Peer`] is something that can be asked: a supervised process ([`capsule`](crate::capsule)) or a server
 //! behind HTTP. [`call`] makes the call of a tool of it, and [`PeerSurface`] serves what it has besides tools.
 //! Both go in [`rounds`] where the server answers with questions instead of a result (2026-07-28).
-//! [`Conversation`](conversation) is everything that is said over one pair of pipes; [`wire`] is JSON-RPC.
+//! `Conversation` is everything that is said over one pair of pipes; [`wire`] is JSON-RPC.
 //!
 //! # What is deliberately absent
 //!

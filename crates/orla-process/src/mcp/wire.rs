@@ -1,6 +1,6 @@
 //! JSON-RPC in lines: bytes in, messages out, and the other way (RFC 2 §8.2).
 //!
-//! No I/O here. [`Lines`] cuts a stream of bytes into bounded lines, [`read`] makes a [`Message`] of
+//! No I/O here. `Lines` cuts a stream of bytes into bounded lines, [`read`] makes a [`Message`] of
 //! one, and the `write_*` functions append messages to a buffer. What a message carries (parameters,
 //! results) stays the text it came in: it is neither parsed nor copied, and numbers keep their digits.
 

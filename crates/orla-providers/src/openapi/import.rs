@@ -1,6 +1,6 @@
 //! A document → one capability for each operation. Pure.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -78,7 +78,7 @@ pub(super) fn import(
         name,
         provenance,
         security,
-        taken: HashSet::new(),
+        taken: HashMap::new(),
         named: HashSet::new(),
         registrations: Vec::new(),
         warnings,
@@ -105,7 +105,7 @@ struct Import<'a> {
     name: String,
     provenance: CapabilityProvenance,
     security: Security<'a>,
-    taken: HashSet<String>,
+    taken: HashMap<String, u32>,
     /// The origins that the document names and that get credentials.
     named: HashSet<String>,
     registrations: Vec<Registration>,
@@ -259,11 +259,16 @@ impl Import<'_> {
         });
         let own = own.filter(|id| !id.is_empty()).unwrap_or_else(|| made_id(path, method));
         let id = format!("{}.{own}", self.name);
-        let numbered = (2..).map(|number| format!("{id}_{number}"));
-        let mut ids = std::iter::once(id.clone()).chain(numbered);
-        let id = ids.find(|id| !self.taken.contains(id)).unwrap_or(id);
-        self.taken.insert(id.clone());
-        id
+        // Where it goes on is remembered: thousands of operations may have one id.
+        let mut next = self.taken.get(&id).copied().unwrap_or(1);
+        let mut unlike = id.clone();
+        while self.taken.contains_key(&unlike) {
+            next += 1;
+            unlike = format!("{id}_{next}");
+        }
+        self.taken.insert(id, next);
+        self.taken.entry(unlike.clone()).or_insert(1);
+        unlike
     }
 }
 

@@ -234,7 +234,7 @@ fn attestation(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Capab
 }
 
 fn provenance(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<CapabilityProvenance> {
-    let pairs = reader.pairs(path, node, "a mapping with source and content_hash")?;
+    let pairs = reader.pairs(path, node, "a mapping with source")?;
     let (mut texts, mut custody_chain, mut registered_at) = (HashMap::new(), Vec::new(), None);
     for (key, node) in pairs {
         let place = format!("{path}.{}", excerpt(&key.text));
@@ -249,11 +249,11 @@ fn provenance(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Capabi
             other => reader.unknown(key.at, other, &format!("{path}."), PROVENANCE),
         }
     }
-    require(reader, path, node.at, pairs, &["source", "content_hash"]);
+    require(reader, path, node.at, pairs, &["source"]);
     Some(CapabilityProvenance {
         source: texts.remove("source")?,
         version: texts.remove("version"),
-        content_hash: texts.remove("content_hash")?,
+        content_hash: texts.remove("content_hash").unwrap_or_default(),
         custody_chain,
         registered_at: registered_at.unwrap_or_else(SystemTime::now),
     })
@@ -310,7 +310,7 @@ fn schema() -> Value {
             "attestation": {"type": "object", "required": ["signature", "authority", "created_at"],
                 "properties": {"signature": text, "authority": text, "created_at": text, "expires_at": text, "metadata": texts},
                 "additionalProperties": false},
-            "provenance": {"type": "object", "required": ["source", "content_hash"],
+            "provenance": {"type": "object", "required": ["source"],
                 "properties": {"source": text, "version": {"type": ["string", "number"]}, "content_hash": text, "custody_chain": list, "registered_at": text},
                 "additionalProperties": false},
             "timeout": {"anyOf": [seconds(86_400), variable()], "description": "Seconds that one call may take."},
