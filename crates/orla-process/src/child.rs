@@ -36,8 +36,9 @@ pub struct Program {
     run_by_shell: Mutex<Option<FileVersion>>,
 }
 
-/// A file that is being written cannot be run; this often, and after this long, it is tried again.
-const BUSY_RETRIES: u32 = 3;
+/// A file that is being written cannot be run; this often it is tried again, first after this long and then after
+/// twice as long each time, 1.3 s in all.
+const BUSY_RETRIES: u32 = 7;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Program {
@@ -103,8 +104,8 @@ impl Program {
                     by_shell = true;
                 }
                 Err(err) if is(&err, Errno::TXTBSY) && tries < BUSY_RETRIES => {
+                    thread::sleep(BUSY_PAUSE * (1 << tries));
                     tries += 1;
-                    thread::sleep(BUSY_PAUSE);
                 }
                 result => return result,
             }
