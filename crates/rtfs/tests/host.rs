@@ -357,8 +357,20 @@ fn a_dialogue_goes_on_with_what_was_defined() {
     let (run, value) = line("(g a)", Some(run));
     assert_eq!(value, "10");
     let (run, _) = line("(defn f [x] (* 3 x))", Some(run));
-    let (_, value) = line("(g a)", Some(run));
+    let (run, value) = line("(g a)", Some(run));
     assert_eq!(value, "15");
+    // Macros, types and imports are part of it, until their names are given to something else.
+    let (run, _) = line("(defmacro twice [form] `(do ~form ~form)) (deftype-alias Age :int)", Some(run));
+    let (run, _) =
+        line("(module m (:exports [one]) (def one 1)) (import m :as mm :only [one])", Some(run));
+    let (run, value) = line("[(twice a) (is? 3 Age) mm/one one]", Some(run));
+    assert_eq!(value, "[5 true 1 1]");
+    assert_eq!(run.program().macros().collect::<Vec<_>>(), ["twice"]);
+    let (run, _) = line("(defn twice [x] (* 2 x)) (def one 11)", Some(run));
+    let (mut run, value) = line("[(twice a) one mm/one]", Some(run));
+    assert_eq!(value, "[10 11 1]");
+    assert!(run.give("a", Value::Int(7)) && !run.give("b", Value::Nil));
+    assert_eq!(line("a", Some(run)).1, "7");
 }
 
 #[test]

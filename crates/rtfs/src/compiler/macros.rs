@@ -12,6 +12,7 @@ use crate::syntax::{Kind, NodeId, Span, Tree};
 use crate::value::Value;
 
 /// A macro, with what it needs of the program's definitions.
+#[derive(Clone)]
 pub(super) struct Macro {
     program: Arc<Program>,
     globals: Vec<Option<Value>>,

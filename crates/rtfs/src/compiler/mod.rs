@@ -75,9 +75,17 @@ fn compile_as(
     session.always_copy = always_copy;
     let roots = tree.roots.clone();
     let mut unit = Unit::new(&mut session, tree);
+    if options.base.is_some() {
+        unit.lower.enter((*base.scope).clone());
+    }
     let entry = unit.compile(&roots);
-    let (_, _, errors) = unit.take_back();
-    if errors.is_empty() { Ok(Arc::new(session.finish(entry))) } else { Err(Diagnostics(errors)) }
+    let Lower { errors, aliases, imported, macros, .. } = unit.lower;
+    if !errors.is_empty() {
+        return Err(Diagnostics(errors));
+    }
+    let mut program = session.finish(entry);
+    program.scope = Arc::new(Scope { aliases, imported, macros });
+    Ok(Arc::new(program))
 }
 
 /// The names of the modules that a text imports, so that a host can fetch them beforehand.
@@ -112,6 +120,7 @@ pub(crate) fn prelude() -> &'static Arc<Program> {
             entry: 0,
             modules: Vec::new(),
             types: Arc::default(),
+            scope: Arc::default(),
         };
         let mut session = Session::new(&empty, Options::default());
         session.is_prelude = true;
@@ -151,6 +160,22 @@ struct Session {
     is_prelude: bool,
     /// For tests: see [`liveness`].
     always_copy: bool,
+}
+
+/// What a text made known that is no value: a later entry of a dialogue goes on with it.
+#[derive(Clone, Default)]
+pub(crate) struct Scope {
+    /// What `import` calls modules.
+    aliases: HashMap<String, String>,
+    /// What `import` brought in by its own name.
+    imported: HashMap<String, u32>,
+    macros: HashMap<String, macros::Macro>,
+}
+
+impl Scope {
+    pub(crate) fn macro_names(&self) -> impl Iterator<Item = &str> {
+        self.macros.keys().map(String::as_str)
+    }
 }
 
 struct Module {
@@ -266,6 +291,7 @@ impl Session {
             entry,
             modules: self.modules.into_keys().collect(),
             types: Arc::new(self.types),
+            scope: Arc::default(),
         }
     }
 }
@@ -325,6 +351,11 @@ impl<'s> Unit<'s> {
 }
 
 impl Lower<'_> {
+    /// Goes on with what earlier texts made known.
+    fn enter(&mut self, scope: Scope) {
+        (self.aliases, self.imported, self.macros) = (scope.aliases, scope.imported, scope.macros);
+    }
+
     /// Makes the names known that these forms define, so that they see each other.
     fn scan(&mut self, roots: &[NodeId]) {
         let mut open = roots.to_vec();
@@ -340,6 +371,11 @@ impl Lower<'_> {
                     let (name, head) = (name.to_owned(), head.unwrap_or_default().to_owned());
                     let details = self.details(node);
                     self.definitions.entry(name.clone()).or_default().push(node);
+                    if self.prefix.is_empty() {
+                        // What an earlier text called so is something else from now on.
+                        self.imported.remove(&name);
+                        self.macros.remove(&name);
+                    }
                     if head != "defmacro" {
                         let global = self.session.global(&format!("{}{name}", self.prefix)) as usize;
                         self.session.globals[global].doc = details.0;

@@ -20,6 +20,8 @@ pub struct Program {
     pub(crate) modules: Vec<String>,
     /// The named types.
     pub(crate) types: Arc<crate::types::Definitions>,
+    /// Macros and imports, for a program that goes on with this one.
+    pub(crate) scope: Arc<crate::compiler::Scope>,
 }
 
 /// A definition at the top level.
@@ -81,6 +83,11 @@ impl Proto {
 }
 
 impl Program {
+    /// The names of the macros that it defines, or that those before it defined.
+    pub fn macros(&self) -> impl Iterator<Item = &str> {
+        self.scope.macro_names()
+    }
+
     /// The definitions at the top level, in their order.
     pub fn globals(&self) -> &[Global] {
         &self.globals

@@ -158,6 +158,13 @@ impl Run {
         self.globals[at].as_ref()
     }
 
+    /// Gives a name a value: a definition, or one of those that the program was compiled with. False
+    /// if there is no such name.
+    pub fn give(&mut self, name: &str, value: Value) -> bool {
+        let at = self.program.globals.iter().position(|global| &*global.name == name);
+        at.map(|at| self.globals[at] = Some(value)).is_some()
+    }
+
     pub(crate) fn into_globals(self) -> Vec<Option<Value>> {
         self.globals
     }
