@@ -21,6 +21,7 @@ use crate::manifest::CapabilityManifest;
 use crate::payload::{JsonText, Payload};
 use crate::program::TraceSink;
 use crate::provider::ProviderType;
+use crate::stream::{StreamHandle, not_a_stream};
 
 /// Runs the calls of one kind of provider (RTFS capability system §2.2).
 ///
@@ -51,6 +52,23 @@ pub trait CapabilityExecutor: Send + Sync {
         inputs: &Payload,
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome>;
+
+    /// Opens a stream (RTFS capability system §3.2). An executor whose capabilities are no streams has
+    /// nothing to say here.
+    ///
+    /// `ctx` has the time and the cancellation of opening it: the stream itself lasts until it ends, is
+    /// closed, or is dropped.
+    ///
+    /// # Errors
+    /// Those of [`execute`](Self::execute).
+    async fn open(
+        &self,
+        _provider: &ProviderType,
+        _inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Box<dyn StreamHandle>> {
+        Err(not_a_stream(ctx))
+    }
 
     /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`], whatever the input type of this
     /// manifest does not admit, and gives nothing that its output type does not admit. The calls are then not

@@ -41,6 +41,7 @@ mod retry;
 pub mod schema;
 mod search;
 mod source;
+mod stream;
 mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -69,4 +70,5 @@ pub use provider::{
 pub use record::CallRecord;
 pub use rtfs;
 pub use source::Source;
+pub use stream::{OpenStream, StreamHandle};
 pub use surface::{Surface, SurfaceError, SurfaceNotice};

@@ -34,6 +34,7 @@ use crate::manifest::{CapabilityManifest, Registration};
 use crate::payload::Payload;
 use crate::record::{CallRecord, Observers, Recording};
 use crate::retry::wait_before_retry;
+use crate::stream::{OpenStream, StreamHandle};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
 /// After it the call is given up, whatever the executor does.
@@ -157,39 +158,80 @@ impl CapabilityMarketplace {
     /// # Errors
     /// See [`RuntimeError`]; one variant for each step that can fail.
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
-        let mut catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
-        if call.catalog.is_none() && catalog.get(&call.target).is_none() {
-            // Some provider may serve it that has not been asked yet.
-            self.prepare_listing().await;
-            catalog = self.snapshot();
-        }
-        let Some(entry) = catalog.get(&call.target) else {
-            let id = cut(&call.target, SHOWN);
-            let mut similar = catalog.similar(&id);
-            // Whoever may not call something is not told that it is there.
-            let principal = call.principal.as_ref();
-            similar.retain(|name| {
-                catalog.get(name).is_some_and(|entry| catalog.permits(principal, entry).is_ok())
-            });
-            return Err(RuntimeError::Unknown { similar, id });
-        };
+        let catalog = self.catalog_for(&call).await;
+        let Some(entry) = catalog.get(&call.target) else { return Err(unknown(&catalog, &call)) };
         let seat = Seat::new(&catalog.admission);
         let ctx = self.context(&catalog, entry, &call, &seat);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
         let result = self.run(&catalog, entry, &call.input, &ctx, &seat, &mut recording).await;
-        recording.finish(&result);
+        recording.finish(result.as_ref().map(drop));
         result
     }
 
-    async fn run(
+    /// Opens a stream (RTFS capability system §3.2). The path to it is that of a call; what is opened is
+    /// recorded when it ends.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call); [`RuntimeError::Unavailable`] where the capability is no stream.
+    pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
+        let catalog = self.catalog_for(&call).await;
+        let Some(entry) = catalog.get(&call.target) else { return Err(unknown(&catalog, &call)) };
+        let seat = Seat::new(&catalog.admission);
+        let ctx = self.context(&catalog, entry, &call, &seat);
+        let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
+        match self.open_stream(&catalog, entry, &call.input, &ctx, &mut recording).await {
+            Ok(handle) => Ok(OpenStream::new(handle, recording.of_stream())),
+            Err(error) => {
+                recording.finish(Err(&error));
+                Err(error)
+            }
+        }
+    }
+
+    async fn open_stream(
         &self,
         catalog: &Catalog,
         entry: &Entry,
         input: &Payload,
         ctx: &CallContext,
-        seat: &Seat,
         recording: &mut Recording<'_>,
-    ) -> RuntimeResult<Outcome> {
+    ) -> RuntimeResult<Box<dyn StreamHandle>> {
+        self.cleared(catalog, entry, input, ctx).await?;
+        let _own = match &entry.admission {
+            Some(admission) => Some(admitted(admission, entry, ctx).await?),
+            None => None,
+        };
+        let _place = admitted(&catalog.admission, entry, ctx).await?;
+        recording.admitted();
+        let passage = entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
+        let passage = passage.map_err(|wait| left_alone(entry, wait))?;
+        let executor = self.executor(entry)?;
+        let result = guarded(executor.open(&entry.manifest.provider, input, ctx), entry, ctx).await;
+        if let Some(passage) = passage {
+            passage.came_back(&result);
+        }
+        result
+    }
+
+    /// The snapshot that a call is looked up in.
+    async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
+        let catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
+        if call.catalog.is_none() && catalog.get(&call.target).is_none() {
+            // Some provider may serve it that has not been asked yet.
+            self.prepare_listing().await;
+            return self.snapshot();
+        }
+        catalog
+    }
+
+    /// Whether a call may be made at all.
+    async fn cleared(
+        &self,
+        catalog: &Catalog,
+        entry: &Entry,
+        input: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<()> {
         let id = || entry.name.to_string();
         if ctx.depth > catalog.limits.max_depth {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
@@ -205,6 +247,20 @@ impl CapabilityMarketplace {
             let checked = schema.check_payload(input, "input");
             checked.map_err(|violations| RuntimeError::InvalidInput { id: id(), violations })?;
         }
+        Ok(())
+    }
+
+    async fn run(
+        &self,
+        catalog: &Catalog,
+        entry: &Entry,
+        input: &Payload,
+        ctx: &CallContext,
+        seat: &Seat,
+        recording: &mut Recording<'_>,
+    ) -> RuntimeResult<Outcome> {
+        let id = || entry.name.to_string();
+        self.cleared(catalog, entry, input, ctx).await?;
 
         let mut retries = 0;
         let most = ctx.within.retries.map_or(entry.retries, |most| most.min(entry.retries));
@@ -261,24 +317,16 @@ impl CapabilityMarketplace {
         input: &Payload,
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
-        let id = || entry.name.to_string();
+        let executor = self.executor(entry)?;
+        guarded(executor.execute(&entry.manifest.provider, input, ctx), entry, ctx).await
+    }
+
+    fn executor(&self, entry: &Entry) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
         let provider = &entry.manifest.provider;
-        let executors = self.executors.load();
-        let executor = Arc::clone(executors.find(provider).ok_or_else(|| {
+        self.executors.load().find(provider).cloned().ok_or_else(|| {
             let reason = format!("nothing runs providers of kind {} any more", provider.kind());
-            RuntimeError::Unavailable { id: id(), reason, source: None }
-        })?);
-        drop(executors);
-        let execution = AssertUnwindSafe(executor.execute(provider, input, ctx)).catch_unwind();
-        tokio::select! {
-            biased;
-            done = execution => done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: id() })),
-            () = overdue(ctx) => Err(if ctx.cancellation.is_cancelled() {
-                RuntimeError::Cancelled { id: id(), outcome: None }
-            } else {
-                RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
-            }),
-        }
+            RuntimeError::Unavailable { id: entry.name.to_string(), reason, source: None }
+        })
     }
 
     /// The context for a request to a surface, made as a call's is: [`Call::target`] names the
@@ -501,6 +549,37 @@ impl CapabilityMarketplace {
     fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
         // The guarded data is `()`: a panic in a writer left nothing half done.
         self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// What a caller is told who names what is not there.
+fn unknown(catalog: &Catalog, call: &Call) -> RuntimeError {
+    let id = cut(&call.target, SHOWN);
+    let mut similar = catalog.similar(&id);
+    // Whoever may not call something is not told that it is there.
+    let principal = call.principal.as_ref();
+    similar
+        .retain(|name| catalog.get(name).is_some_and(|entry| catalog.permits(principal, entry).is_ok()));
+    RuntimeError::Unknown { similar, id }
+}
+
+/// What an executor's future gives; it is given up when it heeds neither its deadline nor cancellation.
+async fn guarded<T>(
+    execution: impl Future<Output = RuntimeResult<T>>,
+    entry: &Entry,
+    ctx: &CallContext,
+) -> RuntimeResult<T> {
+    let id = || entry.name.to_string();
+    tokio::select! {
+        biased;
+        done = AssertUnwindSafe(execution).catch_unwind() => {
+            done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: id() }))
+        }
+        () = overdue(ctx) => Err(if ctx.cancellation.is_cancelled() {
+            RuntimeError::Cancelled { id: id(), outcome: None }
+        } else {
+            RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
+        }),
     }
 }
 

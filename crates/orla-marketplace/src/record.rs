@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::catalog::Entry;
-use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CallContext, Outcome, Principal};
+use crate::error::RuntimeError;
+use crate::executor::{CallContext, Principal};
 
 /// A finished call.
 #[derive(Clone, Debug)]
@@ -62,17 +62,21 @@ impl<'a> Recording<'a> {
         self.queued = self.started.elapsed();
     }
 
-    pub(crate) fn finish(mut self, result: &RuntimeResult<Outcome>) {
-        match result {
-            Ok(_) => self.record("ok", None),
-            Err(error) => {
-                let cause = std::error::Error::source(error);
-                let text = match cause {
-                    Some(cause) => format!("{error}: {cause}"),
-                    None => error.to_string(),
-                };
-                self.record(error.kind(), Some(text));
-            }
+    pub(crate) fn finish(mut self, result: Result<(), &RuntimeError>) {
+        let (outcome, error) = outcome_of(result);
+        self.record(outcome, error);
+    }
+
+    /// What was called is a stream, which is recorded when it ends.
+    pub(crate) fn of_stream(mut self) -> StreamRecording {
+        self.recorded = true;
+        StreamRecording {
+            entry: Arc::clone(self.entry),
+            ctx: self.ctx.clone(),
+            started: self.started,
+            queued: self.queued,
+            observers: self.observers.take(),
+            recorded: false,
         }
     }
 
@@ -80,29 +84,92 @@ impl<'a> Recording<'a> {
         if std::mem::replace(&mut self.recorded, true) {
             return;
         }
-        let record = CallRecord {
-            call_id: Arc::clone(&self.ctx.call_id),
-            entry: Arc::clone(self.entry),
-            name: Arc::clone(&self.entry.name),
-            kind: self.entry.manifest.provider.kind(),
-            outcome,
-            duration: self.started.elapsed(),
-            queued: self.queued,
-            error,
-            principal: self.ctx.principal.clone(),
-            depth: self.ctx.depth,
-        };
-        log(&record);
-        for observer in self.observers.iter().flat_map(|observers| observers.iter()) {
-            observer(&record);
-        }
+        let (duration, queued) = (self.started.elapsed(), self.queued);
+        let record = record(self.entry, self.ctx, (duration, queued), outcome, error);
+        tell(&record, self.observers.as_deref());
     }
 }
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
-        let gone = RuntimeError::Cancelled { id: self.entry.name.to_string(), outcome: None };
-        self.record(gone.kind(), Some("the caller went away".to_owned()));
+        self.record(GONE.0, Some(GONE.1.to_owned()));
+    }
+}
+
+/// Records a stream exactly once, also when it is dropped: then it was cancelled.
+pub(crate) struct StreamRecording {
+    entry: Arc<Entry>,
+    ctx: CallContext,
+    started: Instant,
+    queued: Duration,
+    observers: Option<Arc<Observers>>,
+    recorded: bool,
+}
+
+impl StreamRecording {
+    /// The stream has ended, well or not. Only the first time counts.
+    pub(crate) fn finish(&mut self, result: Result<(), &RuntimeError>) {
+        let (outcome, error) = outcome_of(result);
+        self.record(outcome, error);
+    }
+
+    fn record(&mut self, outcome: &'static str, error: Option<String>) {
+        if std::mem::replace(&mut self.recorded, true) {
+            return;
+        }
+        let (duration, queued) = (self.started.elapsed(), self.queued);
+        let record = record(&self.entry, &self.ctx, (duration, queued), outcome, error);
+        tell(&record, self.observers.as_deref());
+    }
+}
+
+impl Drop for StreamRecording {
+    fn drop(&mut self) {
+        self.record(GONE.0, Some(GONE.1.to_owned()));
+    }
+}
+
+/// What became of a call whose caller does not wait for it any more.
+const GONE: (&str, &str) = ("cancelled", "the caller went away");
+
+fn outcome_of(result: Result<(), &RuntimeError>) -> (&'static str, Option<String>) {
+    match result {
+        Ok(()) => ("ok", None),
+        Err(error) => {
+            let text = match std::error::Error::source(error) {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            };
+            (error.kind(), Some(text))
+        }
+    }
+}
+
+fn record(
+    entry: &Arc<Entry>,
+    ctx: &CallContext,
+    (duration, queued): (Duration, Duration),
+    outcome: &'static str,
+    error: Option<String>,
+) -> CallRecord {
+    CallRecord {
+        call_id: Arc::clone(&ctx.call_id),
+        entry: Arc::clone(entry),
+        name: Arc::clone(&entry.name),
+        kind: entry.manifest.provider.kind(),
+        outcome,
+        duration,
+        queued,
+        error,
+        principal: ctx.principal.clone(),
+        depth: ctx.depth,
+    }
+}
+
+fn tell(record: &CallRecord, observers: Option<&Observers>) {
+    log(record);
+    for observer in observers.into_iter().flatten() {
+        observer(record);
     }
 }
 

@@ -2,8 +2,8 @@
 //! (RTFS capability system §9).
 
 use std::any::{Any, TypeId};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rtfs::Value;
@@ -13,6 +13,7 @@ use crate::executor::{CallContext, CapabilityExecutor, Notice, Outcome, Progress
 use crate::manifest::CapabilityManifest;
 use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
+use crate::stream::{StreamHandle, not_a_stream};
 use crate::{CapabilityMarketplace, Limits};
 
 /// Runs [`Canned`] providers.
@@ -38,6 +39,58 @@ pub enum Canned {
     Panics,
     /// Reports this many steps of progress, then answers nil.
     Reports(u32),
+    /// Is a stream.
+    Streams(CannedStream),
+}
+
+/// A stream whose items are known; it notes what is done with it.
+#[derive(Clone, Debug, Default)]
+pub struct CannedStream {
+    /// What it gives, one after the other.
+    pub items: Vec<Value>,
+    /// Whether it waits for ever after the last one, instead of ending.
+    pub hangs: bool,
+    /// What was done: `open INPUT`, `next`, `send VALUE`, `close`, `drop`.
+    pub log: Arc<Mutex<Vec<String>>>,
+}
+
+struct OpenCanned {
+    stream: CannedStream,
+    given: AtomicUsize,
+}
+
+impl CannedStream {
+    fn note(&self, what: impl Into<String>) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
+    }
+}
+
+#[async_trait]
+impl StreamHandle for OpenCanned {
+    async fn next(&self) -> Option<RuntimeResult<Payload>> {
+        let at = self.given.fetch_add(1, Ordering::Relaxed);
+        self.stream.note("next");
+        let item = self.stream.items.get(at).cloned();
+        if item.is_none() && self.stream.hangs {
+            std::future::pending::<()>().await;
+        }
+        item.map(|item| Ok(Payload::from_value(item)))
+    }
+
+    async fn send(&self, value: Payload) -> RuntimeResult<()> {
+        self.stream.note(format!("send {:?}", value.value()?));
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.stream.note("close");
+    }
+}
+
+impl Drop for OpenCanned {
+    fn drop(&mut self) {
+        self.stream.note("drop");
+    }
 }
 
 impl Canned {
@@ -108,7 +161,24 @@ impl CapabilityExecutor for MockExecutor {
                 }
                 Ok(Outcome::from_value(Value::Nil))
             }
+            Canned::Streams(stream) => Ok(Outcome::from_value(
+                Value::vector(stream.items.clone())
+                    .map_err(|deep| RuntimeError::Generic(deep.to_string()))?,
+            )),
         }
+    }
+
+    async fn open(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Box<dyn StreamHandle>> {
+        let Canned::Streams(stream) = provider.settings::<Canned>()? else {
+            return Err(not_a_stream(ctx));
+        };
+        stream.note(format!("open {:?}", inputs.value()?));
+        Ok(Box::new(OpenCanned { stream: stream.clone(), given: AtomicUsize::new(0) }))
     }
 }
 

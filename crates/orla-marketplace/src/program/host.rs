@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use rtfs::{CallOptions, Error, Map, Position, Request, Value};
+use rtfs::{CallOptions, Error, Map, Position, Request, Ticket, Value};
 use serde_json::Value as Json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::streams::Streams;
 use super::trace::{Trace, TraceSink};
 use crate::catalog::Entry;
 use crate::discovery;
@@ -26,12 +27,14 @@ pub(super) struct Host<'a> {
     pub(super) market: &'a CapabilityMarketplace,
     pub(super) ctx: &'a CallContext,
     pub(super) trace: &'a TraceSink,
+    pub(super) streams: &'a Streams,
 }
 
 impl<'a> Host<'a> {
     /// The answer to a request.
     pub(super) async fn answer(
         self,
+        ticket: Ticket,
         request: Request,
         at: Option<Position>,
         token: CancellationToken,
@@ -59,11 +62,16 @@ impl<'a> Host<'a> {
                     failure(id, &RuntimeError::Unknown { similar, id: id.to_owned() })
                 })
             }
-            Request::Open { id, .. } => {
-                let message = format!("{id} is no stream");
-                Err(Error::new("unavailable", message).with_capability(id.as_str()))
+            Request::Open { id, input } => self.open(ticket, id.to_string(), input, at, token).await,
+            Request::Next { stream } => unless_cancelled(&token, self.streams.next(stream)).await,
+            Request::Send { stream, value } => {
+                unless_cancelled(&token, self.streams.send(stream, value)).await
             }
-            _ => Err(Error::new("unavailable", "no stream is open")),
+            Request::Close { stream } => {
+                self.streams.close(stream).await;
+                Ok(Value::Nil)
+            }
+            _ => Err(Error::new("unavailable", "this host has no answer to that")),
         }
     }
 
@@ -144,6 +152,14 @@ impl<'a> Host<'a> {
         self.ctx.notices.send(Notice::Log { level: severity, message: text });
         self.trace.send(Trace::Logged { level: level.to_owned(), message, data });
     }
+}
+
+async fn unless_cancelled(
+    token: &CancellationToken,
+    answer: impl Future<Output = Result<Value, Error>>,
+) -> Result<Value, Error> {
+    let cancelled = || Error::new("cancelled", "nobody waits for it any more");
+    token.run_until_cancelled(answer).await.unwrap_or_else(|| Err(cancelled()))
 }
 
 /// What calls within a run may say: their progress is not the run's.

@@ -11,13 +11,12 @@
 //!
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
 //! - When a run has ended, however it ended, none of its calls goes on: they are futures that it owns.
-//!
-//! # Deliberately absent
-//!
-//! Streams: no provider of them is served yet, so opening one fails with `unavailable`.
+//! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
+//!   run.
 
 pub mod file;
 mod host;
+mod streams;
 mod tool;
 mod trace;
 
@@ -35,6 +34,7 @@ use crate::error::seconds;
 use crate::executor::{CallContext, Notice, Progress};
 use crate::marketplace::CapabilityMarketplace;
 use host::Host;
+use streams::Streams;
 
 pub use tool::{IDS, Language, LanguageExecutor, registrations};
 pub use trace::{Trace, TraceSink};
@@ -84,8 +84,9 @@ pub async fn drive(
     trace: &TraceSink,
     ctx: &CallContext,
 ) -> (Run, Result<Value, Error>) {
+    let streams = Streams::default();
+    let host = Host { market, ctx, trace, streams: &streams };
     let mut pending = Pending::default();
-    let host = Host { market, ctx, trace };
     let result = loop {
         let outcome = run.advance(QUOTA);
         for event in run.events() {
@@ -107,7 +108,9 @@ pub async fn drive(
             },
         }
     };
-    drop(pending);
+    // Calls end here, streams after it and in good order.
+    let Pending { closing, .. } = pending;
+    streams.close_all(closing).await;
     (run, result)
 }
 
@@ -117,6 +120,8 @@ type Answering<'a> = BoxFuture<'a, (Ticket, Result<Value, Error>)>;
 #[derive(Default)]
 struct Pending<'a> {
     answers: FuturesUnordered<Answering<'a>>,
+    /// Streams that nobody reads any more, on their way to be closed.
+    closing: FuturesUnordered<BoxFuture<'a, ()>>,
     tokens: HashMap<Ticket, CancellationToken>,
     /// Steps that have begun, for progress.
     steps: u32,
@@ -129,13 +134,17 @@ impl<'a> Pending<'a> {
                 let host = *host;
                 let token = host.ctx.cancellation.child_token();
                 self.tokens.insert(ticket, token.clone());
-                let answer = host.answer(request, at, token);
+                let answer = host.answer(ticket, request, at, token);
                 self.answers.push(Box::pin(async move { (ticket, answer.await) }));
             }
             Event::Cancel { ticket } => {
                 if let Some(token) = self.tokens.remove(&ticket) {
                     token.cancel();
                 }
+            }
+            Event::CloseStream { stream } => {
+                let streams = host.streams;
+                self.closing.push(Box::pin(streams.close(stream)));
             }
             Event::Log { level, message, data } => host.log(&level, message, data),
             Event::StepBegin { name } => {
@@ -154,10 +163,11 @@ impl<'a> Pending<'a> {
 
     /// The next answer, or why there is no time for one.
     async fn next(&mut self, ctx: &CallContext) -> Result<(Ticket, Result<Value, Error>), Error> {
+        let Self { answers, closing, tokens, .. } = self;
         let answer = async {
-            match self.answers.next().await {
+            match answers.next().await {
                 Some((ticket, answer)) => {
-                    self.tokens.remove(&ticket);
+                    tokens.remove(&ticket);
                     (ticket, answer)
                 }
                 // A run that waits for nothing was promised an answer that nobody gives.
@@ -169,6 +179,10 @@ impl<'a> Pending<'a> {
             () = ctx.cancellation.cancelled() => Err(cancelled()),
             () = sleep_until(ctx.deadline) => Err(late(ctx)),
             answer = answer => Ok(answer),
+            never = async {
+                while closing.next().await.is_some() {}
+                std::future::pending().await
+            } => never,
         }
     }
 }

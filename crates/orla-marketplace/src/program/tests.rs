@@ -50,7 +50,14 @@ async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
             "(try (describe :math.two) (catch _ e [(:kind e) (:data e)]))",
             r#"[:unknown-capability ["math__one"]]"#,
         ),
-        (r#"(try (stream :echo) (catch _ e (:kind e)))"#, ":unavailable"),
+        (
+            "(try (vec (stream :echo)) (catch _ e [(:kind e) (:at e)]))",
+            "[:unavailable {:line 1, :column 11}]",
+        ),
+        (
+            "(try (vec (stream :no.such)) (catch _ e [(:kind e) (:at e)]))",
+            "[:unknown-capability {:line 1, :column 11}]",
+        ),
     ] {
         match eval(text).await {
             Ok(value) => assert_eq!(format!("{value:?}"), printed, "{text}"),
@@ -157,4 +164,76 @@ async fn programs_within_programs_do_not_hold_places_that_they_need() {
         r#"{"value":{"value":{"deep":true}}}"#
     );
     assert_eq!(count.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_a_lazy_sequence_that_is_closed_when_it_is_not_read_any_more() {
+    for (text, result, log) in [
+        // Read to its end.
+        ("(vec (stream :nums {:from 1}))", "[1 2 3]", "open {:from 1} next next next next drop"),
+        ("(reduce + (stream :nums))", "6", "open {} next next next next drop"),
+        // No more is asked for than is needed.
+        ("(first (stream :nums))", "1", "open {} next close drop"),
+        ("(take 2 (stream :nums))", "(1 2)", "open {} next next close drop"),
+        ("(->> (stream :nums) (filter odd?) (map inc) (take 1))", "(2)", "open {} next close drop"),
+        ("(let [s (stream :nums)] (take 2 s))", "(1 2)", "open {} next next close drop"),
+        ("(for [x (stream :nums) :while (< x 2)] x)", "[1]", "open {} next next close drop"),
+        ("(do (stream :nums) 1)", "1", "open {} close drop"),
+        // Held by a definition it is closed with the run.
+        ("(def s (stream :nums)) (first s)", "1", "open {} next close drop"),
+        // A consumer that fails, or is not wanted any more.
+        (
+            "(try (doseq [x (stream :nums)] (throw x)) (catch e (:data e)))",
+            "1",
+            "open {} next close drop",
+        ),
+        ("(race (count (stream :endless)) (call :echo {}))", "{}", "open {} close drop"),
+        // Both ways.
+        (
+            r#"(let [s (stream :nums)] (send! s {:a 1}) (send! s "b") (close! s) 5)"#,
+            "5",
+            r#"open {} send {:a 1} send "b" close drop"#,
+        ),
+    ] {
+        let log_of = Arc::new(Mutex::new(Vec::new()));
+        let stream = |items: &[i64], hangs| {
+            Canned::Streams(crate::testing::CannedStream {
+                items: items.iter().map(|n| Value::Int(*n)).collect(),
+                hangs,
+                log: Arc::clone(&log_of),
+            })
+        };
+        let canned = [
+            ("nums", stream(&[1, 2, 3], false)),
+            ("endless", stream(&[1], true)),
+            ("echo", Canned::Echoes),
+        ];
+        let market = marketplace(Limits::default(), canned);
+        let records = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&records);
+        market.on_finished(move |record| {
+            if &*record.name != "echo" {
+                seen.lock().unwrap().push(record.outcome);
+            }
+        });
+        let ctx = market.surface_context(&Call::to("test"));
+        let value = run(&market, Job::new(program(text)), &ctx).await;
+        let value = value.unwrap_or_else(|error| panic!("{text}: {}", error.report()));
+        assert_eq!(format!("{value:?}"), result, "{text}");
+        assert_eq!(log_of.lock().unwrap().join(" "), log, "{text}");
+        assert_eq!(*records.lock().unwrap(), ["ok"], "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_its_run_also_at_the_deadline() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let stream =
+        crate::testing::CannedStream { hangs: true, log: Arc::clone(&log), ..Default::default() };
+    let market = marketplace(Limits::default(), [("endless", Canned::Streams(stream))]);
+    let call = Call { timeout: Some(Duration::from_millis(200)), ..Call::to("test") };
+    let ctx = market.surface_context(&call);
+    let error = run(&market, Job::new(program("(vec (stream :endless))")), &ctx).await.unwrap_err();
+    assert_eq!(&*error.kind, "limit");
+    assert_eq!(log.lock().unwrap().join(" "), "open {} next close drop");
 }

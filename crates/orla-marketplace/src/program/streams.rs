@@ -1,0 +1,122 @@
+//! The streams that a run has open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{Stream, StreamExt};
+use rtfs::{Error, Ticket, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::host::{Host, failure};
+use super::trace::Trace;
+use crate::marketplace::Call;
+use crate::payload::Payload;
+use crate::stream::OpenStream;
+
+/// How long the streams of a run that has ended may take to end in good order.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The streams that a run has open, by the tickets that opened them. Those that are left when it is dropped
+/// end with it.
+#[derive(Default)]
+pub(super) struct Streams(Mutex<HashMap<Ticket, Named>>);
+
+/// A stream, with the id that the program gave.
+#[derive(Clone)]
+struct Named {
+    id: Arc<str>,
+    stream: Arc<OpenStream>,
+}
+
+impl Streams {
+    fn get(&self, ticket: Ticket) -> Option<Named> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&ticket).cloned()
+    }
+
+    fn put(&self, ticket: Ticket, named: Named) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket, named);
+    }
+
+    fn take(&self, ticket: Ticket) -> Option<Named> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket)
+    }
+
+    /// Closes one stream, if it is open.
+    pub(super) async fn close(&self, ticket: Ticket) {
+        if let Some(named) = self.take(ticket) {
+            named.stream.close().await;
+        }
+    }
+
+    /// Closes all in good order, as far as there is time for that, besides those that are `closing`.
+    pub(super) async fn close_all(&self, mut closing: impl Stream<Item = ()> + Unpin) {
+        let all: Vec<_> = {
+            let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            table.drain().map(|(_, named)| named).collect()
+        };
+        let close_all = async {
+            let others = async { while closing.next().await.is_some() {} };
+            tokio::join!(others, join_all(all.iter().map(|named| named.stream.close())));
+        };
+        // Whatever is not closed by then ends as it is dropped.
+        let _ = tokio::time::timeout(GOODBYE, close_all).await;
+    }
+
+    /// The next item as the machine takes it: `[item]`, or nil at the end.
+    pub(super) async fn next(&self, ticket: Ticket) -> Result<Value, Error> {
+        let Some(Named { id, stream }) = self.get(ticket) else { return Ok(Value::Nil) };
+        let item = stream.next().await.transpose();
+        let item = item.and_then(|item| item.map(|item| item.value().cloned()).transpose());
+        match item {
+            Ok(Some(item)) => Value::vector(vec![item])
+                .map_err(|deep| Error::new("limit", format!("an item of {id} would be {deep}"))),
+            Ok(None) => {
+                self.take(ticket);
+                Ok(Value::Nil)
+            }
+            Err(error) => {
+                self.take(ticket);
+                Err(failure(&id, &error))
+            }
+        }
+    }
+
+    pub(super) async fn send(&self, ticket: Ticket, value: Value) -> Result<Value, Error> {
+        let Some(Named { id, stream }) = self.get(ticket) else {
+            return Err(Error::new("unavailable", "the stream is closed"));
+        };
+        let sent = stream.send(Payload::from_value(value)).await;
+        sent.map(|()| Value::Nil).map_err(|error| failure(&id, &error))
+    }
+}
+
+impl Host<'_> {
+    /// Opens a stream, which its items are asked of by `ticket`.
+    pub(super) async fn open(
+        self,
+        ticket: Ticket,
+        id: String,
+        input: Value,
+        at: Option<rtfs::Position>,
+        token: CancellationToken,
+    ) -> Result<Value, Error> {
+        let began = tokio::time::Instant::now();
+        let traced = self.trace.is_wanted().then(|| input.clone());
+        let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
+        call.cancellation = token.clone();
+        let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));
+        if let Some(input) = traced {
+            let result = opened.as_ref().map(|_| Value::Nil).map_err(Error::clone);
+            let (id, duration) = (id.clone(), began.elapsed());
+            self.trace.send(Trace::Called { id, input, result, duration, at });
+        }
+        let stream = opened?;
+        // Nobody wants it any more; nor is it in the table for that reason.
+        if !token.is_cancelled() {
+            self.streams.put(ticket, Named { id: id.into(), stream });
+        }
+        Ok(Value::Nil)
+    }
+}
