@@ -17,6 +17,7 @@ use crate::admission::Seat;
 use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
+use crate::hops::Hops;
 use crate::manifest::CapabilityManifest;
 use crate::payload::{JsonText, Payload};
 use crate::program::TraceSink;
@@ -107,6 +108,8 @@ pub struct CallContext {
     pub traceparent: Option<Arc<str>>,
     /// How many calls this one is nested in.
     pub depth: u32,
+    /// The instances that it has come through.
+    pub hops: Hops,
     /// What calls within this one share with it.
     pub(crate) within: Within,
 }
@@ -152,6 +155,7 @@ impl CallContext {
             principal: None,
             traceparent: None,
             depth: 0,
+            hops: Hops::default(),
             within: Within::default(),
         }
     }

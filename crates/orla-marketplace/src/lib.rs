@@ -27,6 +27,7 @@ pub mod discovery;
 mod error;
 mod executor;
 mod executors;
+mod hops;
 pub mod id;
 pub mod json;
 pub mod local;
@@ -54,6 +55,7 @@ pub use executor::{
     CallContext, CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress,
     ProviderStatus,
 };
+pub use hops::Hops;
 pub use manifest::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, LISTED, Listing,
     Policy, Registration, TITLE,
@@ -64,8 +66,8 @@ pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
 pub use provider::{
     A2ACapability, BodyMapping, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
     HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpConnection, McpOptions,
-    ParameterPlace, ParameterStyle, PluginCapability, ProviderType, Redirects, RemoteRTFSCapability,
-    StreamCapabilityImpl, StreamType,
+    ParameterPlace, ParameterStyle, PluginCapability, ProviderType, Redirects, RemoteOptions,
+    RemoteRTFSCapability, StreamCapabilityImpl, StreamType,
 };
 pub use record::CallRecord;
 pub use rtfs;

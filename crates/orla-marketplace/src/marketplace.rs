@@ -28,6 +28,7 @@ use crate::executor::{
     CallContext, CapabilityExecutor, NoticeSink, Outcome, Principal, ProviderStatus, Within,
 };
 use crate::executors::Executors;
+use crate::hops::Hops;
 use crate::id::instance_number;
 use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
@@ -88,6 +89,8 @@ pub struct Call {
     pub traceparent: Option<Arc<str>>,
     /// How many calls this one is nested in.
     pub depth: u32,
+    /// The instances that it has come through.
+    pub hops: Hops,
 }
 
 impl Call {
@@ -105,6 +108,7 @@ impl Call {
             principal: None,
             traceparent: None,
             depth: 0,
+            hops: Hops::default(),
         }
     }
 
@@ -124,6 +128,7 @@ impl Call {
             principal: ctx.principal.clone(),
             traceparent: ctx.traceparent.clone(),
             depth: ctx.depth + 1,
+            hops: ctx.hops.clone(),
         }
     }
 
@@ -368,6 +373,7 @@ impl CapabilityMarketplace {
             principal: call.principal.clone(),
             traceparent: call.traceparent.clone(),
             depth: call.depth,
+            hops: call.hops.clone(),
             within: Within { seat: None, catalog: call.catalog.clone(), retries: call.retries },
         }
     }
@@ -451,6 +457,11 @@ impl CapabilityMarketplace {
     pub fn search(&self, words: &str) -> Vec<Arc<Entry>> {
         let hits = self.snapshot().search(words, usize::MAX);
         hits.into_iter().map(|hit| hit.entry).collect()
+    }
+
+    /// What this instance is told from others by; not a secret.
+    pub fn instance(&self) -> Arc<str> {
+        format!("{:08x}", self.instance).into()
     }
 
     /// The newest snapshot.

@@ -8,6 +8,24 @@ pub mod http;
 pub mod mcp;
 #[cfg(feature = "http")]
 pub mod openapi;
+#[cfg(feature = "remote")]
+pub mod remote;
+
+/// Other instances are left out of this build; what is configured of them can still be read.
+#[cfg(not(feature = "remote"))]
+pub mod remote {
+    mod settings;
+
+    pub use settings::RemoteSettings;
+
+    /// Whether an endpoint leads somewhere.
+    ///
+    /// # Errors
+    /// Always: nothing here calls other instances.
+    pub fn check(_: &str) -> Result<(), String> {
+        Err("this build has no remote instances".to_owned())
+    }
+}
 
 /// HTTP APIs are left out of this build.
 #[cfg(not(feature = "http"))]

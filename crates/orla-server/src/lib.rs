@@ -40,6 +40,7 @@ mod client;
 mod dispatch;
 mod era;
 mod exchange;
+mod federation;
 mod guard;
 mod lines;
 mod listen;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::program::{IDS, Trace, TraceSink};
 use orla_marketplace::rtfs::{Error, Value};
@@ -32,7 +32,9 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Body;
 use crate::dispatch::Answer;
 use crate::exchange::{Exchange, events, json as json_response};
+use crate::federation;
 use crate::notices::Outlet;
+use crate::routes::names;
 use crate::state::Core;
 use crate::stream::{KEEP_ALIVE, Reader, Stream};
 
@@ -43,13 +45,18 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 pub(crate) async fn answer(
     core: &Arc<Core>,
     principal: Option<Principal>,
+    headers: &HeaderMap,
     body: &Bytes,
-    as_stream: bool,
 ) -> Response<Body> {
+    let as_stream = names(headers, "text/event-stream");
+    let is_whole = names(headers, federation::OUTCOME);
     let mut call = match asked(body) {
         Ok(call) => call,
         Err(message) => return malformed(&message),
     };
+    if let Err(what) = federation::carry(&mut call, headers) {
+        return federation::too_far(&call.target, what);
+    }
     let token = CancellationToken::new();
     call.cancellation = token.clone();
     call.principal = principal;
@@ -63,6 +70,7 @@ pub(crate) async fn answer(
         let result = market.call(call).await;
         Some(match as_stream {
             true => last_event(result, is_program),
+            false if is_whole => federation::whole(result),
             false => plain(result, is_program),
         })
     });
@@ -189,14 +197,18 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
         let structured = outcome.structured.as_ref()?.json().ok()?;
         structured.as_str().starts_with(r#"{"error":"#).then(|| structured.bytes().clone())
     });
-    let status = match &error {
+    let status = status_of(&error, is_program);
+    let message = own.unwrap_or_else(|| described(&error).to_string().into());
+    Answer { message, status }
+}
+
+pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
+    match error {
         RuntimeError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
         // Of the program itself: what it calls is reported by the program.
         RuntimeError::InvalidInput { .. } if is_program => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
-    };
-    let message = own.unwrap_or_else(|| described(&error).to_string().into());
-    Answer { message, status }
+    }
 }
 
 fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> {
@@ -212,7 +224,7 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
 }
 
 /// An error that is none of the program's.
-fn described(error: &RuntimeError) -> Json {
+pub(crate) fn described(error: &RuntimeError) -> Json {
     let mut described = json!({"kind": error.kind(), "message": error.to_string()});
     let data = match error {
         RuntimeError::InvalidInput { violations, .. }

@@ -21,6 +21,7 @@ use crate::body::{self, Body};
 use crate::dispatch::{self, Answer, Caller, Job};
 use crate::era::{self, Era};
 use crate::exchange::{self, Exchange, events, json};
+use crate::federation;
 use crate::guard::Denied;
 use crate::metrics;
 use crate::notices::Outlet;
@@ -141,7 +142,11 @@ async fn route(
         },
         "/rtfs" => match parts.method {
             Method::POST => Box::pin(program(core, settings, principal, &parts.headers, body)).await,
-            _ => not_allowed("POST, OPTIONS"),
+            Method::GET => {
+                let catalogue = federation::catalogue(core, principal.as_ref(), parts.uri.query());
+                Box::pin(catalogue).await
+            }
+            _ => not_allowed("GET, POST, OPTIONS"),
         },
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core))),
         "/metrics" => {
@@ -171,7 +176,7 @@ async fn program(
     let options = &settings.options;
     let discards = !headers.contains_key(header::EXPECT);
     match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
-        Ok(body) => programs::answer(core, principal, &body, names(headers, "text/event-stream")).await,
+        Ok(body) => programs::answer(core, principal, headers, &body).await,
         Err(status) => {
             let mut response =
                 programs::refused(status, &why_unreadable(status, options.max_body_bytes));
@@ -494,7 +499,7 @@ fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
 }
 
 /// Whether the client names this very type: one that takes anything has not asked for it.
-fn names(headers: &HeaderMap, wanted: &str) -> bool {
+pub(crate) fn names(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());
         ranges.any(|range| range.trim().eq_ignore_ascii_case(wanted))

@@ -91,6 +91,11 @@ impl Tool {
     }
 }
 
+/// A tool as sessionless clients see it.
+pub(crate) fn tool_json(entry: &Entry) -> String {
+    tool(entry, &entry.input_schema(), entry.output_schema().as_ref())
+}
+
 fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     let manifest = &entry.manifest;
     let json = |text: &str| serde_json::to_string(text).unwrap_or_default();

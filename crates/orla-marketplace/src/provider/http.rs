@@ -27,12 +27,17 @@ impl HttpCapability {
 
     /// The base URL as it may be shown: without a user's name and password, query and fragment.
     pub fn address(&self) -> String {
-        let url = self.base_url.split(['?', '#']).next().unwrap_or_default();
-        let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        format!("{scheme}://{host}{path}")
+        shown_address(&self.base_url)
     }
+}
+
+/// An address without a user's name and password, query and fragment.
+pub(super) fn shown_address(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
 }
 
 impl fmt::Debug for HttpCapability {
@@ -266,7 +271,7 @@ pub enum Redirects {
 }
 
 /// What stands where a secret is.
-struct Hidden;
+pub(super) struct Hidden;
 
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

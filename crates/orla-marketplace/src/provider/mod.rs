@@ -2,6 +2,7 @@
 
 mod http;
 mod mcp;
+mod remote;
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt::Debug;
@@ -20,6 +21,7 @@ pub use http::{
     ParameterPlace, ParameterStyle, Redirects,
 };
 pub use mcp::{MCPCapability, McpConnection, McpOptions};
+pub use remote::{RemoteOptions, RemoteRTFSCapability};
 
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
 ///
@@ -114,6 +116,14 @@ impl ProviderType {
             Self::Local(_) | Self::Plugin(_) | Self::Custom(_) => return None,
         };
         (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
+    /// The instances that a federated capability comes from, the nearest first.
+    pub fn via(&self) -> &[Arc<str>] {
+        match self {
+            Self::RemoteRTFS(remote) => &remote.options.via,
+            _ => &[],
+        }
     }
 
     pub(crate) fn custom(&self) -> Option<&dyn CustomProvider> {
@@ -252,25 +262,6 @@ impl PluginCapability {
     /// Settings with every field of the document.
     pub fn new(plugin_path: impl Into<String>, function_name: impl Into<String>) -> Self {
         Self { plugin_path: plugin_path.into(), function_name: function_name.into() }
-    }
-}
-
-/// A capability of another instance (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RemoteRTFSCapability {
-    /// Where the instance is reached.
-    pub endpoint: String,
-    /// How long one call may take, in milliseconds.
-    pub timeout_ms: u64,
-    /// Sent as a bearer token.
-    pub auth_token: Option<String>,
-}
-
-impl RemoteRTFSCapability {
-    /// Settings with every field of the document.
-    pub fn new(endpoint: impl Into<String>, timeout_ms: u64, auth_token: Option<String>) -> Self {
-        Self { endpoint: endpoint.into(), timeout_ms, auth_token }
     }
 }
 

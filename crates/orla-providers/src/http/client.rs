@@ -40,7 +40,7 @@ impl Default for HttpLimits {
 }
 
 /// The clients of an executor, made when they are first used.
-pub(super) struct Clients {
+pub(crate) struct Clients {
     limits: HttpLimits,
     is_public: fn(IpAddr) -> bool,
     open: OnceLock<Result<Client, String>>,
@@ -48,7 +48,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(limits: HttpLimits) -> Self {
+    pub(crate) fn new(limits: HttpLimits) -> Self {
         Self { limits, is_public: address::is_public, open: OnceLock::new(), guarded: OnceLock::new() }
     }
 
@@ -60,7 +60,7 @@ impl Clients {
 
     /// The client for an origin that was configured, or, where `guarded`, for one that a redirect
     /// named: that one connects to public addresses alone.
-    pub(super) fn get(&self, guarded: bool) -> Result<&Client, String> {
+    pub(crate) fn get(&self, guarded: bool) -> Result<&Client, String> {
         let place = if guarded { &self.guarded } else { &self.open };
         place.get_or_init(|| self.build(guarded)).as_ref().map_err(Clone::clone)
     }

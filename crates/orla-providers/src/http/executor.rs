@@ -155,7 +155,8 @@ impl HttpExecutor {
             match next {
                 Next::Answer => {
                     let (status, headers) = (response.status(), response.headers().clone());
-                    let body = read(http, name, &at, response, arrived).await?;
+                    let limit = http.options.max_answer_bytes;
+                    let body = read(limit, name, &at, response, arrived).await?;
                     return Ok(Whole { host: at, status, headers, body });
                 }
                 Next::Refuse(why) => {
@@ -188,15 +189,14 @@ struct Whole {
     body: Bytes,
 }
 
-/// Reads a body, as far as it may go.
-async fn read(
-    http: &HttpCapability,
+/// Reads a body, as far as it may go; `arrived` counts its bytes.
+pub(crate) async fn read(
+    limit: usize,
     name: &str,
     host: &str,
     mut response: Response,
     arrived: &AtomicUsize,
 ) -> RuntimeResult<Bytes> {
-    let limit = http.options.max_answer_bytes;
     let too_large = || RuntimeError::Limit {
         id: name.to_owned(),
         what: format!("{host} answers with more than {limit} bytes (max_answer_bytes)"),

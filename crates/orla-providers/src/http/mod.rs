@@ -35,10 +35,18 @@ mod template;
 mod transport;
 
 pub(crate) use address::is_public;
+#[cfg(feature = "remote")]
+pub(crate) use client::Clients;
 pub use client::HttpLimits;
 pub use executor::HttpExecutor;
+#[cfg(feature = "remote")]
+pub(crate) use executor::read as read_body;
+#[cfg(feature = "remote")]
+pub(crate) use redirect::host as host_of;
 pub(crate) use request::shown;
 pub use request::{check, origin};
+#[cfg(feature = "remote")]
+pub(crate) use transport::{Stage, failure};
 
 #[cfg(test)]
 pub(crate) mod test_server;

@@ -83,7 +83,7 @@ pub(super) fn next(
 }
 
 /// The host of a URL, with the port where it is not the usual one.
-pub(super) fn host(url: &Url) -> String {
+pub(crate) fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }

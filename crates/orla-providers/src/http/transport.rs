@@ -9,7 +9,7 @@ use super::client::{LookupError, root};
 
 /// How far a request had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// No answer had begun.
     Asking,
     /// So many bytes of its body had arrived.
@@ -17,7 +17,7 @@ pub(super) enum Stage {
 }
 
 /// The error for a request to `host` that broke off.
-pub(super) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage) -> RuntimeError {
+pub(crate) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage) -> RuntimeError {
     let (problem, passing) = explain(host, &err, stage);
     if passing {
         let reason = format!("{problem}; trying again may help");

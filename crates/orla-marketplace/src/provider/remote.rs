@@ -1,0 +1,68 @@
+//! The settings of capabilities of other instances (RTFS capability system §3.3).
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::http::{Hidden, HttpOptions};
+
+/// A capability of another instance (RTFS capability system §3.3).
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteRTFSCapability {
+    /// Where the instance is reached; without a path, its `/rtfs`.
+    pub endpoint: String,
+    /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
+    pub timeout_ms: u64,
+    /// Sent as a bearer token.
+    pub auth_token: Option<String>,
+    /// What the document leaves open.
+    pub options: RemoteOptions,
+}
+
+impl RemoteRTFSCapability {
+    /// Settings with every field of the document, and the options' defaults.
+    pub fn new(endpoint: impl Into<String>, timeout_ms: u64, auth_token: Option<String>) -> Self {
+        Self { endpoint: endpoint.into(), timeout_ms, auth_token, options: RemoteOptions::default() }
+    }
+
+    /// The endpoint as it may be shown: nothing of it that may be a secret.
+    pub fn address(&self) -> String {
+        super::http::shown_address(&self.endpoint)
+    }
+}
+
+impl fmt::Debug for RemoteRTFSCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteRTFSCapability")
+            .field("endpoint", &self.address())
+            .field("timeout_ms", &self.timeout_ms)
+            .field("auth_token", &self.auth_token.as_ref().map(|_| Hidden))
+            .field("options", &self.options)
+            .finish()
+    }
+}
+
+/// What the document leaves open of a capability of another instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteOptions {
+    /// The capability's id there; the one that it has here where absent.
+    pub capability: Option<String>,
+    /// What the instance is called here; its host where absent.
+    pub name: Option<Arc<str>>,
+    /// The instances that it comes from, the nearest first, where its catalogue was federated.
+    pub via: Vec<Arc<str>>,
+    /// The largest answer that is read, in bytes.
+    pub max_answer_bytes: usize,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            capability: None,
+            name: None,
+            via: Vec::new(),
+            max_answer_bytes: HttpOptions::MAX_ANSWER_BYTES,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! From another instance's answer to what the caller is given. Pure.
+//!
+//! | answer | outcome |
+//! |---|---|
+//! | `{"value"}`, `{"content"}`, `{"meta"}`, or several of them | the outcome that the capability gave there |
+//! | `{"error": {kind, …}}` | the error that it was there: of the same kind, with what came with it |
+//! | anything else, with 408, 425, 429, 502, 503, 504 | [`RuntimeError::Unavailable`] |
+//! | anything else | [`RuntimeError::Failed`] |
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use orla_marketplace::{
+    CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation,
+};
+use reqwest::StatusCode;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// How much of a message is taken over, in characters.
+const MAX_MESSAGE: usize = 16 * 1024;
+/// How many violations or similar names are.
+const MAX_LISTED: usize = 100;
+
+/// What an answer may hold.
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    /// What came with an error.
+    #[serde(borrow)]
+    outcome: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Told<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    detail: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Detail {
+    running: usize,
+    waiting: usize,
+    reason: Option<String>,
+    what: Option<String>,
+    reported: bool,
+    code: Option<i64>,
+    message: Option<String>,
+    data: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Broken {
+    path: String,
+    expected: String,
+    got: String,
+}
+
+/// A member that is there, also where it is null.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+/// The outcome of a whole answer of `host`.
+pub(super) fn read(
+    ctx: &CallContext,
+    host: &str,
+    has_token: bool,
+    status: StatusCode,
+    body: &Bytes,
+) -> RuntimeResult<Outcome> {
+    let Ok(answer) = serde_json::from_slice::<Answer<'_>>(body) else {
+        return Err(foreign(ctx, host, has_token, status));
+    };
+    if let Some(error) = answer.error {
+        let Ok(told) = serde_json::from_str::<Told<'_>>(error.get()) else {
+            return Err(foreign(ctx, host, has_token, status));
+        };
+        let came = answer.outcome.and_then(|came| {
+            let parts: Answer<'_> = serde_json::from_str(came.get()).ok()?;
+            outcome(body, &parts)
+        });
+        return Err(same(ctx, &told, error, came));
+    }
+    match outcome(body, &answer).filter(|_| status.is_success()) {
+        Some(outcome) => Ok(outcome),
+        None => Err(foreign(ctx, host, has_token, status)),
+    }
+}
+
+fn outcome(body: &Bytes, answer: &Answer<'_>) -> Option<Outcome> {
+    let part = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
+    let starts = |raw: Option<&RawValue>, with: char| raw.is_none_or(|raw| raw.get().starts_with(with));
+    // What is no list of blocks, or no object, could not go out.
+    if !starts(answer.content, '[') || !starts(answer.meta, '{') {
+        return None;
+    }
+    let is_any = answer.value.is_some() || answer.content.is_some() || answer.meta.is_some();
+    is_any.then(|| Outcome {
+        structured: part(answer.value).map(Payload::from_json),
+        content: part(answer.content),
+        meta: part(answer.meta),
+    })
+}
+
+/// The error that it was there.
+fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outcome>) -> RuntimeError {
+    let id = ctx.name.to_string();
+    let detail: Detail =
+        told.detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
+    let message: String = told.message.chars().take(MAX_MESSAGE).collect();
+    let texts = || -> Vec<String> {
+        let texts: Vec<String> = data(told).unwrap_or_default();
+        texts.into_iter().take(MAX_LISTED).collect()
+    };
+    let outcome = |came: Option<Outcome>| came.map(Box::new);
+    match &*told.kind {
+        "unknown-capability" => RuntimeError::Unknown { id, similar: texts() },
+        "invalid-input" => match violations(told) {
+            Some(violations) => RuntimeError::InvalidInput { id, violations },
+            None => failed(id, message, error, came),
+        },
+        "invalid-output" => match violations(told) {
+            Some(violations) => RuntimeError::InvalidOutput {
+                id,
+                violations,
+                outcome: Box::new(came.unwrap_or_default()),
+            },
+            None => failed(id, message, error, came),
+        },
+        "denied" => {
+            let permission = data(told).unwrap_or_else(|| "a permission there".to_owned());
+            RuntimeError::Denied { id, permission }
+        }
+        "timeout" => RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: outcome(came) },
+        "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
+        "busy" => RuntimeError::Busy { id, running: detail.running, waiting: detail.waiting },
+        "unavailable" => {
+            RuntimeError::Unavailable { id, reason: detail.reason.unwrap_or(message), source: None }
+        }
+        "limit" if came.is_none() => RuntimeError::Limit { id, what: detail.what.unwrap_or(message) },
+        "panicked" => RuntimeError::Panicked { id },
+        _ => match (detail, came) {
+            (Detail { reported: true, .. }, Some(came)) => RuntimeError::reported(id, came),
+            (Detail { code: Some(code), message: Some(said), data, .. }, _) => {
+                let data = data.filter(|data| data.get() != "null").map(JsonText::from);
+                RuntimeError::Refused { id, code, message: said, data }
+            }
+            (_, came) => failed(id, message, error, came),
+        },
+    }
+}
+
+/// A failure with what came with it; the error itself, as a program's is told, where that is nothing.
+fn failed(id: String, message: String, error: &RawValue, came: Option<Outcome>) -> RuntimeError {
+    let came = came.or_else(|| {
+        let structured = JsonText::parse(format!(r#"{{"error":{}}}"#, error.get())).ok()?;
+        let content = JsonText::of(&json!([{"type": "text", "text": message}])).ok()?;
+        let structured = Some(Payload::from_json(structured));
+        Some(Outcome { structured, content: Some(content), meta: None })
+    });
+    RuntimeError::Failed { id, message, outcome: came.map(Box::new) }
+}
+
+fn data<T: for<'de> Deserialize<'de>>(told: &Told<'_>) -> Option<T> {
+    serde_json::from_str(told.data?.get()).ok()
+}
+
+fn violations(told: &Told<'_>) -> Option<Vec<Violation>> {
+    let broken: Vec<Broken> = data(told)?;
+    let of = |Broken { path, expected, got }| Violation { path, expected, got };
+    (!broken.is_empty()).then(|| broken.into_iter().take(MAX_LISTED).map(of).collect())
+}
+
+/// Something else than an instance of orla answered, or it refuses whoever calls.
+fn foreign(ctx: &CallContext, host: &str, has_token: bool, status: StatusCode) -> RuntimeError {
+    let id = ctx.name.to_string();
+    if matches!(status.as_u16(), 408 | 425 | 429 | 502 | 503 | 504) {
+        let reason = format!("{host} answers {status}; trying again may help");
+        return RuntimeError::Unavailable { id, reason, source: None };
+    }
+    let hint = match status.as_u16() {
+        401 | 403 if has_token => "; the configured token is not accepted",
+        401 | 403 => "; it needs a token, and none is configured",
+        300..=399 => "; redirects are not followed",
+        200..=299 => " and nothing that a remote instance answers",
+        404 => "; no instance of orla answers at this endpoint",
+        _ => "",
+    };
+    let message = format!("{id} failed: {host} answers {status}{hint}");
+    RuntimeError::Failed { id, message, outcome: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read_text(body: &str) -> RuntimeResult<Outcome> {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        read(&CallContext::for_tests("far"), "b:1", true, StatusCode::OK, &body)
+    }
+
+    #[test]
+    fn a_value_comes_to_the_last_digit_and_content_beside_it() {
+        let outcome =
+            read_text(r#"{"value": {"n": 1.10}, "content": [], "meta": {"a": 1e400}}"#).unwrap();
+        assert_eq!(outcome.structured.unwrap().json().unwrap().as_str(), r#"{"n": 1.10}"#);
+        assert_eq!(outcome.content.unwrap().as_str(), "[]");
+        assert_eq!(outcome.meta.unwrap().as_str(), r#"{"a": 1e400}"#);
+        let nothing = read_text(r#"{"value": null}"#).unwrap();
+        assert_eq!(nothing.structured.unwrap().json().unwrap().as_str(), "null");
+        let content = read_text(r#"{"content": [{"type": "text", "text": "a"}]}"#).unwrap();
+        assert!(content.structured.is_none() && content.content.is_some());
+    }
+
+    #[test]
+    fn an_error_is_the_same_error_here() {
+        for (body, kind, words) in [
+            (
+                r#"{"kind": "unknown-capability", "message": "", "data": ["near"]}"#,
+                "unknown-capability",
+                "did you mean near?",
+            ),
+            (
+                r#"{"kind": "invalid-input", "data": [{"path": "input.a", "expected": ":int", "got": "\"x\""}]}"#,
+                "invalid-input",
+                "far cannot take these arguments: input.a",
+            ),
+            (
+                r#"{"kind": "denied", "data": "net:h"}"#,
+                "denied",
+                "far is not permitted here: it needs net:h",
+            ),
+            (r#"{"kind": "timeout"}"#, "timeout", "far timed out after 30 s"),
+            (
+                r#"{"kind": "busy", "detail": {"running": 3, "waiting": 4}}"#,
+                "busy",
+                "3 calls are running and 4",
+            ),
+            (
+                r#"{"kind": "unavailable", "message": "m", "detail": {"reason": "r"}}"#,
+                "unavailable",
+                "far is unavailable: r",
+            ),
+            (
+                r#"{"kind": "limit", "detail": {"what": "the hop limit"}}"#,
+                "limit",
+                "far reached a limit: the hop limit",
+            ),
+            (r#"{"kind": "failed", "message": "it broke"}"#, "failed", "it broke"),
+            (
+                r#"{"kind": "failed", "message": "m", "detail": {"code": -7, "message": "no"}}"#,
+                "failed",
+                "no (code -7)",
+            ),
+            (r#"{"kind": "division-by-zero", "message": "1/0", "at": {"line": 1}}"#, "failed", "1/0"),
+            (r#"{"kind": "panicked"}"#, "panicked", "internal error"),
+        ] {
+            let error = read_text(&format!(r#"{{"error": {body}}}"#)).unwrap_err();
+            assert_eq!(error.kind(), kind, "{body}");
+            assert!(error.to_string().contains(words), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_came_with_an_error_comes_with_it() {
+        let told = r#"{"error": {"kind": "failed", "message": "m", "detail": {"reported": true}},
+            "outcome": {"content": [{"type": "text", "text": "it says"}]}}"#;
+        let error = read_text(told).unwrap_err();
+        assert!(
+            matches!(&error, RuntimeError::Reported { message, .. } if message == "it says"),
+            "{error:?}"
+        );
+        let error =
+            read_text(r#"{"error": {"kind": "type", "message": "m", "at": {"line": 3}}}"#).unwrap_err();
+        let shown = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap();
+        assert!(shown.as_str().contains(r#""at": {"line": 3}"#), "{}", shown.as_str());
+    }
+
+    #[test]
+    fn whatever_else_answers_is_told_apart() {
+        let ctx = CallContext::for_tests("far");
+        for (status, body, words) in [
+            (200, "hello", "b:1 answers 200 OK and nothing that a remote instance answers"),
+            (200, "{}", "nothing that"),
+            (200, r#"{"content": 7}"#, "nothing that"),
+            (401, "no", "token is not accepted"),
+            (404, "not found", "no instance of orla"),
+            (302, "", "redirects are not followed"),
+            (503, "", "trying again may help"),
+            (500, r#"{"value": 1}"#, "b:1 answers 500"),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let error =
+                read(&ctx, "b:1", true, status, &Bytes::from_static(body.as_bytes())).unwrap_err();
+            assert!(error.to_string().contains(words), "{status}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_can_be_read(body in r#"[\{\}\[\]",:a-z0-9 ]{0,60}"#, kind in "[a-z-]{0,20}", data in any::<u8>()) {
+            let _ = read_text(&body);
+            let told = format!(r#"{{"error":{{"kind":"{kind}","data":{data},"detail":{{"code":{data}}}}}}}"#);
+            prop_assert!(read_text(&told).is_err());
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Runs calls of [`RemoteRTFSCapability`] providers.
+
+use std::any::TypeId;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{
+    CallContext, CapabilityExecutor, CapabilityManifest, Outcome, Payload, ProviderStatus, ProviderType,
+    RemoteRTFSCapability, RuntimeError, RuntimeResult,
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{answer, request};
+use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};
+
+/// How much longer than the call's own time is waited: the other instance knows the deadline too, and says
+/// what there was by then.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// Runs [`RemoteRTFSCapability`] providers (RTFS capability system §3.3).
+///
+/// Its connections are pooled by origin and live as long as it does. A call is sent once. Dropping the call's
+/// future ends its request, and so the call there.
+pub struct RemoteRTFSExecutor {
+    clients: Arc<Clients>,
+}
+
+impl RemoteRTFSExecutor {
+    /// An executor with the usual limits. Nothing is opened before the first call.
+    pub fn new() -> Self {
+        Self { clients: Arc::new(Clients::new(HttpLimits::default())) }
+    }
+}
+
+impl Default for RemoteRTFSExecutor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for RemoteRTFSExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<RemoteRTFSCapability>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let remote: &RemoteRTFSCapability = provider.settings()?;
+        let failed = |problem: String| RuntimeError::Failed {
+            id: ctx.name.to_string(),
+            message: format!("{} failed: {problem}", ctx.name),
+            outcome: None,
+        };
+        let url = request::url_of(&remote.endpoint).map_err(failed)?;
+        let host = host_of(&url);
+        let hops = ctx.hops.through(remote.options.name.as_deref().unwrap_or(&host));
+        let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
+        let (deadline, limit) = patience(remote, ctx);
+        let capability = remote.options.capability.as_deref().unwrap_or(&ctx.name);
+        let request = request::of_call(remote, url, capability, inputs.json()?, &hops, deadline, ctx);
+        let request = request.map_err(failed)?;
+        let client = self.clients.get(false).map_err(failed)?;
+        let exchange = async {
+            let response = client.execute(request).await;
+            let response = response.map_err(|err| failure(&ctx.name, &host, err, Stage::Asking))?;
+            let (status, arrived) = (response.status(), AtomicUsize::new(0));
+            let limit = remote.options.max_answer_bytes;
+            let body = read_body(limit, &ctx.name, &host, response, &arrived).await?;
+            answer::read(ctx, &host, remote.auth_token.is_some(), status, &body)
+        };
+        tokio::select! {
+            biased;
+            () = ctx.cancellation.cancelled() => {
+                Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
+            }
+            done = timeout_at(deadline + GRACE, exchange) => match done {
+                Ok(Err(RuntimeError::TimedOut { id, outcome, .. })) => {
+                    Err(RuntimeError::TimedOut { id, limit, outcome })
+                }
+                Ok(done) => done,
+                Err(_) => Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome: None }),
+            },
+        }
+    }
+
+    /// What came from another instance's catalogue is checked there.
+    fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
+        !manifest.provider.via().is_empty()
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        status.source = provider.settings().ok().map(RemoteRTFSCapability::address);
+        status
+    }
+}
+
+/// When the call has to be over, and how long it had.
+fn patience(remote: &RemoteRTFSCapability, ctx: &CallContext) -> (Instant, Duration) {
+    let own = Duration::from_millis(remote.timeout_ms);
+    let end = Instant::now() + own;
+    if remote.timeout_ms > 0 && end < ctx.deadline { (end, own) } else { (ctx.deadline, ctx.timeout) }
+}

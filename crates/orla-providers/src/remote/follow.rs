@@ -1,0 +1,195 @@
+//! Follows the catalogue of one instance.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use orla_marketplace::RuntimeError;
+use reqwest::StatusCode;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::listing::{self, Listed, Listing};
+use super::request;
+use super::settings::RemoteSettings;
+use crate::http::{Clients, Stage, failure, host_of, read_body};
+
+/// How long a change is waited for in one request.
+const WAIT: Duration = Duration::from_secs(25);
+/// How much longer than that its answer may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long after a failure it is asked again; it doubles with each.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// What that grows to.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The least time between two answers: one that changes all the time is not asked all the time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The largest catalogue that is read, in bytes.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// One instance. When the configuration drops it, nobody follows it any more.
+pub(super) struct Followed {
+    pub(super) settings: RemoteSettings,
+    is_followed: AtomicBool,
+    listed: Mutex<Arc<Vec<Listed>>>,
+    /// Whether it has answered, or failed to, since it was first asked.
+    answered: watch::Sender<bool>,
+    problem: Mutex<Option<String>>,
+    stop: CancellationToken,
+    _guard: DropGuard,
+}
+
+/// What all instances share.
+pub(super) struct Surroundings {
+    pub(super) own: Arc<str>,
+    pub(super) clients: Arc<Clients>,
+    pub(super) changes: Arc<watch::Sender<u64>>,
+}
+
+impl Followed {
+    pub(super) fn new(settings: RemoteSettings, stop: &CancellationToken) -> Self {
+        let stop = stop.child_token();
+        Self {
+            settings,
+            is_followed: AtomicBool::new(false),
+            listed: Mutex::default(),
+            answered: watch::Sender::new(false),
+            problem: Mutex::default(),
+            _guard: stop.clone().drop_guard(),
+            stop,
+        }
+    }
+
+    /// Whether whoever asks is the first to: who has begun goes on with [`follow`](Self::follow).
+    pub(super) fn begin(&self) -> bool {
+        !self.is_followed.swap(true, Ordering::Relaxed)
+    }
+
+    /// What it serves, as far as that is known.
+    pub(super) fn listed(&self) -> Arc<Vec<Listed>> {
+        Arc::clone(&self.listed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Why it could not be asked when it last was.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until it has answered for the first time, or has failed to.
+    pub(super) async fn answered(&self) {
+        let mut answered = self.answered.subscribe();
+        tokio::select! {
+            _ = answered.wait_for(|answered| *answered) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Asks again and again until it is no longer wanted. The task holds nothing of it that would keep it.
+    pub(super) fn follow(self: Arc<Self>, around: Surroundings) -> impl Future<Output = ()> + Send {
+        let stop = self.stop.clone();
+        let remote = Arc::downgrade(&self);
+        async move {
+            let (mut version, mut backoff) = (None::<String>, BACKOFF_MIN);
+            loop {
+                let Some(this) = remote.upgrade() else { return };
+                let settings = this.settings.clone();
+                drop(this);
+                let asked = tokio::select! {
+                    asked = ask(&settings, &around, version.as_deref()) => asked,
+                    () = stop.cancelled() => return,
+                };
+                let Some(this) = remote.upgrade() else { return };
+                let pause = match asked {
+                    Ok(listing) => {
+                        backoff = BACKOFF_MIN;
+                        if let Some(listing) = listing {
+                            version = Some(listing.version.clone());
+                            this.take(listing, &around);
+                        }
+                        this.note(None);
+                        PAUSE
+                    }
+                    Err(problem) => {
+                        // Another process may have its number.
+                        version = None;
+                        this.note(Some(problem));
+                        let pause = backoff;
+                        backoff = (backoff * 2).min(BACKOFF_MAX);
+                        pause
+                    }
+                };
+                this.answered.send_replace(true);
+                drop(this);
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = stop.cancelled() => return,
+                }
+            }
+        }
+    }
+
+    fn take(&self, listing: Listing, around: &Surroundings) {
+        let Listing { capabilities, left_out, .. } = listing;
+        if left_out > 0 {
+            let remote = &self.settings.name;
+            tracing::warn!(remote, left_out, "capabilities of a remote instance cannot be served");
+        }
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if **listed == capabilities {
+            return;
+        }
+        tracing::info!(
+            remote = self.settings.name,
+            capabilities = capabilities.len(),
+            "a catalogue changed"
+        );
+        *listed = Arc::new(capabilities);
+        drop(listed);
+        around.changes.send_modify(|count| *count += 1);
+    }
+
+    fn note(&self, problem: Option<String>) {
+        let mut noted = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(problem) = problem.as_ref().filter(|problem| noted.as_ref() != Some(problem)) {
+            tracing::warn!(remote = self.settings.name, problem, "a remote instance cannot be asked");
+        }
+        *noted = problem;
+    }
+}
+
+/// Asks for the catalogue; nothing where it is still the one that is known.
+async fn ask(
+    settings: &RemoteSettings,
+    around: &Surroundings,
+    version: Option<&str>,
+) -> Result<Option<Listing>, String> {
+    let url = request::url_of(&settings.url)?;
+    let host = host_of(&url);
+    let request = request::of_catalogue(url, settings.token.as_deref(), version, WAIT)?;
+    let client = around.clients.get(false)?;
+    let patience = if version.is_some() { WAIT + ANSWER } else { ANSWER };
+    let said = |err: RuntimeError| match err {
+        RuntimeError::Unavailable { reason, .. } => reason,
+        other => other.to_string(),
+    };
+    let name = settings.name.as_str();
+    let exchange = async {
+        let response = client.execute(request).await;
+        let response = response.map_err(|err| said(failure(name, &host, err, Stage::Asking)))?;
+        let status = response.status();
+        let body: Bytes = match status {
+            StatusCode::OK => {
+                let arrived = AtomicUsize::new(0);
+                read_body(MAX_BYTES, name, &host, response, &arrived).await.map_err(said)?
+            }
+            StatusCode::NOT_MODIFIED => return Ok(None),
+            StatusCode::UNAUTHORIZED => return Err(format!("{host} does not accept the token")),
+            status => return Err(format!("{host} answers {status}, and gives no catalogue")),
+        };
+        listing::read(&body, settings, &around.own).map(Some)
+    };
+    let done = timeout(patience, exchange).await;
+    done.unwrap_or_else(|_| Err(format!("{host} does not answer within {} s", patience.as_secs())))
+}

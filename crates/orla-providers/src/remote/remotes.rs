@@ -1,0 +1,142 @@
+//! Every instance that is configured, and what they serve.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use orla_marketplace::{Registration, Source, Surface};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::follow::{Followed, Surroundings};
+use super::listing;
+use super::settings::RemoteSettings;
+use crate::http::{Clients, HttpLimits};
+
+/// How long who lists waits to be told what an instance serves.
+const LEARN: Duration = Duration::from_secs(5);
+
+/// Every instance of `remotes`, and what is known of their catalogues.
+///
+/// # How it works
+///
+/// Nothing is asked before something is needed: a list, or a name that nobody serves. From then on a task for
+/// each instance follows its catalogue until the configuration drops it. What an instance last said stays
+/// while it cannot be reached.
+pub struct Remotes {
+    /// What this instance is told from others by.
+    own: Arc<str>,
+    clients: Arc<Clients>,
+    known: Mutex<Vec<Arc<Followed>>>,
+    changes: Arc<watch::Sender<u64>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Remotes {
+    /// No instances yet, for the instance that is told from others by `own`.
+    pub fn new(own: Arc<str>) -> Self {
+        Self {
+            own,
+            clients: Arc::new(Clients::new(HttpLimits::default())),
+            known: Mutex::default(),
+            changes: Arc::new(watch::Sender::new(0)),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Takes what a configuration that was loaded says. One whose settings are the same is carried over with
+    /// all that is known of it. Asks nobody.
+    pub fn load(&self, remotes: impl IntoIterator<Item = RemoteSettings>) {
+        let mut known = self.known();
+        let next = remotes.into_iter().map(|settings| {
+            let same = known.iter().find(|old| old.settings == settings).map(Arc::clone);
+            same.unwrap_or_else(|| Arc::new(Followed::new(settings, &self.stop)))
+        });
+        *known = next.collect();
+    }
+
+    /// Why instances gave nothing when they were last asked, each as a sentence that names the instance.
+    pub fn problems(&self) -> Vec<String> {
+        let known = self.known();
+        let problem = |remote: &Arc<Followed>| {
+            remote.problem().map(|problem| format!("remote {}: {problem}", remote.settings.name))
+        };
+        known.iter().filter_map(problem).collect()
+    }
+
+    /// Begins to follow those that are not followed yet.
+    fn want<'a>(&self, remotes: impl IntoIterator<Item = &'a Arc<Followed>>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        for remote in remotes {
+            if remote.begin() {
+                let around = Surroundings {
+                    own: Arc::clone(&self.own),
+                    clients: Arc::clone(&self.clients),
+                    changes: Arc::clone(&self.changes),
+                };
+                self.tasks.spawn_on(Arc::clone(remote).follow(around), &runtime);
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Arc<Followed>>> {
+        // What is guarded is whole at every moment: a panic left nothing half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Remotes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.known().iter().map(|remote| &remote.settings)).finish()
+    }
+}
+
+#[async_trait]
+impl Source for Remotes {
+    fn registrations(&self) -> Vec<Registration> {
+        let known = self.known();
+        let all = known.iter().flat_map(|remote| {
+            let listed = remote.listed();
+            let one = |listed| listing::registration(&remote.settings, listed);
+            listed.iter().filter_map(one).collect::<Vec<_>>()
+        });
+        all.collect()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        self.known().iter().any(|remote| remote.settings.may_serve(name))
+    }
+
+    fn start_eager(&self, all: bool) {
+        let known = self.known();
+        self.want(known.iter().filter(|remote| all || remote.settings.eager));
+    }
+
+    async fn learn(&self) {
+        let known = self.known().clone();
+        self.want(&known);
+        let all = join_all(known.iter().map(|remote| remote.answered()));
+        // Who has not answered by then is told as a change.
+        let _ = tokio::time::timeout(LEARN, all).await;
+    }
+
+    async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
