@@ -26,6 +26,8 @@ use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
 use orla_providers::mcp::{McpExecutor, McpServers};
+#[cfg(feature = "remote")]
+use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 
 #[cfg(feature = "http")]
 use documents::Documents;
@@ -46,6 +48,8 @@ pub(crate) struct App {
     servers: Arc<McpServers>,
     #[cfg(feature = "http")]
     documents: Arc<Documents>,
+    #[cfg(feature = "remote")]
+    remotes: Arc<Remotes>,
     /// All of them, those above included.
     providers: Providers,
     served: Arc<Served>,
@@ -70,12 +74,16 @@ impl App {
         let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
         #[cfg(feature = "http")]
         let documents = Arc::new(Documents::new());
+        #[cfg(feature = "remote")]
+        let remotes = Arc::new(Remotes::new(marketplace.instance()));
         let providers = Providers::from([
             Arc::clone(&capsules) as Arc<dyn Source>,
             #[cfg(feature = "mcp")]
             (Arc::clone(&servers) as Arc<dyn Source>),
             #[cfg(feature = "http")]
             (Arc::clone(&documents) as Arc<dyn Source>),
+            #[cfg(feature = "remote")]
+            (Arc::clone(&remotes) as Arc<dyn Source>),
         ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
@@ -87,6 +95,8 @@ impl App {
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]
         marketplace.replace_executor(Arc::new(McpExecutor::new(Arc::clone(&servers))));
+        #[cfg(feature = "remote")]
+        marketplace.replace_executor(Arc::new(RemoteRTFSExecutor::new()));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
         marketplace.on_listing(move || {
@@ -104,6 +114,8 @@ impl App {
             servers,
             #[cfg(feature = "http")]
             documents,
+            #[cfg(feature = "remote")]
+            remotes,
             providers,
             served,
             tools,
@@ -137,6 +149,8 @@ impl App {
             self.servers.problems(),
             #[cfg(feature = "http")]
             self.documents.problems(),
+            #[cfg(feature = "remote")]
+            self.remotes.problems(),
         ]);
         problems.concat()
     }
@@ -176,6 +190,7 @@ impl App {
         self.load_packages(config, process, &rules, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
         self.load_documents(config, &mut findings);
+        self.load_remotes(config, &mut findings);
         let declared = config.capabilities.iter().filter(|one| !is_of_server(&one.value));
         let sources = Sources {
             config: config.clone(),
@@ -279,6 +294,20 @@ impl App {
         if let Some(document) = config.documents.first() {
             let text = "openapi: this orla was built without HTTP capabilities".to_owned();
             findings.problems.push(config.placed(document.at, text));
+        }
+    }
+
+    /// Takes over the other instances; those whose settings are the same go on.
+    #[cfg(feature = "remote")]
+    fn load_remotes(&self, config: &Config, _: &mut Findings) {
+        self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn load_remotes(&self, config: &Config, findings: &mut Findings) {
+        if let Some(remote) = config.remotes.first() {
+            let text = "remotes: this orla was built without other instances".to_owned();
+            findings.problems.push(config.placed(remote.at, text));
         }
     }
 

@@ -31,6 +31,10 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
     if servers > 0 {
         summary = format!("{summary}, {}", plural(servers, "MCP server"));
     }
+    let remotes = config.remotes.len();
+    if remotes > 0 {
+        summary = format!("{summary}, {}", plural(remotes, "remote instance"));
+    }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
 }

@@ -9,7 +9,7 @@ use orla_process::document::Node;
 use super::read::Reader;
 use super::{
     AuditSync, Config, LogFormat, Severity, Transport, access, builtins, capabilities, governance,
-    inputs, openapi, servers,
+    inputs, openapi, remotes, servers,
 };
 use crate::exposure::Exposure;
 
@@ -202,6 +202,11 @@ pub(crate) const KEYS: &[Key] = &[
         name: "openapi",
         kind: Kind::Own(openapi::KEY),
         about: "OpenAPI documents, each of whose operations becomes a capability: a file, an address, or a mapping with more; or a list of these.",
+    },
+    Key {
+        name: "remotes",
+        kind: Kind::Own(remotes::KEY),
+        about: "Other instances of orla whose capabilities are served too, each under its name: an address, or a mapping with url, token, prefix, include, exclude, timeout, eager.",
     },
     Key {
         name: "builtins",

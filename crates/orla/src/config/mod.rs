@@ -27,6 +27,7 @@ pub(crate) mod keys;
 mod openapi;
 mod provider;
 mod read;
+mod remotes;
 pub(crate) mod schema;
 mod servers;
 
@@ -40,6 +41,7 @@ use orla_marketplace::{AccessPolicy, Registration};
 use orla_process::document::Position;
 use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
+use orla_providers::remote::RemoteSettings;
 use orla_server::BearerToken;
 
 pub(crate) use builtins::Builtins;
@@ -92,6 +94,8 @@ pub(crate) struct Config {
     pub(crate) capabilities: Vec<Placed<Registration>>,
     /// The OpenAPI documents, in the order of the file.
     pub(crate) documents: Vec<Placed<OpenApiSettings>>,
+    /// The other instances, in the order of the file; their names are unique.
+    pub(crate) remotes: Vec<Placed<RemoteSettings>>,
     pub(crate) builtins: Builtins,
     pub(crate) governance: GovernanceConfig,
     pub(crate) expose: Exposure,
@@ -237,6 +241,7 @@ impl Default for Config {
             servers: Vec::new(),
             capabilities: Vec::new(),
             documents: Vec::new(),
+            remotes: Vec::new(),
             builtins: Builtins::default(),
             governance: GovernanceConfig::default(),
             expose: Exposure::default(),

@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 use super::fields::Check;
 use super::keys::{list_of, nearest};
 use super::read::{Reader, excerpt, shown, unexpected};
+use super::remotes;
 use super::schema::{variable, whole};
 use super::servers::header;
 
 /// The kinds that have an executor.
-const KINDS: [&str; 3] = ["Local", "Http", "MCP"];
+const KINDS: [&str; 5] = ["Local", "Http", "MCP", "RemoteRTFS", "Remote"];
 /// The document's other kinds.
-const LATER: [&str; 4] = ["A2A", "Plugin", "RemoteRTFS", "Stream"];
+const LATER: [&str; 3] = ["A2A", "Plugin", "Stream"];
 
 const LOCAL: [&str; 1] = ["function"];
 const HTTP: [&str; 15] = [
@@ -47,14 +48,18 @@ const HTTP: [&str; 15] = [
 const MCP: [&str; 3] = ["server_url", "tool_name", "timeout_ms"];
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 /// A day.
-const MAX_MS: u64 = 86_400_000;
+pub(super) const MAX_MS: u64 = 86_400_000;
 
-/// The provider of the capability with this id: a built-in that has no name is the one of that name.
+/// The provider of the capability with this id: a built-in that has no name is the one of that name, and so is
+/// what another instance serves.
 pub(super) fn of(mut provider: ProviderType, id: &str) -> ProviderType {
     if let ProviderType::Local(local) = &mut provider
         && local.function.is_empty()
     {
         id.clone_into(&mut local.function);
+    }
+    if let ProviderType::RemoteRTFS(remote) = &mut provider {
+        remote.options.capability.get_or_insert_with(|| id.to_owned());
     }
     provider
 }
@@ -107,6 +112,9 @@ fn settings(
     match KINDS.iter().find(is) {
         Some(&"Local") => local_of(reader, path, pairs).map(ProviderType::Local),
         Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http),
+        Some(&("RemoteRTFS" | "Remote")) => {
+            remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
+        }
         Some(_) => mcp(reader, path, at, pairs).map(ProviderType::MCP),
         None => {
             let kinds = list_of(&KINDS);
@@ -216,7 +224,7 @@ fn http(
     Some(http)
 }
 
-fn token(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+pub(super) fn token(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let token = reader.secret(path, node)?;
     if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(token);
@@ -363,6 +371,10 @@ pub(crate) fn description(provider: &ProviderType) -> String {
                 format!("The tool {} of the MCP server{server}.", mcp.tool_name)
             }
         },
+        ProviderType::RemoteRTFS(remote) => {
+            let capability = remote.options.capability.as_deref().unwrap_or_default();
+            format!("The capability {capability} of the instance at {}.", remote.address())
+        }
         other => format!("A capability of kind {}.", other.kind()),
     }
 }
@@ -372,6 +384,7 @@ pub(super) fn timeout(provider: &ProviderType) -> Option<Duration> {
     let ms = match provider {
         ProviderType::Http(http) => http.timeout_ms,
         ProviderType::MCP(mcp) => mcp.timeout_ms,
+        ProviderType::RemoteRTFS(remote) => remote.timeout_ms,
         _ => 0,
     };
     (ms > 0).then(|| Duration::from_millis(ms))
@@ -385,6 +398,7 @@ pub(super) fn upstream(provider: &ProviderType) -> Option<Arc<str>> {
             true => Some(mcp.server_url.as_str().into()),
             false => origin(&mcp.server_url).map(Into::into),
         },
+        ProviderType::RemoteRTFS(remote) => origin(&remote.endpoint).map(Into::into),
         _ => None,
     }
 }
@@ -442,9 +456,12 @@ pub(super) fn definition() -> Value {
         named("Local", &local, &json!([])),
         named("Http", &http, &json!(["base_url"])),
         named("MCP", &mcp, &json!(["server_url"])),
+        named("RemoteRTFS", &remotes::provider_properties(), &json!(["endpoint"])),
+        named("Remote", &remotes::provider_properties(), &json!(["endpoint"])),
         typed(&json!(["local", "Local"]), &local, &json!(["type"])),
         typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
         typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
+        typed(&json!(["remote", "Remote", "RemoteRTFS"]), &remotes::provider_properties(), &json!(["type", "endpoint"])),
         {"enum": ["local", "Local"]},
     ]})
 }

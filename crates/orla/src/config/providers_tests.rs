@@ -463,11 +463,11 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
         ),
         (
             "capabilities: [{id: a, provider: {Plugin: {plugin_path: x}}}]\n",
-            "capabilities[0].provider.Plugin: Plugin has no executor yet; supported are Local, Http or MCP at orla.yaml:1:35",
+            "capabilities[0].provider.Plugin: Plugin has no executor yet; supported are Local, Http, MCP, RemoteRTFS or Remote at orla.yaml:1:35",
         ),
         (
             "capabilities: [{id: a, provider: {type: htp, base_url: x}}]\n",
-            "capabilities[0].provider: unknown kind \"htp\"; supported are Local, Http or MCP at orla.yaml:1:34",
+            "capabilities[0].provider: unknown kind \"htp\"; supported are Local, Http, MCP, RemoteRTFS or Remote at orla.yaml:1:34",
         ),
         (
             "capabilities: [{id: a, provider: {}}]\n",

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{KEYS, Key, Kind, MAX_RETRIES, MAX_TOOL_CONCURRENCY, MAX_TOOL_TIMEOUT, TOOL_KEYS};
-use super::{Config, openapi, provider, servers};
+use super::{Config, openapi, provider, remotes, servers};
 
 /// The schema, as `orla schema` prints it and the repository publishes it.
 pub(crate) fn schema() -> Value {
@@ -19,6 +19,7 @@ pub(crate) fn schema() -> Value {
             "server": servers::definition(),
             "document": openapi::definition(),
             "provider": provider::definition(),
+            "remote": remotes::definition(),
         },
     })
 }
