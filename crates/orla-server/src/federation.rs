@@ -1,6 +1,6 @@
 //! What instances of orla say to each other at `/rtfs`, besides what any client may say there.
 //!
-//! - `GET /rtfs` is the catalogue: `{"version", "instance", "capabilities": [{id, via, tool}]}`, of what the
+//! - `GET /rtfs`, for who accepts [`CATALOGUE`], is the catalogue: `{"version", "instance", "capabilities": [{id, via, tool}]}`, of what the
 //!   caller may call. With `?after=VERSION` it is answered when there is another version, at the latest after
 //!   `wait_ms` with 304: whoever asks again and again is told of every change.
 //! - A call's headers say what it carries besides its input: `orla-hops` (the instances that it came through),
@@ -26,6 +26,8 @@ use crate::programs::{described, refused, status_of};
 use crate::state::Core;
 use crate::tools::tool_json;
 
+/// The media type of a catalogue.
+pub(crate) const CATALOGUE: &str = "application/vnd.orla.catalogue+json";
 /// The media type of answers that hold everything.
 pub(crate) const OUTCOME: &str = "application/vnd.orla.outcome+json";
 const HOPS: &str = "orla-hops";

@@ -142,11 +142,11 @@ async fn route(
         },
         "/rtfs" => match parts.method {
             Method::POST => Box::pin(program(core, settings, principal, &parts.headers, body)).await,
-            Method::GET => {
+            Method::GET if names(&parts.headers, federation::CATALOGUE) => {
                 let catalogue = federation::catalogue(core, principal.as_ref(), parts.uri.query());
                 Box::pin(catalogue).await
             }
-            _ => not_allowed("GET, POST, OPTIONS"),
+            _ => not_allowed("POST, OPTIONS"),
         },
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core))),
         "/metrics" => {

@@ -24,6 +24,7 @@ mod protocol_hostile;
 mod providers_http;
 mod providers_mcp;
 mod reload;
+mod remotes;
 mod resume;
 mod rtfs;
 mod running;

@@ -74,7 +74,8 @@ pub(super) fn of_catalogue(
     }
     let mut request = Request::new(Method::GET, url);
     common(request.headers_mut(), token)?;
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let accept = HeaderValue::from_static("application/vnd.orla.catalogue+json");
+    request.headers_mut().insert(ACCEPT, accept);
     Ok(request)
 }
 

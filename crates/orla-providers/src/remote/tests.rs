@@ -61,7 +61,7 @@ async fn a_call_that_is_dropped_or_withdrawn_or_too_slow_ends_its_request() {
     server.eventually_ended(2).await;
     remote.timeout_ms = 30;
     let error = call(&remote, &CallContext::for_tests("slow")).await.unwrap_err();
-    assert_eq!(error.to_string(), "slow timed out after 30 ms");
+    assert_eq!(error.to_string(), "slow timed out after 0.03 s");
     server.eventually_ended(3).await;
 }
 
