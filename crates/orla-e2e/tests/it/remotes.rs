@@ -17,7 +17,7 @@ fn post(body: &Value) -> Request {
 }
 
 fn ask(server: &Server, body: &Value) -> Value {
-    let answer = server.http().send(&post(body)).unwrap();
+    let answer = server.http().send(&post(body)).expect("an answer");
     assert_eq!(answer.header("content-type"), Some("application/json"));
     answer.json()
 }
@@ -126,7 +126,7 @@ fn the_time_that_a_caller_has_is_the_time_of_the_call_there() {
 
 /// A port that nobody has at the moment.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap().port()
+    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
 
 #[test]

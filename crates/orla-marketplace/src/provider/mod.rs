@@ -31,10 +31,6 @@ pub use remote::{RemoteOptions, RemoteRTFSCapability};
 /// [`Custom`]: ProviderType::Custom
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each capability, and it stays where it is"
-)]
 pub enum ProviderType {
     /// A sandboxed built-in.
     Local(LocalCapability),
