@@ -4,12 +4,16 @@
 //! machine puts the answer into the cell: the end, or an item and the sequence after it. So no
 //! native code ever calls back into a program.
 
+use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use triomphe::Arc;
 
 use crate::sequence::{TooDeep, Vector, depth_around};
 use crate::value::Value;
+
+/// How deep the items of a lazy sequence may be nested, unless its function holds what is as deep.
+const UNSEEN_DEPTH: u16 = 100;
 
 /// A lazy sequence or a stream.
 #[derive(Clone)]
@@ -61,6 +65,13 @@ impl Seq {
         Ok(Self::with(State::Thunk(thunk), None, depth))
     }
 
+    /// A sequence whose first item is known, and what follows it.
+    pub(crate) fn cons(item: Value, rest: Value) -> Result<Self, TooDeep> {
+        // Along the chain nothing recurs.
+        let depth = depth_around(item.depth())?.max(rest.depth());
+        Ok(Self::with(State::Item(item, rest), None, depth))
+    }
+
     pub(crate) fn range(next: i64, step: i64, end: Option<i64>) -> Self {
         Self::with(State::Range { next, step, end }, None, 1)
     }
@@ -91,6 +102,20 @@ impl Seq {
         drop(old); // not under the lock
     }
 
+    /// The function of this cell gave an item, and what follows it.
+    ///
+    /// What holds this cell has counted how deep it is before anybody could know what is in it. So what is
+    /// in it may not be much deeper: then what is nested in truth stays bounded too (by the square of
+    /// [`UNSEEN_DEPTH`] and [`MAX_DEPTH`](crate::MAX_DEPTH) together).
+    pub(crate) fn fill(&self, item: &Value, rest: &Value) -> Result<(), TooDeep> {
+        let most = self.0.depth.max(UNSEEN_DEPTH);
+        if depth_around(item.depth())? > most || rest.depth() > most {
+            return Err(TooDeep);
+        }
+        self.set(State::Item(item.clone(), rest.clone()));
+        Ok(())
+    }
+
     /// All items, if somebody has needed all of them.
     pub(crate) fn realized(&self) -> Option<&Vector> {
         self.0.realized.get()
@@ -115,25 +140,40 @@ impl Seq {
     }
 }
 
-/// A chain of a million cells is dropped one by one, not one inside of the other.
+/// A chain of a million cells is dropped one by one, not one inside of the other; and so are cells in the
+/// items of cells, whose depth nobody counts.
 impl Drop for Cell {
     fn drop(&mut self) {
-        let mut next =
-            self.state.get_mut().map_or(State::End, |state| std::mem::replace(state, State::End));
-        while let State::Item(item, rest) = next {
-            drop(item);
-            next = match rest {
-                Value::Seq(Seq(mut cell)) => match Arc::get_mut(&mut cell) {
-                    Some(cell) => cell
-                        .state
-                        .get_mut()
-                        .map_or(State::End, |state| std::mem::replace(state, State::End)),
-                    None => State::End,
-                },
-                _ => State::End,
-            };
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = std::mem::replace(state, State::End);
+        let realized = self.realized.take();
+        if matches!(state, State::End | State::Stream | State::Range { .. }) && realized.is_none() {
+            return;
+        }
+        let is_outermost = GONE.with(|gone| {
+            let mut gone = gone.borrow_mut();
+            gone.cells.push((state, realized));
+            !std::mem::replace(&mut gone.is_busy, true)
+        });
+        if is_outermost {
+            // What is dropped in here adds to the list and leaves at once.
+            while let Some(cell) = GONE.with(|gone| gone.borrow_mut().cells.pop()) {
+                drop(cell);
+            }
+            GONE.with(|gone| gone.borrow_mut().is_busy = false);
         }
     }
+}
+
+/// The contents of cells that are gone, as far as they are not dropped yet.
+#[derive(Default)]
+struct Gone {
+    cells: Vec<(State, Option<Vector>)>,
+    is_busy: bool,
+}
+
+thread_local! {
+    static GONE: RefCell<Gone> = RefCell::default();
 }
 
 #[cfg(test)]

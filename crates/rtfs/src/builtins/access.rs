@@ -7,42 +7,45 @@ use crate::map::Map;
 use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
-    many("get", 2, 3, get),
-    two("%get-any", |_, coll, key| Ok(get_any(coll, key).unwrap_or_default())),
-    three("%get-or", |_, coll, key, default| Ok(get_any(coll, key).unwrap_or_else(|| default.clone()))),
+    many("get", 2, 3, get).key(1).lazy(),
+    two("%get-any", |_, coll, key| Ok(get_any(coll, key)?.unwrap_or_default())).key(1).lazy(),
+    three("%get-or", |_, coll, key, default| Ok(get_any(coll, key)?.unwrap_or_else(|| default.clone())))
+        .key(1)
+        .lazy(),
     two("%nth-of", |_, coll, at| nth(coll, at)).lazy(),
     two("%get", |_, coll, key| Ok(find_key(coll, key).cloned().unwrap_or_default())).lazy(),
     two("%has", |_, coll, key| Ok(Value::Bool(find_key(coll, key).is_some()))).scalar().lazy(),
-    many("get-in", 2, 3, get_in),
+    many("get-in", 2, 3, get_in).key(1).lazy(),
     many("nth", 2, 3, nth_or).lazy(),
     two("%nth", |_, coll, at| Ok(find_nth(coll, at)?.unwrap_or_default())).lazy(),
-    many("%rest-from", 2, 2, rest_from),
+    many("%rest-from", 2, 2, rest_from).lazy(),
     many("%has-items", 3, 3, has_items).scalar().lazy(),
     one("%sequential", sequential).lazy(),
     one("%associative", associative),
+    one("%named", named),
     one("%no-match", no_match),
     one("first", |_, coll| Ok(head(coll)?.unwrap_or_default())).lazy(),
     one("second", |_, coll| Ok(find_nth(coll, &Value::Int(1))?.unwrap_or_default())).lazy(),
     one("last", last),
     many("rest", 1, 1, |_, args| rest(&mut args[0])).lazy(),
     many("next", 1, 1, next).lazy(),
-    many("butlast", 1, 1, butlast),
     one("count", count).scalar(),
     one("empty?", |_, coll| Ok(Value::Bool(is_empty("empty?", coll)?))).scalar().lazy(),
     one("not-empty", |_, coll| Ok(if is_empty("not-empty", coll)? { Value::Nil } else { coll.clone() }))
         .lazy(),
     one("seq", seq).lazy(),
-    two("contains?", contains).scalar(),
-    two("find", find),
+    two("contains?", contains).key(1).scalar().lazy(),
+    two("find", find).key(1),
     one("%thunk", thunk).lazy(),
     two("%set-cell", set_cell).lazy(),
     two("%set-next", set_next).lazy(),
     two("%set-realized", set_realized).lazy(),
     one("%lazy", lazy).lazy(),
+    one("%cell", cell).lazy(),
     one("%finished", finished).lazy(),
     one("%box", |_, x| boxed(x)).lazy(),
     one("%unbox", unbox).lazy(),
-    many("%put-box", 3, 3, put_box).lazy(),
+    many("%put-box", 3, 3, put_box).key(1).lazy(),
 ];
 
 /// What a collection has at a key or index.
@@ -59,15 +62,19 @@ pub(crate) fn find_key<'v>(coll: &'v Value, key: &Value) -> Option<&'v Value> {
 }
 
 fn get(_: &mut Context, args: &mut [Value]) -> Answer {
-    Ok(get_any(&args[0], &args[1]).or(args.get(2).cloned()).unwrap_or_default())
+    Ok(get_any(&args[0], &args[1])?.or(args.get(2).cloned()).unwrap_or_default())
 }
 
 #[inline]
-fn get_any(coll: &Value, key: &Value) -> Option<Value> {
-    if let (Value::Str(text), Value::Int(at)) = (coll, key) {
-        return usize::try_from(*at).ok().and_then(|at| char_at(text, at));
-    }
-    find_key(coll, key).cloned()
+fn get_any(coll: &Value, key: &Value) -> Result<Option<Value>, Box<Fault>> {
+    Ok(match (coll, key) {
+        (Value::Str(text), Value::Int(at)) => usize::try_from(*at).ok().and_then(|at| char_at(text, at)),
+        (Value::Seq(seq), Value::Int(at)) => match usize::try_from(*at) {
+            Ok(at) => lazy_nth(seq.clone(), at)?,
+            Err(_) => None,
+        },
+        _ => find_key(coll, key).cloned(),
+    })
 }
 
 fn char_at(text: &crate::Str, at: usize) -> Option<Value> {
@@ -79,11 +86,14 @@ fn char_at(text: &crate::Str, at: usize) -> Option<Value> {
 
 fn get_in(_: &mut Context, args: &mut [Value]) -> Answer {
     let keys = items_of("get-in", &args[1])?;
-    let mut found = Some(&args[0]);
+    let mut found = Some(args[0].clone());
     for key in &keys {
-        found = found.and_then(|coll| find_key(coll, key));
+        found = match &found {
+            Some(Value::Str(_)) | None => None,
+            Some(coll) => get_any(coll, key)?,
+        };
     }
-    Ok(found.or(args.get(2)).cloned().unwrap_or_default())
+    Ok(found.or(args.get(2).cloned()).unwrap_or_default())
 }
 
 /// The item at a place, if there is one. Goes through a lazy sequence as far as it has to.
@@ -101,14 +111,17 @@ fn find_nth(coll: &Value, at: &Value) -> Result<Option<Value>, Box<Fault>> {
     }
 }
 
-fn lazy_nth(mut seq: Seq, mut at: usize) -> Result<Option<Value>, Box<Fault>> {
+fn lazy_nth(seq: Seq, at: usize) -> Result<Option<Value>, Box<Fault>> {
+    let (mut seq, mut at) = (seq, at);
     loop {
         if let Some(items) = seq.realized() {
             return Ok(items.items().get(at).cloned());
         }
         match seq.state() {
             State::End => return Ok(None),
-            State::Thunk(_) | State::Stream => return Err(Box::new(Fault::Force(seq))),
+            State::Thunk(_) | State::Stream if at == 0 => return Err(Box::new(Fault::Force(seq))),
+            // All that are missing at once, as this begins at the beginning again.
+            State::Thunk(_) | State::Stream => return Err(force_to(seq, at)),
             State::Range { next, step, end } => {
                 let value = step.checked_mul(at as i64).and_then(|far| next.checked_add(far));
                 let inside = |value: &i64| {
@@ -125,6 +138,20 @@ fn lazy_nth(mut seq: Seq, mut at: usize) -> Result<Option<Value>, Box<Fault>> {
                 }
             }
         }
+    }
+}
+
+/// The first `n + 1` items have to be known.
+fn force_to(seq: Seq, n: usize) -> Box<Fault> {
+    let n = Value::Int(i64::try_from(n).unwrap_or(i64::MAX).saturating_add(1));
+    help("%force-to", vec![Value::Seq(seq), n])
+}
+
+/// Something has to be done first by a function of the prelude.
+fn help(name: &'static str, args: Vec<Value>) -> Box<Fault> {
+    match Value::vector(args) {
+        Ok(args) => Box::new(Fault::Help(name, args)),
+        Err(deep) => deep.into(),
     }
 }
 
@@ -156,6 +183,16 @@ fn rest_from(_: &mut Context, args: &mut [Value]) -> Answer {
             Ok(Value::Vector(vector))
         }
         Value::Nil => super::vector(Vec::new()),
+        Value::Seq(seq) if seq.realized().is_none() => {
+            let mut rest_of = Value::Seq(seq.clone());
+            if n > 0 {
+                lazy_nth(seq.clone(), n - 1)?;
+            }
+            for _ in 0..n {
+                rest_of = rest(&mut rest_of)?;
+            }
+            Ok(rest_of)
+        }
         coll => {
             let items = items_of("rest", coll)?;
             super::vector(items.into_iter().skip(n).collect())
@@ -172,12 +209,9 @@ fn has_items(_: &mut Context, args: &mut [Value]) -> Answer {
             let len = len_of(coll).unwrap_or(0);
             if exact.is_truthy() { len == n } else { len >= n }
         }
-        Value::Seq(seq) if seq.realized().is_none() => {
-            return Err(Box::new(Fault::Realize(seq.clone())));
-        }
-        Value::Seq(_) => {
-            let len = len_of(coll).unwrap_or(0);
-            if exact.is_truthy() { len == n } else { len >= n }
+        Value::Seq(seq) => {
+            (n == 0 || lazy_nth(seq.clone(), n - 1)?.is_some())
+                && !(exact.is_truthy() && lazy_nth(seq.clone(), n)?.is_some())
         }
         _ => false,
     }))
@@ -200,6 +234,34 @@ fn associative(_: &mut Context, coll: &Value) -> Answer {
         Value::Map(_) => Ok(coll.clone()),
         other => Err(fault("type", format!("a pattern {{ }} takes a map apart, got {}", shown(other)))),
     }
+}
+
+/// The arguments after `&` as a map: keys and values in turn, or one map, or a map after the others.
+fn named(_: &mut Context, rest: &Value) -> Answer {
+    let items = items_of("&", rest)?;
+    let (pairs, last) = match items.len() % 2 {
+        0 => (&items[..], None),
+        _ => match items.split_last() {
+            Some((Value::Map(map), pairs)) => (pairs, Some(map)),
+            Some((other, _)) => {
+                let message = format!(
+                    "after `&` names and values are expected in turn: {} has no value",
+                    shown(other)
+                );
+                return Err(fault("invalid-argument", message));
+            }
+            None => (&items[..], None),
+        },
+    };
+    let mut map = Map::new();
+    for pair in pairs.chunks_exact(2) {
+        super::as_key(&pair[0])?;
+        map.insert(pair[0].clone(), pair[1].clone())?;
+    }
+    for (key, value) in last.into_iter().flat_map(Map::iter) {
+        map.insert(key.clone(), value.clone())?;
+    }
+    Ok(Value::Map(map))
 }
 
 fn no_match(_: &mut Context, value: &Value) -> Answer {
@@ -290,12 +352,6 @@ fn next(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-fn butlast(_: &mut Context, args: &mut [Value]) -> Answer {
-    let mut items = super::into_items("butlast", &mut args[0])?;
-    items.pop();
-    super::vector(items)
-}
-
 fn count(_: &mut Context, coll: &Value) -> Answer {
     match len_of(coll) {
         Some(len) => Ok(Value::Int(len as i64)),
@@ -329,11 +385,48 @@ fn contains(_: &mut Context, coll: &Value, x: &Value) -> Answer {
         Value::Map(map) => map.contains_key(x),
         Value::Set(set) => set.contains(x),
         Value::Str(text) => text.as_str().contains(super::text_of("contains?", x)?),
+        Value::Seq(seq) if seq.realized().is_none() => return lazy_contains(seq.clone(), x),
         other => match other.items() {
             Some(items) => items.contains(x),
             None => return Err(wrong("contains?", "a collection or a string", coll)),
         },
     }))
+}
+
+/// Whether an item is among those of a lazy sequence, which is known as far as it has to be.
+fn lazy_contains(seq: Seq, x: &Value) -> Answer {
+    let mut seq = seq;
+    loop {
+        if let Some(items) = seq.realized() {
+            return Ok(Value::Bool(items.items().contains(x)));
+        }
+        match seq.state() {
+            State::End => return Ok(Value::Bool(false)),
+            State::Thunk(_) | State::Stream => {
+                return Err(help("%force-until", vec![Value::Seq(seq), x.clone()]));
+            }
+            State::Range { next, step, end } => {
+                let Value::Int(x) = *x else { return Ok(Value::Bool(false)) };
+                let far = i128::from(x) - i128::from(next);
+                let before_end = match end {
+                    None => true,
+                    Some(end) if step > 0 => x < end,
+                    Some(end) => x > end,
+                };
+                let at = (far % i128::from(step), far / i128::from(step));
+                return Ok(Value::Bool(at.0 == 0 && at.1 >= 0 && before_end));
+            }
+            State::Item(item, rest) => {
+                if crate::machine::equal(true, &item, x)? {
+                    return Ok(Value::Bool(true));
+                }
+                match rest {
+                    Value::Seq(rest) => seq = rest,
+                    other => return Ok(Value::Bool(other.items().is_some_and(|all| all.contains(x)))),
+                }
+            }
+        }
+    }
 }
 
 /// The entry of a map as a vector.
@@ -364,7 +457,7 @@ fn set_cell(context: &mut Context, cell: &Value, value: &Value) -> Answer {
     let seq = seq_of(cell)?;
     context.allocated(32);
     match value.items() {
-        Some([item, rest]) => seq.set(State::Item(item.clone(), rest.clone())),
+        Some([item, rest]) => seq.fill(item, rest)?,
         _ => seq.set(State::End),
     }
     Ok(Value::Nil)
@@ -397,6 +490,13 @@ fn lazy(context: &mut Context, thunk: &Value) -> Answer {
     context.allocated(192);
     context.has_lazy = true;
     Ok(Value::Seq(Seq::lazy(thunk.clone())?))
+}
+
+/// The item of a sequence that is not empty, and what follows it: what the function of a cell gives.
+fn cell(_: &mut Context, seq: &Value) -> Answer {
+    let Some(item) = head(seq)? else { return Ok(Value::Nil) };
+    let rest = rest(&mut seq.clone())?;
+    super::vector(vec![item, rest])
 }
 
 /// The value, when nothing lazy in it is unknown any more.

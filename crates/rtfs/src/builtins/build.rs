@@ -14,24 +14,24 @@ pub(super) static ENTRIES: &[Entry] = &[
         Ok(Value::List(List::new(args.iter_mut().map(std::mem::take).collect())?))
     })
     .lazy(),
-    many("hash-map", 0, ANY, hash_map),
-    many("hash-set", 0, ANY, |_, args| set_of(args.iter_mut().map(std::mem::take))),
+    many("hash-map", 0, ANY, hash_map).lazy().keys(0, 2),
+    many("hash-set", 0, ANY, |_, args| set_of(args.iter_mut().map(std::mem::take))).compares(),
     many("vec", 1, 1, vec),
-    many("set", 1, 1, set),
+    many("set", 1, 1, set).compares(),
     many("conj", 1, ANY, conj).lazy(),
     many("cons", 2, 2, cons).lazy(),
     many("into", 2, 2, into),
     many("%concat", 0, ANY, concat),
     many("%list", 1, 1, list_of),
-    one("%map", map_of),
-    many("assoc", 3, ANY, assoc),
-    many("dissoc", 1, ANY, dissoc),
-    many("disj", 1, ANY, disj),
-    many("assoc-in", 3, 3, assoc_in),
+    one("%map", map_of).compares(),
+    many("assoc", 3, ANY, assoc).lazy().keys(1, 2),
+    many("dissoc", 1, ANY, dissoc).keys(1, 1),
+    many("disj", 1, ANY, disj).keys(1, 1),
+    many("assoc-in", 3, 3, assoc_in).lazy().key(1),
     many("%range", 0, 3, range),
     two("numbers", numbers),
-    two("%repeat", repeat),
-    many("zipmap", 2, 2, zipmap),
+    two("%repeat", repeat).lazy(),
+    many("%zipmap", 2, 2, zipmap).key(0),
 ];
 
 fn hash_map(_: &mut Context, args: &mut [Value]) -> Answer {
@@ -150,9 +150,7 @@ fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
 fn in_front(context: &mut Context, item: Value, rest: Value) -> Answer {
     context.allocated(192);
     context.has_lazy = true;
-    let cell = Seq::lazy(Value::Nil)?;
-    cell.set(crate::lazy::State::Item(item, rest));
-    Ok(Value::Seq(cell))
+    Ok(Value::Seq(Seq::cons(item, rest)?))
 }
 
 fn cons(context: &mut Context, args: &mut [Value]) -> Answer {
@@ -185,6 +183,9 @@ fn into(context: &mut Context, args: &mut [Value]) -> Answer {
     room(context, 3 * (more + len_of(to).unwrap_or(0)))?;
     if let (Value::Nil, _) = (&*to, &*from) {
         return Ok(std::mem::take(from));
+    }
+    if matches!(to, Value::Map(_) | Value::Set(_)) {
+        super::known(from)?;
     }
     let mut all = vec![std::mem::take(to)];
     all.extend(into_items("into", from)?);

@@ -14,8 +14,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("serialize-json", |context, x| json_text(context, x, false)),
     one("pretty-json", |context, x| json_text(context, x, true)),
     one("parse-edn", parse_edn),
-    one("hash", hash).scalar(),
-    two("diff", |_, a, b| diff(a, b)),
+    one("hash", hash).scalar().compares(),
+    two("diff", |_, a, b| diff(a, b)).compares(),
     one("getMessage", |_, e| {
         Ok(super::find_key(e, &Value::keyword("message")).cloned().unwrap_or_default())
     }),
@@ -48,7 +48,7 @@ pub(super) fn unknown_part(value: &Value) -> Option<Seq> {
 }
 
 /// Asks for what is lazy inside, before a value is made into text.
-pub(super) fn known(value: &Value) -> Result<(), Box<Fault>> {
+pub(crate) fn known(value: &Value) -> Result<(), Box<Fault>> {
     let may_be = matches!(
         value,
         Value::Seq(_) | Value::Vector(_) | Value::List(_) | Value::Map(_) | Value::Set(_)

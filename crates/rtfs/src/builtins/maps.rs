@@ -15,13 +15,13 @@ pub(super) static ENTRIES: &[Entry] = &[
         })
     }),
     many("merge", 0, ANY, merge),
-    two("select-keys", select_keys),
-    two("rename-keys", rename_keys),
-    many("union", 0, ANY, union),
-    many("intersection", 1, ANY, |_, args| sift("intersection", args, true)),
-    many("difference", 1, ANY, |_, args| sift("difference", args, false)),
-    two("subset?", |_, a, b| Ok(Value::Bool(is_subset(a, b)?))).scalar(),
-    two("superset?", |_, a, b| Ok(Value::Bool(is_subset(b, a)?))).scalar(),
+    two("select-keys", select_keys).key(1),
+    two("rename-keys", rename_keys).key(1),
+    many("union", 0, ANY, union).compares(),
+    many("intersection", 1, ANY, |_, args| sift("intersection", args, true)).compares(),
+    many("difference", 1, ANY, |_, args| sift("difference", args, false)).compares(),
+    two("subset?", |_, a, b| Ok(Value::Bool(is_subset(a, b)?))).compares().scalar(),
+    two("superset?", |_, a, b| Ok(Value::Bool(is_subset(b, a)?))).compares().scalar(),
 ];
 
 fn map_of<'v>(name: &str, value: &'v Value) -> Result<Option<&'v Map>, Box<Fault>> {
@@ -82,9 +82,16 @@ fn rename_keys(context: &mut Context, coll: &Value, names: &Value) -> Answer {
     };
     room(context, 4 * map.len())?;
     let mut renamed = Map::new();
+    let new_name = |key: &Value| names.and_then(|names| names.get(key)).cloned();
     for (key, value) in map.iter() {
-        let key = names.and_then(|names| names.get(key)).unwrap_or(key);
-        insert(&mut renamed, key.clone(), value.clone())?;
+        // What is renamed takes the place of what had the name already.
+        let is_replaced = new_name(key).is_none()
+            && names
+                .is_some_and(|names| names.iter().any(|(old, new)| new == key && map.contains_key(old)));
+        if !is_replaced {
+            let key = new_name(key).unwrap_or_else(|| key.clone());
+            insert(&mut renamed, key, value.clone())?;
+        }
     }
     Ok(Value::Map(renamed))
 }

@@ -19,8 +19,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     two("quot", |_, a, b| whole("quot", a, b)).scalar(),
     two("rem", |_, a, b| whole("rem", a, b)).scalar(),
     two("mod", |_, a, b| modulo(a, b)).scalar(),
-    one("inc", |_, x| arithmetic('+', x, &Value::Int(1))).scalar(),
-    one("dec", |_, x| arithmetic('-', x, &Value::Int(1))).scalar(),
+    one("inc", |_, x| stepped("inc", '+', x)).scalar(),
+    one("dec", |_, x| stepped("dec", '-', x)).scalar(),
     one("abs", abs).scalar(),
     many("min", 1, ANY, |_, args| extreme("min", args, Ordering::Less)).scalar(),
     many("max", 1, ANY, |_, args| extreme("max", args, Ordering::Greater)).scalar(),
@@ -40,10 +40,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("int", |_, x| int("int", x)).scalar(),
     one("float", float).scalar(),
     one("number", number).scalar(),
-    one("parse-int", |_, x| Ok(parse(x)?.filter(|n| !matches!(n, Value::Float(_))).unwrap_or_default()))
-        .scalar(),
-    one("parse-float", |_, x| Ok(parse(x)?.and_then(|n| float_of(&n)).map_or(Value::Nil, Value::Float)))
-        .scalar(),
+    one("parse-int", parse_int).scalar(),
+    one("parse-float", parse_float).scalar(),
     many("bit-and", 1, ANY, |_, args| bits("bit-and", args, |a, b| a & b, |a, b| a & b)).scalar(),
     many("bit-or", 1, ANY, |_, args| bits("bit-or", args, |a, b| a | b, |a, b| a | b)).scalar(),
     many("bit-xor", 1, ANY, |_, args| bits("bit-xor", args, |a, b| a ^ b, |a, b| a ^ b)).scalar(),
@@ -51,15 +49,15 @@ pub(super) static ENTRIES: &[Entry] = &[
     two("bit-shift-right", |context, x, n| shift(context, "bit-shift-right", x, n, false)).scalar(),
     one("factorial", factorial).scalar(),
     many("gcd", 1, ANY, gcd).scalar(),
-    many("=", 1, ANY, |_, args| all(args, equal)).scalar().lazy(),
+    many("=", 1, ANY, |context, args| all(context, args, equal)).scalar().lazy(),
     many("!=", 1, ANY, not_equal).scalar().lazy(),
     many("not=", 1, ANY, not_equal).scalar().lazy(),
-    many("==", 1, ANY, |_, args| all(args, loosely_equal)).scalar().lazy(),
+    many("==", 1, ANY, |context, args| all(context, args, loosely_equal)).scalar().lazy(),
     many("<", 1, ANY, |_, args| ordered("<", args, Ordering::is_lt)).scalar(),
     many("<=", 1, ANY, |_, args| ordered("<=", args, Ordering::is_le)).scalar(),
     many(">", 1, ANY, |_, args| ordered(">", args, Ordering::is_gt)).scalar(),
     many(">=", 1, ANY, |_, args| ordered(">=", args, Ordering::is_ge)).scalar(),
-    two("compare", |_, a, b| Ok(Value::Int(a.compare(b) as i64))).scalar(),
+    two("compare", |_, a, b| Ok(Value::Int(a.compare(b) as i64))).compares().scalar(),
     two("identical?", |_, a, b| Ok(Value::Bool(identical(a, b)))).scalar().lazy(),
     one("not", |_, x| Ok(Value::Bool(!x.is_truthy()))).scalar().lazy(),
 ];
@@ -91,6 +89,14 @@ fn divide(_: &mut Context, args: &mut [Value]) -> Answer {
         [first, rest @ ..] => rest.iter().try_fold(first.clone(), |value, x| quotient(&value, x)),
         [] => Ok(Value::Nil),
     }
+}
+
+/// `inc` and `dec`
+fn stepped(name: &'static str, op: char, x: &Value) -> Answer {
+    if !is_number(x) {
+        return Err(wrong(name, "a number", x));
+    }
+    arithmetic(op, x, &Value::Int(1))
 }
 
 #[cold]
@@ -304,7 +310,26 @@ fn number(_: &mut Context, x: &Value) -> Answer {
     }
 }
 
-/// The number that a string is.
+/// The integer that a text is: digits, and a sign before them. Nothing else is one, though programs write
+/// `1_000` and `0xff` too.
+fn parse_int(_: &mut Context, x: &Value) -> Answer {
+    let text = super::text_of("parse-int", x)?;
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if digits.is_empty() || digits.len() > 300_000 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(Value::Nil);
+    }
+    Ok(crate::syntax::parse_integer(text).unwrap_or_default())
+}
+
+/// The number that a text is, as a float: digits with a point among, before or after them, and an exponent.
+fn parse_float(_: &mut Context, x: &Value) -> Answer {
+    let text = super::text_of("parse-float", x)?;
+    let is_plain =
+        text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    Ok(if is_plain { text.parse().map_or(Value::Nil, Value::Float) } else { Value::Nil })
+}
+
+/// The number that a string is, as programs write it.
 fn parse(x: &Value) -> Result<Option<Value>, Box<Fault>> {
     let Value::Str(text) = x else {
         return Err(wrong("parse", "a string", x));
@@ -380,26 +405,30 @@ fn gcd(_: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::from(result))
 }
 
-fn all(args: &[Value], test: fn(&Value, &Value) -> Result<bool, Box<Fault>>) -> Answer {
+fn all(
+    context: &Context,
+    args: &[Value],
+    test: fn(bool, &Value, &Value) -> Result<bool, Box<Fault>>,
+) -> Answer {
     for pair in args.windows(2) {
-        if !test(&pair[0], &pair[1])? {
+        if !test(context.has_lazy, &pair[0], &pair[1])? {
             return Ok(Value::Bool(false));
         }
     }
     Ok(Value::Bool(true))
 }
 
-fn not_equal(_: &mut Context, args: &mut [Value]) -> Answer {
-    let equal = all(args, equal)?;
+fn not_equal(context: &mut Context, args: &mut [Value]) -> Answer {
+    let equal = all(context, args, equal)?;
     Ok(Value::Bool(!equal.is_truthy()))
 }
 
 /// `==`: numbers by value, whatever their kind; else as `=`.
-fn loosely_equal(a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+fn loosely_equal(has_lazy: bool, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
     if is_number(a) && is_number(b) {
         Ok(numeric_cmp(a, b) == Some(Ordering::Equal))
     } else {
-        equal(a, b)
+        equal(has_lazy, a, b)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::machine::{Context, Fault, fault};
 use crate::value::Value;
 
 pub(crate) use access::{find_key, nth};
-pub(crate) use data::lazy_inside;
+pub(crate) use data::{known, lazy_inside};
 pub(crate) use math::modulo;
 
 /// The part that is written in RTFS.
@@ -55,6 +55,9 @@ pub(crate) struct Entry {
     pub(crate) is_scalar: bool,
     /// Whether it can look at a sequence that is not known to its end.
     pub(crate) takes_lazy: bool,
+    /// The arguments that are compared or looked up as wholes: what is lazy in them has to be known. The first
+    /// such argument, and how many further the next one is.
+    compared: Option<(u8, u8)>,
 }
 
 /// Any number of arguments.
@@ -72,6 +75,35 @@ impl Entry {
     const fn lazy(self) -> Self {
         Self { takes_lazy: true, ..self }
     }
+
+    /// The argument at this place is a key.
+    const fn key(self, at: u8) -> Self {
+        Self { compared: Some((at, u8::MAX)), ..self }
+    }
+
+    /// Every `step`th argument from this place on is a key.
+    const fn keys(self, from: u8, step: u8) -> Self {
+        Self { compared: Some((from, step)), ..self }
+    }
+
+    /// All arguments are compared, or their items are.
+    const fn compares(self) -> Self {
+        self.keys(0, 1)
+    }
+
+    /// Something in the argument at this place has to be known before the function can look at it.
+    #[inline]
+    pub(crate) fn unknown(&self, at: usize, arg: &Value) -> Option<crate::Seq> {
+        if let Value::Seq(seq) = arg
+            && !self.takes_lazy
+            && seq.realized().is_none()
+        {
+            return Some(seq.clone());
+        }
+        let (from, step) = self.compared?;
+        let is_compared = at.checked_sub(from.into()).is_some_and(|at| at % usize::from(step) == 0);
+        if is_compared && !arg.is_immediate() { data::unknown_part(arg) } else { None }
+    }
 }
 
 const fn one(name: &'static str, function: fn(&mut Context, &Value) -> Answer) -> Entry {
@@ -82,6 +114,7 @@ const fn one(name: &'static str, function: fn(&mut Context, &Value) -> Answer) -
         max: 1,
         is_scalar: false,
         takes_lazy: false,
+        compared: None,
     }
 }
 
@@ -93,6 +126,7 @@ const fn two(name: &'static str, function: fn(&mut Context, &Value, &Value) -> A
         max: 2,
         is_scalar: false,
         takes_lazy: false,
+        compared: None,
     }
 }
 
@@ -107,6 +141,7 @@ const fn three(
         max: 3,
         is_scalar: false,
         takes_lazy: false,
+        compared: None,
     }
 }
 
@@ -116,7 +151,15 @@ const fn many(
     max: usize,
     function: fn(&mut Context, &mut [Value]) -> Answer,
 ) -> Entry {
-    Entry { name, function: Function::Many(function), min, max, is_scalar: false, takes_lazy: false }
+    Entry {
+        name,
+        function: Function::Many(function),
+        min,
+        max,
+        is_scalar: false,
+        takes_lazy: false,
+        compared: None,
+    }
 }
 
 /// The tables; a function's number is that of its table, and its place there in the low byte.
@@ -274,8 +317,7 @@ pub(crate) fn as_key(key: &Value) -> Result<(), Box<Fault>> {
         Value::Native(_) | Value::Code(_) | Value::Closure(_) => {
             Err(fault("type", "a function cannot be a key"))
         }
-        Value::Seq(seq) if seq.realized().is_none() => Err(Box::new(Fault::Realize(seq.clone()))),
-        _ => Ok(()),
+        key => known(key),
     }
 }
 

@@ -37,9 +37,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("%lazy?", |_, x| Ok(Value::Bool(matches!(x, Value::Seq(seq) if seq.realized().is_none()))))
         .scalar()
         .lazy(),
-    two("%is", is_of),
-    two("%check", check),
-    one("type-of", |_, x| typing::type_of(x)),
+    two("%is", is_of).lazy(),
+    two("%check", check).lazy(),
+    one("type-of", |_, x| typing::type_of(x)).lazy(),
 ];
 
 fn is_of(context: &mut Context, x: &Value, ty: &Value) -> Answer {

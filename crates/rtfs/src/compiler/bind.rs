@@ -180,7 +180,10 @@ impl Lower<'_> {
                     return;
                 };
                 let n = self.constant(i64::from(index), span);
-                let value = self.native("%rest-from", vec![whole, n], span);
+                let mut value = self.native("%rest-from", vec![whole, n], span);
+                if self.tree.kind(rest) == Kind::Map {
+                    value = self.native("%named", vec![value], span);
+                }
                 self.destructure(rest, value, lets);
                 seen_rest = true;
                 at += 2;

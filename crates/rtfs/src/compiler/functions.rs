@@ -209,7 +209,10 @@ impl Lower<'_> {
                     self.bind(&name, Binding::Local(var));
                 }
                 None => {
-                    let value = self.add(Ir::Local(var), at_span);
+                    let mut value = self.add(Ir::Local(var), at_span);
+                    if has_rest && at + 1 == count && self.tree.kind(param.pattern) == Kind::Map {
+                        value = self.native("%named", vec![value], at_span);
+                    }
                     self.destructure(param.pattern, value, &mut bindings);
                 }
             }

@@ -4,7 +4,7 @@ use super::context::{Context, Fault, fault};
 use super::exec::code_of;
 use super::program::{Check, Program, Proto};
 use crate::builtins::{self, Entry, Function, shown};
-use crate::lazy::{Seq, State};
+use crate::lazy::State;
 use crate::map::{Map, Set};
 use crate::sequence::List;
 use crate::typing;
@@ -65,6 +65,9 @@ fn call_data(head: &Value, args: &[Value]) -> Result<Value, Box<Fault>> {
             return Err(fault("arity", format!("{name} takes 1 or 2 arguments, got {}", args.len())));
         }
     };
+    if !matches!(key, Value::Int(_) | Value::Str(_)) && !matches!(head, Value::Keyword(_)) {
+        builtins::known(key)?;
+    }
     let found = match head {
         Value::Keyword(_) | Value::Symbol(_) => builtins::find_key(key, head),
         Value::Vector(_) | Value::List(_) => match (default, key) {
@@ -187,12 +190,10 @@ pub(super) fn native(
     context: &mut Context,
     args: &mut [Value],
 ) -> Result<Value, Box<Fault>> {
-    if !entry.takes_lazy {
-        for arg in args.iter() {
-            if let Value::Seq(seq) = arg
-                && seq.realized().is_none()
-            {
-                return Err(Box::new(Fault::Realize(seq.clone())));
+    if context.has_lazy {
+        for (at, arg) in args.iter().enumerate() {
+            if let Some(seq) = entry.unknown(at, arg) {
+                return Err(Box::new(Fault::Realize(seq)));
             }
         }
     }
@@ -210,18 +211,9 @@ pub(super) fn native(
     Ok(value)
 }
 
-/// The sequence that has to be known before this function can look at it.
-#[inline]
-pub(super) fn unrealized(entry: &Entry, operand: &Value) -> Option<Seq> {
-    match operand {
-        Value::Seq(seq) if !entry.takes_lazy && seq.realized().is_none() => Some(seq.clone()),
-        _ => None,
-    }
-}
-
 /// `=`
 #[inline]
-pub(crate) fn equal(a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+pub(crate) fn equal(has_lazy: bool, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => return Ok(a == b),
         (Value::Seq(a), Value::Seq(b)) if a.is(b) => return Ok(true),
@@ -237,7 +229,14 @@ pub(crate) fn equal(a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
         }
         _ => {}
     }
-    Ok(a == b)
+    let equal = a == b;
+    if !equal && has_lazy && !a.is_immediate() && !b.is_immediate() {
+        // What is lazy inside may make them so.
+        builtins::known(a)?;
+        builtins::known(b)?;
+        return Ok(a == b);
+    }
+    Ok(equal)
 }
 
 /// `(:key map)`
@@ -314,16 +313,13 @@ pub(super) fn new_map(values: &mut [Value]) -> Result<Map, Box<Fault>> {
     Ok(Map::of(entries)?)
 }
 
-pub(super) fn put_entry(map: &mut Map, key: Value, value: Value) -> Result<(), Box<Fault>> {
-    builtins::as_key(&key)?;
-    map.insert(key, value)?;
-    Ok(())
-}
-
-pub(super) fn add_member(set: &mut Set, member: Value) -> Result<(), Box<Fault>> {
-    builtins::as_key(&member)?;
-    set.insert(member)?;
-    Ok(())
+pub(super) fn new_set(values: &mut [Value]) -> Result<Set, Box<Fault>> {
+    values.iter().try_for_each(builtins::as_key)?;
+    let mut members = Set::new();
+    for member in values {
+        members.insert(std::mem::take(member))?;
+    }
+    Ok(members)
 }
 
 /// Checks an annotation.

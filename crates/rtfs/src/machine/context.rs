@@ -39,6 +39,8 @@ pub(crate) enum Fault {
     Force(Seq),
     /// It has to be done again when all items of this sequence are known.
     Realize(Seq),
+    /// It has to be done again when this function of the prelude has run.
+    Help(&'static str, Value),
     /// It needs so many bytes: do it again if they are there.
     Memory(usize),
 }

@@ -14,7 +14,6 @@ use crate::builtins::{self, Function};
 use crate::error::Error;
 use crate::function::{Closure, Code};
 use crate::lazy::State;
-use crate::map::Set;
 use crate::sequence::Vector;
 use crate::value::Value;
 
@@ -310,7 +309,7 @@ pub(super) fn exec(
                     let holds = compared!(a, b, >=, ">=", is_ge);
                     set!(d, Value::Bool(holds));
                 }
-                Op::Eq { d, a, b } => match call::equal(&reg!(a), &reg!(b)) {
+                Op::Eq { d, a, b } => match call::equal(context.has_lazy, &reg!(a), &reg!(b)) {
                     Ok(equal) => set!(d, Value::Bool(equal)),
                     Err(fault) => break fault,
                 },
@@ -366,7 +365,7 @@ pub(super) fn exec(
                         jump!(o);
                     }
                 }
-                Op::UnlessEq { a, b, o } => match call::equal(&reg!(a), &reg!(b)) {
+                Op::UnlessEq { a, b, o } => match call::equal(context.has_lazy, &reg!(a), &reg!(b)) {
                     Ok(true) => {}
                     Ok(false) => jump!(o),
                     Err(fault) => break fault,
@@ -399,7 +398,7 @@ pub(super) fn exec(
                 Op::UnlessConst { a, k, o } => {
                     let same = match (&reg!(a), &proto.consts[usize::from(k)]) {
                         (Value::Keyword(x), Value::Keyword(y)) => x == y,
-                        (x, y) => match call::equal(x, y) {
+                        (x, y) => match call::equal(context.has_lazy, x, y) {
                             Ok(same) => same,
                             Err(fault) => break fault,
                         },
@@ -498,8 +497,8 @@ pub(super) fn exec(
                     let entry = builtins::native(f);
                     let Function::One(function) = entry.function else { continue };
                     let operand = &reg!(a);
-                    if let Value::Seq(_) = operand
-                        && let Some(seq) = call::unrealized(entry, operand)
+                    if context.has_lazy
+                        && let Some(seq) = entry.unknown(0, operand)
                     {
                         break Box::new(Fault::Realize(seq));
                     }
@@ -515,8 +514,8 @@ pub(super) fn exec(
                     let entry = builtins::native(f);
                     let Function::Two(function) = entry.function else { continue };
                     let (one, two) = (&reg!(a), &reg!(b));
-                    if let Some(seq) =
-                        call::unrealized(entry, one).or_else(|| call::unrealized(entry, two))
+                    if context.has_lazy
+                        && let Some(seq) = entry.unknown(0, one).or_else(|| entry.unknown(1, two))
                     {
                         break Box::new(Fault::Realize(seq));
                     }
@@ -532,7 +531,9 @@ pub(super) fn exec(
                     let entry = builtins::native(f);
                     let Function::Three(function) = entry.function else { continue };
                     let (one, two, three) = (&reg!(a), &reg!(b), &reg!(c));
-                    if let Some(seq) = call::unrealized(entry, one) {
+                    if context.has_lazy
+                        && let Some(seq) = entry.unknown(0, one).or_else(|| entry.unknown(1, two))
+                    {
                         break Box::new(Fault::Realize(seq));
                     }
                     match function(context, one, two, three) {
@@ -615,35 +616,33 @@ pub(super) fn exec(
                 }
                 Op::NewSet { d, a, n } => {
                     let from = usize::from(a);
-                    let mut members = Set::new();
-                    let mut problem = None;
-                    for member in &mut regs[from..from + usize::from(n)] {
-                        if let Err(fault) = call::add_member(&mut members, take_all(member)) {
-                            problem = Some(fault);
-                            break;
-                        }
-                    }
-                    if let Some(fault) = problem {
-                        break fault;
+                    match call::new_set(&mut regs[from..from + usize::from(n)]) {
+                        Ok(members) => set!(d, Value::Set(members)),
+                        Err(fault) => break fault,
                     }
                     context.allocated(80 + usize::from(n) * 32);
-                    set!(d, Value::Set(members));
                 }
                 Op::Put { m, k, v } => {
+                    if let Err(fault) = builtins::as_key(&reg!(k)) {
+                        break fault;
+                    }
                     let (key, value) = (take(&mut reg!(k)), take(&mut reg!(v)));
                     if let Value::Map(map) = &mut reg!(m)
-                        && let Err(fault) = call::put_entry(map, key, value)
+                        && let Err(deep) = map.insert(key, value)
                     {
-                        break fault;
+                        break deep.into();
                     }
                     context.allocated(48);
                 }
                 Op::Member { m, v } => {
+                    if let Err(fault) = builtins::as_key(&reg!(v)) {
+                        break fault;
+                    }
                     let member = take(&mut reg!(v));
                     if let Value::Set(set) = &mut reg!(m)
-                        && let Err(fault) = call::add_member(set, member)
+                        && let Err(deep) = set.insert(member)
                     {
-                        break fault;
+                        break deep.into();
                     }
                     context.allocated(32);
                 }
@@ -701,6 +700,13 @@ pub(super) fn exec(
                 let helper =
                     if matches!(seq.state(), State::Stream) { "%force-stream" } else { "%force" };
                 if let Err(error) = enter_helper(strand, proto, helper, Value::Seq(seq), max_depth)
+                    && let Some(exit) = raise(strand, program, error)
+                {
+                    break exit;
+                }
+            }
+            Fault::Help(helper, arg) => {
+                if let Err(error) = enter_helper(strand, proto, helper, arg, max_depth)
                     && let Some(exit) = raise(strand, program, error)
                 {
                     break exit;

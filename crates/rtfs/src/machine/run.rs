@@ -11,7 +11,7 @@ use super::program::Program;
 use super::strand::Strand;
 use super::unwind;
 use super::walk::live_bytes;
-use crate::error::Error;
+use crate::error::{Error, Origin};
 use crate::limits::Limits;
 use crate::value::Value;
 
@@ -49,6 +49,8 @@ pub struct Run {
     pub(super) events: Vec<Event>,
     /// Whether the result is being computed to its end.
     pub(super) finishing: bool,
+    /// The code whose value the run gives: errors of what is lazy in it come from there.
+    pub(super) root: u32,
     pub(super) finished: Option<Outcome>,
 }
 
@@ -83,6 +85,7 @@ impl Run {
     pub(super) fn start(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
         let entry = Strand::new(program.entry, Value::Nil, Vec::new());
         let mut run = Self::idle(program, limits, globals);
+        run.root = run.program.entry;
         run.begin(entry);
         run
     }
@@ -105,6 +108,7 @@ impl Run {
             streams: BTreeSet::new(),
             events: Vec::new(),
             finishing: false,
+            root: 0,
             finished: None,
         }
     }
@@ -133,6 +137,7 @@ impl Run {
     }
 
     pub(super) fn begin_call(&mut self, function: Value, args: Vec<Value>) {
+        self.root = exec::code_of(&function).unwrap_or_default();
         let args = Value::vector(args).unwrap_or_default();
         let strand = Strand::new(helper("%apply-to"), Value::Nil, vec![function, args]);
         self.begin(strand);
@@ -312,7 +317,23 @@ impl Run {
         }
     }
 
+    /// Where what is lazy in the result comes from, as far as anybody knows: the end of the code.
+    fn root_origin(&self) -> Option<Box<Origin>> {
+        let proto =
+            self.program.protos.get(self.root as usize).filter(|_| self.root >= self.program.prelude)?;
+        let span = proto.spans.last().map(|&(_, span)| span)?;
+        let (position, source) = (proto.source.position(span.start), proto.source.clone());
+        Some(Box::new(Origin { position, source: Some((source, span)) }))
+    }
+
     pub(super) fn end(&mut self, outcome: Outcome) -> Outcome {
+        let mut outcome = outcome;
+        if let Outcome::Failed(error) = &mut outcome
+            && error.at.is_none()
+            && !self.strands.is_empty()
+        {
+            error.at = self.root_origin();
+        }
         let waiting = std::mem::take(&mut self.waiting);
         let queued: BTreeSet<u64> = self.queued.drain(..).map(|(ticket, _)| ticket).collect();
         for ticket in
