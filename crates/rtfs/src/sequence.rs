@@ -164,6 +164,19 @@ impl Vector {
         }
     }
 
+    /// The items, to be moved about: what is put there must have been there, or in a vector that this
+    /// is a [`Self::blank`] of.
+    pub(crate) fn slots(&mut self) -> &mut [Value] {
+        let inner = Arc::make_mut(&mut self.0);
+        &mut inner.items[inner.start..]
+    }
+
+    /// As many places, all nil, for items of this vector.
+    pub(crate) fn blank(&self) -> Self {
+        let items = std::iter::repeat_with(Value::default).take(self.items().len()).collect();
+        Self(Arc::new(Items { items, start: 0, depth: self.0.depth }))
+    }
+
     pub(crate) fn is_unique(&self) -> bool {
         Arc::is_unique(&self.0)
     }

@@ -24,6 +24,7 @@ use crate::value::Value;
 pub(crate) use access::{find_key, nth};
 pub(crate) use data::{known, lazy_inside};
 pub(crate) use math::modulo;
+pub(crate) use sequences::before;
 
 /// The part that is written in RTFS.
 pub(crate) const PRELUDE: &str = include_str!("prelude.rtfs");

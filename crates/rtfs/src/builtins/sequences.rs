@@ -18,7 +18,6 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("reverse", 1, 1, reverse),
     many("%sort", 1, 1, sort).compares(),
     many("%sort-known", 2, 2, sort_known),
-    one("%before?", |_, order| Ok(Value::Bool(before(order)))).scalar(),
     many("%sort-by", 2, 2, sort_by).key(0),
     one("frequencies", frequencies).compares(),
     many("%distinct", 1, 1, distinct).compares(),
@@ -115,7 +114,7 @@ fn sort(context: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 /// What a comparing function says: a negative number, or anything true, is "before".
-fn before(order: &Value) -> bool {
+pub(crate) fn before(order: &Value) -> bool {
     match order {
         Value::Int(n) => *n < 0,
         Value::Float(f) => *f < 0.0,

@@ -168,6 +168,7 @@ impl Lower<'_> {
         let host = |op| Some(op);
         let op = match name {
             "%iter" => return Some(self.iter_form(args, span)),
+            "%merging" => return Some(self.merge_form(args, span)),
             "%push" => {
                 let args = self.exprs(args);
                 return Some(self.add(Ir::Push(args[0], args[1]), span));

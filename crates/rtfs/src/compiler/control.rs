@@ -1,6 +1,6 @@
 //! Choices, loops over collections, threading.
 
-use super::ir::{Each, Id, Ir, Loop, Var};
+use super::ir::{Each, Id, Ir, Loop, Merge, Var};
 use super::lower::{Binding, Lower};
 use crate::syntax::{Kind, NodeId, Span};
 use crate::value::Value;
@@ -226,6 +226,23 @@ impl Lower<'_> {
             Ir::Loop(Box::new(Loop { vars, each: Some(Each { item, collection, exit }), body })),
             span,
         )
+    }
+
+    /// `(%merging [later earlier items] compare)`
+    pub(super) fn merge_form(&mut self, args: &[NodeId], span: Span) -> Id {
+        let [names, compare] = args else { return self.nil(span) };
+        let &[later, earlier, items] = self.tree.kids(*names) else { return self.nil(span) };
+        let items = self.expr(items);
+        let scope = self.scope.len();
+        let [later, earlier] = [later, earlier].map(|name| {
+            let name = self.tree.symbol(name).unwrap_or_default().to_owned();
+            self.bind_var(&name)
+        });
+        let recur = self.recur.take();
+        let compare = self.expr(*compare);
+        self.recur = recur;
+        self.scope.truncate(scope);
+        self.add(Ir::Merge(Box::new(Merge { items, later, earlier, compare })), span)
     }
 
     /// `(dotimes [i n] body…)`

@@ -1,9 +1,10 @@
 //! Code for choices, loops, calls and errors.
 
 use super::generate::{Generator, Jumps, MOST, Target, To};
-use super::ir::{Id, Ir, Loop, Try};
+use super::ir::{Id, Ir, Loop, Merge, Try};
 use super::liveness::{self, CHUNK, in_order};
 use crate::Code;
+use crate::machine::merge;
 use crate::machine::op::Op;
 use crate::value::Value;
 
@@ -90,6 +91,24 @@ impl Generator<'_, '_> {
         self.place(vec![exit]);
         self.expr(each.exit, to);
         self.place(end);
+    }
+
+    pub(super) fn merging(&mut self, merge: &Merge, to: To, id: Id) {
+        let s = self.temps(merge::REGISTERS);
+        self.locals = self.locals.max(self.next);
+        self.expr(merge.items, To::Register(s));
+        // Not yet begun.
+        self.emit(Op::Nil { d: s.saturating_add(1) }, id);
+        for (var, place) in [(merge.later, merge::LATER), (merge.earlier, merge::EARLIER)] {
+            self.registers[var as usize] = Some(s.saturating_add(place as u8));
+        }
+        let r = self.temp();
+        let head = self.emit(Op::Merge { r, s, o: 0 }, id);
+        self.expr(merge.compare, To::Register(r));
+        let back = self.emit(Op::Jump { o: 0 }, id);
+        self.patch(back, head);
+        self.place(vec![head]);
+        self.done(s, to, id);
     }
 
     pub(super) fn recur(&mut self, args: &[Id], id: Id) {
@@ -183,7 +202,7 @@ impl Generator<'_, '_> {
         self.fill(a.saturating_add(1), args);
         // A function of the prelude leaves the frame, so that its errors have a place.
         let session = &self.lower.session;
-        let is_prelude = !session.is_prelude && (p as usize) < session.prelude().protos.len();
+        let is_prelude = (p as usize) < session.shared.len();
         if to == To::Return && !is_prelude {
             self.emit(Op::TailCode { a, n: args.len() as u8, p }, id);
             return;

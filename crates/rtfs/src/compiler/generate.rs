@@ -1,7 +1,5 @@
 //! Code for the register machine.
 
-use std::sync::Arc;
-
 use super::ir::{Arity, Function, Id, Ir, Var};
 use super::liveness::{self, CHUNK, Liveness};
 use super::lower::Lower;
@@ -29,7 +27,7 @@ pub(super) fn all(lower: &mut Lower<'_>) {
         }
     }
     for (at, proto) in made {
-        lower.session.protos[at as usize] = Some(Arc::new(proto));
+        lower.session.define(at, proto);
     }
     lower.errors.extend(errors);
 }
@@ -277,6 +275,7 @@ impl<'l, 's> Generator<'l, 's> {
             | Op::TakeJumpIf { o, .. }
             | Op::TakeJumpIfNot { o, .. }
             | Op::Iter { o, .. }
+            | Op::Merge { o, .. }
             | Op::Try { o, .. } => *o = far as i32,
             Op::UnlessLt { o, .. }
             | Op::UnlessLe { o, .. }
@@ -390,6 +389,7 @@ impl<'l, 's> Generator<'l, 's> {
                 self.load(&Value::Bool(true), to, id);
             }
             Ir::Loop(looped) => self.looped(looped, to, id),
+            Ir::Merge(merge) => self.merging(merge, to, id),
             Ir::Recur(args) => self.recur(args, id),
             Ir::Fn(function) => self.closure(*function, to, id),
             Ir::Call(function, args) => match self.known(*function, args.len()) {

@@ -29,6 +29,7 @@ pub(super) enum Ir {
     /// Gives a local its value; is true. What a pattern does when it matches.
     Assign(Var, Id),
     Loop(Box<Loop>),
+    Merge(Box<Merge>),
     Recur(Vec<Id>),
     /// A function, by its place among those of the unit.
     Fn(usize),
@@ -68,6 +69,15 @@ pub(super) struct Each {
     pub(super) collection: Id,
     /// The value of the loop when there are no more items.
     pub(super) exit: Id,
+}
+
+/// A merge sort: the items of a vector in the order that the code says, which compares two.
+pub(super) struct Merge {
+    pub(super) items: Id,
+    pub(super) later: Var,
+    pub(super) earlier: Var,
+    /// Whether the later item comes before the earlier one.
+    pub(super) compare: Id,
 }
 
 pub(super) struct Try {

@@ -142,6 +142,16 @@ impl Pass<'_> {
                 self.visit(*value, live);
             }
             Ir::Loop(looped) => self.looped(looped, live),
+            Ir::Merge(merge) => {
+                // What the comparison reads is needed again by the next one.
+                self.reads(merge.compare, live);
+                live.remove(merge.later);
+                live.remove(merge.earlier);
+                self.visit(merge.compare, live);
+                live.remove(merge.later);
+                live.remove(merge.earlier);
+                self.visit(merge.items, live);
+            }
             Ir::Recur(args) => {
                 let (target, vars) = self.targets.last().cloned().unwrap_or_default();
                 *live = target;
@@ -276,6 +286,7 @@ impl Pass<'_> {
                     open.push(looped.body);
                     open.extend(looped.each.iter().flat_map(|each| [&each.collection, &each.exit]));
                 }
+                Ir::Merge(merge) => open.extend([merge.items, merge.compare]),
                 Ir::Fn(function) => open.extend(&self.functions[*function].captures),
                 Ir::Call(function, args) => {
                     open.push(*function);

@@ -87,7 +87,7 @@ impl Lower<'_> {
 
     /// Compiles and runs forms of this text in a program of their own; the last is the function.
     fn compile_apart(&mut self, nodes: &[NodeId]) -> Result<Macro, Option<String>> {
-        let mut session = Session::new(self.session.prelude(), self.session.options.clone());
+        let mut session = Session::new(None, self.session.options.clone());
         session.fresh = self.session.fresh;
         session.types = self.session.types.clone();
         let empty = Tree::empty(self.tree.source.clone());

@@ -67,15 +67,11 @@ fn compile_as(
     always_copy: bool,
 ) -> Result<Arc<Program>, Diagnostics> {
     let tree = Tree::read(source.clone())?;
-    let base = match &options.base {
-        Some(base) => base.clone(),
-        None => prelude().clone(),
-    };
-    let mut session = Session::new(&base, options.clone());
+    let mut session = Session::new(options.base.as_deref(), options.clone());
     session.always_copy = always_copy;
     let roots = tree.roots.clone();
     let mut unit = Unit::new(&mut session, tree);
-    if options.base.is_some() {
+    if let Some(base) = &options.base {
         unit.lower.enter((*base.scope).clone());
     }
     let entry = unit.compile(&roots);
@@ -113,16 +109,7 @@ pub(crate) fn prelude() -> &'static Arc<Program> {
         let source = Source::new(builtins::PRELUDE_NAME, builtins::PRELUDE);
         let tree =
             Tree::read(source).unwrap_or_else(|errors| panic!("the prelude does not read: {errors}"));
-        let empty = Program {
-            protos: Vec::new(),
-            globals: Vec::new(),
-            prelude: 0,
-            entry: 0,
-            modules: Vec::new(),
-            types: Arc::default(),
-            scope: Arc::default(),
-        };
-        let mut session = Session::new(&empty, Options::default());
+        let mut session = Session::with(&[], None, Options::default());
         session.is_prelude = true;
         let roots = tree.roots.clone();
         let mut unit = Unit::new(&mut session, tree);
@@ -145,6 +132,9 @@ pub(crate) fn prelude_functions() -> &'static HashMap<&'static str, u32> {
 
 /// What is known of a program while it is compiled: all its texts share one.
 struct Session {
+    /// The functions of the prelude.
+    shared: &'static [Arc<Proto>],
+    /// Those that are compiled now, whose numbers follow.
     protos: Vec<Option<Arc<Proto>>>,
     globals: Vec<Global>,
     by_name: HashMap<String, u32>,
@@ -184,22 +174,28 @@ struct Module {
 }
 
 impl Session {
-    fn new(base: &Program, options: Options) -> Self {
-        let is_dialogue = options.base.is_some();
-        let globals = if is_dialogue { base.globals.clone() } else { Vec::new() };
+    fn new(base: Option<&Program>, options: Options) -> Self {
+        Self::with(&prelude().own, base, options)
+    }
+
+    fn with(shared: &'static [Arc<Proto>], base: Option<&Program>, options: Options) -> Self {
+        let globals = base.map_or_else(Vec::new, |base| base.globals.clone());
         let by_name =
             globals.iter().enumerate().map(|(at, global)| (global.name.to_string(), at as u32));
         let by_name = by_name.collect();
         let inputs = options.inputs.clone();
-        let modules = base.modules.iter().map(|name| (name.clone(), Module { exports: None }));
+        let modules = base.map_or(&[][..], |base| &base.modules).iter();
+        let modules = modules.map(|name| (name.clone(), Module { exports: None }));
+        let protos = base.map_or(&[][..], |base| &base.own);
         let mut session = Self {
-            protos: base.protos.iter().cloned().map(Some).collect(),
+            shared,
+            protos: protos.iter().cloned().map(Some).collect(),
             by_name,
             definitions: vec![0; globals.len()],
             globals,
             modules: modules.collect(),
             loading: Vec::new(),
-            types: (*base.types).clone(),
+            types: base.map_or_else(Definitions::default, |base| (*base.types).clone()),
             fresh: 0,
             expansions: 0,
             options,
@@ -212,14 +208,15 @@ impl Session {
         session
     }
 
-    fn prelude(&self) -> &'static Program {
-        prelude()
-    }
-
     /// The number of a function to come.
     fn reserve(&mut self) -> u32 {
         self.protos.push(None);
-        (self.protos.len() - 1) as u32
+        (self.shared.len() + self.protos.len() - 1) as u32
+    }
+
+    /// The function that a number was reserved for.
+    fn define(&mut self, p: u32, proto: Proto) {
+        self.protos[p as usize - self.shared.len()] = Some(Arc::new(proto));
     }
 
     /// The global of that name.
@@ -260,7 +257,10 @@ impl Session {
     }
 
     fn proto(&self, p: u32) -> Option<&Proto> {
-        self.protos.get(p as usize)?.as_deref()
+        match (p as usize).checked_sub(self.shared.len()) {
+            Some(own) => self.protos.get(own)?.as_deref(),
+            None => Some(&self.shared[p as usize]),
+        }
     }
 
     fn select(&self, p: u32, n: usize) -> Option<u32> {
@@ -283,10 +283,10 @@ impl Session {
     }
 
     fn finish(self, entry: u32) -> Program {
-        let prelude = if self.is_prelude { 0 } else { self.prelude().protos.len() as u32 };
         Program {
-            prelude,
-            protos: self.protos.into_iter().flatten().collect(),
+            prelude: self.shared.len() as u32,
+            shared: self.shared,
+            own: self.protos.into_iter().flatten().collect(),
             globals: self.globals,
             entry,
             modules: self.modules.into_keys().collect(),

@@ -94,12 +94,12 @@ fn code(
     n: usize,
 ) -> Result<u32, Box<Fault>> {
     let mut p = p;
-    let mut proto = &*program.protos[p as usize];
+    let mut proto = program.proto(p);
     if !proto.arities.is_empty() {
         match program.select(p, n) {
             Some(found) => {
                 p = found;
-                proto = &*program.protos[p as usize];
+                proto = program.proto(p);
             }
             None => return Err(arity(program, p, n)),
         }
@@ -123,7 +123,7 @@ fn rest_of(proto: &Proto, rest: Vec<Value>) -> Result<Value, Box<Fault>> {
 
 #[cold]
 fn arity(program: &Program, p: u32, n: usize) -> Box<Fault> {
-    let proto = &program.protos[p as usize];
+    let proto = program.proto(p);
     let name = if proto.name.is_empty() { "this function" } else { &proto.name };
     let expects = program.arity_text(p);
     let message = crate::compiler::wrong_arity(name, &expects, n);
@@ -167,7 +167,7 @@ pub(super) fn spread(
     if let Some(p) = code_of(&regs[at]) {
         let n = items.len();
         let Some(p) = program.select(p, n) else { return Err(arity(program, p, n)) };
-        let proto = &program.protos[p as usize];
+        let proto = program.proto(p);
         let fixed = usize::from(proto.arity);
         if !proto.rest || at + 2 + fixed > 250 {
             return Err(arity(program, p, n));

@@ -6,6 +6,7 @@
 use super::arith::{arithmetic, compare_ordered};
 use super::call::{self, Callee};
 use super::context::{Context, Fault, fault};
+use super::merge;
 use super::op::{ForkKind, HostOp, Op};
 use super::program::{Program, Proto};
 use super::strand::{Frame, Handler, Strand};
@@ -67,12 +68,12 @@ pub(super) fn exec(
 ) -> Exit {
     let mut left = *fuel;
     let exit = 'frame: loop {
-        let proto: &Proto = &program.protos[strand.proto as usize];
+        let proto: &Proto = program.proto(strand.proto);
         let base = strand.base;
         if strand.stack.len() < base + 256 {
             let len = (strand.stack.len() * 2).max(base + 256);
             context.allocated((len - strand.stack.len()) * 16);
-            strand.stack.resize(len, Value::Nil);
+            strand.stack.resize_with(len, Value::default);
         }
         let code = &proto.code[..];
         let mut pc = strand.pc;
@@ -415,7 +416,7 @@ pub(super) fn exec(
                 Op::Call { a, n } => {
                     tick!();
                     if let Some(p) = code_of(&reg!(a))
-                        && program.protos[p as usize].exact == i16::from(n)
+                        && program.proto(p).exact == i16::from(n)
                     {
                         enter!(p, a);
                     }
@@ -434,15 +435,15 @@ pub(super) fn exec(
                     tick!();
                     if let Some(p) = code_of(&reg!(a))
                         && p >= program.prelude
-                        && program.protos[p as usize].exact == i16::from(n)
+                        && program.proto(p).exact == i16::from(n)
                     {
                         reenter!(p, a, n);
                     }
                     match call::callee(program, regs, a, n) {
                         Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
                         Ok(Callee::Code(p)) => {
-                            let arity = program.protos[p as usize].arity;
-                            let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
+                            let arity = program.proto(p).arity;
+                            let n = if program.proto(p).rest { arity + 1 } else { arity };
                             reenter!(p, a, n)
                         }
                         Ok(Callee::Native(f)) => native!(f, a, a + 1, n),
@@ -468,8 +469,8 @@ pub(super) fn exec(
                     match call::spread(program, context, regs, a) {
                         Ok(Callee::Code(p)) if p < program.prelude => enter!(p, a),
                         Ok(Callee::Code(p)) => {
-                            let arity = program.protos[p as usize].arity;
-                            let n = if program.protos[p as usize].rest { arity + 1 } else { arity };
+                            let arity = program.proto(p).arity;
+                            let n = if program.proto(p).rest { arity + 1 } else { arity };
                             reenter!(p, a, n)
                         }
                         Ok(Callee::Native(_)) => {}
@@ -574,6 +575,22 @@ pub(super) fn exec(
                             jump!(o);
                         }
                     }
+                }
+                Op::Merge { r, s, o } => {
+                    tick!();
+                    let answer = take(&mut reg!(r));
+                    let s = usize::from(s);
+                    if let Value::Vector(items) = &regs[s]
+                        && matches!(regs[s + 1], Value::Nil)
+                        && let Err(fault) = context.reserve(32 * items.items().len())
+                    {
+                        break fault;
+                    }
+                    let mut moved = 0;
+                    if !merge::step(&mut regs[s..s + merge::REGISTERS], &answer, &mut moved) {
+                        jump!(o);
+                    }
+                    left = left.saturating_sub(moved / 16);
                 }
                 Op::Push { v, s } => {
                     let item = take(&mut reg!(s));

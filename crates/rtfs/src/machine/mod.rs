@@ -12,6 +12,7 @@ mod event;
 mod exec;
 mod fork;
 mod host;
+pub(crate) mod merge;
 pub(crate) mod op;
 pub(crate) mod program;
 mod run;

@@ -80,6 +80,9 @@ pub(crate) enum Op {
 
     /// The next item of the collection in `s` to `x`, by the counter in `s + 1`; else jumps.
     Iter { x: u8, s: u8, o: i32 },
+    /// The next comparison of the merge sort whose state begins at `s`, after the one whose answer is in
+    /// `r`; else jumps.
+    Merge { r: u8, s: u8, o: i32 },
     /// Appends what is in `s` to the vector in `v`.
     Push { v: u8, s: u8 },
     NewVector { d: u8, a: u8, n: u8 },

@@ -10,9 +10,12 @@ use crate::value::Value;
 
 /// A compiled program. It never changes; any number of runs may share it.
 pub struct Program {
-    pub(crate) protos: Vec<Arc<Proto>>,
+    /// The functions of the prelude, whose numbers come first.
+    pub(crate) shared: &'static [Arc<Proto>],
+    /// The others.
+    pub(crate) own: Vec<Arc<Proto>>,
     pub(crate) globals: Vec<Global>,
-    /// How many functions are the prelude's: these come first.
+    /// How many functions are the prelude's.
     pub(crate) prelude: u32,
     /// The code that runs the text from its beginning to its end.
     pub(crate) entry: u32,
@@ -88,6 +91,15 @@ impl Program {
         self.scope.macro_names()
     }
 
+    /// The function of that number.
+    #[inline(always)]
+    pub(crate) fn proto(&self, p: u32) -> &Proto {
+        match p.checked_sub(self.prelude) {
+            Some(own) => &self.own[own as usize],
+            None => &self.shared[p as usize],
+        }
+    }
+
     /// The definitions at the top level, in their order.
     pub fn globals(&self) -> &[Global] {
         &self.globals
@@ -95,7 +107,7 @@ impl Program {
 
     /// The code that a function of `p` runs when called with `n` arguments.
     pub(crate) fn select(&self, p: u32, n: usize) -> Option<u32> {
-        let proto = &self.protos[p as usize];
+        let proto = self.proto(p);
         if proto.arities.is_empty() {
             return proto.accepts(n).then_some(p);
         }
@@ -107,7 +119,7 @@ impl Program {
 
     /// How a message says what a function accepts.
     pub(crate) fn arity_text(&self, p: u32) -> String {
-        let proto = &self.protos[p as usize];
+        let proto = self.proto(p);
         let one =
             |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
         if proto.arities.is_empty() {

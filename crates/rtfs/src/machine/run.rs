@@ -47,6 +47,7 @@ pub struct Run {
     pub(super) next_ticket: u64,
     pub(super) streams: BTreeSet<u64>,
     pub(super) events: Vec<Event>,
+    pub(super) place: unwind::LastPlace,
     /// Whether the result is being computed to its end.
     pub(super) finishing: bool,
     /// The code whose value the run gives: errors of what is lazy in it come from there.
@@ -107,6 +108,7 @@ impl Run {
             next_ticket: 1,
             streams: BTreeSet::new(),
             events: Vec::new(),
+            place: unwind::LastPlace::default(),
             finishing: false,
             root: 0,
             finished: None,
@@ -319,8 +321,8 @@ impl Run {
 
     /// Where what is lazy in the result comes from, as far as anybody knows: the end of the code.
     fn root_origin(&self) -> Option<Box<Origin>> {
-        let proto =
-            self.program.protos.get(self.root as usize).filter(|_| self.root >= self.program.prelude)?;
+        let own = self.root.checked_sub(self.program.prelude)?;
+        let proto = self.program.own.get(own as usize)?;
         let span = proto.spans.last().map(|&(_, span)| span)?;
         let (position, source) = (proto.source.position(span.start), proto.source.clone());
         Some(Box::new(Origin { position, source: Some((source, span)) }))
@@ -453,7 +455,7 @@ impl Run {
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.wanted = d;
         strand.ticket = Some(ticket);
-        let at = unwind::place(strand, &self.program).map(|(source, span)| source.position(span.start));
+        let at = self.place.of(strand, &self.program);
         self.waiting.push(Waiting { ticket, strand: id, kind });
         let event = Event::Request { ticket: Ticket(ticket), request, at };
         if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {

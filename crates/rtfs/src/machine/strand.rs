@@ -66,7 +66,7 @@ impl Strand {
         let mut stack = Vec::with_capacity(320);
         stack.push(callee);
         stack.extend(args);
-        stack.resize(320, Value::Nil);
+        stack.resize_with(320, Value::default);
         Self {
             stack,
             frames: Vec::new(),

@@ -5,7 +5,7 @@ use super::program::{Program, Proto};
 use super::strand::{Frame, Strand};
 use crate::error::{Error, Origin};
 use crate::lazy::Seq;
-use crate::syntax::{Source, Span};
+use crate::syntax::{Position, Source, Span};
 use crate::value::Value;
 
 /// Calls a function of the prelude above the running one, and then the current instruction again.
@@ -29,7 +29,7 @@ pub(super) fn enter_helper(
     strand.pc = 0;
     let needed = strand.base + 256;
     if strand.stack.len() < needed {
-        strand.stack.resize(needed, Value::Nil);
+        strand.stack.resize_with(needed, Value::default);
     }
     strand.stack[strand.base] = Value::Nil;
     strand.stack[strand.base + 1] = arg;
@@ -43,7 +43,7 @@ pub(super) fn enter_realize(
     seq: Seq,
     max_depth: usize,
 ) -> Result<(), Error> {
-    let proto = &program.protos[strand.proto as usize];
+    let proto = program.proto(strand.proto);
     enter_helper(strand, proto, "%realize", Value::Seq(seq), max_depth)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) ->
     }
     let handler = if error.is_final { None } else { strand.handlers.pop() };
     let Some(handler) = handler else { return Some(Exit::Failed(error)) };
-    let top = strand.base + usize::from(program.protos[strand.proto as usize].registers);
+    let top = strand.base + usize::from(program.proto(strand.proto).registers);
     let from = handler.base + usize::from(handler.t);
     for slot in &mut strand.stack[from..top.max(from)] {
         *slot = Value::Nil;
@@ -78,10 +78,35 @@ pub(super) fn origin(strand: &Strand, program: &Program) -> Option<Box<Origin>> 
 }
 
 /// The same without a copy.
-pub(super) fn place<'p>(strand: &Strand, program: &'p Program) -> Option<(&'p Source, Span)> {
+fn place<'p>(strand: &Strand, program: &'p Program) -> Option<(&'p Source, Span)> {
+    let (proto, pc) = instruction(strand, program)?;
+    let proto = program.proto(proto);
+    Some((&proto.source, proto.span(pc.saturating_sub(1))))
+}
+
+/// The function and the instruction there.
+#[inline]
+fn instruction(strand: &Strand, program: &Program) -> Option<(u32, usize)> {
     let here = std::iter::once((strand.proto, strand.pc));
     let callers = strand.frames.iter().rev().map(|frame| (frame.proto, frame.pc as usize));
-    let (proto, pc) = here.chain(callers).find(|(proto, _)| *proto >= program.prelude)?;
-    let proto = &program.protos[proto as usize];
-    Some((&proto.source, proto.span(pc.saturating_sub(1))))
+    here.chain(callers).find(|(proto, _)| *proto >= program.prelude)
+}
+
+/// The line and column of an instruction that asked for something, kept because it mostly asks again.
+#[derive(Default)]
+pub(super) struct LastPlace(Option<((u32, usize), Position)>);
+
+impl LastPlace {
+    pub(super) fn of(&mut self, strand: &Strand, program: &Program) -> Option<Position> {
+        let instruction = instruction(strand, program)?;
+        if let Some((known, position)) = self.0
+            && known == instruction
+        {
+            return Some(position);
+        }
+        let (source, span) = place(strand, program)?;
+        let position = source.position(span.start);
+        self.0 = Some((instruction, position));
+        Some(position)
+    }
 }

@@ -1,0 +1,157 @@
+//! A merge sort whose comparisons are calls of the program.
+//!
+//! Its state is ten registers in a row, plain data like all others, so that a comparison may be
+//! suspended, fail, or be any function: each step takes the answer to the last comparison and puts the
+//! next two items where the code that compares finds them.
+
+use crate::builtins;
+use crate::sequence::Vector;
+use crate::value::Value;
+
+/// Registers of a sort: the items, as many places again (nil before it has begun), the numbers of
+/// [`Merge`], and the two items that are compared.
+pub(crate) const REGISTERS: usize = 10;
+/// Where the numbers begin.
+const NUMBERS: usize = 2;
+/// The item of the later run, and that of the earlier one.
+pub(crate) const LATER: usize = 8;
+pub(crate) const EARLIER: usize = 9;
+
+/// The state between two comparisons.
+struct Merge {
+    /// The length of the runs that are merged.
+    width: usize,
+    /// Where the later run begins and ends.
+    mid: usize,
+    end: usize,
+    /// The next items of both runs.
+    left: usize,
+    right: usize,
+    /// Whether the question is if the two runs are in order as they are.
+    whole: bool,
+}
+
+/// Takes the answer and asks for the next comparison: false if there is none, and the sorted items are
+/// in the first register. `moved` counts the items that were put in their places.
+pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> bool {
+    let [Value::Vector(items), out, state @ ..] = registers else { return false };
+    let len = items.items().len();
+    let (mut merge, out) = match out {
+        Value::Vector(out) => {
+            let Some(merge) = Merge::load(state) else { return false };
+            (merge, out)
+        }
+        _ if len < 2 => return false,
+        _ => {
+            let merge = Merge { width: 1, mid: 1, end: 2.min(len), left: 0, right: 1, whole: true };
+            *out = Value::Vector(items.blank());
+            merge.store(items, state);
+            return true;
+        }
+    };
+    if merge.answered(items.slots(), out.slots(), builtins::before(answer), moved)
+        && !merge.next(items, out, moved)
+    {
+        return false;
+    }
+    merge.store(items, state);
+    true
+}
+
+impl Merge {
+    fn load(state: &[Value]) -> Option<Self> {
+        let &[
+            Value::Int(width),
+            Value::Int(mid),
+            Value::Int(end),
+            Value::Int(left),
+            Value::Int(right),
+            Value::Int(whole),
+            ..,
+        ] = state
+        else {
+            return None;
+        };
+        let [width, mid, end, left, right] = [width, mid, end, left, right].map(|n| n as usize);
+        Some(Self { width, mid, end, left, right, whole: whole == 1 })
+    }
+
+    fn store(&self, items: &Vector, state: &mut [Value]) {
+        let numbers = [self.width, self.mid, self.end, self.left, self.right, self.whole.into()];
+        for (slot, number) in state.iter_mut().zip(numbers) {
+            *slot = Value::Int(number as i64);
+        }
+        let items = items.items();
+        let earlier = if self.whole { self.mid - 1 } else { self.left };
+        if let (Some(later), Some(earlier)) = (items.get(self.right), items.get(earlier)) {
+            state[LATER - NUMBERS] = later.clone();
+            state[EARLIER - NUMBERS] = earlier.clone();
+        }
+    }
+
+    /// Whether this pair of runs is merged now.
+    fn answered(
+        &mut self,
+        items: &mut [Value],
+        out: &mut [Value],
+        before: bool,
+        moved: &mut u64,
+    ) -> bool {
+        let at = self.left + self.right - self.mid;
+        // What follows as it is when there is nothing left to compare.
+        let rest = if self.whole {
+            self.whole = false;
+            if before {
+                return false;
+            }
+            self.left..self.end
+        } else if before {
+            out[at] = std::mem::take(&mut items[self.right]);
+            self.right += 1;
+            if self.right < self.end {
+                return false;
+            }
+            self.left..self.mid
+        } else {
+            out[at] = std::mem::take(&mut items[self.left]);
+            self.left += 1;
+            if self.left < self.mid {
+                return false;
+            }
+            self.right..self.end
+        };
+        *moved += rest.len() as u64;
+        let to = self.end - rest.len();
+        for (slot, item) in out[to..self.end].iter_mut().zip(&mut items[rest]) {
+            *slot = std::mem::take(item);
+        }
+        true
+    }
+
+    /// The next pair of runs; false if all is sorted.
+    fn next(&mut self, items: &mut Vector, out: &mut Vector, moved: &mut u64) -> bool {
+        let len = items.items().len();
+        loop {
+            let at = self.end;
+            self.mid = (at + self.width).min(len);
+            self.end = (at + 2 * self.width).min(len);
+            if self.mid < self.end {
+                (self.left, self.right, self.whole) = (at, self.mid, true);
+                return true;
+            }
+            // A run without another is merged as it is.
+            *moved += (self.end - at) as u64;
+            for (slot, item) in
+                out.slots()[at..self.end].iter_mut().zip(&mut items.slots()[at..self.end])
+            {
+                *slot = std::mem::take(item);
+            }
+            std::mem::swap(items, out);
+            self.width *= 2;
+            self.end = 0;
+            if self.width >= len {
+                return false;
+            }
+        }
+    }
+}
