@@ -3,7 +3,8 @@
 //! - `interop` installs pinned foreign programs below `target/interop` and lets them talk to the
 //!   release binary (the official conformance suite, the official SDKs, the inspector), or stand behind
 //!   it (published servers, a large API).
-//! - `bench` measures the release binary beside what it is built on, in one run on one machine.
+//! - `bench` measures the release binary beside what it is built on, in one run on one machine, and the language beside other
+//!   embedded ones.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
 //! - `licences` compares the licences of everything that is built into the product with a list.

@@ -9,6 +9,7 @@
 //! - [`capsules`]: a capsule call beside the capsule's own pipes; idle capsules; the time to new code.
 //! - [`proxied`]: a call of an MCP server behind it, beside the server itself, a bare relay, and published gateways.
 //! - [`life`]: start, reload under load, memory.
+//! - [`rtfs`]: the language beside other embedded ones.
 //! - [`client`]: the client side, HTTP/1.1 over plain sockets.
 //!
 //! Every loop is bounded in time; a whole run takes about three minutes once the gateways are installed, `--quick` about half of one.
@@ -18,6 +19,7 @@ mod capsules;
 pub(crate) mod client;
 mod life;
 mod proxied;
+mod rtfs;
 mod stats;
 
 use std::path::{Path, PathBuf};
@@ -80,7 +82,7 @@ struct Figure {
 
 /// A goal, and whether it was reached.
 struct Goal {
-    text: &'static str,
+    text: String,
     reached: bool,
 }
 
@@ -89,8 +91,8 @@ impl Figure {
         Self { what: what.into(), measured, values, goal: None }
     }
 
-    fn goal(mut self, text: &'static str, reached: bool) -> Self {
-        self.goal = Some(Goal { text, reached });
+    fn goal(mut self, text: impl Into<String>, reached: bool) -> Self {
+        self.goal = Some(Goal { text: text.into(), reached });
         self
     }
 }
@@ -129,14 +131,38 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
             what => wanted.push(what),
         }
     }
-    if !is_built {
-        server::build()?;
-        server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
-    }
-    let programs = programs()?;
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|what| name.contains(what));
     let mut figures = Vec::new();
-    for (name, part) in [
-        ("tool calls", calls::tools as fn(&Programs, Effort) -> Result<Vec<Figure>, String>),
+    if is_wanted("rtfs") {
+        eprintln!("measuring: rtfs");
+        figures.extend(rtfs::languages(is_built, effort).map_err(|err| format!("rtfs: {err}"))?);
+    }
+    let parts = parts().into_iter().filter(|(name, _)| is_wanted(name)).collect::<Vec<_>>();
+    if !parts.is_empty() {
+        if !is_built {
+            server::build()?;
+            server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
+        }
+        let programs = programs()?;
+        for (name, part) in parts {
+            eprintln!("measuring: {name}");
+            figures.extend(part(&programs, effort).map_err(|err| format!("{name}: {err}"))?);
+        }
+    }
+    print_table(&figures);
+    let report = crate::target("bench")?.join("report.json");
+    std::fs::write(&report, format!("{:#}\n", as_json(&figures)))
+        .map_err(|err| format!("{}: {err}", report.display()))?;
+    println!("\nwritten to {}", report.display());
+    Ok(true)
+}
+
+/// What measures the release binary.
+type Part = fn(&Programs, Effort) -> Result<Vec<Figure>, String>;
+
+fn parts() -> [(&'static str, Part); 10] {
+    [
+        ("tool calls", calls::tools as Part),
         ("capability without a process", calls::capability),
         ("capsule calls", capsules::calls),
         ("proxied MCP calls", proxied::calls),
@@ -146,19 +172,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         ("reload under load", life::reload),
         ("memory", life::memory),
         ("output of 1 GB", life::flood),
-    ] {
-        if !wanted.is_empty() && !wanted.iter().any(|what| name.contains(what)) {
-            continue;
-        }
-        eprintln!("measuring: {name}");
-        figures.extend(part(&programs, effort).map_err(|err| format!("{name}: {err}"))?);
-    }
-    print_table(&figures);
-    let report = crate::target("bench")?.join("report.json");
-    std::fs::write(&report, format!("{:#}\n", as_json(&figures)))
-        .map_err(|err| format!("{}: {err}", report.display()))?;
-    println!("\nwritten to {}", report.display());
-    Ok(true)
+    ]
 }
 
 fn programs() -> Result<Programs, String> {
@@ -222,7 +236,7 @@ fn as_json(figures: &[Figure]) -> Value {
             "what": line.what,
             "measured": line.measured,
             "values": line.values,
-            "goal": line.goal.as_ref().map(|goal| goal.text),
+            "goal": line.goal.as_ref().map(|goal| &goal.text),
             "reached": line.goal.as_ref().map(|goal| goal.reached),
         })
     });
