@@ -19,6 +19,7 @@ mod governance;
 mod http_endpoints;
 mod http_surface;
 mod logs;
+mod programs;
 mod prompts;
 mod protocol;
 mod protocol_hostile;
