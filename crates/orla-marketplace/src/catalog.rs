@@ -111,8 +111,6 @@ pub struct Limits {
     pub max_depth: u32,
     /// When what cannot be reached is left alone for a while.
     pub breaker: BreakerLimits,
-    /// What each program in RTFS may use.
-    pub programs: rtfs::Limits,
 }
 
 impl Default for Limits {
@@ -123,7 +121,6 @@ impl Default for Limits {
             max_queue: 1024,
             max_depth: 64,
             breaker: BreakerLimits::default(),
-            programs: rtfs::Limits::default(),
         }
     }
 }
@@ -266,11 +263,6 @@ impl Entry {
     /// What its calls need: what it declares, and what its provider needs by its kind.
     pub fn needs(&self) -> &[Permission] {
         &self.needs
-    }
-
-    /// Whether its calls may reach whatever else is served: programs, and the tools that find and call others.
-    pub fn reaches_others(&self) -> bool {
-        matches!(self.manifest.provider.kind(), "rtfs" | "discovery")
     }
 
     /// Whether clients see it when they list.

@@ -64,10 +64,10 @@ pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};
 pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
 pub use provider::{
-    A2ACapability, BodyMapping, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
-    HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpConnection, McpOptions,
-    ParameterPlace, ParameterStyle, PluginCapability, ProviderType, Redirects, RemoteOptions,
-    RemoteRTFSCapability, StreamCapabilityImpl, StreamType,
+    A2ACapability, BodyMapping, Connection, CredentialPlace, CustomProvider, HttpCapability,
+    HttpCredential, HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpOptions,
+    ParameterPlace, ParameterStyle, PluginCapability, PluginOptions, ProviderType, Redirects,
+    RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl, StreamType,
 };
 pub use record::CallRecord;
 pub use rtfs;

@@ -6,8 +6,12 @@
 pub mod http;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+#[cfg(any(feature = "mcp", feature = "plugin"))]
+mod names;
 #[cfg(feature = "http")]
 pub mod openapi;
+#[cfg(feature = "plugin")]
+pub mod plugin;
 #[cfg(feature = "remote")]
 pub mod remote;
 
@@ -47,6 +51,14 @@ pub mod openapi {
     mod settings;
 
     pub use settings::{Location, OpenApiSettings, Selection};
+}
+
+/// Plugins are left out of this build; what is configured of them can still be read.
+#[cfg(not(feature = "plugin"))]
+pub mod plugin {
+    mod settings;
+
+    pub use settings::{ENTRY, PluginSettings};
 }
 
 /// Model Context Protocol servers are left out of this build; what is configured of them can still be read.

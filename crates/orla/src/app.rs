@@ -14,10 +14,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
+use orla_marketplace::rtfs;
 use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
@@ -25,6 +27,8 @@ use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
 use orla_providers::mcp::{McpExecutor, McpServers};
+#[cfg(feature = "plugin")]
+use orla_providers::plugin::{PluginExecutor, Plugins};
 #[cfg(feature = "remote")]
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 
@@ -45,6 +49,8 @@ pub(crate) struct App {
     capsules: Arc<Capsules>,
     #[cfg(feature = "mcp")]
     servers: Arc<McpServers>,
+    #[cfg(feature = "plugin")]
+    plugins: Arc<Plugins>,
     #[cfg(feature = "http")]
     documents: Arc<Documents>,
     #[cfg(feature = "remote")]
@@ -71,6 +77,8 @@ impl App {
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
         #[cfg(feature = "mcp")]
         let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
+        #[cfg(feature = "plugin")]
+        let plugins = Arc::new(Plugins::new(Arc::clone(&instance), policy(config)));
         #[cfg(feature = "http")]
         let documents = Arc::new(Documents::new());
         #[cfg(feature = "remote")]
@@ -79,6 +87,8 @@ impl App {
             Arc::clone(&capsules) as Arc<dyn Source>,
             #[cfg(feature = "mcp")]
             (Arc::clone(&servers) as Arc<dyn Source>),
+            #[cfg(feature = "plugin")]
+            (Arc::clone(&plugins) as Arc<dyn Source>),
             #[cfg(feature = "http")]
             (Arc::clone(&documents) as Arc<dyn Source>),
             #[cfg(feature = "remote")]
@@ -86,12 +96,16 @@ impl App {
         ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
-        marketplace.replace_executor(Arc::new(LanguageExecutor::new(&marketplace)));
-        marketplace.replace_executor(Arc::new(ProgramFileExecutor::new(&marketplace)));
+        let language = LanguageExecutor::new(&marketplace, rtfs::Limits::default());
+        marketplace.replace_executor(Arc::new(language));
+        let programs = ProgramFileExecutor::new(&marketplace, rtfs::Limits::default());
+        marketplace.replace_executor(Arc::new(programs));
         #[cfg(feature = "http")]
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]
         marketplace.replace_executor(Arc::new(McpExecutor::new(Arc::clone(&servers))));
+        #[cfg(feature = "plugin")]
+        marketplace.replace_executor(Arc::new(PluginExecutor::new(Arc::clone(&plugins))));
         #[cfg(feature = "remote")]
         marketplace.replace_executor(Arc::new(RemoteRTFSExecutor::new()));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
@@ -109,6 +123,8 @@ impl App {
             capsules,
             #[cfg(feature = "mcp")]
             servers,
+            #[cfg(feature = "plugin")]
+            plugins,
             #[cfg(feature = "http")]
             documents,
             #[cfg(feature = "remote")]
@@ -144,6 +160,8 @@ impl App {
         let problems: Vec<Vec<String>> = Vec::from([
             #[cfg(feature = "mcp")]
             self.servers.problems(),
+            #[cfg(feature = "plugin")]
+            self.plugins.problems(),
             #[cfg(feature = "http")]
             self.documents.problems(),
             #[cfg(feature = "remote")]
@@ -186,9 +204,13 @@ impl App {
         findings.warnings.extend(sentences(&config.warnings));
         self.load_packages(config, process, &rules, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
+        self.load_plugins(config, &rules, &mut findings);
         self.load_documents(config, &mut findings);
         self.load_remotes(config, &mut findings);
-        let declared = config.capabilities.iter().filter(|one| !is_of_server(&one.value));
+        let declared = config
+            .capabilities
+            .iter()
+            .filter(|one| !is_of_server(&one.value) && !is_of_plugin(&one.value));
         let sources = Sources {
             config: config.clone(),
             tools: found.registrations,
@@ -229,18 +251,15 @@ impl App {
         // What nobody vouches for is not even started to be asked what it serves, now or later.
         let (capsules, refused): (Vec<_>, Vec<_>) = capsules
             .into_iter()
-            .map(|package| (rules.may_start(&package.directory), package))
+            .map(|package| {
+                let content = ContentSource::Directory(package.directory.clone());
+                (rules.may_start(content), package)
+            })
             .partition(|(may_start, _)| may_start.is_ok());
         findings.problems.extend(refused.into_iter().filter_map(|(why, package)| {
             Some(format!("{}: not served: {}", package.manifest.name, why.err()?))
         }));
-        let asked = Arc::clone(rules);
-        self.capsules.guard(rules.is_required().then(|| {
-            capsule::Gate::new(move |definition| match definition.package() {
-                Some(package) => asked.may_start(&package.directory),
-                None => Ok(()),
-            })
-        }));
+        self.capsules.guard(gate(rules));
         let watched = capsules.into_iter().map(|(_, capsule)| {
             // Whoever asks for files to be watched means those of capsules too.
             if config.watch { capsule.hot_loaded() } else { capsule }
@@ -276,6 +295,41 @@ impl App {
         let own = config.capabilities.iter().find(|one| is_of_server(&one.value)).map(|one| one.at);
         if let Some(at) = config.servers.first().map(|server| server.at).or(own) {
             let text = "this orla was built without MCP servers".to_owned();
+            findings.problems.push(config.placed(at, text));
+        }
+    }
+
+    /// Takes over the plugins; those whose definition is the same go on.
+    #[cfg(feature = "plugin")]
+    fn load_plugins(&self, config: &Config, rules: &Arc<Rules>, findings: &mut Findings) {
+        let own: Vec<_> = config.capabilities.iter().filter(|one| is_of_plugin(&one.value)).collect();
+        let entries = config.plugins.iter().map(|entry| {
+            let settings = &entry.value;
+            let is_path = settings.command.contains('/');
+            let directory = settings.cwd.clone().filter(|_| is_path).unwrap_or_default();
+            (format!("plugins.{}", settings.name), directory.join(&settings.command), entry.at)
+        });
+        let declared = own.iter().filter_map(|one| match &one.value.manifest.provider {
+            ProviderType::Plugin(plugin) => {
+                Some((one.value.manifest.id.clone(), PathBuf::from(&plugin.plugin_path), one.at))
+            }
+            _ => None,
+        });
+        for (what, path, at) in entries.chain(declared) {
+            if let Err(problem) = orla_providers::plugin::check(&path) {
+                findings.problems.push(config.placed(at, format!("{what}: {problem}")));
+            }
+        }
+        self.plugins.guard(gate(rules));
+        let entries = config.plugins.iter().map(|entry| entry.value.clone());
+        self.plugins.load(entries, own.iter().map(|one| one.value.clone()), policy(config));
+    }
+
+    #[cfg(not(feature = "plugin"))]
+    fn load_plugins(&self, config: &Config, _: &Arc<Rules>, findings: &mut Findings) {
+        let own = config.capabilities.iter().find(|one| is_of_plugin(&one.value)).map(|one| one.at);
+        if let Some(at) = config.plugins.first().map(|plugin| plugin.at).or(own) {
+            let text = "this orla was built without plugins".to_owned();
             findings.problems.push(config.placed(at, text));
         }
     }
@@ -349,6 +403,19 @@ impl App {
         self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
         self.concurrency = Some(config.max_concurrency);
     }
+}
+
+/// Who says what may be started, where not everything may.
+fn gate(rules: &Arc<Rules>) -> Option<capsule::Gate> {
+    let asked = Arc::clone(rules);
+    rules
+        .is_required()
+        .then(|| capsule::Gate::new(move |definition| asked.may_start(definition.content())))
+}
+
+/// Whether a capability is a function of a plugin.
+fn is_of_plugin(registration: &Registration) -> bool {
+    matches!(registration.manifest.provider, ProviderType::Plugin(_))
 }
 
 /// Whether a capability is a tool of an MCP server, or all of them: the servers say what they are.

@@ -228,19 +228,31 @@ impl Pipes {
 
     /// Calls one after the other, in the bytes that the server writes.
     pub(super) fn round(&mut self, arguments: &Value, time: Duration) -> Result<Round, String> {
+        let call = |id: usize| {
+            let params = format!(r#"{{"name":"echo","arguments":{arguments}}}"#);
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{params}}}\n"
+            )
+        };
+        self.round_of(call, "structuredContent", time)
+    }
+
+    /// The same with other lines, whose answers have these words in them.
+    pub(super) fn round_of(
+        &mut self,
+        call: impl Fn(usize) -> String,
+        words: &str,
+        time: Duration,
+    ) -> Result<Round, String> {
         let mut latencies = Vec::with_capacity(1 << 20);
         let started = Instant::now();
         while started.elapsed() < time {
-            let id = latencies.len() + 1;
-            let params = format!(r#"{{"name":"echo","arguments":{arguments}}}"#);
-            let call = format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{params}}}\n"
-            );
+            let call = call(latencies.len() + 1);
             let asked = Instant::now();
             self.input.write_all(call.as_bytes()).map_err(|err| err.to_string())?;
             let answer = self.line()?;
             latencies.push(asked.elapsed());
-            if !answer.contains("structuredContent") {
+            if !answer.contains(words) {
                 return Err(format!("it answered {answer}"));
             }
         }

@@ -7,6 +7,7 @@
 //!
 //! - [`calls`]: a tool call over keep-alive HTTP; a capability without a process.
 //! - [`capsules`]: a capsule call beside the capsule's own pipes; idle capsules; the time to new code.
+//! - [`plugins`]: a plugin call beside the plugin's own pipes.
 //! - [`proxied`]: a call of an MCP server behind it, beside the server itself, a bare relay, and published gateways.
 //! - [`life`]: start, reload under load, memory.
 //! - [`rtfs`]: the language beside other embedded ones.
@@ -18,6 +19,7 @@ mod calls;
 mod capsules;
 pub(crate) mod client;
 mod life;
+mod plugins;
 mod proxied;
 mod rtfs;
 mod stats;
@@ -108,6 +110,8 @@ struct Programs {
     floor: PathBuf,
     /// A capsule that gives back what it is called with.
     echo_capsule: PathBuf,
+    /// A plugin that gives back what it is called with.
+    echo_plugin: PathBuf,
     /// An MCP server that answers at once.
     echo_mcp: PathBuf,
     /// A relay that reads nothing but ids.
@@ -160,11 +164,12 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 /// What measures the release binary.
 type Part = fn(&Programs, Effort) -> Result<Vec<Figure>, String>;
 
-fn parts() -> [(&'static str, Part); 10] {
+fn parts() -> [(&'static str, Part); 11] {
     [
         ("tool calls", calls::tools as Part),
         ("capability without a process", calls::capability),
         ("capsule calls", capsules::calls),
+        ("plugin calls", plugins::calls),
         ("proxied MCP calls", proxied::calls),
         ("idle capsules", capsules::idle),
         ("reload of a capsule", capsules::reload),
@@ -181,6 +186,7 @@ fn programs() -> Result<Programs, String> {
     let folder = crate::target("bench")?;
     let floor = compiled("floor", &folder)?;
     let echo_capsule = compiled("echo_capsule", &folder)?;
+    let echo_plugin = compiled("echo_plugin", &folder)?;
     let echo_mcp = compiled("echo_mcp", &folder)?;
     let relay = compiled("relay", &folder)?;
     Ok(Programs {
@@ -189,6 +195,7 @@ fn programs() -> Result<Programs, String> {
         embedded: examples.join("embedded"),
         floor,
         echo_capsule,
+        echo_plugin,
         echo_mcp,
         relay,
         folder,

@@ -17,6 +17,7 @@ mod install;
 mod openapi;
 mod pasted;
 mod pattern;
+mod plugins;
 mod upstream;
 
 use std::time::Instant;
@@ -26,8 +27,17 @@ use crate::server;
 use crate::tally::Tally;
 
 /// What can be asked for by name; in this order.
-const PARTS: &[&str] =
-    &["conformance", "python", "typescript", "inspector", "differential", "behind", "pasted", "openapi"];
+const PARTS: &[&str] = &[
+    "conformance",
+    "python",
+    "typescript",
+    "inspector",
+    "differential",
+    "behind",
+    "pasted",
+    "openapi",
+    "plugins",
+];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(names: &[String]) -> Outcome {
@@ -64,6 +74,9 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     if wanted("openapi") {
         openapi::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("plugins") {
+        plugins::run(&binary, &mut tally)?;
     }
     Ok(tally.close())
 }

@@ -86,6 +86,8 @@ impl ProviderType {
                     .with("agent_id", agent.agent_id.as_str())
                     .with("protocol", agent.protocol.as_str()),
             ),
+            // What a name in PATH leads to is not known here.
+            Self::Plugin(plugin) if !plugin.plugin_path.contains('/') => ContentSource::Unknown,
             Self::Plugin(plugin) => ContentSource::File(PathBuf::from(&plugin.plugin_path)),
             Self::RemoteRTFS(remote) => ContentSource::Definition(Definition::new(&remote.endpoint)),
             Self::Stream(_) => ContentSource::Unknown,

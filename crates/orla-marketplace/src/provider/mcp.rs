@@ -1,8 +1,6 @@
 //! The settings of capabilities of MCP servers (RTFS capability system §3.3).
 
-use std::any::Any;
-use std::fmt;
-use std::sync::Arc;
+use super::Connection;
 
 /// A tool of a Model Context Protocol server (RTFS capability system §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,36 +57,5 @@ impl MCPCapability {
 pub struct McpOptions {
     /// The connection that calls go through, where the executor knows it already. A capability that holds
     /// one keeps the server: it ends with its last user.
-    pub connection: Option<McpConnection>,
-}
-
-/// A connection to a server, as the executor of MCP capabilities knows it. Two are equal where they are
-/// the same one.
-#[derive(Clone)]
-pub struct McpConnection(Arc<dyn Any + Send + Sync>);
-
-impl McpConnection {
-    /// A connection, whatever it is made of.
-    pub fn new<T: Any + Send + Sync>(connection: Arc<T>) -> Self {
-        Self(connection)
-    }
-
-    /// The connection, if it is made of this.
-    pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.downcast_ref()
-    }
-}
-
-impl PartialEq for McpConnection {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for McpConnection {}
-
-impl fmt::Debug for McpConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("McpConnection")
-    }
+    pub connection: Option<Connection>,
 }

@@ -1,7 +1,9 @@
 //! The kinds of provider and their settings (RTFS capability system §3.2–§3.3).
 
+mod connection;
 mod http;
 mod mcp;
+mod plugin;
 mod remote;
 
 use std::any::{Any, TypeId, type_name};
@@ -16,11 +18,13 @@ use crate::attestation::ContentSource;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::JsonText;
 
+pub use connection::Connection;
 pub use http::{
     BodyMapping, CredentialPlace, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
     ParameterPlace, ParameterStyle, Redirects,
 };
-pub use mcp::{MCPCapability, McpConnection, McpOptions};
+pub use mcp::{MCPCapability, McpOptions};
+pub use plugin::{PluginCapability, PluginOptions};
 pub use remote::{RemoteOptions, RemoteRTFSCapability};
 
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
@@ -241,23 +245,6 @@ impl A2ACapability {
             protocol: protocol.into(),
             timeout_ms,
         }
-    }
-}
-
-/// A function of a plugin (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PluginCapability {
-    /// The plugin's program or component.
-    pub plugin_path: String,
-    /// The function to call.
-    pub function_name: String,
-}
-
-impl PluginCapability {
-    /// Settings with every field of the document.
-    pub fn new(plugin_path: impl Into<String>, function_name: impl Into<String>) -> Self {
-        Self { plugin_path: plugin_path.into(), function_name: function_name.into() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is supervised: the package of a capsule, or a server of MCP.
+//! What is supervised: the package of a capsule, a server of MCP, or a plugin.
 
 use std::borrow::Cow;
 use std::env;
@@ -9,10 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::manifest::HotLoad;
+use orla_marketplace::attestation::ContentSource;
+
+use super::manifest::DEBOUNCE;
 use super::packages::Package;
 use crate::child::Program;
-use crate::mcp::Greeting;
 
 /// What a supervised process is started from, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +22,28 @@ pub enum Definition {
     /// A tool capsule (RFC 2).
     Package(Package),
     /// A server of MCP that is a child process.
-    Server(Server),
+    Server(Command),
+    /// A plugin: a program that answers lines with lines.
+    Plugin(Plugin),
 }
 
-/// A server of MCP that is a child process.
+/// A plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    /// What is started.
+    pub command: Command,
+    /// Whether it is asked what it serves, and sent calls when it has answered; else it is sent calls at once.
+    pub describes: bool,
+    /// Whether it is given one call at a time; else every call goes to it at once.
+    pub is_serial: bool,
+    /// The files and directories whose changes restart it, by their absolute paths.
+    pub watch: Vec<PathBuf>,
+}
+
+/// A program that stays between calls, as a configuration has it.
 #[derive(Clone, PartialEq)]
-pub struct Server {
-    /// Its name: unique among the servers.
+pub struct Command {
+    /// The name of what it serves: unique among its kind.
     pub name: String,
     /// A program's path, or its name in `PATH`.
     pub command: String,
@@ -43,10 +59,10 @@ pub struct Server {
     pub eager: bool,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Arguments and variables are where people put keys.
-        f.debug_struct("Server")
+        f.debug_struct("Command")
             .field("name", &self.name)
             .field("command", &self.command)
             .field("directory", &self.directory)
@@ -72,7 +88,7 @@ impl Definition {
     pub fn name(&self) -> &str {
         match self {
             Self::Package(package) => &package.manifest.name,
-            Self::Server(server) => &server.name,
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => &command.name,
         }
     }
 
@@ -80,15 +96,45 @@ impl Definition {
     pub fn package(&self) -> Option<&Package> {
         match self {
             Self::Package(package) => Some(package),
-            Self::Server(_) => None,
+            Self::Server(_) | Self::Plugin(_) => None,
         }
     }
 
-    /// How it opens the conversation.
-    pub(crate) fn greeting(&self) -> Greeting {
+    /// What runs, as far as somebody can vouch for it.
+    pub fn content(&self) -> ContentSource {
         match self {
-            Self::Package(_) => Greeting::Hello,
-            Self::Server(_) => Greeting::Initialize,
+            Self::Package(package) => ContentSource::Directory(package.directory.clone()),
+            Self::Plugin(Plugin { command, .. }) if command.command.contains('/') => {
+                ContentSource::File(self.path())
+            }
+            Self::Server(_) | Self::Plugin(_) => ContentSource::Unknown,
+        }
+    }
+
+    /// What is started, where a configuration says it.
+    fn command(&self) -> Option<&Command> {
+        match self {
+            Self::Package(_) => None,
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => Some(command),
+        }
+    }
+
+    /// What it has to do before it is sent calls, and how that is said when it is done.
+    pub(crate) fn opening(&self) -> [&'static str; 2] {
+        match self {
+            Self::Package(_) => ["say orla.hello", "said orla.hello"],
+            Self::Server(_) => ["answer initialize", "answered initialize"],
+            Self::Plugin(_) => ["answer describe", "answered describe"],
+        }
+    }
+
+    /// Its kind, and its name at the place of that: of capsules, servers and plugins.
+    pub(crate) fn shown(&self) -> (&'static str, [Option<&str>; 3]) {
+        let name = Some(self.name());
+        match self {
+            Self::Package(_) => ("capsule", [name, None, None]),
+            Self::Server(_) => ("server", [None, name, None]),
+            Self::Plugin(_) => ("plugin", [None, None, name]),
         }
     }
 
@@ -96,20 +142,28 @@ impl Definition {
     pub(crate) fn startup_timeout(&self) -> Duration {
         match self {
             Self::Package(package) => package.manifest.startup_timeout,
-            Self::Server(server) => server.startup_timeout,
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => command.startup_timeout,
         }
     }
 
     pub(crate) fn is_eager(&self) -> bool {
         match self {
             Self::Package(package) => package.manifest.eager,
-            Self::Server(server) => server.eager,
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => command.eager,
         }
     }
 
-    /// Which of its files are watched.
-    pub(crate) fn hot_load(&self) -> Option<&HotLoad> {
-        self.package()?.manifest.hot_load.as_ref()
+    /// Which files are watched, and how long nothing of them may change before the restart.
+    pub(crate) fn watched(&self) -> Option<(Vec<PathBuf>, Duration)> {
+        match self {
+            Self::Package(package) => {
+                let hot_load = package.manifest.hot_load.as_ref()?;
+                let path = |path: &PathBuf| package.directory.join(path).components().collect();
+                Some((hot_load.watch.iter().map(path).collect(), hot_load.debounce))
+            }
+            Self::Server(_) => None,
+            Self::Plugin(plugin) => (!plugin.watch.is_empty()).then(|| (plugin.watch.clone(), DEBOUNCE)),
+        }
     }
 
     /// What its manifest puts before the names of its tools and prompts.
@@ -121,16 +175,16 @@ impl Definition {
     pub(crate) fn source(&self) -> String {
         match self {
             Self::Package(package) => package.directory.to_string_lossy().into_owned(),
-            Self::Server(server) => server.command.clone(),
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => command.command.clone(),
         }
     }
 
     /// A text of the process without the values of the variables that were set for it, where these look like
     /// secrets: some servers print what they do not like, and the text goes to logs and messages.
     pub(crate) fn without_secrets<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
-        let Self::Server(server) = self else { return text };
+        let Some(command) = self.command() else { return text };
         let mut text = text;
-        for (_, value) in server.env.iter().filter(|(name, value)| looks_secret(name, value)) {
+        for (_, value) in command.env.iter().filter(|(name, value)| looks_secret(name, value)) {
             if text.contains(value.as_str()) {
                 text = text.replace(value.as_str(), "***").into();
             }
@@ -147,8 +201,8 @@ impl Definition {
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Self::Package(package) => package.entrypoint(),
-            Self::Server(server) => {
-                server.program().map_or_else(|_| PathBuf::from(&server.command), Cow::into_owned)
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => {
+                command.program().map_or_else(|_| PathBuf::from(&command.command), Cow::into_owned)
             }
         }
     }
@@ -165,21 +219,21 @@ impl Definition {
                     .in_directory(package.directory.clone());
                 (program, &package.manifest.args)
             }
-            Self::Server(server) => {
-                let mut program = Program::new(&server.program()?)?.with_env(server.env.clone());
-                if let Some(directory) = &server.directory {
+            Self::Server(command) | Self::Plugin(Plugin { command, .. }) => {
+                let mut program = Program::new(&command.program()?)?.with_env(command.env.clone());
+                if let Some(directory) = &command.directory {
                     program = program.in_directory(directory.clone());
                 }
-                (program, &server.args)
+                (program, &command.args)
             }
         };
         Ok((program, args.iter().map(OsString::from).collect()))
     }
 }
 
-impl Server {
+impl Command {
     /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
-    /// to where the server runs.
+    /// to where it runs.
     fn program(&self) -> io::Result<Cow<'_, Path>> {
         let command = Path::new(&self.command);
         if self.command.contains('/') {
@@ -207,8 +261,8 @@ impl Server {
 mod tests {
     use super::*;
 
-    fn server(command: &str) -> Server {
-        Server {
+    fn server(command: &str) -> Command {
+        Command {
             name: "s".to_owned(),
             command: command.to_owned(),
             args: Vec::new(),
@@ -221,13 +275,13 @@ mod tests {
 
     #[test]
     fn a_command_is_a_path_or_a_name_in_path() {
-        let found = |server: &Server| server.program().map(Cow::into_owned).ok();
+        let found = |server: &Command| server.program().map(Cow::into_owned).ok();
         let sh = found(&server("sh")).unwrap();
         assert!(sh.is_absolute() && sh.ends_with("sh"), "{sh:?}");
         assert_eq!(found(&server("./x")), Some(PathBuf::from("./x")));
-        let below = Server { directory: Some("/srv".into()), ..server("bin/x") };
+        let below = Command { directory: Some("/srv".into()), ..server("bin/x") };
         assert_eq!(found(&below), Some(PathBuf::from("/srv/bin/x")));
-        let elsewhere = Server { env: vec![("PATH".into(), "/nowhere".into())], ..server("sh") };
+        let elsewhere = Command { env: vec![("PATH".into(), "/nowhere".into())], ..server("sh") };
         assert_eq!(found(&elsewhere), None);
         let error = server("no-such-program").program().unwrap_err().to_string();
         assert_eq!(error, "no-such-program is not in PATH");

@@ -37,11 +37,7 @@ impl CustomProvider for CapsuleProvider {
     }
 
     fn content(&self) -> ContentSource {
-        let definition = self.capsule.definition();
-        let package = definition.package();
-        package.map_or(ContentSource::Unknown, |package| {
-            ContentSource::Directory(package.directory.clone())
-        })
+        self.capsule.definition().content()
     }
 
     fn requires(&self) -> Vec<String> {

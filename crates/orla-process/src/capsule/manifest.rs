@@ -107,7 +107,7 @@ impl Form {
 }
 
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
-const DEBOUNCE: Duration = Duration::from_millis(100);
+pub(super) const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The longest time a manifest may ask for: a day.
 const MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// The longest name.

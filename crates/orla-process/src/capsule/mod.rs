@@ -1,5 +1,5 @@
-//! Tool capsules: long-lived processes that serve tools (RFC 2); and servers of MCP that are child processes,
-//! which are supervised in the same way.
+//! Tool capsules: long-lived processes that serve tools (RFC 2); and servers of MCP and plugins, which are
+//! child processes too and supervised in the same way.
 //!
 //! # How it works
 //!
@@ -7,9 +7,9 @@
 //! that is one; it survives reloads as long as the name does, so that an unchanged capsule keeps its
 //! process and a changed one never has two. A capsule is a handle to a task (`task`) which owns the
 //! process and starts it at the first use. All decisions of its life are in `state`, a pure function;
-//! what is said with a process is in [`mcp`](crate::mcp), without I/O. [`executor`] makes capabilities of
-//! what a capsule serves. A [`Definition`] says which of the two it is: it differs in what is started, and in
-//! how the conversation is opened.
+//! what is said with a process is in [`mcp`](crate::mcp) and [`plugin`](crate::plugin), without I/O. [`executor`] makes capabilities of
+//! what a capsule serves. A [`Definition`] says which of the three it is: it differs in what is started, and in
+//! what is said (`talk`).
 //!
 //! # Invariants
 //!
@@ -25,9 +25,10 @@ pub mod packages;
 mod process;
 mod shared;
 mod state;
+mod talk;
 mod task;
 
-pub use definition::{Definition, Server};
+pub use definition::{Command, Definition, Plugin};
 pub use executor::{CapsuleExecutor, CapsuleProvider};
 pub use manifest::Mode;
 pub use packages::{Package, Packages};
@@ -50,7 +51,7 @@ use tokio_util::task::TaskTracker;
 use crate::mcp::answer::Offers;
 use crate::mcp::conversation::Request;
 use crate::mcp::object;
-use crate::mcp::{Ask, Caller, Ending, Era, Fault, Greeting, Learned, Peer, PeerSurface};
+use crate::mcp::{Ask, Caller, Ending, Era, Fault, Learned, Peer, PeerSurface};
 use crate::reaper::Instance;
 use shared::Shared;
 use state::State;
@@ -347,10 +348,8 @@ impl Capsule {
         match status.state {
             State::Ready { .. } | State::Draining => None,
             State::Starting { .. } if status.last_failure.is_none() => {
-                Some(match self.definition().greeting() {
-                    Greeting::Hello => "it has not said orla.hello".to_owned(),
-                    Greeting::Initialize => "it has not answered initialize".to_owned(),
-                })
+                let [_, done] = self.definition().opening();
+                Some(format!("it has not {done}"))
             }
             state => {
                 let reason = status.last_failure.clone();

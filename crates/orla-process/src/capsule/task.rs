@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::StreamExt;
@@ -40,9 +40,10 @@ use super::definition::Definition;
 use super::process::Process;
 use super::shared::{Shared, Wishes};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
-use crate::mcp::conversation::{Conversation, Request};
-use crate::mcp::wire::Lines;
-use crate::mcp::{Fault, Greeting};
+use super::talk::Talk;
+use crate::lines::Lines;
+use crate::mcp::Fault;
+use crate::mcp::conversation::Request;
 use crate::start_failure;
 use crate::watch::{Change, Watcher};
 use files::{Watching, next_change};
@@ -51,6 +52,8 @@ use files::{Watching, next_change};
 const MAX_WAITING: usize = 1024;
 /// With more than this to be written, no further request is taken.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
+/// How long a plugin may go on with a call that was cancelled.
+const OBEDIENCE: Duration = Duration::from_secs(2);
 /// How many requests are taken in a row before others have their turn.
 const TOGETHER: usize = 64;
 
@@ -72,12 +75,14 @@ pub(crate) struct Task {
     definition: Arc<Definition>,
     state: State,
     process: Option<Process>,
-    talk: Conversation,
+    talk: Talk,
     lines: Lines,
     /// The beginning of a line of standard error.
     stderr: BytesMut,
     last_words: String,
     waiting: VecDeque<Request>,
+    /// Calls of a plugin that nobody waits for any more, with the time until which it may go on with them.
+    withdrawn: VecDeque<(Instant, u64)>,
     /// Questions of the process that clients have not answered.
     questions: FuturesUnordered<Answering>,
     /// Why the process is about to end, or has ended.
@@ -119,8 +124,7 @@ enum Woken {
 impl Task {
     pub(crate) fn new(shared: Arc<Shared>, definition: Arc<Definition>, inbox: Inbox) -> Self {
         // Nobody hears this one: each process has its own.
-        let talk =
-            Conversation::new(Arc::clone(&shared.name), Arc::new(AtomicU64::new(1)), Greeting::Hello);
+        let talk = Talk::new(&definition, &shared);
         Self {
             shared,
             inbox,
@@ -132,6 +136,7 @@ impl Task {
             stderr: BytesMut::new(),
             last_words: String::new(),
             waiting: VecDeque::new(),
+            withdrawn: VecDeque::new(),
             questions: FuturesUnordered::new(),
             failure: None,
             timer: None,
@@ -184,12 +189,18 @@ impl Task {
 
     /// The next thing that happens. Nothing is lost when a branch is dropped for another.
     async fn next(&mut self, stopping: bool) -> Woken {
-        let Self { inbox, process, talk, watching, waiting, questions, shared, .. } = self;
+        let Self { inbox, process, talk, watching, waiting, withdrawn, questions, shared, .. } = self;
         let process = process.as_ref();
         let takes = waiting.len() < MAX_WAITING && talk.unwritten().len() < MAX_UNWRITTEN;
         let writes = !talk.unwritten().is_empty();
-        let timer =
-            [self.timer, self.opening, self.output_closed, self.held].into_iter().flatten().min();
+        let timer = [
+            self.timer,
+            self.opening,
+            self.output_closed,
+            self.held,
+            withdrawn.front().map(|one| one.0),
+        ];
+        let timer = timer.into_iter().flatten().min();
         tokio::select! {
             () = inbox.stop.cancelled(), if !stopping => Woken::Stop,
             Some(request) = inbox.requests.recv(), if takes => Woken::Request(request),
@@ -236,8 +247,14 @@ impl Task {
                     next = Some((Event::Exited, reason));
                 }
             }
-            if state == State::Draining && self.talk.in_flight() == 0 {
-                next = Some((Event::Drained, "no call is in flight".to_owned()));
+            match state {
+                State::Draining if self.talk.in_flight() == 0 => {
+                    next = Some((Event::Drained, "no call is in flight".to_owned()));
+                }
+                State::Starting { .. } if self.process.is_some() && self.talk.is_ready_at_once() => {
+                    next = Some((Event::Hello, "it runs".to_owned()));
+                }
+                _ => {}
             }
             if !effects.is_empty() {
                 self.publish();
@@ -278,11 +295,8 @@ impl Task {
         self.stderr = BytesMut::new();
         self.last_words = String::new();
         self.questions = FuturesUnordered::new();
-        self.talk = Conversation::new(
-            Arc::clone(&self.shared.name),
-            Arc::clone(&self.shared.tickets),
-            self.definition.greeting(),
-        );
+        self.talk = Talk::new(&self.definition, &self.shared);
+        self.withdrawn = VecDeque::new();
         self.starts += 1;
         if self.turn.is_none() {
             self.turn = Some(Arc::clone(&self.shared.turn).lock_owned().await);
@@ -372,6 +386,9 @@ impl Task {
         for ticket in cancelled {
             if self.talk.cancel(ticket) {
                 sent = true;
+                if self.talk.has_to_obey() {
+                    self.withdrawn.push_back((Instant::now() + OBEDIENCE, ticket));
+                }
             } else {
                 self.waiting.retain(|request| request.ticket != ticket);
             }
@@ -392,7 +409,7 @@ impl Task {
         if !matches!(self.state, State::Ready { .. }) || self.waiting.is_empty() || !self.is_open() {
             return;
         }
-        while self.talk.unwritten().len() < MAX_UNWRITTEN {
+        while self.talk.unwritten().len() < MAX_UNWRITTEN && self.talk.is_free() {
             let Some(request) = self.waiting.pop_front() else { break };
             if !request.reply.is_closed() {
                 self.talk.send(request, || self.shared.only_tool());
@@ -421,16 +438,27 @@ impl Task {
         if is_due(&mut self.held) {
             self.happened(Event::Changed, "its files have changed").await;
         }
+        while let Some((_, ticket)) = self.withdrawn.front().filter(|(until, _)| *until <= now).copied()
+        {
+            self.withdrawn.pop_front();
+            if let Some(function) = self.talk.goes_on_with(ticket) {
+                let plugin = &*self.shared.name;
+                tracing::warn!(
+                    plugin,
+                    function,
+                    "it goes on with a call that was cancelled, and is restarted"
+                );
+                let cause = format!("it goes on with a call of {function} that was cancelled");
+                // As with other files: what others wait for may come to its end.
+                self.happened(Event::Changed, &cause).await;
+            }
+        }
         if is_due(&mut self.timer) {
             let cause = match self.state {
                 State::Starting { .. } => {
                     let startup = seconds(self.definition.startup_timeout());
-                    let reason = match self.definition.greeting() {
-                        Greeting::Hello => format!("it did not say orla.hello within {startup}"),
-                        Greeting::Initialize => {
-                            format!("it did not answer initialize within {startup}")
-                        }
-                    };
+                    let [opening, _] = self.definition.opening();
+                    let reason = format!("it did not {opening} within {startup}");
                     self.failure.get_or_insert(reason).clone()
                 }
                 State::Draining => {

@@ -23,6 +23,8 @@ use tokio::sync::oneshot;
 use super::answer::{self, ListedTool, Offers, Told};
 use super::era::{Era, Meta};
 use super::wire::{self, Hello, Message, RpcError};
+use crate::lines::Outgoing;
+use crate::plugin::wire::Failure;
 
 pub use questions::{QUESTIONS, only, write_client_answer};
 
@@ -30,8 +32,6 @@ pub use questions::{QUESTIONS, only, write_client_answer};
 pub const MAX_PAGES: usize = 100;
 /// See [`MAX_PAGES`].
 pub const MAX_TOOLS: usize = 10_000;
-/// Written bytes are cut off the front of the buffer beyond this.
-const COMPACT: usize = 256 * 1024;
 
 /// How a process opens the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,8 @@ pub type Reply = Result<JsonText, Fault>;
 pub enum Fault {
     /// The server says so.
     Refused(RpcError),
+    /// It says so, where it is a plugin.
+    Failed(Failure),
     /// There is nobody who could answer, for this reason.
     Gone(String),
     /// Too many requests wait.
@@ -210,8 +212,7 @@ pub(crate) struct Conversation {
     tickets: Arc<AtomicU64>,
     /// The first number that this process may answer.
     first: u64,
-    out: Vec<u8>,
-    written: usize,
+    out: Outgoing,
     pending: HashMap<u64, Pending>,
     /// How many of the pending requests are others' than our own.
     in_flight: usize,
@@ -238,8 +239,7 @@ impl Conversation {
             era: Era::Capsule,
             tickets,
             first,
-            out: Vec::new(),
-            written: 0,
+            out: Outgoing::default(),
             pending: HashMap::new(),
             in_flight: 0,
             opening: Opening::Silent,
@@ -276,20 +276,12 @@ impl Conversation {
 
     /// What is to be written next.
     pub(crate) fn unwritten(&self) -> &[u8] {
-        &self.out[self.written..]
+        self.out.unwritten()
     }
 
     /// So much of it was written.
     pub(crate) fn wrote(&mut self, count: usize) {
-        self.written += count;
-        if self.written == self.out.len() {
-            self.written = 0;
-            // What one large message needed is not kept.
-            if self.out.capacity() > COMPACT { self.out = Vec::new() } else { self.out.clear() }
-        } else if self.written > COMPACT {
-            self.out.drain(..self.written);
-            self.written = 0;
-        }
+        self.out.wrote(count);
     }
 
     /// Sends a request. `only` gives the name of the tool where the request names none.
@@ -304,15 +296,15 @@ impl Conversation {
         };
         match ask {
             Ask::Call { tool: Some(tool), arguments, more } => {
-                wire::write_call(&mut self.out, ticket, &tool, &arguments, more.as_deref(), meta);
+                wire::write_call(self.out.buffer(), ticket, &tool, &arguments, more.as_deref(), meta);
             }
             Ask::Call { tool: None, arguments, more } => {
-                wire::write_call(&mut self.out, ticket, &only(), &arguments, more.as_deref(), meta);
+                wire::write_call(self.out.buffer(), ticket, &only(), &arguments, more.as_deref(), meta);
             }
             Ask::Method { method, params } => {
                 // What is no call of a tool carries nothing that a capsule would know.
                 let meta = if self.era == Era::Capsule { Meta::default() } else { meta };
-                wire::write_request(&mut self.out, ticket, &method, params.as_str(), meta);
+                wire::write_request(self.out.buffer(), ticket, &method, params.as_str(), meta);
             }
         }
         self.pending.insert(ticket, Pending::Call { caller, reply });
@@ -326,7 +318,7 @@ impl Conversation {
         }
         self.pending.remove(&ticket);
         self.in_flight -= 1;
-        wire::write_cancelled(&mut self.out, ticket);
+        wire::write_cancelled(self.out.buffer(), ticket);
         match self.settling {
             Settling::Settled if self.speaks_mcp && self.era != Era::Sessionless => self.ping(),
             // Without MCP it asks nothing, and without sessions only in its answers.
@@ -374,7 +366,7 @@ impl Conversation {
 
     fn ask(&mut self, method: &str, params: &str, pending: Pending) {
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
-        wire::write_request(&mut self.out, id, method, params, Meta::own(self.era));
+        wire::write_request(self.out.buffer(), id, method, params, Meta::own(self.era));
         self.pending.insert(id, pending);
     }
 

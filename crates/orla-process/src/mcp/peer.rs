@@ -107,6 +107,10 @@ pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
         Ending::Fault(Fault::Refused(RpcError { code, message, data })) => {
             RuntimeError::Refused { id, code, message, data }
         }
+        Ending::Fault(Fault::Failed(failure)) => {
+            let message = format!("{id} failed: {}", failure.message);
+            RuntimeError::Failed { id, message, outcome: None }
+        }
         Ending::Fault(Fault::Gone(reason)) => RuntimeError::Unavailable { id, reason, source: None },
         Ending::Fault(Fault::Busy { sent, waiting }) => {
             RuntimeError::Busy { id, running: sent, waiting }

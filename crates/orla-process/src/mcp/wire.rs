@@ -1,80 +1,20 @@
 //! JSON-RPC in lines: bytes in, messages out, and the other way (RFC 2 §8.2).
 //!
-//! No I/O here. `Lines` cuts a stream of bytes into bounded lines, [`read`] makes a [`Message`] of
-//! one, and the `write_*` functions append messages to a buffer. What a message carries (parameters,
+//! No I/O here. [`read`] makes a [`Message`] of a line, and the `write_*` functions append messages to a buffer. What a message carries (parameters,
 //! results) stays the text it came in: it is neither parsed nor copied, and numbers keep their digits.
 
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use orla_marketplace::JsonText;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::era::Meta;
 use super::object::push_text;
-
-/// The largest message that is read: 16 MiB.
-pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// The room for reading that is made at once, and kept while nothing comes.
-const READ: usize = 16 * 1024;
-/// With less room than this, more is made.
-const READ_LEAST: usize = 4 * 1024;
-/// The most that is read at once of a large message.
-const READ_MOST: usize = 1024 * 1024;
-
-/// Cuts a stream of bytes into lines.
-#[derive(Debug, Default)]
-pub(crate) struct Lines {
-    buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
-    searched: usize,
-}
-
-/// A line that is longer than [`MAX_MESSAGE`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
-
-impl Lines {
-    /// The buffer to append to, with room to read into.
-    pub(crate) fn room(&mut self) -> &mut BytesMut {
-        if self.buffer.is_empty() && self.buffer.capacity() > READ {
-            self.buffer = BytesMut::new();
-        }
-        // A large message is read in larger and larger pieces; small ones share a buffer.
-        let least = self.buffer.len().clamp(READ_LEAST, READ_MOST);
-        if self.buffer.capacity() - self.buffer.len() < least {
-            self.buffer.reserve(least.max(READ));
-        }
-        &mut self.buffer
-    }
-
-    /// The next whole line without its end.
-    ///
-    /// # Errors
-    /// The line that has begun is too long; nothing can be read after it.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
-        let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
-        let Some(end) = end.map(|end| self.searched + end) else {
-            self.searched = self.buffer.len();
-            return if self.buffer.len() > MAX_MESSAGE { Err(TooLong) } else { Ok(None) };
-        };
-        self.searched = 0;
-        if end > MAX_MESSAGE {
-            return Err(TooLong);
-        }
-        let line = self.buffer.split_to(end + 1).freeze();
-        Ok(Some(line.slice(..end)))
-    }
-
-    /// What is left when the stream has ended: a line whose end never came.
-    pub(crate) fn rest(&mut self) -> Option<Bytes> {
-        self.searched = 0;
-        let rest = self.buffer.split().freeze();
-        (!rest.trim_ascii().is_empty() && rest.len() <= MAX_MESSAGE).then_some(rest)
-    }
-}
+use crate::lines::end_line;
+pub use crate::lines::{MAX_MESSAGE, quoted};
 
 /// A message of a server.
 #[derive(Debug)]
@@ -304,28 +244,16 @@ pub fn write_answer(out: &mut Vec<u8>, id: &JsonText, result: Result<&str, &RpcE
     end(out, start);
 }
 
-/// Closes a message that began at `start`, and makes it one line: in JSON a line end is white space.
+/// Closes a message that began at `start`.
 fn end(out: &mut Vec<u8>, start: usize) {
     out.push(b'}');
-    let mut from = start;
-    while let Some(at) = memchr::memchr2(b'\n', b'\r', &out[from..]) {
-        out[from + at] = b' ';
-        from += at + 1;
-    }
-    out.push(b'\n');
-}
-
-/// The beginning of what is no message, for a log line: at most 200 bytes of it.
-pub fn quoted(line: &[u8]) -> String {
-    const SHOWN: usize = 200;
-    let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
-    let shown: String = shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.len() > SHOWN { format!("{shown}…") } else { shown }
+    end_line(out, start);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::Lines;
     use bytes::BufMut;
     use proptest::prelude::*;
 
@@ -378,41 +306,6 @@ mod tests {
         for (line, expected) in cases {
             assert_eq!(shown(line), expected, "{line}");
         }
-    }
-
-    #[test]
-    fn lines_are_cut_wherever_the_pieces_end() {
-        let mut lines = Lines::default();
-        let mut got = Vec::new();
-        for piece in ["a", "b\ncd\n\nef", "", "g\r\nrest"] {
-            lines.room().put_slice(piece.as_bytes());
-            while let Ok(Some(line)) = lines.next() {
-                got.push(String::from_utf8(line.to_vec()).unwrap());
-            }
-        }
-        assert_eq!(got, ["ab", "cd", "", "efg\r"]);
-        assert_eq!(lines.rest().as_deref(), Some(&b"rest"[..]));
-        assert_eq!(lines.rest(), None);
-    }
-
-    #[test]
-    fn a_line_beyond_the_bound_is_refused_and_one_within_it_is_not() {
-        let mut lines = Lines::default();
-        lines.room().put_slice(&vec![b'x'; MAX_MESSAGE]);
-        assert_eq!(lines.next(), Ok(None));
-        lines.room().put_slice(b"\n");
-        assert_eq!(lines.next().unwrap().unwrap().len(), MAX_MESSAGE);
-        lines.room().put_slice(&vec![b'x'; MAX_MESSAGE + 1]);
-        assert_eq!(lines.next(), Err(TooLong));
-    }
-
-    #[test]
-    fn an_idle_stream_keeps_little_memory() {
-        let mut lines = Lines::default();
-        lines.room().put_slice(&vec![b'x'; 1024 * 1024]);
-        lines.room().put_slice(b"\n");
-        assert!(lines.next().unwrap().is_some());
-        assert!(lines.room().capacity() <= 2 * READ, "{}", lines.buffer.capacity());
     }
 
     #[test]
@@ -481,12 +374,6 @@ mod tests {
         );
         assert_eq!(hello("{}"), Some(Hello::default()));
         assert_eq!((hello("[]"), Hello::read(None)), (hello("7"), None));
-    }
-
-    #[test]
-    fn noise_is_quoted_in_200_bytes() {
-        assert_eq!(quoted(b"hi\x1b[0m\n"), "hi [0m ");
-        assert_eq!(quoted(&[b'x'; 300]).chars().count(), 201);
     }
 
     proptest! {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use orla_marketplace::id::mcp_name;
 use orla_process::mcp::answer::ListedTool;
 
 use super::settings::ServerSettings;
+use crate::names::{is_below, is_chosen};
 
 impl ServerSettings {
     /// The id of a tool: `SERVER.TOOL`, also where there is only one; the configured prefix takes the place
@@ -20,9 +20,7 @@ impl ServerSettings {
 
     /// Whether a tool is served.
     pub(super) fn serves(&self, tool: &str) -> bool {
-        let is_included =
-            self.include.as_ref().is_none_or(|included| included.iter().any(|name| name.matches(tool)));
-        is_included && !self.exclude.iter().any(|name| name.matches(tool))
+        is_chosen(self.include.as_deref(), &self.exclude, tool)
     }
 
     /// How long a call of a tool may take.
@@ -37,14 +35,6 @@ impl ServerSettings {
             None => is_below(&self.name, name),
         }
     }
-}
-
-/// Whether `name` is the id or the name of something below `id`.
-pub(super) fn is_below(id: &str, name: &str) -> bool {
-    let rest = |start: &str, separator: &str| {
-        name.strip_prefix(start).is_some_and(|rest| rest.starts_with(separator))
-    };
-    rest(id, ".") || rest(&mcp_name(&format!("{id}.")), "") || rest(id, "__")
 }
 
 /// The tools without those that were listed before under the same name.
@@ -63,7 +53,7 @@ pub(super) fn unique<'a>(server: &str, tools: &'a [ListedTool]) -> Vec<&'a Liste
 mod tests {
     use super::super::settings::Reach;
     use super::*;
-    use orla_marketplace::id::Pattern;
+    use orla_marketplace::id::{Pattern, mcp_name};
 
     fn settings() -> ServerSettings {
         let reach = Reach::Http { url: "http://localhost".into(), headers: Default::default() };

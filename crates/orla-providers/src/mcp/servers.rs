@@ -8,11 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::{
-    CapabilityManifest, MCPCapability, McpConnection, Policy as CallPolicy, ProviderType, Registration,
+    CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderType, Registration,
     Source, Surface,
 };
 use orla_process::Instance;
-use orla_process::capsule::{Capsules, Definition, Policy, Server as Process};
+use orla_process::capsule::{Capsules, Command as Process, Definition, Policy};
 use orla_process::mcp::{Peer, PeerSurface, describe};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use super::http::{self, Remote, Surroundings};
 use super::naming;
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
+use crate::names::is_below;
 
 /// How long the ends of sessions over HTTP may take when everything ends.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -260,7 +261,7 @@ fn broken(id: &str, server_url: &str) -> Arc<Server> {
 fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server>) -> ProviderType {
     let mut mcp = MCPCapability::new(server_url, tool, timeout_ms);
     let connected = Connected { server: Arc::clone(server), tool: tool.into() };
-    mcp.options.connection = Some(McpConnection::new(Arc::new(connected)));
+    mcp.options.connection = Some(Connection::new(Arc::new(connected)));
     ProviderType::MCP(mcp)
 }
 
@@ -351,7 +352,7 @@ impl Source for McpServers {
     fn may_serve(&self, name: &str) -> bool {
         let known = lock(&self.known);
         known.entries.iter().any(|(settings, _)| settings.may_serve(name))
-            || known.declared.iter().any(|(declared, _)| naming::is_below(&declared.manifest.id, name))
+            || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
     }
 
     fn start_eager(&self, all: bool) {

@@ -35,6 +35,10 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
     if remotes > 0 {
         summary = format!("{summary}, {}", plural(remotes, "remote instance"));
     }
+    let plugins = config.plugins.len();
+    if plugins > 0 {
+        summary = format!("{summary}, {}", plural(plugins, "plugin"));
+    }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
 }

@@ -13,6 +13,7 @@ use orla_marketplace::{
     Registration, TITLE, rtfs::TypeExpr,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
+use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
 use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
@@ -74,19 +75,28 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
 
 /// What can only be said when every key is read.
 pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
-    let known: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
+    let servers: Vec<&str> = config.servers.iter().map(|one| one.value.name.as_str()).collect();
+    let plugins: Vec<&str> = config.plugins.iter().map(|one| one.value.name.as_str()).collect();
     for Placed { value, at } in &mut config.capabilities {
-        let ProviderType::MCP(mcp) = &mut value.manifest.provider else { continue };
-        let Some(name) = mcp.server_url.strip_prefix("mcp:") else { continue };
-        let server = servers::safe_name(name);
-        if known.contains(&server.as_str()) {
-            mcp.server_url = format!("mcp:{server}");
+        let (place, kind, known, nothing) = match &mut value.manifest.provider {
+            ProviderType::MCP(mcp) => {
+                (&mut mcp.server_url, "mcp:", &servers, "mcpServers has no server")
+            }
+            ProviderType::Plugin(plugin) => {
+                (&mut plugin.plugin_path, ENTRY, &plugins, "plugins has no plugin")
+            }
+            _ => continue,
+        };
+        let Some(name) = place.strip_prefix(kind) else { continue };
+        let safe = servers::safe_name(name);
+        if known.contains(&safe.as_str()) {
+            *place = format!("{kind}{safe}");
             continue;
         }
         let hint = nearest(name, known.iter().copied());
         let hint = hint.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
         let (id, name) = (&value.manifest.id, excerpt(name));
-        reader.problem(*at, || format!("{id}: mcpServers has no server {name}{hint}"));
+        reader.problem(*at, || format!("{id}: {nothing} {name}{hint}"));
     }
 }
 

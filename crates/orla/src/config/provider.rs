@@ -10,22 +10,24 @@ use std::time::Duration;
 
 use orla_marketplace::{
     BodyMapping, CapabilityManifest, CredentialPlace, HttpCapability, HttpCredential, HttpOptions,
-    LocalCapability, MCPCapability, ProviderType, Redirects, local,
+    LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, local,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
+use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
 use super::fields::Check;
 use super::keys::{list_of, nearest};
+use super::plugins::file;
 use super::read::{Reader, excerpt, shown, unexpected};
 use super::remotes;
 use super::schema::{variable, whole};
 use super::servers::header;
 
 /// The kinds that have an executor.
-const KINDS: [&str; 5] = ["Local", "Http", "MCP", "RemoteRTFS", "Remote"];
+const KINDS: [&str; 6] = ["Local", "Http", "MCP", "Plugin", "RemoteRTFS", "Remote"];
 /// The document's other kinds.
-const LATER: [&str; 3] = ["A2A", "Plugin", "Stream"];
+const LATER: [&str; 2] = ["A2A", "Stream"];
 
 const LOCAL: [&str; 1] = ["function"];
 const HTTP: [&str; 15] = [
@@ -46,6 +48,7 @@ const HTTP: [&str; 15] = [
     "max_answer_bytes",
 ];
 const MCP: [&str; 3] = ["server_url", "tool_name", "timeout_ms"];
+const PLUGIN: [&str; 2] = ["plugin_path", "function_name"];
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 /// A day.
 pub(super) const MAX_MS: u64 = 86_400_000;
@@ -112,6 +115,7 @@ fn settings(
     match KINDS.iter().find(is) {
         Some(&"Local") => local_of(reader, path, pairs).map(ProviderType::Local),
         Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http),
+        Some(&"Plugin") => plugin(reader, path, at, pairs).map(ProviderType::Plugin),
         Some(&("RemoteRTFS" | "Remote")) => {
             remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
         }
@@ -162,6 +166,32 @@ fn mcp(
         reader.problem(at, || format!("{path}.server_url: missing, and required"));
     }
     Some(MCPCapability::new(server?, tool, timeout))
+}
+
+fn plugin(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Key, Node)],
+) -> Option<PluginCapability> {
+    let (mut program, mut function) = (None, None);
+    for (key, node) in pairs {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        match key.text.as_str() {
+            "plugin_path" => {
+                let text = reader.line(&place, node, "a program's path, or plugin:NAME")?;
+                program = Some(if text.starts_with(ENTRY) { text } else { file(reader, &text) });
+            }
+            "function_name" => function = Some(reader.line(&place, node, "the name of a function")?),
+            other => reader.unknown(key.at, other, &format!("{path}."), PLUGIN),
+        }
+    }
+    for (name, is_given) in PLUGIN.into_iter().zip([program.is_some(), function.is_some()]) {
+        if !is_given {
+            reader.problem(at, || format!("{path}.{name}: missing, and required"));
+        }
+    }
+    Some(PluginCapability::new(program?, function?))
 }
 
 fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
@@ -371,6 +401,10 @@ pub(crate) fn description(provider: &ProviderType) -> String {
                 format!("The tool {} of the MCP server{server}.", mcp.tool_name)
             }
         },
+        ProviderType::Plugin(plugin) => {
+            let name = plugin.plugin_path.rsplit('/').next().unwrap_or_default();
+            format!("The function {} of the plugin {name}.", plugin.function_name)
+        }
         ProviderType::RemoteRTFS(remote) => {
             let capability = remote.options.capability.as_deref().unwrap_or_default();
             format!("The capability {capability} of the instance at {}.", remote.address())
@@ -424,6 +458,10 @@ pub(super) fn definition() -> Value {
         "tool_name": {"type": ["string", "null"], "description": "The tool; empty or * is all of them."},
         "timeout_ms": ms,
     });
+    let plugin = json!({
+        "plugin_path": {"type": "string", "description": "The program, relative to this file; or plugin:NAME for one of plugins."},
+        "function_name": {"type": "string", "description": "The function."},
+    });
     let http = json!({
         "base_url": {"type": "string", "description": "The origin, and the path below which requests go."},
         "auth_token": {"type": ["string", "null"], "description": "Sent as a bearer token."},
@@ -456,11 +494,13 @@ pub(super) fn definition() -> Value {
         named("Local", &local, &json!([])),
         named("Http", &http, &json!(["base_url"])),
         named("MCP", &mcp, &json!(["server_url"])),
+        named("Plugin", &plugin, &json!(["plugin_path", "function_name"])),
         named("RemoteRTFS", &remotes::provider_properties(), &json!(["endpoint"])),
         named("Remote", &remotes::provider_properties(), &json!(["endpoint"])),
         typed(&json!(["local", "Local"]), &local, &json!(["type"])),
         typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
         typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
+        typed(&json!(["plugin", "Plugin"]), &plugin, &json!(["type", "plugin_path", "function_name"])),
         typed(&json!(["remote", "Remote", "RemoteRTFS"]), &remotes::provider_properties(), &json!(["type", "endpoint"])),
         {"enum": ["local", "Local"]},
     ]})

@@ -325,7 +325,7 @@ fn is_itself(reach: &Reach, file: &Path) -> bool {
 }
 
 /// A program's name in `PATH` as it is, and a path as the file means it.
-fn program(reader: &Reader<'_>, text: &str) -> String {
+pub(super) fn program(reader: &Reader<'_>, text: &str) -> String {
     match text.contains('/') {
         true => reader.beside(text).to_str().map_or_else(|| text.to_owned(), str::to_owned),
         false => text.to_owned(),
@@ -347,7 +347,7 @@ fn timeout(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Duration>
     reader.seconds(path, node)
 }
 
-fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+pub(super) fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let text = reader.word_at(path, node, "text")?;
     if text.len() <= MAX_NAME && text.chars().all(is_name_char) {
         return Some(text);
@@ -357,7 +357,7 @@ fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     None
 }
 
-fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> BTreeMap<String, String> {
+pub(super) fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> BTreeMap<String, String> {
     let expected = "a mapping from the server's names of tools to others";
     let Some(pairs) = reader.pairs(path, node, expected) else { return BTreeMap::new() };
     let (mut renames, mut taken) = (BTreeMap::new(), HashSet::new());
@@ -417,7 +417,7 @@ fn env_file(
     })
 }
 
-fn environment(name: &str, value: &str) -> Result<(), &'static str> {
+pub(super) fn environment(name: &str, value: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Err("a name that an environment variable can have");
     }
@@ -453,7 +453,7 @@ impl Reader<'_> {
     }
 
     /// A list of arguments, which may be secrets.
-    fn arguments(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
+    pub(super) fn arguments(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
         let Shape::List(items) = &node.kind else {
             self.problem(node.at, || format!("{path}: expected a list of texts"));
             return None;

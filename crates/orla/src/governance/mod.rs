@@ -194,16 +194,16 @@ impl Rules {
         }
     }
 
-    /// Whether a package may be run: where attestations are required, somebody has to vouch for everything in
-    /// it as it is now.
+    /// Whether a process that stays may be started of this: where attestations are required, somebody has to
+    /// vouch for all of it as it is now.
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn may_start(&self, package: &Path) -> Result<(), String> {
+    pub(crate) fn may_start(&self, content: ContentSource) -> Result<(), String> {
         if !self.required {
             return Ok(());
         }
-        let hash = self.contents.of(ContentSource::Directory(package.to_owned())).hash()?;
+        let hash = self.contents.of(content).hash()?;
         let now = SystemTime::now();
         let is_about_it =
             |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);

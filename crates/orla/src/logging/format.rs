@@ -62,7 +62,8 @@ impl Fields {
             Some((_, Field::Text(text))) => Some(text.as_str()),
             _ => None,
         };
-        (self.message() == "stderr").then_some((text("capsule")?, text("line")?))
+        (self.message() == "stderr")
+            .then_some((text("capsule").or_else(|| text("plugin"))?, text("line")?))
     }
 
     fn text(&mut self, name: &Name, mut text: String) {

@@ -7,7 +7,6 @@
 mod access;
 mod build;
 mod data;
-mod docs;
 mod format;
 mod maps;
 mod math;
@@ -24,7 +23,6 @@ use crate::value::Value;
 
 pub(crate) use access::{find_key, nth};
 pub(crate) use data::{known, lazy_inside};
-pub use docs::{Documentation, documentation, documented};
 pub(crate) use math::modulo;
 pub(crate) use sequences::before;
 

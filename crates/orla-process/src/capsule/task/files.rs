@@ -1,4 +1,4 @@
-//! The files of a capsule: when they change, and what its manifest says then.
+//! The files of a capsule or a plugin: when they change, and what a manifest says then.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -17,20 +17,14 @@ use crate::watch::{Change, Target, Watcher};
 pub(super) type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
 
 impl Task {
-    /// Watches what the manifest names.
+    /// Watches what the definition names.
     pub(super) fn watch(&mut self) {
-        let Some(hot_load) = self.definition.hot_load().filter(|_| self.watching.is_none()) else {
-            return;
-        };
-        if self.watch_failed {
+        if self.watch_failed || self.watching.is_some() {
             return;
         }
-        let Some(package) = self.definition.package() else { return };
-        let target = |path: &PathBuf| {
-            let path: PathBuf = package.directory.join(path).components().collect();
-            Target { recursive: path.is_dir(), path }
-        };
-        match Watcher::new(hot_load.watch.iter().map(target).collect(), hot_load.debounce) {
+        let Some((paths, debounce)) = self.definition.watched() else { return };
+        let target = |path: PathBuf| Target { recursive: path.is_dir(), path };
+        match Watcher::new(paths.into_iter().map(target).collect(), debounce) {
             Ok(watcher) => self.watching = Some(next_change(watcher)),
             Err(err) => {
                 self.watch_failed = true;
@@ -41,6 +35,25 @@ impl Task {
 
     pub(super) async fn changed(&mut self, change: &Change) {
         let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+        self.reload_manifest();
+        // The new code may speak what the old did not, and the other way.
+        self.speaks_mcp = None;
+        let now = self.born.elapsed();
+        if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
+            tracing::warn!(
+                capsule = &*self.shared.name,
+                file = shown,
+                wait_ms = wait.as_millis() as u64,
+                "it is reloaded again and again without a call in between; does it write below what it watches?"
+            );
+            self.held.get_or_insert(Instant::now() + wait);
+        } else if self.held.is_none() {
+            self.happened(Event::Changed, &format!("{shown} has changed")).await;
+        }
+    }
+
+    /// Reads the manifest of a package anew; one that is none leaves the old in force.
+    fn reload_manifest(&mut self) {
         let Some(current) = self.definition.package() else { return };
         let loaded = packages::load(&current.directory).map(|(mut package, findings)| {
             // It is watched at the server's wish where its manifest does not say so itself.
@@ -68,20 +81,6 @@ impl Task {
                     );
                 }
             }
-        }
-        // The new code may speak what the old did not, and the other way.
-        self.speaks_mcp = None;
-        let now = self.born.elapsed();
-        if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
-            tracing::warn!(
-                capsule = &*self.shared.name,
-                file = shown,
-                wait_ms = wait.as_millis() as u64,
-                "it is reloaded again and again without a call in between; does it write below what it watches?"
-            );
-            self.held.get_or_insert(Instant::now() + wait);
-        } else if self.held.is_none() {
-            self.happened(Event::Changed, &format!("{shown} has changed")).await;
         }
     }
 

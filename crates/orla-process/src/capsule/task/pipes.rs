@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use super::super::state::{Event, State};
 use super::Task;
+use crate::lines::{Lines, MAX_MESSAGE, TooLong, quoted};
+use crate::mcp::Learned;
 use crate::mcp::conversation::{Heard, Question};
-use crate::mcp::wire::{self, Lines, MAX_MESSAGE};
-use crate::mcp::{Era, Greeting, Learned};
+use crate::mcp::wire;
 use crate::result::signal_name;
 
 /// How long calls wait for `initialize` to be answered: not noticeable where it never is.
@@ -77,7 +78,7 @@ impl Task {
                     }
                 }
                 Ok(None) => break,
-                Err(wire::TooLong) => {
+                Err(TooLong) => {
                     let reason = format!("it wrote a message of more than {} MiB", MAX_MESSAGE >> 20);
                     return self.broken(&reason).await;
                 }
@@ -104,12 +105,7 @@ impl Task {
     /// Lets a process know which resources matter to those who asked one before it.
     fn resubscribe(&mut self) {
         let subscriptions = self.shared.subscriptions();
-        match self.talk.era() {
-            Era::Sessionless => self.talk.subscriptions(&subscriptions),
-            Era::Capsule | Era::Session => {
-                subscriptions.iter().for_each(|uri| self.talk.subscribe(uri));
-            }
-        }
+        self.talk.resubscribe(&subscriptions);
     }
 
     /// Takes a line, which may be a batch of messages.
@@ -220,12 +216,10 @@ impl Task {
     pub(super) fn log_line(&mut self, line: &[u8]) {
         let line = self.definition.without_secrets(String::from_utf8_lossy(line.trim_ascii_end()));
         if !line.is_empty() {
-            match self.definition.package() {
-                Some(_) => tracing::info!(capsule = &*self.shared.name, line = &*line, "stderr"),
-                None => tracing::info!(server = &*self.shared.name, line = &*line, "stderr"),
-            }
+            let (_, [capsule, server, plugin]) = self.definition.shown();
+            tracing::info!(capsule, server, plugin, line = &*line, "stderr");
             if tells_why(&line) || !tells_why(&self.last_words) {
-                self.last_words = wire::quoted(line.as_bytes());
+                self.last_words = quoted(line.as_bytes());
             }
         }
     }
@@ -250,10 +244,8 @@ impl Task {
         drop(process);
         let mut reason = ended(status);
         if matches!(self.state, State::Starting { .. }) {
-            reason.push_str(match self.definition.greeting() {
-                Greeting::Hello => " before it said orla.hello",
-                Greeting::Initialize => " before it answered initialize",
-            });
+            let [_, opening] = self.definition.opening();
+            reason.push_str(&format!(" before it {opening}"));
         }
         if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
             reason.push_str(&format!("; its last words were: {}", self.last_words));

@@ -21,24 +21,18 @@ impl Task {
         if before.name() == self.state.name() {
             return;
         }
-        let (name, from, to) = (&*self.shared.name, before.name(), self.state.name());
+        let (kind, [capsule, server, plugin]) = self.definition.shown();
+        let (from, to) = (before.name(), self.state.name());
         let pid = self.process.as_ref().map(Process::id);
         let is_given_up = self.failure.is_some() && !self.inbox.stop.is_cancelled();
-        match (self.definition.package(), self.state) {
-            (Some(_), State::Crashed { .. }) => {
-                tracing::warn!(capsule = name, from, to, cause, pid, "capsule");
+        match self.state {
+            State::Crashed { .. } => {
+                tracing::warn!(capsule, server, plugin, from, to, cause, pid, "{kind}");
             }
-            (Some(_), State::Stopped) if is_given_up => {
-                tracing::error!(capsule = name, from, to, cause, pid, "capsule");
+            State::Stopped if is_given_up => {
+                tracing::error!(capsule, server, plugin, from, to, cause, pid, "{kind}");
             }
-            (Some(_), _) => tracing::info!(capsule = name, from, to, cause, pid, "capsule"),
-            (None, State::Crashed { .. }) => {
-                tracing::warn!(server = name, from, to, cause, pid, "server");
-            }
-            (None, State::Stopped) if is_given_up => {
-                tracing::error!(server = name, from, to, cause, pid, "server");
-            }
-            (None, _) => tracing::info!(server = name, from, to, cause, pid, "server"),
+            _ => tracing::info!(capsule, server, plugin, from, to, cause, pid, "{kind}"),
         }
     }
 

@@ -53,7 +53,7 @@ impl Conversation {
             }
         }
         self.speaks_mcp = true;
-        wire::write_notification(&mut self.out, "notifications/initialized", None);
+        wire::write_notification(self.out.buffer(), "notifications/initialized", None);
         if self.offers.logging {
             // Each caller hears from the level on that it wants; here all of them are needed.
             self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Told);
@@ -104,7 +104,7 @@ impl Conversation {
         let old = self.pending.iter().find(|(_, pending)| matches!(pending, Pending::Listen));
         if let Some(old) = old.map(|(id, _)| *id) {
             self.pending.remove(&old);
-            wire::write_cancelled(&mut self.out, old);
+            wire::write_cancelled(self.out.buffer(), old);
         }
         self.ask("subscriptions/listen", &rounds::listen(&self.offers, uris), Pending::Listen);
     }

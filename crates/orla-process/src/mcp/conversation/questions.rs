@@ -30,7 +30,7 @@ impl Conversation {
     /// moment: MCP has no word for this, and a question must not reach another's client.
     pub(super) fn request(&mut self, id: JsonText, method: String, params: Option<JsonText>) -> Heard {
         if method == "ping" {
-            wire::write_answer(&mut self.out, &id, Ok("{}"));
+            wire::write_answer(self.out.buffer(), &id, Ok("{}"));
             return Heard::Nothing;
         }
         if !QUESTIONS.contains(&method.as_str()) {
@@ -64,12 +64,12 @@ impl Conversation {
     }
 
     fn refuse(&mut self, id: &JsonText, code: i64, message: String) {
-        wire::write_answer(&mut self.out, id, Err(&RpcError { code, message, data: None }));
+        wire::write_answer(self.out.buffer(), id, Err(&RpcError { code, message, data: None }));
     }
 
     /// Answers a question of the server.
     pub(crate) fn answer_question(&mut self, id: &JsonText, answer: Result<JsonText, ClientError>) {
-        write_client_answer(&mut self.out, id, answer);
+        write_client_answer(self.out.buffer(), id, answer);
     }
 }
 

@@ -78,6 +78,7 @@ impl fmt::Display for Failure {
             Self::Fault(Fault::Refused(error)) => {
                 write!(f, "it refused: {} (code {})", error.message, error.code)
             }
+            Self::Fault(Fault::Failed(failure)) => f.write_str(&failure.message),
             Self::Fault(Fault::Busy { .. }) => f.write_str("it is busy"),
         }
     }

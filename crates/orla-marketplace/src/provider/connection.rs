@@ -1,0 +1,36 @@
+//! What a capability holds of its provider besides settings.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// A connection to a provider, as its executor knows it. Two are equal where they are
+/// the same one.
+#[derive(Clone)]
+pub struct Connection(Arc<dyn Any + Send + Sync>);
+
+impl Connection {
+    /// A connection, whatever it is made of.
+    pub fn new<T: Any + Send + Sync>(connection: Arc<T>) -> Self {
+        Self(connection)
+    }
+
+    /// The connection, if it is made of this.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl PartialEq for Connection {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Connection {}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}

@@ -1,0 +1,35 @@
+//! The settings of functions of plugins (RTFS capability system §3.3).
+
+use super::Connection;
+
+/// A function of a plugin (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PluginCapability {
+    /// The plugin's program.
+    pub plugin_path: String,
+    /// The function to call.
+    pub function_name: String,
+    /// What the document leaves open.
+    pub options: PluginOptions,
+}
+
+impl PluginCapability {
+    /// Settings with every field of the document, and the options' defaults.
+    pub fn new(plugin_path: impl Into<String>, function_name: impl Into<String>) -> Self {
+        Self {
+            plugin_path: plugin_path.into(),
+            function_name: function_name.into(),
+            options: PluginOptions::default(),
+        }
+    }
+}
+
+/// What the document leaves open of how a plugin is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PluginOptions {
+    /// The plugin, where the executor knows it already. A capability that holds one keeps its processes: they end
+    /// with their last user.
+    pub connection: Option<Connection>,
+}

@@ -1,0 +1,179 @@
+//! Streams of bytes as lines, in both directions: what is read is cut into bounded lines, what is to be written
+//! waits in a buffer. No I/O here.
+
+use bytes::{Bytes, BytesMut};
+
+/// The largest message that is read: 16 MiB.
+pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+/// The room for reading that is made at once, and kept while nothing comes.
+const READ: usize = 16 * 1024;
+/// With less room than this, more is made.
+const READ_LEAST: usize = 4 * 1024;
+/// The most that is read at once of a large message.
+const READ_MOST: usize = 1024 * 1024;
+
+/// Cuts a stream of bytes into lines.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+}
+
+/// A line that is longer than [`MAX_MESSAGE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+impl Lines {
+    /// The buffer to append to, with room to read into.
+    pub(crate) fn room(&mut self) -> &mut BytesMut {
+        if self.buffer.is_empty() && self.buffer.capacity() > READ {
+            self.buffer = BytesMut::new();
+        }
+        // A large message is read in larger and larger pieces; small ones share a buffer.
+        let least = self.buffer.len().clamp(READ_LEAST, READ_MOST);
+        if self.buffer.capacity() - self.buffer.len() < least {
+            self.buffer.reserve(least.max(READ));
+        }
+        &mut self.buffer
+    }
+
+    /// The next whole line without its end.
+    ///
+    /// # Errors
+    /// The line that has begun is too long; nothing can be read after it.
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+        let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
+        let Some(end) = end.map(|end| self.searched + end) else {
+            self.searched = self.buffer.len();
+            return if self.buffer.len() > MAX_MESSAGE { Err(TooLong) } else { Ok(None) };
+        };
+        self.searched = 0;
+        if end > MAX_MESSAGE {
+            return Err(TooLong);
+        }
+        let line = self.buffer.split_to(end + 1).freeze();
+        Ok(Some(line.slice(..end)))
+    }
+
+    /// What is left when the stream has ended: a line whose end never came.
+    pub(crate) fn rest(&mut self) -> Option<Bytes> {
+        self.searched = 0;
+        let rest = self.buffer.split().freeze();
+        (!rest.trim_ascii().is_empty() && rest.len() <= MAX_MESSAGE).then_some(rest)
+    }
+}
+
+/// Bytes that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// Written bytes are cut off the front of the buffer beyond this.
+const COMPACT: usize = 256 * 1024;
+
+impl Outgoing {
+    /// The buffer to append whole lines to.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// What is to be written next.
+    pub(crate) fn unwritten(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    /// So much of it was written.
+    pub(crate) fn wrote(&mut self, count: usize) {
+        self.written += count;
+        if self.written == self.bytes.len() {
+            self.written = 0;
+            // What one large message needed is not kept.
+            if self.bytes.capacity() > COMPACT { self.bytes = Vec::new() } else { self.bytes.clear() }
+        } else if self.written > COMPACT {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+    }
+}
+
+/// Ends a message of JSON that began at `start`, and makes it one line: in JSON a line end is white space.
+pub(crate) fn end_line(out: &mut Vec<u8>, start: usize) {
+    let mut from = start;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', &out[from..]) {
+        out[from + at] = b' ';
+        from += at + 1;
+    }
+    out.push(b'\n');
+}
+
+/// The beginning of what is no message, for a log line: at most 200 bytes of it.
+pub fn quoted(line: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
+    let shown: String = shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() > SHOWN { format!("{shown}…") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BufMut;
+
+    #[test]
+    fn lines_are_cut_wherever_the_pieces_end() {
+        let mut lines = Lines::default();
+        let mut got = Vec::new();
+        for piece in ["a", "b\ncd\n\nef", "", "g\r\nrest"] {
+            lines.room().put_slice(piece.as_bytes());
+            while let Ok(Some(line)) = lines.next() {
+                got.push(String::from_utf8(line.to_vec()).unwrap());
+            }
+        }
+        assert_eq!(got, ["ab", "cd", "", "efg\r"]);
+        assert_eq!(lines.rest().as_deref(), Some(&b"rest"[..]));
+        assert_eq!(lines.rest(), None);
+    }
+
+    #[test]
+    fn a_line_beyond_the_bound_is_refused_and_one_within_it_is_not() {
+        let mut lines = Lines::default();
+        lines.room().put_slice(&vec![b'x'; MAX_MESSAGE]);
+        assert_eq!(lines.next(), Ok(None));
+        lines.room().put_slice(b"\n");
+        assert_eq!(lines.next().unwrap().unwrap().len(), MAX_MESSAGE);
+        lines.room().put_slice(&vec![b'x'; MAX_MESSAGE + 1]);
+        assert_eq!(lines.next(), Err(TooLong));
+    }
+
+    #[test]
+    fn an_idle_stream_keeps_little_memory() {
+        let mut lines = Lines::default();
+        lines.room().put_slice(&vec![b'x'; 1024 * 1024]);
+        lines.room().put_slice(b"\n");
+        assert!(lines.next().unwrap().is_some());
+        assert!(lines.room().capacity() <= 2 * READ, "{}", lines.buffer.capacity());
+    }
+
+    #[test]
+    fn noise_is_quoted_in_200_bytes() {
+        assert_eq!(quoted(b"hi\x1b[0m\n"), "hi [0m ");
+        assert_eq!(quoted(&[b'x'; 300]).chars().count(), 201);
+    }
+
+    #[test]
+    fn what_was_written_is_forgotten() {
+        let mut out = Outgoing::default();
+        out.buffer().extend_from_slice(b"abc");
+        out.wrote(1);
+        out.buffer().extend_from_slice(b"d");
+        assert_eq!(out.unwritten(), b"bcd");
+        out.wrote(3);
+        assert!(out.unwritten().is_empty());
+        out.buffer().extend_from_slice(&vec![b'x'; 2 * COMPACT]);
+        out.wrote(COMPACT + 1);
+        assert_eq!((out.unwritten().len(), out.bytes.len()), (COMPACT - 1, COMPACT - 1));
+    }
+}

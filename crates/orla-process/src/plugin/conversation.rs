@@ -1,0 +1,394 @@
+//! What is said with one process of a plugin: which calls wait for answers, and what is still to be written.
+//! No I/O here.
+//!
+//! Every call has a number that no other call of this plugin's name ever had, whichever process it went to. So an
+//! answer that comes late, or from a process that is gone, meets no other call.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use orla_marketplace::{JsonText, Notice, NoticeSink};
+use tokio::sync::oneshot;
+
+use super::Manner;
+use super::wire::{self, Body, Failure};
+use crate::lines::{Outgoing, quoted};
+use crate::mcp::conversation::{Heard, Request};
+use crate::mcp::{Ask, Fault, Learned, Reply};
+
+/// One conversation with one process.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    name: Arc<str>,
+    tickets: Arc<AtomicU64>,
+    /// The first number that this process may answer.
+    first: u64,
+    out: Outgoing,
+    pending: HashMap<u64, Pending>,
+    /// How many of the pending calls someone waits for.
+    in_flight: usize,
+    describing: Describing,
+    is_serial: bool,
+    /// Whether it has said nothing since a call was withdrawn.
+    is_silent: bool,
+    /// What has been logged once.
+    noise: bool,
+    strays: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Describing {
+    /// It was not asked, as everything is known of it that has to be.
+    Unasked,
+    Asked,
+    Done,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Call {
+        function: Arc<str>,
+        notices: NoticeSink,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// Nobody waits any more, and it has been told so.
+    Withdrawn {
+        function: Arc<str>,
+    },
+}
+
+impl Conversation {
+    /// A conversation that begins with the question what the plugin serves, where that is asked.
+    pub(crate) fn new(name: Arc<str>, tickets: Arc<AtomicU64>, manner: Manner) -> Self {
+        let Manner { describes, is_serial } = manner;
+        let first = tickets.load(Ordering::Relaxed);
+        let mut out = Outgoing::default();
+        if describes {
+            wire::write_describe(out.buffer());
+        }
+        Self {
+            name,
+            tickets,
+            first,
+            out,
+            pending: HashMap::new(),
+            in_flight: 0,
+            describing: if describes { Describing::Asked } else { Describing::Unasked },
+            is_serial,
+            is_silent: false,
+            noise: false,
+            strays: false,
+        }
+    }
+
+    /// Whether it need not say anything before it is sent calls.
+    pub(crate) fn is_ready_at_once(&self) -> bool {
+        self.describing == Describing::Unasked
+    }
+
+    /// Calls that were sent and that someone waits for.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether it can be sent one more call. One that was told that nobody waits for a call any more, and has said
+    /// nothing since, may be busy with that call and read nothing: what is sent to it then ends with it.
+    pub(crate) fn is_free(&self) -> bool {
+        let withdrawn = self.pending.len() - self.in_flight;
+        match self.is_serial {
+            true => self.pending.is_empty(),
+            false => withdrawn == 0 || !self.is_silent,
+        }
+    }
+
+    /// What is to be written next.
+    pub(crate) fn unwritten(&self) -> &[u8] {
+        self.out.unwritten()
+    }
+
+    /// So much of it was written.
+    pub(crate) fn wrote(&mut self, count: usize) {
+        self.out.wrote(count);
+    }
+
+    /// Sends a call. `only` gives the name of the function where the call names none.
+    pub(crate) fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
+        let Request { ticket, ask, caller, reply, .. } = request;
+        let Ask::Call { tool, arguments, .. } = ask else {
+            let _ = reply.send(Err(Fault::Gone("a plugin has functions and nothing else".to_owned())));
+            return;
+        };
+        let function = tool.unwrap_or_else(|| only().into());
+        wire::write_call(self.out.buffer(), ticket, &function, &arguments);
+        self.pending.insert(ticket, Pending::Call { function, notices: caller.notices, reply });
+        self.in_flight += 1;
+    }
+
+    /// Nobody waits for this answer any more. Whether it had been sent.
+    pub(crate) fn cancel(&mut self, ticket: u64) -> bool {
+        let Some(pending) = self.pending.get_mut(&ticket) else { return false };
+        let Pending::Call { function, .. } = pending else { return false };
+        let function = Arc::clone(function);
+        *pending = Pending::Withdrawn { function };
+        self.in_flight -= 1;
+        self.is_silent = true;
+        let id = self.tickets.fetch_add(1, Ordering::Relaxed);
+        wire::write_cancel(self.out.buffer(), id, ticket);
+        true
+    }
+
+    /// The function of a call that nobody waits for any more and that the process has not answered.
+    pub(crate) fn goes_on_with(&self, ticket: u64) -> Option<&str> {
+        match self.pending.get(&ticket)? {
+            Pending::Withdrawn { function } => Some(function),
+            Pending::Call { .. } => None,
+        }
+    }
+
+    /// No answer will come any more.
+    pub(crate) fn fail(&mut self, reason: &str) {
+        for (_, pending) in self.pending.drain() {
+            if let Pending::Call { reply, .. } = pending {
+                let _ = reply.send(Err(Fault::Gone(reason.to_owned())));
+            }
+        }
+        self.in_flight = 0;
+    }
+
+    /// Takes a line of the process's standard output.
+    pub(crate) fn hear(&mut self, line: &Bytes) -> Heard {
+        match wire::read(line) {
+            Some(message) if message.id == wire::DESCRIBE => self.described(message.body),
+            Some(message) => self.answered(message.id, message.body),
+            None if line.trim_ascii().is_empty() => Heard::Nothing,
+            None => self.noise(line),
+        }
+    }
+
+    fn described(&mut self, body: Body) -> Heard {
+        if self.describing != Describing::Asked {
+            self.stray(wire::DESCRIBE);
+            return Heard::Nothing;
+        }
+        let read = match body {
+            Body::Progress(_) => return Heard::Nothing,
+            Body::Ok(value) => wire::functions(&value),
+            Body::Error(Failure { message, .. }) => Err(message),
+        };
+        self.describing = Describing::Done;
+        match read {
+            Ok((functions, left_out)) => {
+                if left_out > 0 {
+                    tracing::warn!(
+                        plugin = &*self.name,
+                        left_out,
+                        "what it describes is in part no function"
+                    );
+                }
+                Heard::Ready(Some(Learned { tools: Some(functions), ..Learned::default() }))
+            }
+            Err(problem) => {
+                let problem = quoted(problem.as_bytes());
+                Heard::Unusable(format!("it does not answer describe with its functions: {problem}"))
+            }
+        }
+    }
+
+    fn answered(&mut self, id: u64, body: Body) -> Heard {
+        self.is_silent = false;
+        if let Body::Progress(progress) = body {
+            if let Some(Pending::Call { notices, .. }) = self.pending.get(&id) {
+                notices.send(Notice::Progress(progress));
+            }
+            return Heard::Nothing;
+        }
+        match self.pending.remove(&id) {
+            Some(Pending::Call { reply, .. }) => {
+                self.in_flight -= 1;
+                // Whoever asked may have gone this very moment.
+                let _ = reply.send(reply_of(body));
+            }
+            Some(Pending::Withdrawn { .. }) => {}
+            None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
+                tracing::debug!(plugin = &*self.name, id, "an answer that nobody waits for is dropped");
+            }
+            None => self.stray(id),
+        }
+        Heard::Nothing
+    }
+
+    fn noise(&mut self, line: &[u8]) -> Heard {
+        let (plugin, text) = (&*self.name, quoted(line));
+        if std::mem::replace(&mut self.noise, true) {
+            tracing::debug!(plugin, text, "a line on standard output is no answer, and is ignored");
+        } else {
+            tracing::warn!(
+                plugin,
+                text,
+                "a line on standard output is no answer, and is ignored; diagnostics belong on standard error"
+            );
+        }
+        Heard::Nothing
+    }
+
+    fn stray(&mut self, id: u64) {
+        if !std::mem::replace(&mut self.strays, true) {
+            let plugin = &*self.name;
+            tracing::warn!(plugin, id, "an answer to a request that was never sent is dropped");
+        }
+    }
+}
+
+fn reply_of(body: Body) -> Result<JsonText, Fault> {
+    match body {
+        Body::Ok(value) => Ok(value),
+        Body::Error(failure) => Err(Fault::Failed(failure)),
+        Body::Progress(_) => Err(Fault::Gone("it answered with progress".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::Caller;
+
+    struct Setting {
+        talk: Conversation,
+        tickets: Arc<AtomicU64>,
+    }
+
+    impl Setting {
+        fn new(describes: bool) -> Self {
+            Self::with(Manner { describes, is_serial: false })
+        }
+
+        fn with(manner: Manner) -> Self {
+            let tickets = Arc::new(AtomicU64::new(1));
+            Self { talk: Conversation::new("p".into(), Arc::clone(&tickets), manner), tickets }
+        }
+
+        fn call(&mut self, function: &str) -> (u64, oneshot::Receiver<Reply>) {
+            let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+            let (reply, answer) = oneshot::channel();
+            let arguments = JsonText::parse("{}").unwrap();
+            let ask = Ask::Call { tool: Some(function.into()), arguments, more: None };
+            let caller = Caller::default();
+            self.talk.send(Request { ticket, ask, caller, traceparent: None, reply }, String::new);
+            (ticket, answer)
+        }
+
+        fn hear(&mut self, line: &str) -> Heard {
+            self.talk.hear(&Bytes::from(line.to_owned()))
+        }
+
+        fn written(&mut self) -> String {
+            let written = String::from_utf8(self.talk.unwritten().to_vec()).unwrap();
+            self.talk.wrote(written.len());
+            written
+        }
+    }
+
+    #[test]
+    fn answers_meet_their_calls_in_any_order() {
+        let mut setting = Setting::new(false);
+        assert!(setting.talk.is_ready_at_once());
+        let ((_, mut one), (_, mut two)) = (setting.call("a"), setting.call("b"));
+        assert_eq!(
+            setting.written(),
+            "{\"id\":1,\"function\":\"a\",\"input\":{}}\n{\"id\":2,\"function\":\"b\",\"input\":{}}\n"
+        );
+        for line in [r#"{"id":2,"ok":"b"}"#, r#"{"id":1,"error":{"kind":"k","message":"m"}}"#] {
+            assert_eq!(setting.hear(line), Heard::Nothing);
+        }
+        let failure = Failure { kind: "k".into(), message: "m".into() };
+        assert_eq!(one.try_recv().unwrap(), Err(Fault::Failed(failure)));
+        assert_eq!(two.try_recv().unwrap().unwrap().as_str(), "\"b\"");
+        assert_eq!(setting.talk.in_flight(), 0);
+    }
+
+    #[test]
+    fn noise_and_answers_that_nobody_asked_for_change_nothing() {
+        let mut setting = Setting::new(false);
+        let (ticket, mut answer) = setting.call("a");
+        for line in
+            ["hello", "", r#"{"id":99,"ok":1}"#, r#"{"id":0,"ok":{}}"#, r#"{"id":1}"#, "\u{fffd}"]
+        {
+            assert_eq!(setting.hear(line), Heard::Nothing, "{line}");
+        }
+        assert!(answer.try_recv().is_err() && setting.talk.in_flight() == 1);
+        setting.hear(&format!(r#"{{"id":{ticket},"ok":1}}"#));
+        setting.hear(&format!(r#"{{"id":{ticket},"ok":2}}"#));
+        assert_eq!(answer.try_recv().unwrap().unwrap().as_str(), "1");
+    }
+
+    #[test]
+    fn a_withdrawn_call_goes_on_until_it_is_answered() {
+        let mut setting = Setting::new(false);
+        let (ticket, _answer) = setting.call("slow");
+        setting.written();
+        assert!(setting.talk.cancel(ticket) && !setting.talk.cancel(ticket) && !setting.talk.cancel(77));
+        assert_eq!(setting.written(), "{\"id\":2,\"cancel\":1}\n");
+        assert_eq!((setting.talk.in_flight(), setting.talk.goes_on_with(ticket)), (0, Some("slow")));
+        setting.hear(r#"{"id":1,"progress":0.5}"#);
+        setting.hear(r#"{"id":2,"ok":null}"#);
+        assert_eq!(setting.talk.goes_on_with(ticket), Some("slow"));
+        setting.hear(r#"{"id":1,"error":{"kind":"cancelled","message":""}}"#);
+        assert_eq!(setting.talk.goes_on_with(ticket), None);
+    }
+
+    #[test]
+    fn nothing_is_sent_to_one_that_may_not_read_it() {
+        let mut setting = Setting::new(false);
+        let ((one, _), (two, _)) = (setting.call("a"), setting.call("b"));
+        assert!(setting.talk.is_free());
+        setting.talk.cancel(one);
+        assert!(!setting.talk.is_free());
+        // It says something: it does more than one thing at once.
+        setting.hear(&format!(r#"{{"id":{two},"progress":1}}"#));
+        assert!(setting.talk.is_free());
+        setting.talk.cancel(two);
+        setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
+        assert!(setting.talk.is_free() && setting.talk.goes_on_with(one).is_some());
+
+        let mut serial = Setting::with(Manner { describes: false, is_serial: true });
+        assert!(serial.talk.is_free());
+        let (one, _) = serial.call("a");
+        serial.hear(&format!(r#"{{"id":{one},"progress":1}}"#));
+        assert!(!serial.talk.is_free());
+        serial.talk.cancel(one);
+        assert!(!serial.talk.is_free());
+        serial.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
+        assert!(serial.talk.is_free());
+    }
+
+    #[test]
+    fn it_is_ready_when_it_has_described_itself() {
+        let mut setting = Setting::new(true);
+        assert!(!setting.talk.is_ready_at_once());
+        assert_eq!(setting.written(), "{\"id\":0,\"function\":\"describe\"}\n");
+        let Heard::Ready(Some(learned)) = setting.hear(r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#)
+        else {
+            panic!("not ready")
+        };
+        assert_eq!(learned.tools.unwrap()[0].name, "a");
+        for (line, problem) in [
+            (r#"{"id":0,"error":{"kind":"unknown","message":"no such function"}}"#, "no such function"),
+            (r#"{"id":0,"ok":[]}"#, "expected an object with functions"),
+        ] {
+            let Heard::Unusable(reason) = Setting::new(true).hear(line) else { panic!("{line}") };
+            assert!(reason.contains(problem), "{reason}");
+        }
+    }
+
+    #[test]
+    fn calls_of_a_process_that_is_gone_fail() {
+        let mut setting = Setting::new(false);
+        let ((_, mut one), (two, _)) = (setting.call("a"), setting.call("b"));
+        setting.talk.cancel(two);
+        setting.talk.fail("it is gone");
+        assert_eq!(one.try_recv().unwrap(), Err(Fault::Gone("it is gone".into())));
+        assert_eq!((setting.talk.in_flight(), setting.talk.goes_on_with(two)), (0, None));
+    }
+}

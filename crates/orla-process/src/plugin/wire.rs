@@ -1,0 +1,300 @@
+//! The lines of plugins: bytes in, answers out, and the other way.
+//!
+//! ```text
+//! {"id": 1, "function": "f", "input": …}      a call
+//! {"id": 2, "cancel": 1}                      nobody waits for the answer of call 1 any more
+//! {"id": 0, "function": "describe"}           what do you serve?
+//!
+//! {"id": 1, "progress": 0.5, "message": "…"}  how far it is, any number of times
+//! {"id": 1, "ok": …}                          the value
+//! {"id": 1, "error": {"kind": "…", "message": "…"}}
+//! ```
+//!
+//! Inputs and values stay the text they came in: they are neither parsed nor copied, and numbers keep their
+//! digits.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::io::Write as _;
+
+use bytes::Bytes;
+use orla_marketplace::{JsonText, Progress};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::lines::end_line;
+use crate::mcp::answer::ListedTool;
+use crate::mcp::object::push_text;
+
+/// The id of the request that asks a plugin to describe itself.
+pub const DESCRIBE: u64 = 0;
+
+/// A line of a plugin.
+#[derive(Debug, PartialEq)]
+pub struct Message {
+    /// The request that it is about.
+    pub id: u64,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a line of a plugin says.
+#[derive(Debug, PartialEq)]
+pub enum Body {
+    /// The value.
+    Ok(JsonText),
+    /// There is none.
+    Error(Failure),
+    /// How far it is.
+    Progress(Progress),
+}
+
+/// Why a function of a plugin gave no value, in the plugin's own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Failure {
+    /// One word, such as `not-found`.
+    pub kind: String,
+    /// What happened.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    id: u64,
+    #[serde(borrow, default, deserialize_with = "present")]
+    ok: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+    progress: Option<f64>,
+    total: Option<f64>,
+    #[serde(borrow)]
+    message: Option<Cow<'a, str>>,
+}
+
+/// A member that is there is there, also when it is `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Makes a message of a line; `None` where it is none.
+pub fn read(line: &Bytes) -> Option<Message> {
+    // An array would be read as the members in their order.
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    let Envelope { id, ok, error, progress, total, message } = serde_json::from_slice(line).ok()?;
+    let body = match (ok, error.filter(|error| error.get() != "null"), progress) {
+        (_, Some(error), _) => Body::Error(failure(error)),
+        (Some(ok), None, _) => Body::Ok(JsonText::slice_of(line, ok)),
+        (None, None, Some(progress)) => Body::Progress(Progress {
+            progress,
+            // A part of 1, unless it says otherwise.
+            total: total.or_else(|| (progress <= 1.0).then_some(1.0)),
+            message: message.map(Cow::into_owned),
+        }),
+        (None, None, None) => return None,
+    };
+    Some(Message { id, body })
+}
+
+/// Whatever stands at the error's place, it is one.
+fn failure(error: &RawValue) -> Failure {
+    if error.get().starts_with('{')
+        && let Ok(failure) = serde_json::from_str(error.get())
+    {
+        return failure;
+    }
+    let message = serde_json::from_str(error.get()).unwrap_or_else(|_| error.get().to_owned());
+    Failure { kind: String::new(), message }
+}
+
+/// The most functions of one plugin.
+pub const MAX_FUNCTIONS: usize = 10_000;
+
+/// Reads the answer to [`DESCRIBE`]: the functions, and how many were left out because they are
+/// none, or have the name of another.
+///
+/// # Errors
+/// What is wrong with the answer as a whole.
+pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, usize), String> {
+    #[derive(Deserialize)]
+    struct Described<'a> {
+        #[serde(borrow)]
+        functions: Vec<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Function {
+        name: String,
+        description: Option<String>,
+        input_schema: Option<Value>,
+        output_schema: Option<Value>,
+    }
+    let is_object = |text: &str| text.starts_with('{');
+    if !is_object(ok.as_str()) {
+        return Err("expected an object with functions".to_owned());
+    }
+    let described: Described<'_> = serde_json::from_str(ok.as_str()).map_err(|err| err.to_string())?;
+    let mut seen = HashSet::new();
+    let mut read = |text: &&RawValue| {
+        let Function { name, description, input_schema, output_schema } =
+            is_object(text.get()).then(|| serde_json::from_str(text.get()).ok())??;
+        (!name.is_empty() && seen.insert(name.clone())).then_some(ListedTool {
+            name,
+            title: None,
+            description,
+            input_schema,
+            output_schema,
+            annotations: None,
+            more: None,
+        })
+    };
+    let functions: Vec<ListedTool> =
+        described.functions.iter().filter_map(&mut read).take(MAX_FUNCTIONS).collect();
+    let left_out = described.functions.len() - functions.len();
+    Ok((functions, left_out))
+}
+
+/// Appends a call.
+pub fn write_call(out: &mut Vec<u8>, id: u64, function: &str, input: &JsonText) {
+    let start = out.len();
+    out.reserve(input.bytes().len() + function.len() + 64);
+    // Writing to memory does not fail.
+    let _ = write!(out, r#"{{"id":{id},"function":"#);
+    push_text(out, function);
+    out.extend_from_slice(br#","input":"#);
+    out.extend_from_slice(input.bytes());
+    out.push(b'}');
+    end_line(out, start);
+}
+
+/// Appends the question what the plugin serves.
+pub fn write_describe(out: &mut Vec<u8>) {
+    let _ = writeln!(out, r#"{{"id":{DESCRIBE},"function":"describe"}}"#);
+}
+
+/// Appends that nobody waits for the answer to a call any more; `id` is that of this line.
+pub fn write_cancel(out: &mut Vec<u8>, id: u64, call: u64) {
+    let _ = writeln!(out, r#"{{"id":{id},"cancel":{call}}}"#);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lines::Lines;
+    use bytes::BufMut;
+    use proptest::prelude::*;
+
+    fn shown(line: &'static str) -> String {
+        match read(&Bytes::from_static(line.as_bytes())) {
+            None => "noise".to_owned(),
+            Some(Message { id, body: Body::Ok(value) }) => format!("{id} ok {value}"),
+            Some(Message { id, body: Body::Error(Failure { kind, message }) }) => {
+                format!("{id} error {kind}: {message}")
+            }
+            Some(Message { id, body: Body::Progress(progress) }) => {
+                format!(
+                    "{id} progress {} of {:?} {:?}",
+                    progress.progress, progress.total, progress.message
+                )
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_told_apart() {
+        let cases = [
+            (r#"{"id":1,"ok":{"n":1.10,"big":1e400}}"#, r#"1 ok {"n":1.10,"big":1e400}"#),
+            (r#"{"id": 1, "ok": null}"#, "1 ok null"),
+            (r#" {"ok":[1, 2],"id":18446744073709551615,"more":{}} "#, "18446744073709551615 ok [1, 2]"),
+            (r#"{"id":1,"error":{"kind":"k","message":"m"}}"#, "1 error k: m"),
+            (r#"{"id":1,"error":{"message":"m"}}"#, "1 error : m"),
+            (r#"{"id":1,"error":"odd"}"#, "1 error : odd"),
+            (r#"{"id":1,"error":[7]}"#, "1 error : [7]"),
+            (r#"{"id":1,"ok":7,"error":null}"#, "1 ok 7"),
+            (r#"{"id":1,"ok":7,"error":{}}"#, "1 error : "),
+            (
+                r#"{"id":1,"progress":0.5,"message":"half"}"#,
+                r#"1 progress 0.5 of Some(1.0) Some("half")"#,
+            ),
+            (r#"{"id":1,"progress":3,"total":10}"#, "1 progress 3 of Some(10.0) None"),
+            (r#"{"id":1,"progress":3}"#, "1 progress 3 of None None"),
+            (r#"{"id":1,"progress":"3"}"#, "noise"),
+            (r#"{"id":"1","ok":1}"#, "noise"),
+            (r#"{"id":-1,"ok":1}"#, "noise"),
+            (r#"{"id":1}"#, "noise"),
+            (r#"{"ok":1}"#, "noise"),
+            (r#"{"id":1,"ok":1,"ok":2}"#, "noise"),
+            ("[INFO] starting", "noise"),
+            ("[1,2]", "noise"),
+            ("", "noise"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(shown(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_one_line() {
+        let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
+        let mut out = Vec::new();
+        write_describe(&mut out);
+        write_call(&mut out, 1, "a \"b\"\n", &json("{\n\"x\": 1.10\r\n}"));
+        write_cancel(&mut out, 2, 1);
+        let expected = [
+            r#"{"id":0,"function":"describe"}"#,
+            r#"{"id":1,"function":"a \"b\"\n","input":{ "x": 1.10  }}"#,
+            r#"{"id":2,"cancel":1}"#,
+        ];
+        assert_eq!(String::from_utf8(out).unwrap().lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn functions_are_read_and_what_is_none_is_counted() {
+        let read = |text: &str| functions(&JsonText::parse(text.to_owned()).unwrap());
+        let (read_ones, left_out) = read(
+            r#"{"functions":[{"name":"a","input_schema":{"type":"object"},"x":1},{"name":""},7,{"name":"b"},{"name":"a"}]}"#,
+        )
+        .unwrap();
+        let names: Vec<&str> = read_ones.iter().map(|function| &*function.name).collect();
+        assert_eq!((names, left_out), (vec!["a", "b"], 3));
+        assert!(read_ones[0].input_schema.is_some() && read_ones[0].description.is_none());
+        assert_eq!(read(r#"{"functions":[]}"#), Ok((Vec::new(), 0)));
+        assert!(read("{}").is_err() && read("[]").is_err() && read(r#"{"functions":{}}"#).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20)) {
+            let mut lines = Lines::default();
+            for piece in &pieces {
+                lines.room().put_slice(piece);
+                while let Ok(Some(line)) = lines.next() {
+                    let _ = read(&line);
+                }
+            }
+        }
+
+        #[test]
+        fn a_line_of_json_makes_no_trouble(line in r#"(\{|\}|"id":|"ok":|"error":|"progress":|"kind":|,|1|"a"|null|\[|\]){0,14}"#) {
+            let line = Bytes::from(line.into_bytes());
+            if let Some(Message { body: Body::Ok(value), .. }) = read(&line) {
+                let _ = functions(&value);
+            }
+        }
+
+        #[test]
+        fn what_a_plugin_echoes_comes_back(id in any::<u64>(), function in ".*", texts in proptest::collection::vec(".*", 0..4)) {
+            let input = JsonText::of(&texts).unwrap();
+            let mut out = Vec::new();
+            write_call(&mut out, id, &function, &input);
+            prop_assert_eq!(memchr::memchr(b'\n', &out), Some(out.len() - 1));
+            let call: Value = serde_json::from_slice(&out).unwrap();
+            prop_assert_eq!(call["function"].as_str(), Some(&*function));
+            let answer = format!(r#"{{"id":{id},"ok":{}}}"#, call["input"]);
+            let expected = Message { id, body: Body::Ok(input) };
+            prop_assert_eq!(read(&Bytes::from(answer.into_bytes())), Some(expected));
+        }
+    }
+}

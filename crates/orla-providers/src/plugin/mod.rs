@@ -1,0 +1,45 @@
+//! Plugins as providers (RTFS capability system §3.3, §4): programs that answer one JSON line with another.
+//!
+//! [`Plugins`] is a [`Source`](orla_marketplace::Source) of capabilities: the functions of the plugins that are
+//! configured, and single functions that a capability names by itself. [`PluginExecutor`] calls them. What is
+//! said with a plugin is in [`orla_process::plugin`], its life in [`orla_process::capsule`].
+
+mod executor;
+mod naming;
+mod plugins;
+mod pool;
+mod settings;
+
+pub use executor::PluginExecutor;
+pub use plugins::Plugins;
+pub use settings::{ENTRY, PluginSettings};
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Whether a program can be started as a plugin, going by its file.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(path: &Path) -> Result<(), String> {
+    let is_elsewhere = path.as_os_str().as_encoded_bytes().starts_with(ENTRY.as_bytes());
+    if is_elsewhere || path.parent() == Some(Path::new("")) {
+        // An entry of `plugins`, or a name in `PATH`: it is looked for when it is started.
+        return Ok(());
+    }
+    let shown = path.display();
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm")) {
+        return Err(format!("{shown} is WebAssembly, which cannot be run here; a plugin is a program"));
+    }
+    let file = path.metadata().map_err(|err| match err.kind() {
+        std::io::ErrorKind::NotFound => format!("{shown} is not there"),
+        _ => format!("{shown} cannot be read: {err}"),
+    })?;
+    if !file.is_file() {
+        return Err(format!("{shown} is no file"));
+    }
+    if file.permissions().mode() & 0o111 == 0 {
+        return Err(format!("{shown} is not executable (chmod +x {shown})"));
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Every plugin that is configured, and what they serve.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use orla_marketplace::schema::schema_from_declaration;
+use orla_marketplace::{
+    CapabilityManifest, Connection, PluginCapability, Policy as CallPolicy, ProviderType, Registration,
+    Source, Surface,
+};
+use orla_process::Instance;
+use orla_process::capsule::{Capsules, Gate, Policy};
+use orla_process::mcp::answer::ListedTool;
+use orla_process::mcp::describe;
+use tokio::sync::watch;
+
+use super::pool::{Plugin, definitions};
+use super::settings::{ENTRY, PluginSettings};
+
+/// Every plugin of an instance.
+///
+/// # How it works
+///
+/// The processes of a plugin are supervised as capsules are ([`orla_process::capsule`]); none is started before it is
+/// needed. A capability that is made here holds its plugin, and so does every catalogue that holds the
+/// capability: a process ends with its last user. Capabilities that name the same program share it.
+pub struct Plugins {
+    processes: Capsules,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// What is configured, with the plugin of each.
+    entries: Vec<(Arc<PluginSettings>, Arc<Plugin>)>,
+    /// Capabilities that were declared one by one, with their plugins.
+    declared: Vec<(Registration, Arc<Plugin>)>,
+    /// Plugins that a `plugin_path` names by itself, by that.
+    own: HashMap<String, Arc<Plugin>>,
+}
+
+/// What a capability of a plugin holds of it.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) plugin: Arc<Plugin>,
+    pub(super) function: Arc<str>,
+}
+
+impl Plugins {
+    /// No plugins yet. Their processes carry the mark of `instance`.
+    pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
+        Self { processes: Capsules::new(instance, policy), known: Mutex::default() }
+    }
+
+    /// Takes what a configuration that was loaded says. A plugin whose name stays is carried over: unchanged it keeps
+    /// its processes, changed it is started anew. The others end when nobody uses them any more. Starts
+    /// nothing.
+    ///
+    /// `capabilities` are those of the configuration whose provider is a plugin. One of an entry
+    /// (`plugin:NAME`) is completed by what the plugin says of its function.
+    pub fn load(
+        &self,
+        plugins: impl IntoIterator<Item = PluginSettings>,
+        capabilities: impl IntoIterator<Item = Registration>,
+        policy: Policy,
+    ) {
+        let plugins: Vec<Arc<PluginSettings>> = plugins.into_iter().map(Arc::new).collect();
+        let capabilities: Vec<Registration> = capabilities.into_iter().collect();
+        let mut own: HashMap<String, PluginSettings> = HashMap::new();
+        for capability in &capabilities {
+            let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
+                continue;
+            };
+            if !plugin.plugin_path.starts_with(ENTRY) {
+                let settings = settings_of(&plugin.plugin_path);
+                own.entry(plugin.plugin_path.clone()).or_insert(settings);
+            }
+        }
+        // All processes at once: whoever is not among them is not needed any more.
+        let entries = plugins.iter().flat_map(|settings| definitions(settings, true));
+        let others = own.values().flat_map(|settings| definitions(settings, false));
+        self.processes.supervise(entries.chain(others), policy);
+        let mut known = lock(&self.known);
+        let mut next = Known::default();
+        for settings in plugins {
+            let plugin = Arc::new(Plugin::new(&self.processes, &settings.name, &settings, true));
+            next.entries.push((settings, plugin));
+        }
+        for (path, settings) in own {
+            let plugin = Plugin::new(&self.processes, &shown(&path), &settings, false);
+            next.own.insert(path, Arc::new(plugin));
+        }
+        for capability in capabilities {
+            let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
+                continue;
+            };
+            if let Some(plugin) = find(&next, &plugin.plugin_path) {
+                next.declared.push((capability, plugin));
+            }
+        }
+        let old = std::mem::replace(&mut *known, next);
+        drop(known);
+        // Outside of the lock: a process may end with this.
+        drop(old);
+    }
+
+    /// From now on, asks before each start of a process; nobody is asked where absent.
+    pub fn guard(&self, gate: Option<Gate>) {
+        self.processes.guard(gate);
+    }
+
+    /// Why plugins give nothing that are known to give nothing, each as a sentence that names the plugin.
+    pub fn problems(&self) -> Vec<String> {
+        let known = lock(&self.known);
+        let silent = known.entries.iter().filter(|(_, plugin)| plugin.learned().is_none());
+        let problem = |(_, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
+            Some(format!("plugin {}: {}", plugin.name, plugin.status().last_failure?))
+        };
+        silent.filter_map(problem).collect()
+    }
+
+    /// The plugin of a `plugin_path`; one that the path names by itself is made at its first use.
+    ///
+    /// # Errors
+    /// There is no such entry.
+    pub(super) fn reach(&self, path: &str) -> Result<Arc<Plugin>, String> {
+        let mut known = lock(&self.known);
+        if let Some(plugin) = find(&known, path) {
+            return Ok(plugin);
+        }
+        if let Some(name) = path.strip_prefix(ENTRY) {
+            return Err(format!("no plugin is called {name}"));
+        }
+        let plugin = Plugin::new(&self.processes, &shown(path), &settings_of(path), false);
+        let plugin = Arc::new(plugin);
+        known.own.insert(path.to_owned(), Arc::clone(&plugin));
+        Ok(plugin)
+    }
+}
+
+impl fmt::Debug for Plugins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.processes.fmt(f)
+    }
+}
+
+/// The settings of a program that has no entry. A path is its name: no entry has a name with a slash in it.
+fn settings_of(path: &str) -> PluginSettings {
+    let command = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
+    PluginSettings::new(command.clone(), command)
+}
+
+/// What a program is called in messages: they go to strangers, whom its directory does not concern.
+fn shown(path: &str) -> String {
+    let name = Path::new(path).file_name();
+    name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn find(known: &Known, path: &str) -> Option<Arc<Plugin>> {
+    match path.strip_prefix(ENTRY) {
+        Some(name) => {
+            let entry = known.entries.iter().find(|(settings, _)| settings.name == name);
+            entry.map(|(_, plugin)| Arc::clone(plugin))
+        }
+        None => known.own.get(path).map(Arc::clone),
+    }
+}
+
+/// The provider of a function, with its connection.
+fn provider(plugin: &Arc<Plugin>, function: &str) -> ProviderType {
+    let mut capability = PluginCapability::new(plugin.path.clone(), function);
+    let connected = Connected { plugin: Arc::clone(plugin), function: function.into() };
+    capability.options.connection = Some(Connection::new(Arc::new(connected)));
+    ProviderType::Plugin(capability)
+}
+
+fn functions<T>(plugin: &Plugin, read: impl FnOnce(&[ListedTool]) -> T) -> T {
+    let learned = plugin.learned();
+    read(learned.as_deref().and_then(|learned| learned.tools.as_deref()).unwrap_or_default())
+}
+
+/// Adds to a manifest what a plugin says of a function. Its schemas may be in any form in which people write them.
+fn complete(manifest: &mut CapabilityManifest, function: &ListedTool, has_description: bool) {
+    let declared = |schema: &Option<serde_json::Value>| schema_from_declaration(schema.as_ref()?).ok();
+    manifest.input_schema = manifest.input_schema.take().or_else(|| declared(&function.input_schema));
+    manifest.output_schema = manifest.output_schema.take().or_else(|| declared(&function.output_schema));
+    // What is no schema is said to be none.
+    describe(manifest, function, has_description);
+}
+
+/// The capabilities of an entry.
+fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration> {
+    functions(plugin, |functions| {
+        let only = functions.len() == 1;
+        let registration = |function: &ListedTool| {
+            let id = settings.id_of(&function.name, only);
+            let mut manifest = CapabilityManifest::new(id, "", provider(plugin, &function.name));
+            complete(&mut manifest, function, false);
+            manifest.permissions.clone_from(&settings.permissions);
+            let mut policy = CallPolicy::default();
+            policy.timeout = settings.timeout;
+            Registration { manifest, policy }
+        };
+        functions.iter().filter(|function| settings.serves(&function.name)).map(registration).collect()
+    })
+}
+
+/// A declared capability, completed by what its plugin says of the function.
+fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registration> {
+    let own: &PluginCapability = declared.manifest.provider.settings().ok()?;
+    let name = own.function_name.clone();
+    let mut registration = declared.clone();
+    registration.manifest.provider = provider(plugin, &name);
+    functions(plugin, |functions| {
+        if let Some(function) = functions.iter().find(|function| function.name == name) {
+            let has_description = !registration.manifest.description.trim().is_empty();
+            complete(&mut registration.manifest, function, has_description);
+        }
+    });
+    Some(registration)
+}
+
+#[async_trait]
+impl Source for Plugins {
+    fn registrations(&self) -> Vec<Registration> {
+        let known = lock(&self.known);
+        let entries = known.entries.iter().flat_map(|(settings, plugin)| of_entry(settings, plugin));
+        let declared = known.declared.iter();
+        let declared = declared.filter_map(|(declared, plugin)| of_declared(declared, plugin));
+        entries.chain(declared).collect()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.processes.changes()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        lock(&self.known).entries.iter().any(|(settings, _)| settings.may_serve(name))
+    }
+
+    fn start_eager(&self, all: bool) {
+        for (settings, plugin) in &lock(&self.known).entries {
+            if all || settings.eager {
+                plugin.want();
+            }
+        }
+    }
+
+    async fn learn(&self) {
+        let plugins: Vec<Arc<Plugin>> =
+            lock(&self.known).entries.iter().map(|(_, plugin)| Arc::clone(plugin)).collect();
+        join_all(plugins.iter().map(|plugin| plugin.learn())).await;
+    }
+
+    async fn shutdown(&self) {
+        self.processes.shutdown().await;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

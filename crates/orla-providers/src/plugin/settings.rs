@@ -1,0 +1,102 @@
+//! What is configured of a plugin.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use orla_marketplace::id::Pattern;
+
+/// Stands before the name of an entry of `plugins`, where a path could stand.
+pub const ENTRY: &str = "plugin:";
+
+/// One entry of `plugins`.
+#[derive(Clone, PartialEq)]
+pub struct PluginSettings {
+    /// Its key: unique, and the first part of the ids of its functions.
+    pub name: String,
+    /// A program's path, or its name in `PATH`.
+    pub command: String,
+    /// Its arguments; no shell sees them.
+    pub args: Vec<String>,
+    /// Added to the environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it runs; orla's own directory where absent.
+    pub cwd: Option<PathBuf>,
+    /// How many processes of it there may be, each of which is given one call at a time; where absent, there
+    /// is one, which is given every call at once.
+    pub processes: Option<usize>,
+    /// What restarts it when it changes, besides the program itself.
+    pub watch: Vec<PathBuf>,
+    /// How long one call may take; the marketplace's default where absent.
+    pub timeout: Option<Duration>,
+    /// How long it may take to say what it serves.
+    pub startup_timeout: Duration,
+    /// What stands before the names of its functions instead of `NAME__`; may be empty.
+    pub prefix: Option<String>,
+    /// Other names for single functions, by the plugin's own names for them.
+    pub rename: BTreeMap<String, String>,
+    /// The functions that are served, by the plugin's own names for them; all where absent.
+    pub include: Option<Vec<Pattern>>,
+    /// The functions that are not served, included or not.
+    pub exclude: Vec<Pattern>,
+    /// What its functions need besides running it.
+    pub permissions: Vec<String>,
+    /// Whether it is started with orla, and not by the first use.
+    pub eager: bool,
+}
+
+impl PluginSettings {
+    /// How long a plugin may take to say what it serves, unless it is configured.
+    pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+    /// The most processes of one plugin.
+    pub const MAX_PROCESSES: usize = 64;
+
+    /// A plugin of which only the name and the program are known.
+    pub fn new(name: impl Into<String>, command: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            command: command.into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            processes: None,
+            watch: Vec::new(),
+            timeout: None,
+            startup_timeout: Self::STARTUP_TIMEOUT,
+            prefix: None,
+            rename: BTreeMap::new(),
+            include: None,
+            exclude: Vec::new(),
+            permissions: Vec::new(),
+            eager: false,
+        }
+    }
+}
+
+impl fmt::Debug for PluginSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and variables are where people put keys.
+        f.debug_struct("PluginSettings")
+            .field("name", &self.name)
+            .field("command", &self.command)
+            .field("args", &self.args.len())
+            .field("env", &self.env.keys())
+            .field("processes", &self.processes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut settings = PluginSettings::new("p", "run");
+        settings.args = vec!["--key=s3cret".to_owned()];
+        settings.env.insert("KEY".to_owned(), "s3cret".to_owned());
+        let shown = format!("{settings:?}");
+        assert!(!shown.contains("s3cret") && shown.contains("KEY"), "{shown}");
+    }
+}

@@ -1,0 +1,30 @@
+//! A plugin: each line that comes in is a call, each line that goes out an answer.
+//! `cargo build -p orla-e2e --example words` makes `target/debug/examples/words` of it.
+
+use serde_json::{Value, json};
+use std::io::{self, BufRead, Write};
+
+fn call(function: &str, input: &Value) -> Result<Value, String> {
+    let text = || input["text"].as_str().ok_or("text is missing");
+    match function {
+        "count" => Ok(json!({"words": text()?.split_whitespace().count()})),
+        "describe" => Ok(json!({"functions": [{"name": "count", "description": "Counts words.",
+            "input_schema": {"text": "string"}, "output_schema": {"words": "integer"}}]})),
+        _ => Err(format!("no function is called {function}")),
+    }
+}
+
+fn main() -> io::Result<()> {
+    for line in io::stdin().lock().lines() {
+        let request: Value = serde_json::from_str(&line?)?;
+        let Some(function) = request["function"].as_str() else { continue };
+        let answer = match call(function, &request["input"]) {
+            Ok(value) => json!({"id": request["id"], "ok": value}),
+            Err(message) => {
+                json!({"id": request["id"], "error": {"kind": "failed", "message": message}})
+            }
+        };
+        writeln!(io::stdout().lock(), "{answer}")?;
+    }
+    Ok(())
+}
