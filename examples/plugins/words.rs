@@ -2,9 +2,9 @@
 //! `cargo build -p orla-e2e --example words` makes `target/debug/examples/words` of it.
 
 use serde_json::{Value, json};
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 
-fn call(function: &str, input: &Value) -> Result<Value, String> {
+fn answer(function: &str, input: &Value) -> Result<Value, String> {
     let text = || input["text"].as_str().ok_or("text is missing");
     match function {
         "count" => Ok(json!({"words": text()?.split_whitespace().count()})),
@@ -15,16 +15,14 @@ fn call(function: &str, input: &Value) -> Result<Value, String> {
 }
 
 fn main() -> io::Result<()> {
-    for line in io::stdin().lock().lines() {
-        let request: Value = serde_json::from_str(&line?)?;
-        let Some(function) = request["function"].as_str() else { continue };
-        let answer = match call(function, &request["input"]) {
-            Ok(value) => json!({"id": request["id"], "ok": value}),
-            Err(message) => {
-                json!({"id": request["id"], "error": {"kind": "failed", "message": message}})
-            }
+    for line in io::stdin().lines() {
+        let Value::Object(call) = serde_json::from_str(&line?)? else { continue };
+        let Some(function) = call.get("function").and_then(Value::as_str) else { continue };
+        let answer = match answer(function, call.get("input").unwrap_or(&Value::Null)) {
+            Ok(value) => json!({"id": call["id"], "ok": value}),
+            Err(message) => json!({"id": call["id"], "error": {"message": message}}),
         };
-        writeln!(io::stdout().lock(), "{answer}")?;
+        writeln!(io::stdout(), "{answer}")?;
     }
     Ok(())
 }
