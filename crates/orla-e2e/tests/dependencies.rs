@@ -117,8 +117,12 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-marketplace", "testing"),
     ("orla-providers", "http"),
     ("orla-providers", "mcp"),
+    ("orla-providers", "plugin"),
+    ("orla-providers", "remote"),
     ("orla", "http"),
     ("orla", "mcp"),
+    ("orla", "plugin"),
+    ("orla", "remote"),
 ];
 
 fn metadata() -> Metadata {
