@@ -48,7 +48,7 @@ mod surface;
 pub mod testing;
 
 pub use breaker::BreakerLimits;
-pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError};
+pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{

@@ -26,7 +26,7 @@ use crate::manifest::{
 };
 use crate::payload::Payload;
 use crate::provider::{LocalCapability, ProviderType};
-use crate::schema::{Validator, type_from_json_schema};
+use crate::schema::{Validator, type_from_schema_text};
 
 /// The source that the provenance of every built-in names.
 pub const SOURCE: &str = "built-in";
@@ -113,10 +113,8 @@ fn registration(builtin: &'static Builtin) -> Registration {
     manifest.version = version.to_owned();
     // What runs is part of the program: its version and what it promises say which one it is.
     let definition = [version, builtin.name, builtin.description, &input, &output].join("\n");
-    let of_text =
-        |text: &str| serde_json::from_str(text).ok().map(|schema| type_from_json_schema(&schema));
-    manifest.input_schema = of_text(&input);
-    manifest.output_schema = of_text(&output);
+    manifest.input_schema = Some(type_from_schema_text(input.into()));
+    manifest.output_schema = Some(type_from_schema_text(output.into()));
     manifest.provenance = Some(CapabilityProvenance {
         source: SOURCE.to_owned(),
         version: Some(version.to_owned()),
@@ -150,8 +148,8 @@ fn failure(builtin: &Builtin, error: BuiltinError, inputs: &Payload, ctx: &CallC
 
 /// All that the schema finds wrong with an input, if it finds anything.
 fn violations(builtin: &Builtin, inputs: &Payload) -> Option<Vec<Violation>> {
-    let schema = serde_json::from_str(&builtin.input_schema()).ok()?;
-    let validator = Validator::compile(&type_from_json_schema(&schema)).ok()?;
+    let schema = type_from_schema_text(builtin.input_schema().into());
+    let validator = Validator::compile(&schema).ok()?;
     validator.check(inputs.json().ok()?.as_str(), "input").err()
 }
 

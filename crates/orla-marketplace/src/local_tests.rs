@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::*;
 use crate::payload::JsonText;
+use crate::schema::type_from_json_schema;
 use crate::{Call, CapabilityMarketplace, Limits};
 
 fn market() -> CapabilityMarketplace {

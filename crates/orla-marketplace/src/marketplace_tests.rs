@@ -1,6 +1,6 @@
 use super::*;
 use crate::id::Pattern;
-use crate::manifest::ANNOTATIONS;
+use crate::manifest::{ANNOTATIONS, TITLE};
 use crate::permission::{AccessPolicy, Rule};
 use crate::testing::{Canned, marketplace};
 use rtfs::Value;
@@ -42,6 +42,45 @@ async fn a_panic_is_the_error_of_that_call_alone() {
     assert_eq!(market.call(Call::to("bad")).await.unwrap_err().kind(), "panicked");
     assert!(market.call(Call::to("good")).await.is_ok());
     assert_eq!((market.running(), market.waiting()), (0, 0));
+}
+
+#[test]
+fn what_is_registered_as_it_was_keeps_its_entry() {
+    let market = marketplace(Limits::default(), []);
+    let provider = Canned::Echoes.manifest("a").provider;
+    let publish = |limits: Limits, change: &dyn Fn(&mut Registration)| {
+        let mut manifest = CapabilityManifest::new("a", "Does something.", provider.clone());
+        manifest.input_schema = Some("[:map {:city :string}]".parse().unwrap());
+        let mut registration = Registration::from(manifest);
+        registration.policy.upstream = Some("somewhere".into());
+        change(&mut registration);
+        let mut builder = market.builder(limits);
+        builder.capability(registration).unwrap();
+        market.replace(builder.build());
+        market.get("a").unwrap()
+    };
+    let first = publish(Limits::default(), &|_| {});
+    let again = publish(Limits::default(), &|_| {});
+    assert!(Arc::ptr_eq(&first, &again));
+    // The state of an upstream goes on, too.
+    let breaker = first.breaker.as_ref().unwrap();
+    let described = publish(Limits::default(), &|one| one.manifest.description.push('!'));
+    assert!(!Arc::ptr_eq(&again, &described) && described.manifest.description.ends_with('!'));
+    assert!(Arc::ptr_eq(breaker, described.breaker.as_ref().unwrap()));
+    let changes: [&dyn Fn(&mut Registration); 5] = [
+        &|one| one.manifest.input_schema = None,
+        &|one| one.manifest.permissions.push("net".to_owned()),
+        &|one| drop(one.manifest.metadata.insert(TITLE.to_owned(), "A".to_owned())),
+        &|one| one.policy.retries = Some(1),
+        &|one| one.manifest.provider = Canned::Echoes.manifest("a").provider,
+    ];
+    for change in changes {
+        let before = market.get("a").unwrap();
+        assert!(!Arc::ptr_eq(&before, &publish(Limits::default(), change)));
+    }
+    let unchanged = publish(Limits::default(), &|_| {});
+    let limited = Limits { max_queue: 1, ..Limits::default() };
+    assert!(!Arc::ptr_eq(&unchanged, &publish(limited, &|_| {})));
 }
 
 #[tokio::test]

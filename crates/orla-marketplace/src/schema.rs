@@ -25,6 +25,7 @@ mod validator;
 
 pub use declaration::schema_from_declaration;
 pub use from_json::type_from_json_schema;
+pub(crate) use from_json::type_from_schema_text;
 pub use to_json::json_schema_of;
 pub use validator::Validator;
 

@@ -66,6 +66,8 @@ pub struct Found {
     pub description: String,
     /// What it says of itself.
     pub metadata: Metadata,
+    /// What was read of it: the same as before if it was not read again.
+    pub read: Arc<Described>,
 }
 
 /// A program in RTFS: a tool by the name of its file, executable or not.
@@ -207,7 +209,7 @@ impl Scanner {
                     Arc::default()
                 }
             };
-            discovery.add(tool.name, path, &described, sidecar.as_deref());
+            discovery.add(tool.name, path, described, sidecar.as_deref());
         }
         Ok(discovery)
     }
@@ -219,19 +221,19 @@ fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<De
 }
 
 impl Discovery {
-    fn add(&mut self, name: String, path: PathBuf, described: &Described, sidecar: Option<&Path>) {
-        for (file, remark) in &described.remarks {
+    fn add(&mut self, name: String, path: PathBuf, read: Arc<Described>, sidecar: Option<&Path>) {
+        for (file, remark) in &read.remarks {
             let path = if *file == Source::Sidecar { sidecar.unwrap_or(&path) } else { &path };
             let finding =
                 Finding { path: path.to_owned(), at: Some(remark.at), message: remark.message.clone() };
             let list = if remark.is_problem { &mut self.problems } else { &mut self.warnings };
             list.push(finding);
         }
-        let (interpreter, metadata) = (described.kind.interpreter(), described.metadata.clone());
-        let description = metadata.description.as_ref().or(described.paragraph.as_ref()).cloned();
+        let (interpreter, metadata) = (read.kind.interpreter(), read.metadata.clone());
+        let description = metadata.description.as_ref().or(read.paragraph.as_ref()).cloned();
         let description =
             description.unwrap_or_else(|| made_from_the_name(&path, interpreter.as_deref()));
-        self.tools.push(Found { name, path, interpreter, description, metadata });
+        self.tools.push(Found { name, path, interpreter, description, metadata, read });
     }
 }
 

@@ -4,6 +4,7 @@
 //! Both stand on the marketplace's public seam: a third party could have written them.
 
 use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use serde_json::json;
 use crate::arguments;
 use crate::capsule::packages::Package;
 use crate::child::{self, Program};
-use crate::discovery::{self, DirectoryError, Finding, Found, ProgramFile, Scanner};
+use crate::discovery::{self, Described, DirectoryError, Finding, Found, ProgramFile, Scanner};
 use crate::limits::{Limits, PoolLimits};
 use crate::metadata::OutputForm;
 use crate::reaper::{INSTANCE, Instance};
@@ -51,6 +52,15 @@ pub struct Loaded {
 #[derive(Debug, Default)]
 pub struct Loader {
     scanner: Scanner,
+    /// The capabilities of the newest scan, and what they were made of.
+    made: HashMap<PathBuf, Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    of: Arc<Described>,
+    limits: Limits,
+    registration: Registration,
 }
 
 impl Loader {
@@ -62,11 +72,23 @@ impl Loader {
     pub fn load(&mut self, directory: &Path, limits: Limits) -> Result<Loaded, DirectoryError> {
         let found = self.scanner.scan(directory)?;
         let mut registrations = Vec::with_capacity(found.tools.len());
+        let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
-            let path = tool.path.clone();
-            let registration = registration(tool, limits)
-                .map_err(|err| DirectoryError { path, reason: discovery::reason(&err) })?;
-            registrations.push(registration);
+            let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
+            let same = before.remove(&path).filter(|made| {
+                let manifest = &made.registration.manifest;
+                Arc::ptr_eq(&made.of, &read) && made.limits == limits && manifest.id == tool.name
+            });
+            // One provider as long as the file is the same: so the catalogue knows that nothing changed.
+            let made = match same {
+                Some(made) => made,
+                None => match registration(tool, limits) {
+                    Ok(registration) => Made { of: read, limits, registration },
+                    Err(err) => return Err(DirectoryError { path, reason: discovery::reason(&err) }),
+                },
+            };
+            registrations.push(made.registration.clone());
+            self.made.insert(path, made);
         }
         Ok(Loaded {
             registrations,

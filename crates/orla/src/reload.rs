@@ -1,7 +1,6 @@
 //! Reload (RFC 1 §7): the next snapshot is built beside the running one and put in its place in one
 //! step. Whatever goes wrong, the running one stays.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,23 +81,30 @@ struct Changes {
 
 impl Changes {
     fn between(old: &Catalog, new: &Catalog) -> Self {
-        let by_name = |catalog: &Catalog| -> BTreeMap<Arc<str>, Arc<Entry>> {
-            catalog.entries().iter().map(|entry| (Arc::clone(&entry.name), Arc::clone(entry))).collect()
-        };
-        let (old, new) = (by_name(old), by_name(new));
-        let kept = new.iter().filter_map(|(name, entry)| Some((old.get(name)?, entry)));
-        Self {
-            added: new.keys().filter(|name| !old.contains_key(*name)).count(),
-            removed: old.keys().filter(|name| !new.contains_key(*name)).count(),
-            changed: kept.filter(|(old, new)| differ(old, new)).count(),
+        // Both are in the order of the names.
+        let mut left = old.entries().iter().peekable();
+        let mut changes = Self::default();
+        for entry in new.entries() {
+            while left.next_if(|gone| gone.name < entry.name).is_some() {
+                changes.removed += 1;
+            }
+            match left.next_if(|known| known.name == entry.name) {
+                Some(known) => changes.changed += usize::from(differ(known, entry)),
+                None => changes.added += 1,
+            }
         }
+        changes.removed += left.count();
+        changes
     }
 }
 
 /// Whether clients see a difference, or the calls run differently. What is in a tool's file shows at its
 /// next call and is no change here.
-fn differ(old: &Entry, new: &Entry) -> bool {
+fn differ(old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
     let (a, b) = (&old.manifest, &new.manifest);
+    if Arc::ptr_eq(old, new) {
+        return false;
+    }
     a.description != b.description
         || a.version != b.version
         || a.metadata != b.metadata

@@ -191,10 +191,10 @@ impl Sources {
         if !self.rules.take_charge(&mut registration, findings) {
             return;
         }
-        loop {
-            let Err(err) = builder.capability(registration.clone()) else { return };
-            findings.problems.push(placed(&self.config, at, err.to_string()));
-            match err {
+        while let Err(rejected) = builder.offer(registration) {
+            findings.problems.push(placed(&self.config, at, rejected.error.to_string()));
+            registration = rejected.registration;
+            match rejected.error {
                 RegistrationError::InputSchema { .. } => registration.manifest.input_schema = None,
                 RegistrationError::OutputSchema { .. } => registration.manifest.output_schema = None,
                 _ => return,

@@ -39,7 +39,9 @@ mod read;
 mod verify;
 mod violation;
 
-use std::sync::Arc;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 pub use check::{Checking, Form};
 pub use definitions::Definitions;
@@ -109,8 +111,45 @@ pub enum TypeExpr {
         /// The schema as it came.
         text: Arc<str>,
         /// What RTFS can say of it; it admits no less.
-        meaning: Box<Self>,
+        meaning: Meaning,
     },
+}
+
+/// What RTFS can say of a JSON Schema, read when it is asked for.
+#[derive(Clone)]
+pub struct Meaning(Arc<Deferred>);
+
+struct Deferred {
+    text: Arc<str>,
+    read: fn(&str) -> TypeExpr,
+    ty: OnceLock<TypeExpr>,
+}
+
+impl Deref for Meaning {
+    type Target = TypeExpr;
+
+    fn deref(&self) -> &TypeExpr {
+        self.0.ty.get_or_init(|| (self.0.read)(&self.0.text))
+    }
+}
+
+impl From<TypeExpr> for Meaning {
+    fn from(ty: TypeExpr) -> Self {
+        let unread = |_: &str| TypeExpr::ANY;
+        Self(Arc::new(Deferred { text: "".into(), read: unread, ty: ty.into() }))
+    }
+}
+
+impl PartialEq for Meaning {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+    }
+}
+
+impl fmt::Debug for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
 }
 
 /// The types that have no parts. An `:int` is accepted where `:float` or `:number` is asked for.
@@ -235,8 +274,15 @@ impl TypeExpr {
     pub fn with_json_schema(self, text: Arc<str>) -> Self {
         let meaning = match self {
             Self::JsonSchema { meaning, .. } => meaning,
-            other => Box::new(other),
+            other => other.into(),
         };
+        Self::JsonSchema { text, meaning }
+    }
+
+    /// The type of a JSON Schema, which `read` makes of the schema's text when somebody asks for it first: most
+    /// schemas are only passed on and enforced as what they are.
+    pub fn of_json_schema(text: Arc<str>, read: fn(&str) -> Self) -> Self {
+        let meaning = Meaning(Arc::new(Deferred { text: Arc::clone(&text), read, ty: OnceLock::new() }));
         Self::JsonSchema { text, meaning }
     }
 
@@ -354,7 +400,7 @@ mod tests {
     fn remembers_the_schema_it_came_from_once() {
         let ty = TypeExpr::ANY.with_json_schema("{}".into()).with_json_schema("true".into());
         assert_eq!(ty.json_schema(), Some("true"));
-        assert_eq!(ty, TypeExpr::JsonSchema { text: "true".into(), meaning: Box::new(TypeExpr::ANY) });
+        assert_eq!(ty, TypeExpr::JsonSchema { text: "true".into(), meaning: TypeExpr::ANY.into() });
         assert_eq!(TypeExpr::ANY.json_schema(), None);
     }
 }

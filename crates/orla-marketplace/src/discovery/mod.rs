@@ -36,7 +36,7 @@ use crate::marketplace::{Call, CapabilityMarketplace};
 use crate::payload::{JsonText, Payload};
 use crate::program::Language;
 use crate::provider::{CustomProvider, ProviderType};
-use crate::schema::schema_from_declaration;
+use crate::schema::type_from_json_schema;
 
 pub use describe::{description, description_text};
 
@@ -94,8 +94,8 @@ impl Discovery {
         let mut manifest =
             CapabilityManifest::new(id, description, ProviderType::Custom(Arc::new(self)));
         manifest.version = env!("CARGO_PKG_VERSION").to_owned();
-        manifest.input_schema = schema_from_declaration(&self.input()).ok();
-        manifest.output_schema = self.output().and_then(|schema| schema_from_declaration(&schema).ok());
+        manifest.input_schema = Some(type_from_json_schema(&self.input()));
+        manifest.output_schema = self.output().map(|schema| type_from_json_schema(&schema));
         manifest.metadata.insert(TITLE.to_owned(), title.to_owned());
         if read_only {
             let hints = r#"{"readOnlyHint":true,"openWorldHint":false}"#;

@@ -26,6 +26,17 @@ fn build(
     market
 }
 
+#[test]
+fn the_schemas_of_our_own_tools_can_be_enforced() {
+    // Nobody looks before the first call of one.
+    for tool in registrations().into_iter().chain(crate::program::registrations()) {
+        let CapabilityManifest { id, input_schema, output_schema, .. } = tool.manifest;
+        for schema in input_schema.iter().chain(&output_schema) {
+            crate::schema::Validator::compile(schema).unwrap_or_else(|err| panic!("{id}: {err}"));
+        }
+    }
+}
+
 async fn call(market: &CapabilityMarketplace, tool: &str, input: Json) -> RuntimeResult<Outcome> {
     market.call(Call::to(tool).with(Payload::from_json(JsonText::of(&input).unwrap()))).await
 }
@@ -71,7 +82,7 @@ async fn a_description_has_both_notations_and_an_example() {
     let market = market(Limits::default(), &[]);
     let mut manifest = Canned::Echoes.manifest("weather.current");
     let schema = json!({"type": "object", "properties": {"city": {"type": "string", "examples": ["Paris"]}, "days": {"type": "integer", "minimum": 2}}, "required": ["city", "days"]});
-    manifest.input_schema = Some(schema_from_declaration(&schema).unwrap());
+    manifest.input_schema = Some(type_from_json_schema(&schema));
     manifest.permissions = vec!["net:api.example.com".to_owned()];
     market.register_capability(manifest).unwrap();
     for id in ["weather.current", "weather__current"] {

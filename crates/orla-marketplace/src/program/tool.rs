@@ -19,7 +19,7 @@ use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TI
 use crate::marketplace::CapabilityMarketplace;
 use crate::payload::{JsonText, Payload};
 use crate::provider::{CustomProvider, ProviderType};
-use crate::schema::schema_from_declaration;
+use crate::schema::type_from_json_schema;
 
 /// The name under which a program sees what it was given.
 pub(crate) const INPUT: &str = "input";
@@ -68,7 +68,7 @@ impl Language {
         let mut manifest =
             CapabilityManifest::new(id, description, ProviderType::Custom(Arc::new(self)));
         manifest.version = env!("CARGO_PKG_VERSION").to_owned();
-        manifest.input_schema = schema_from_declaration(&self.input()).ok();
+        manifest.input_schema = Some(type_from_json_schema(&self.input()));
         manifest.metadata.insert(TITLE.to_owned(), title.to_owned());
         if self == Self::Check {
             let hints = r#"{"readOnlyHint":true,"openWorldHint":false}"#;

@@ -126,6 +126,15 @@ impl ProviderType {
         }
     }
 
+    /// Whether another one is known to be the same without a closer look.
+    pub(crate) fn is_the_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(one), Self::Local(other)) => one == other,
+            (Self::Custom(one), Self::Custom(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     pub(crate) fn custom(&self) -> Option<&dyn CustomProvider> {
         match self {
             Self::Custom(custom) => Some(&**custom),

@@ -5,6 +5,7 @@
 //! integer, and a `format` is asked for, which to JSON Schema is a remark.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value, text_formats};
 use serde_json::{Map as Object, Value as Json};
@@ -26,12 +27,24 @@ const MAX_REPLACED: usize = 200;
 /// an integer, and formats are asked for. References within the schema are replaced by what they refer
 /// to, up to a bound beyond which they are `:any`; one that leads back to itself is a `[:ref Name]`,
 /// and the type brings that name along.
+///
+/// It is read when somebody asks for more than its text.
 pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
+    type_from_schema_text(schema.to_string().into())
+}
+
+/// As [`type_from_json_schema`], of the schema's text. One that is no JSON admits anything.
+pub(crate) fn type_from_schema_text(text: Arc<str>) -> TypeExpr {
+    TypeExpr::of_json_schema(text, |text| {
+        serde_json::from_str(text).map_or(TypeExpr::ANY, |schema| read(&schema))
+    })
+}
+
+fn read(schema: &Json) -> TypeExpr {
     let reader = Reader::new(schema);
     let ty = reader.ty(schema, None);
     let definitions = reader.recursive.take();
-    let ty = if definitions.is_empty() { ty } else { ty.with_definitions(definitions.into()) };
-    ty.with_json_schema(schema.to_string().into())
+    if definitions.is_empty() { ty } else { ty.with_definitions(definitions.into()) }
 }
 
 /// One conversion.

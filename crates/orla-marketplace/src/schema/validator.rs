@@ -1,5 +1,7 @@
 //! Checking data against whatever kind of schema was declared.
 
+use std::sync::OnceLock;
+
 use rtfs::{Checking, Definitions, Form, TypeExpr, Value};
 
 use super::SchemaError;
@@ -14,6 +16,13 @@ use crate::payload::Payload;
 /// that, on values, and whatever JSON Schema is inside of it besides.
 #[derive(Debug)]
 pub struct Validator {
+    schema: TypeExpr,
+    /// Made when it is first needed, or before.
+    compiled: OnceLock<Result<Compiled, SchemaError>>,
+}
+
+#[derive(Debug)]
+struct Compiled {
     /// The type, unless it is JSON Schema and nothing else.
     ty: Option<TypeExpr>,
     /// The JSON Schema, if there is some.
@@ -28,13 +37,21 @@ impl Validator {
     /// expressions need more than linear time; a type with such an expression, or with a name that
     /// means nothing.
     pub fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
-        if ty.json_schema().is_some() {
-            return Ok(Self { ty: None, json: Some(JsonValidator::compile(ty)?) });
-        }
-        ty.verify(&Definitions::new())
-            .map_err(|problem| SchemaError { path: String::new(), problem })?;
-        let json = has_json_schema(ty).then(|| JsonValidator::compile(ty));
-        Ok(Self { ty: Some(ty.clone()), json: json.transpose()? })
+        Ok(Self { schema: ty.clone(), compiled: Ok(Compiled::of(ty)?).into() })
+    }
+
+    /// Makes a type ready when the first data is checked: for one that is known to be good, as it is a part
+    /// of the program. If it is not, no data fits it.
+    pub(crate) fn deferred(ty: &TypeExpr) -> Self {
+        Self { schema: ty.clone(), compiled: OnceLock::new() }
+    }
+
+    fn compiled(&self, root: &str) -> Result<&Compiled, Vec<Violation>> {
+        let compiled = self.compiled.get_or_init(|| Compiled::of(&self.schema));
+        compiled.as_ref().map_err(|error| {
+            let expected = "a schema that can be enforced".to_owned();
+            vec![Violation { path: root.to_owned(), expected, got: error.to_string() }]
+        })
     }
 
     /// Checks JSON text. `root` is what the paths begin with, such as `input`.
@@ -44,11 +61,12 @@ impl Validator {
     /// check cannot hold, is one: for JSON Schema what is nested deeper than 127 levels, for types
     /// a key that comes twice, for both a number beyond the largest float.
     pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
-        if let Some(ty) = &self.ty {
+        let compiled = self.compiled(root)?;
+        if let Some(ty) = &compiled.ty {
             let value = value_from_json(json_text).map_err(|error| vec![unreadable(&error, root)])?;
             of_type(ty, &value, Form::Json, root)?;
         }
-        self.json.as_ref().map_or(Ok(()), |json| json.check(json_text, root))
+        compiled.json.as_ref().map_or(Ok(()), |json| json.check(json_text, root))
     }
 
     /// Checks a value of RTFS.
@@ -56,10 +74,11 @@ impl Validator {
     /// # Errors
     /// As [`check`](Self::check). For JSON Schema, a value that has no JSON is a violation, too.
     pub fn check_value(&self, value: &Value, root: &str) -> Result<(), Vec<Violation>> {
-        if let Some(ty) = &self.ty {
+        let compiled = self.compiled(root)?;
+        if let Some(ty) = &compiled.ty {
             of_type(ty, value, Form::Value, root)?;
         }
-        let Some(json) = &self.json else { return Ok(()) };
+        let Some(json) = &compiled.json else { return Ok(()) };
         let text = value_to_json(value).map_err(|error| vec![unreadable(&error, root)])?;
         json.check(&text, root)
     }
@@ -70,18 +89,31 @@ impl Validator {
     /// As [`check`](Self::check) and [`check_value`](Self::check_value).
     pub fn check_payload(&self, payload: &Payload, root: &str) -> Result<(), Vec<Violation>> {
         let form = if payload.came_as_json() { Form::Json } else { Form::Value };
-        if let Some(ty) = &self.ty {
+        let compiled = self.compiled(root)?;
+        if let Some(ty) = &compiled.ty {
             match payload.value() {
                 Ok(value) => of_type(ty, value, form, root)?,
                 Err(_) => return self.check(payload.json().map_or("null", |json| json.as_str()), root),
             }
         }
-        let Some(json) = &self.json else { return Ok(()) };
+        let Some(json) = &compiled.json else { return Ok(()) };
         // Either form is made only if it is needed.
         if let Ok(text) = payload.json() {
             return json.check(text.as_str(), root);
         }
         payload.value().map_or(Ok(()), |value| self.check_value(value, root))
+    }
+}
+
+impl Compiled {
+    fn of(ty: &TypeExpr) -> Result<Self, SchemaError> {
+        if ty.json_schema().is_some() {
+            return Ok(Self { ty: None, json: Some(JsonValidator::compile(ty)?) });
+        }
+        ty.verify(&Definitions::new())
+            .map_err(|problem| SchemaError { path: String::new(), problem })?;
+        let json = has_json_schema(ty).then(|| JsonValidator::compile(ty));
+        Ok(Self { ty: Some(ty.clone()), json: json.transpose()? })
     }
 }
 

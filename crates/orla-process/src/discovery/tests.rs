@@ -283,7 +283,7 @@ fn what_may_change_unnoticed_is_not_remembered() {
 fn a_file_that_cannot_be_read_is_a_tool_that_says_nothing() {
     let described = Described::default();
     let mut discovery = Discovery::default();
-    discovery.add("t".into(), "tools/t.sh".into(), &described, None);
+    discovery.add("t".into(), "tools/t.sh".into(), Arc::new(described), None);
     assert_eq!(discovery.tools[0].description, "Runs the program t.sh.");
     assert_eq!(discovery.tools[0].interpreter, None);
 }

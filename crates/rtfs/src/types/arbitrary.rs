@@ -324,7 +324,8 @@ impl Chooser {
                 let value = self.one(&natural).and_then(|primitive| self.primitive(primitive))?;
                 ty.admits(&value).then_some(value)
             }),
-            TypeExpr::Defined { ty, .. } | TypeExpr::JsonSchema { meaning: ty, .. } => self.value_of(ty),
+            TypeExpr::Defined { ty, .. } => self.value_of(ty),
+            TypeExpr::JsonSchema { meaning, .. } => self.value_of(meaning),
             TypeExpr::Fn { .. } | TypeExpr::Stream(_) | TypeExpr::Ref(_) => None,
         }
     }

@@ -40,7 +40,8 @@ impl fmt::Display for TypeExpr {
             }
             Self::Ref(name) if is_symbol(name) => write!(f, "[:ref {name}]"),
             Self::Ref(name) => write!(f, "[:ref {:?}]", Value::from(&**name)),
-            Self::Defined { ty, .. } | Self::JsonSchema { meaning: ty, .. } => ty.fmt(f),
+            Self::Defined { ty, .. } => ty.fmt(f),
+            Self::JsonSchema { meaning, .. } => fmt::Display::fmt(&**meaning, f),
         }
     }
 }

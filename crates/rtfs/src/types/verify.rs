@@ -49,8 +49,8 @@ impl TypeExpr {
             | Self::Array { item: ty, .. }
             | Self::And(ty, _)
             | Self::Not(ty)
-            | Self::Defined { ty, .. }
-            | Self::JsonSchema { meaning: ty, .. } => vec![ty],
+            | Self::Defined { ty, .. } => vec![ty],
+            Self::JsonSchema { meaning, .. } => vec![meaning],
             Self::Map(record) => {
                 record.fields.iter().map(|field| &field.ty).chain(record.others.as_deref()).collect()
             }

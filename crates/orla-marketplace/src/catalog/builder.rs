@@ -1,0 +1,404 @@
+//! Builds a catalogue: checks what is registered, and takes over from the snapshot before what is the same.
+//!
+//! A reload mostly finds what was there already. A capability that is registered as it was keeps its entry, with
+//! its compiled schemas, its queue and the state of its upstream; so nothing of it is made anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value as Json;
+
+use super::{Catalog, Choice, Entry, Limits, RegistrationError};
+use crate::admission::Admission;
+use crate::attestation::ContentSource;
+use crate::breaker::Breaker;
+use crate::executors::Executors;
+use crate::id::{Pattern, mcp_names};
+use crate::manifest::{CapabilityManifest, CapabilityProvenance, Listing, Policy, Registration};
+use crate::permission::{AccessPolicy, Permission};
+use crate::schema::{SchemaError, Validator, json_schema_of};
+use crate::surface::Surface;
+
+/// Retries of what is idempotent and has an upstream, unless its policy says otherwise.
+const RETRIES: u32 = 2;
+
+/// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
+///
+/// [`CapabilityMarketplace::builder`]: crate::CapabilityMarketplace::builder
+pub struct CatalogBuilder {
+    pub(crate) executors: Arc<Executors>,
+    capabilities: BTreeMap<String, Candidate>,
+    surfaces: Vec<Arc<dyn Surface>>,
+    limits: Limits,
+    choice: Arc<Choice>,
+    access: Option<Arc<AccessPolicy>>,
+    /// What the new one takes over as far as it is the same: validators, and who waits for a place.
+    previous: Option<Arc<Catalog>>,
+}
+
+/// What is to be an entry.
+enum Candidate {
+    /// It is registered as it was.
+    Same(Arc<Entry>),
+    New(Box<Checked>),
+}
+
+struct Checked {
+    registration: Registration,
+    input: Option<Arc<Validator>>,
+    output: Option<Arc<Validator>>,
+    needs: Arc<[Permission]>,
+}
+
+/// A capability that cannot be registered.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Why.
+    pub error: RegistrationError,
+    /// What it is.
+    pub registration: Registration,
+}
+
+/// What a capability declares and what its provider needs.
+fn needs(manifest: &CapabilityManifest) -> Arc<[Permission]> {
+    let mut needs: Vec<Permission> = Vec::new();
+    for need in manifest.permissions.iter().cloned().chain(manifest.provider.requires()) {
+        let need = Permission::needed(&need);
+        if !needs.contains(&need) {
+            needs.push(need);
+        }
+    }
+    needs.into()
+}
+
+impl CatalogBuilder {
+    pub(crate) fn new(
+        executors: Arc<Executors>,
+        limits: Limits,
+        previous: Option<Arc<Catalog>>,
+    ) -> Self {
+        Self {
+            executors,
+            capabilities: BTreeMap::new(),
+            surfaces: Vec::new(),
+            choice: Arc::default(),
+            access: None,
+            previous,
+            limits,
+        }
+    }
+
+    /// Adds a capability.
+    ///
+    /// # Errors
+    /// The id is taken, the kind of provider has no executor, or a schema is none.
+    pub fn capability(
+        &mut self,
+        registration: impl Into<Registration>,
+    ) -> Result<(), RegistrationError> {
+        self.offer(registration.into()).map_err(|rejected| rejected.error)
+    }
+
+    /// As [`capability`](Self::capability), and gives back what is not taken.
+    ///
+    /// # Errors
+    /// The same, with the registration.
+    pub fn offer(&mut self, registration: Registration) -> Result<(), Box<Rejected>> {
+        match self.check(&registration) {
+            Ok(Verdict::Same(entry)) => {
+                self.capabilities.insert(registration.manifest.id, Candidate::Same(entry));
+            }
+            Ok(Verdict::New { input, output }) => {
+                let needs = needs(&registration.manifest);
+                let id = registration.manifest.id.clone();
+                let checked = Box::new(Checked { registration, input, output, needs });
+                self.capabilities.insert(id, Candidate::New(checked));
+            }
+            Err(error) => return Err(Box::new(Rejected { error, registration })),
+        }
+        Ok(())
+    }
+
+    fn check(&self, registration: &Registration) -> Result<Verdict, RegistrationError> {
+        let manifest = &registration.manifest;
+        let id = &manifest.id;
+        if self.capabilities.contains_key(id) {
+            return Err(RegistrationError::Duplicate(id.clone()));
+        }
+        let Some(executor) = self.executors.find(&manifest.provider) else {
+            return Err(RegistrationError::NoExecutor {
+                id: id.clone(),
+                kind: manifest.provider.kind(),
+            });
+        };
+        let checked = !executor.checks_types(manifest);
+        let declares = |schema: &Option<rtfs::TypeExpr>| checked && schema.is_some();
+        let before = self.previous.as_ref().and_then(|catalog| catalog.with_id(id));
+        let same = before.filter(|entry| {
+            is_same(entry, registration)
+                && entry.input.is_some() == declares(&manifest.input_schema)
+                && entry.output.is_some() == declares(&manifest.output_schema)
+        });
+        if let Some(entry) = same {
+            return Ok(Verdict::Same(Arc::clone(entry)));
+        }
+        // What is a part of the program is known to be good, and most of it is never called.
+        let own = manifest.provider.custom().filter(|_| checked);
+        let is_own = own.is_some_and(|custom| custom.content() == ContentSource::Program);
+        let deferred = |schema| Ok(Arc::new(Validator::deferred(schema)));
+        let known = before.map(|entry| (&entry.manifest.input_schema, &entry.input));
+        let declared = manifest.input_schema.as_ref().filter(|_| checked);
+        let compile = |schema| if is_own { deferred(schema) } else { input_validator(schema, known) };
+        let input = declared.map(compile).transpose();
+        let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
+        let known = before.map(|entry| (&entry.manifest.output_schema, &entry.output));
+        let declared = manifest.output_schema.as_ref().filter(|_| checked);
+        let compile = |schema| if is_own { deferred(schema) } else { validator(schema, known) };
+        let output = declared.map(compile).transpose();
+        let output =
+            output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
+        Ok(Verdict::New { input, output })
+    }
+
+    /// Adds everything of the previous snapshot but the capability with this id. It was checked when it
+    /// came in; one whose executor is gone since stays, and is unavailable.
+    pub(crate) fn take_over(&mut self, without: Option<&str>) {
+        let Some(previous) = self.previous.clone() else { return };
+        for entry in previous.entries().iter().filter(|entry| Some(&*entry.manifest.id) != without) {
+            self.capabilities.insert(entry.manifest.id.clone(), Candidate::Same(Arc::clone(entry)));
+        }
+        self.surfaces.extend(previous.surfaces().iter().cloned());
+        self.choice = Arc::clone(&previous.choice);
+        self.access.clone_from(&previous.access);
+    }
+
+    /// Adds what is served besides capabilities.
+    pub fn surface(&mut self, surface: Arc<dyn Surface>) {
+        self.surfaces.push(surface);
+    }
+
+    /// Keeps only capabilities whose MCP name fits one of the patterns. The others can be neither
+    /// listed nor called.
+    pub fn allow(&mut self, patterns: Vec<Pattern>) {
+        Arc::make_mut(&mut self.choice).allow = Some(patterns);
+    }
+
+    /// Leaves out capabilities whose MCP name fits one of the patterns, allowed or not.
+    pub fn deny(&mut self, patterns: Vec<Pattern>) {
+        Arc::make_mut(&mut self.choice).deny = patterns;
+    }
+
+    /// Says who may use what; without it, everyone may use everything.
+    pub fn access(&mut self, policy: AccessPolicy) {
+        self.access = Some(Arc::new(policy));
+    }
+
+    /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
+    /// found by search and by their names. What is listed so is allowed, too.
+    pub fn list_only(&mut self, ids: &[&'static str]) {
+        Arc::make_mut(&mut self.choice).list_only = Some(ids.to_vec());
+    }
+
+    /// The snapshot. Its names depend on nothing but the ids in it.
+    pub fn build(self) -> Catalog {
+        let Self { capabilities, surfaces, limits, choice, access, previous, .. } = self;
+        let names = mcp_names(capabilities.keys().map(String::as_str));
+        let names: HashMap<String, String> =
+            names.into_iter().map(|(id, name)| (id.to_owned(), name)).collect();
+        let mut shared =
+            Shared { limits: &limits, previous: previous.as_deref(), breakers: HashMap::new() };
+        let mut entries: Vec<Arc<Entry>> = capabilities
+            .into_iter()
+            .filter_map(|(id, candidate)| {
+                let listing = choice.of(names.get(&id)?, &id, candidate.policy())?;
+                Some(shared.entry(names.get(&id)?, listing, candidate))
+            })
+            .collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let keyed = |key: fn(&Entry) -> Arc<str>| {
+            entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
+        };
+        let before = previous.as_ref().map(|catalog| &catalog.admission);
+        let admission = shared.admission(before, limits.max_concurrency);
+        let breakers = shared.breakers;
+        Catalog {
+            generation: 0,
+            loaded: 0,
+            by_id: keyed(|entry| entry.manifest.id.as_str().into()),
+            by_name: keyed(|entry| Arc::clone(&entry.name)),
+            entries,
+            surfaces,
+            admission,
+            choice,
+            access,
+            breakers,
+            limits,
+            index: OnceLock::new(),
+        }
+    }
+}
+
+/// What the entries of a new snapshot share with each other and with those of the previous one: who runs
+/// and waits counts on, and what an upstream did is not forgotten.
+struct Shared<'a> {
+    limits: &'a Limits,
+    previous: Option<&'a Catalog>,
+    breakers: HashMap<Arc<str>, Arc<Breaker>>,
+}
+
+impl Candidate {
+    fn policy(&self) -> &Policy {
+        match self {
+            Self::Same(entry) => &entry.policy,
+            Self::New(checked) => &checked.registration.policy,
+        }
+    }
+}
+
+impl Checked {
+    /// What an entry was made of. It was checked when it came in; one whose executor is gone since stays, and is
+    /// unavailable.
+    fn of(entry: &Entry) -> Self {
+        let registration =
+            Registration { manifest: entry.manifest.clone(), policy: entry.policy.clone() };
+        Self {
+            registration,
+            input: entry.input.clone(),
+            output: entry.output.clone(),
+            needs: Arc::clone(&entry.needs),
+        }
+    }
+}
+
+enum Verdict {
+    Same(Arc<Entry>),
+    New { input: Option<Arc<Validator>>, output: Option<Arc<Validator>> },
+}
+
+/// Whether an entry was made of just this registration, as far as that is seen without a closer look; when it was
+/// registered is when it was so first.
+fn is_same(entry: &Entry, registration: &Registration) -> bool {
+    let CapabilityManifest {
+        id,
+        name,
+        description,
+        provider,
+        version,
+        input_schema,
+        output_schema,
+        attestation,
+        provenance,
+        permissions,
+        metadata,
+    } = &registration.manifest;
+    let before = &entry.manifest;
+    provider.is_the_same_as(&before.provider)
+        && *id == before.id
+        && *name == before.name
+        && *description == before.description
+        && *version == before.version
+        && *input_schema == before.input_schema
+        && *output_schema == before.output_schema
+        && *attestation == before.attestation
+        && origin(provenance.as_ref()) == origin(before.provenance.as_ref())
+        && *permissions == before.permissions
+        && *metadata == before.metadata
+        && registration.policy == entry.policy
+}
+
+type Origin<'a> = (&'a str, Option<&'a str>, &'a str, &'a [String]);
+
+/// Where a capability comes from, whenever it was registered.
+fn origin(provenance: Option<&CapabilityProvenance>) -> Option<Origin<'_>> {
+    let one = provenance?;
+    Some((&one.source, one.version.as_deref(), &one.content_hash, &one.custody_chain))
+}
+
+impl Shared<'_> {
+    fn entry(&mut self, name: &str, listing: Listing, candidate: Candidate) -> Arc<Entry> {
+        let Checked { registration: Registration { manifest, mut policy }, input, output, needs } =
+            match candidate {
+                Candidate::Same(entry) if self.holds_for(&entry, name, listing) => {
+                    if let Some((upstream, breaker)) =
+                        entry.policy.upstream.as_ref().zip(entry.breaker.as_ref())
+                    {
+                        self.breakers.insert(Arc::clone(upstream), Arc::clone(breaker));
+                    }
+                    return entry;
+                }
+                Candidate::Same(entry) => Checked::of(&entry),
+                Candidate::New(checked) => *checked,
+            };
+        policy.listing = listing;
+        let before = self.previous.and_then(|catalog| catalog.with_id(&manifest.id));
+        let admission = policy
+            .max_concurrency
+            .map(|size| self.admission(before.and_then(|entry| entry.admission.as_ref()), size));
+        let breaker = policy.upstream.as_ref().map(|upstream| self.breaker(upstream));
+        let by_itself = if policy.upstream.is_some() { RETRIES } else { 0 };
+        let retries = match policy.retries.unwrap_or(by_itself) {
+            retries if retries > 0 && manifest.is_idempotent() => retries,
+            _ => 0,
+        };
+        let name = name.into();
+        Arc::new(Entry { manifest, name, policy, input, output, needs, admission, breaker, retries })
+    }
+
+    /// Whether an entry of the previous snapshot is what this one would make of the same registration.
+    fn holds_for(&self, entry: &Entry, name: &str, listing: Listing) -> bool {
+        let same_limits = self.previous.is_some_and(|catalog| catalog.limits == *self.limits);
+        same_limits && &*entry.name == name && entry.policy.listing == listing
+    }
+
+    fn admission(&self, before: Option<&Arc<Admission>>, size: usize) -> Arc<Admission> {
+        let same = before.filter(|admission| admission.has(size, self.limits.max_queue));
+        same.map_or_else(|| Arc::new(Admission::new(size, self.limits.max_queue)), Arc::clone)
+    }
+
+    fn breaker(&mut self, upstream: &Arc<str>) -> Arc<Breaker> {
+        if let Some(breaker) = self.breakers.get(upstream) {
+            return Arc::clone(breaker);
+        }
+        let limits = &self.limits.breaker;
+        let same = |breaker: &&Arc<Breaker>| breaker.limits == *limits;
+        let before = self.previous.and_then(|catalog| catalog.breakers.get(upstream)).filter(same);
+        let breaker = before.map_or_else(|| Arc::new(Breaker::new(limits.clone())), Arc::clone);
+        self.breakers.insert(Arc::clone(upstream), Arc::clone(&breaker));
+        breaker
+    }
+}
+
+/// Whether a schema admits an object, as far as its `type` says.
+fn admits_object(schema: &rtfs::TypeExpr) -> bool {
+    match json_schema_of(schema).get("type") {
+        None => true,
+        Some(Json::Array(types)) => types.iter().any(|name| name == "object"),
+        Some(name) => name == "object",
+    }
+}
+
+/// A schema and its validator, as an earlier snapshot has them.
+type Known<'a> = (&'a Option<rtfs::TypeExpr>, &'a Option<Arc<Validator>>);
+
+/// The validator of a schema: the known one if the schema is the same, as compiling takes long.
+fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Validator>, SchemaError> {
+    match known {
+        Some((Some(same), Some(validator))) if same == schema => Ok(Arc::clone(validator)),
+        _ => Validator::compile(schema).map(Arc::new),
+    }
+}
+
+/// The validator of an input, which has to be an object.
+fn input_validator(
+    schema: &rtfs::TypeExpr,
+    known: Option<Known<'_>>,
+) -> Result<Arc<Validator>, SchemaError> {
+    let validator = validator(schema, known)?;
+    let is_known = known
+        .is_some_and(|(_, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &validator)));
+    if is_known || admits_object(schema) {
+        return Ok(validator);
+    }
+    let problem = "expected `object`, as arguments are named".to_owned();
+    Err(SchemaError { path: "type".to_owned(), problem })
+}
