@@ -22,6 +22,7 @@ mod mcp;
 mod process;
 mod server;
 mod stdio;
+mod terminal;
 mod wait;
 mod world;
 
@@ -30,5 +31,6 @@ pub use mcp::{Client, Pending, Revision, RpcError, SESSION_BASED, SESSIONLESS, T
 pub use process::{Process, processes_with};
 pub use server::{LogLine, Server};
 pub use stdio::{Stdio, StdioMessage};
+pub use terminal::Terminal;
 pub use wait::{PATIENCE, eventually, within};
 pub use world::{Finished, World};

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::process::{Process, processes_with};
 use crate::server::Server;
 use crate::stdio::Stdio;
+use crate::terminal::Terminal;
 use crate::wait::eventually;
 
 /// Held while a file is written and while a process is started. A process that starts while a file is
@@ -144,6 +145,15 @@ impl World {
         });
         let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
         Finished { code: status.code(), stdout: text(out), stderr: text(err) }
+    }
+
+    /// Runs one command at a terminal of its own; the world ends with it.
+    pub fn at_terminal<A: AsRef<OsStr>>(self, arguments: &[A]) -> Terminal {
+        // A terminal of its own sends the signals of its keys: that takes a session, which `setsid` makes.
+        let world = self.through(&["setsid", "--ctty"]);
+        let mut command = world.command();
+        command.args(arguments);
+        Terminal::start(world, command)
     }
 
     /// The world's directory.

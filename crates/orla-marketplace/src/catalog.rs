@@ -112,6 +112,8 @@ pub struct Limits {
     pub max_depth: u32,
     /// When what cannot be reached is left alone for a while.
     pub breaker: BreakerLimits,
+    /// What each program in RTFS may use.
+    pub programs: rtfs::Limits,
 }
 
 impl Default for Limits {
@@ -122,6 +124,7 @@ impl Default for Limits {
             max_queue: 1024,
             max_depth: 64,
             breaker: BreakerLimits::default(),
+            programs: rtfs::Limits::default(),
         }
     }
 }

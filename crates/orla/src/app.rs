@@ -19,7 +19,6 @@ use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
-use orla_marketplace::rtfs;
 use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
@@ -96,10 +95,8 @@ impl App {
         ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
-        let language = LanguageExecutor::new(&marketplace, rtfs::Limits::default());
-        marketplace.replace_executor(Arc::new(language));
-        let programs = ProgramFileExecutor::new(&marketplace, rtfs::Limits::default());
-        marketplace.replace_executor(Arc::new(programs));
+        marketplace.replace_executor(Arc::new(LanguageExecutor::new(&marketplace)));
+        marketplace.replace_executor(Arc::new(ProgramFileExecutor::new(&marketplace)));
         #[cfg(feature = "http")]
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]

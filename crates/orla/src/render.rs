@@ -51,10 +51,20 @@ pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Whether standard error shows colours and may (<https://no-color.org>).
+/// Whether standard error shows colours and may.
 pub(crate) fn stderr_has_colours() -> bool {
+    stderr_is_terminal() && may_have_colours()
+}
+
+/// The same of standard output.
+pub(crate) fn stdout_has_colours() -> bool {
+    std::io::stdout().is_terminal() && may_have_colours()
+}
+
+/// <https://no-color.org>, and terminals that know none.
+fn may_have_colours() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    stderr_is_terminal() && !refused
+    !refused && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 fn paint(code: &str, text: &str) -> String {

@@ -292,5 +292,6 @@ pub(crate) fn limits(config: &Config) -> Limits {
     limits.timeout = config.timeout;
     limits.max_concurrency = config.max_concurrency;
     limits.max_queue = config.max_queue;
+    limits.programs = config.programs.limits();
     limits
 }

@@ -70,8 +70,8 @@ mod types;
 mod typing;
 mod value;
 
-pub use builtins::all_names;
-pub use compiler::{Modules, Options, compile, imports};
+pub use builtins::{Documentation, all_names, documentation, documented};
+pub use compiler::{Modules, Options, compile, imports, special_forms};
 pub use error::{Error, Origin};
 pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};

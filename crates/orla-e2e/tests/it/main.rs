@@ -11,6 +11,7 @@ mod capsules_mcp;
 mod cli;
 mod configuration;
 mod development;
+mod dialogue;
 mod discovery;
 mod discovery_search;
 mod environment;

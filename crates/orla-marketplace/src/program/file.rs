@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use rtfs::{Diagnostics, Limits, Modules, Options, Position, Program, Run, Source, Value, compile};
+use rtfs::{Diagnostics, Modules, Options, Position, Program, Run, Source, Value, compile};
 
 use super::drive;
 use super::tool::{failed, unfinished};
@@ -139,13 +139,12 @@ impl CustomProvider for ProgramFile {
 /// Runs [`ProgramFile`]s against a marketplace, which it does not keep alive.
 pub struct ProgramFileExecutor {
     marketplace: Weak<CapabilityMarketplace>,
-    limits: Limits,
 }
 
 impl ProgramFileExecutor {
-    /// An executor whose programs call what this marketplace has, within these limits.
-    pub fn new(marketplace: &Arc<CapabilityMarketplace>, limits: Limits) -> Self {
-        Self { marketplace: Arc::downgrade(marketplace), limits }
+    /// An executor whose programs call what this marketplace has, within its limits.
+    pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
+        Self { marketplace: Arc::downgrade(marketplace) }
     }
 }
 
@@ -169,7 +168,7 @@ impl CapabilityExecutor for ProgramFileExecutor {
         })?;
         let args = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
         let trace = ctx.notices.trace();
-        let run = Run::new(Arc::clone(&file.program), self.limits, &[]);
+        let run = Run::new(Arc::clone(&file.program), market.snapshot().limits().programs, &[]);
         let value = async {
             let (mut run, defined) = drive(&market, run, trace, ctx).await;
             defined?;

@@ -8,9 +8,10 @@ use serde_json::Value as Json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::progress::Reporter;
 use super::streams::Streams;
 use super::trace::{Trace, TraceSink};
-use crate::catalog::Entry;
+use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation};
 use crate::executor::{CallContext, LogLevel, Notice, NoticeSink};
@@ -28,6 +29,7 @@ pub(super) struct Host<'a> {
     pub(super) ctx: &'a CallContext,
     pub(super) trace: &'a TraceSink,
     pub(super) streams: &'a Streams,
+    pub(super) reporter: &'a Reporter,
 }
 
 impl<'a> Host<'a> {
@@ -59,7 +61,8 @@ impl<'a> Host<'a> {
                 catalog.get(id).filter(is_visible).map(|entry| described(entry)).ok_or_else(|| {
                     let mut similar = catalog.similar(id);
                     similar.retain(|name| catalog.get(name).is_some_and(|entry| is_visible(&entry)));
-                    failure(id, &RuntimeError::Unknown { similar, id: id.to_owned() })
+                    let unknown = RuntimeError::Unknown { similar, id: id.to_owned() };
+                    failure(id, &in_ids(&catalog, unknown))
                 })
             }
             Request::Open { id, input } => self.open(ticket, id.to_string(), input, at, token).await,
@@ -91,19 +94,44 @@ impl<'a> Host<'a> {
         };
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
         call.cancellation = token;
-        call.notices = messages_alone(&self.ctx.notices);
+        call.notices = self.heard_of(&id);
         call.retries = options.retries;
         if let Some(ms) = options.timeout_ms {
             let wanted = Duration::from_millis(ms);
             call.timeout = Some(call.timeout.map_or(wanted, |left| left.min(wanted)));
         }
-        let outcome = self.market.call(call).await;
+        let mut outcome = self.market.call(call).await;
+        if let Err(unknown @ RuntimeError::Unknown { .. }) = outcome {
+            outcome = Err(in_ids(&*self.catalog().await, unknown));
+        }
         let result = outcome.and_then(|outcome| outcome.value()).map_err(|error| failure(&id, &error));
+        self.reporter.call(|| match &result {
+            Ok(_) => format!("called {id}"),
+            Err(error) => format!("called {id}: {}", error.kind),
+        });
         if let Some(input) = traced {
             let (result, duration) = (result.clone(), began.elapsed());
             self.trace.send(Trace::Called { id, input, result, duration, at });
         }
         result
+    }
+
+    /// What a call within the run may say to the run's caller: messages as they are, and its progress as
+    /// part of the run's own.
+    fn heard_of(&self, id: &str) -> NoticeSink {
+        if !self.ctx.notices.is_wanted() {
+            return NoticeSink::default();
+        }
+        let (notices, reporter) = (self.ctx.notices.clone(), self.reporter.clone());
+        let id = id.to_owned();
+        NoticeSink::new(move |notice| match notice {
+            Notice::Log { .. } => notices.send(notice),
+            Notice::Progress(progress) => reporter.call(|| match (progress.message, progress.total) {
+                (Some(message), _) => format!("{id}: {message}"),
+                (None, Some(total)) => format!("{id}: {} of {total}", progress.progress),
+                (None, None) => format!("{id}: {}", progress.progress),
+            }),
+        })
     }
 
     /// Arguments that were given by position, under the names that the capability's schema has for them,
@@ -129,7 +157,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    async fn catalog(&self) -> std::sync::Arc<crate::catalog::Catalog> {
+    async fn catalog(&self) -> std::sync::Arc<Catalog> {
         match self.ctx.catalog() {
             Some(catalog) => std::sync::Arc::clone(catalog),
             None => {
@@ -162,22 +190,23 @@ async fn unless_cancelled(
     token.run_until_cancelled(answer).await.unwrap_or_else(|| Err(cancelled()))
 }
 
-/// What calls within a run may say: their progress is not the run's.
-fn messages_alone(notices: &NoticeSink) -> NoticeSink {
-    if !notices.is_wanted() {
-        return NoticeSink::default();
-    }
-    let notices = notices.clone();
-    NoticeSink::new(move |notice| {
-        if matches!(notice, Notice::Log { .. }) {
-            notices.send(notice);
-        }
-    })
-}
-
 /// A capability's description as data.
 fn described(entry: &Entry) -> Value {
     value_from_json(&discovery::description(entry).to_string()).unwrap_or_default()
+}
+
+/// The same, but what it suggests are ids, which programs use, and not the names that MCP has for them.
+fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
+    match error {
+        RuntimeError::Unknown { id, similar } => {
+            let id_of = |name: String| match catalog.get(&name) {
+                Some(entry) => entry.manifest.id.clone(),
+                None => name,
+            };
+            RuntimeError::Unknown { id, similar: similar.into_iter().map(id_of).collect() }
+        }
+        error => error,
+    }
 }
 
 /// The error of a call, as `catch` sees it.

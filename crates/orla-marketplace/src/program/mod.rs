@@ -16,6 +16,7 @@
 
 pub mod file;
 mod host;
+mod progress;
 mod streams;
 mod tool;
 mod trace;
@@ -26,14 +27,15 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use rtfs::{Error, Event, Map, Outcome, Program, Run, Ticket, Value};
-use tokio::time::{Instant, sleep_until};
+use rtfs::{Error, Event, Map, Outcome, Program, Request, Run, Ticket, Value};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::seconds;
-use crate::executor::{CallContext, Notice, Progress};
+use crate::executor::CallContext;
 use crate::marketplace::CapabilityMarketplace;
 use host::Host;
+use progress::{Reporter, SILENCE};
 use streams::Streams;
 
 pub use tool::{IDS, Language, LanguageExecutor, registrations};
@@ -84,8 +86,8 @@ pub async fn drive(
     trace: &TraceSink,
     ctx: &CallContext,
 ) -> (Run, Result<Value, Error>) {
-    let streams = Streams::default();
-    let host = Host { market, ctx, trace, streams: &streams };
+    let (reporter, streams) = (Reporter::new(&ctx.notices), Streams::default());
+    let host = Host { market, ctx, trace, streams: &streams, reporter: &reporter };
     let mut pending = Pending::default();
     let result = loop {
         let outcome = run.advance(QUOTA);
@@ -99,10 +101,11 @@ pub async fn drive(
                 if let Some(end) = ended(ctx) {
                     run.fail(end);
                 }
+                reporter.idle(|| "computing".to_owned());
                 tokio::task::yield_now().await;
             }
             // Nobody else waits while this call does: its place is lent to those it waits for.
-            Outcome::Waiting => match ctx.wait_for(pending.next(ctx)).await {
+            Outcome::Waiting => match ctx.wait_for(pending.next(&host)).await {
                 Ok((ticket, answer)) => run.resolve(ticket, answer),
                 Err(end) => run.fail(end),
             },
@@ -122,9 +125,8 @@ struct Pending<'a> {
     answers: FuturesUnordered<Answering<'a>>,
     /// Streams that nobody reads any more, on their way to be closed.
     closing: FuturesUnordered<BoxFuture<'a, ()>>,
-    tokens: HashMap<Ticket, CancellationToken>,
-    /// Steps that have begun, for progress.
-    steps: u32,
+    /// What cancels each, and what it is.
+    asked: HashMap<Ticket, (CancellationToken, String)>,
 }
 
 impl<'a> Pending<'a> {
@@ -133,12 +135,16 @@ impl<'a> Pending<'a> {
             Event::Request { ticket, request, at } => {
                 let host = *host;
                 let token = host.ctx.cancellation.child_token();
-                self.tokens.insert(ticket, token.clone());
+                let what = match &request {
+                    Request::Call { id, .. } | Request::Open { id, .. } => id.to_string(),
+                    _ => "the host".to_owned(),
+                };
+                self.asked.insert(ticket, (token.clone(), what));
                 let answer = host.answer(ticket, request, at, token);
                 self.answers.push(Box::pin(async move { (ticket, answer.await) }));
             }
             Event::Cancel { ticket } => {
-                if let Some(token) = self.tokens.remove(&ticket) {
+                if let Some((token, _)) = self.asked.remove(&ticket) {
                     token.cancel();
                 }
             }
@@ -148,42 +154,49 @@ impl<'a> Pending<'a> {
             }
             Event::Log { level, message, data } => host.log(&level, message, data),
             Event::StepBegin { name } => {
-                self.steps += 1;
-                host.trace.send(Trace::Step { name: name.clone() });
-                let progress = f64::from(self.steps);
-                host.ctx.notices.send(Notice::Progress(Progress {
-                    progress,
-                    total: None,
-                    message: Some(name),
-                }));
+                host.reporter.step(&name);
+                host.trace.send(Trace::Step { name });
             }
             _ => {}
         }
     }
 
     /// The next answer, or why there is no time for one.
-    async fn next(&mut self, ctx: &CallContext) -> Result<(Ticket, Result<Value, Error>), Error> {
-        let Self { answers, closing, tokens, .. } = self;
-        let answer = async {
-            match answers.next().await {
-                Some((ticket, answer)) => {
-                    tokens.remove(&ticket);
-                    (ticket, answer)
+    async fn next(&mut self, host: &Host<'_>) -> Result<(Ticket, Result<Value, Error>), Error> {
+        let ctx = host.ctx;
+        loop {
+            let Self { answers, closing, .. } = self;
+            let answer = async {
+                match answers.next().await {
+                    Some(answer) => answer,
+                    // A run that waits for nothing was promised an answer that nobody gives.
+                    None => std::future::pending().await,
                 }
-                // A run that waits for nothing was promised an answer that nobody gives.
-                None => std::future::pending().await,
+            };
+            tokio::select! {
+                biased;
+                () = ctx.cancellation.cancelled() => return Err(cancelled()),
+                () = sleep_until(ctx.deadline) => return Err(late(ctx)),
+                (ticket, answer) = answer => {
+                    self.asked.remove(&ticket);
+                    return Ok((ticket, answer));
+                }
+                never = async {
+                    while closing.next().await.is_some() {}
+                    std::future::pending().await
+                } => return never,
+                () = sleep(SILENCE) => host.reporter.idle(|| self.waiting_for()),
             }
-        };
-        tokio::select! {
-            biased;
-            () = ctx.cancellation.cancelled() => Err(cancelled()),
-            () = sleep_until(ctx.deadline) => Err(late(ctx)),
-            answer = answer => Ok(answer),
-            never = async {
-                while closing.next().await.is_some() {}
-                std::future::pending().await
-            } => never,
         }
+    }
+
+    fn waiting_for(&self) -> String {
+        let mut names: Vec<&str> = self.asked.values().map(|(_, what)| what.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+        let more = if names.len() > 3 { " …" } else { "" };
+        format!("waiting for {shown}{more}")
     }
 }
 

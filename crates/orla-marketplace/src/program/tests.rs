@@ -48,7 +48,7 @@ async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
         ("(:description (describe :math.one))", r#""The canned capability math.one""#),
         (
             "(try (describe :math.two) (catch _ e [(:kind e) (:data e)]))",
-            r#"[:unknown-capability ["math__one"]]"#,
+            r#"[:unknown-capability ["math.one"]]"#,
         ),
         (
             "(try (vec (stream :echo)) (catch _ e [(:kind e) (:at e)]))",
@@ -111,7 +111,7 @@ async fn whoever_watches_sees_calls_steps_and_messages() {
 #[tokio::test(start_paused = true)]
 async fn the_tool_runs_a_program_and_says_where_one_is_wrong() {
     let market = market();
-    market.register_executor(Arc::new(LanguageExecutor::new(&market, rtfs::Limits::default()))).unwrap();
+    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
     for registration in registrations() {
         market.register_capability(registration).unwrap();
     }
@@ -146,7 +146,7 @@ async fn the_tool_runs_a_program_and_says_where_one_is_wrong() {
 async fn programs_within_programs_do_not_hold_places_that_they_need() {
     let bounds = Limits { max_concurrency: 1, ..Limits::default() };
     let market = marketplace(bounds, [("echo", Canned::Echoes)]);
-    market.register_executor(Arc::new(LanguageExecutor::new(&market, rtfs::Limits::default()))).unwrap();
+    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
     for registration in registrations() {
         market.register_capability(registration).unwrap();
     }

@@ -3,12 +3,14 @@
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rtfs::{Diagnostic, Diagnostics, Error, Limits, Options, Program, Source, Value, compile};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
+use tokio::time::Instant;
 
 use super::{Job, run};
 use crate::attestation::ContentSource;
@@ -99,6 +101,7 @@ impl Language {
                             "calls": most("Calls of capabilities."),
                             "calls_at_once": most("Calls of capabilities at the same time."),
                             "output": most("Bytes of the result."),
+                            "timeout_ms": most("Milliseconds."),
                         },
                         "additionalProperties": false,
                     },
@@ -119,13 +122,12 @@ impl Language {
 /// Runs [`Language`] providers against a marketplace, which it does not keep alive.
 pub struct LanguageExecutor {
     marketplace: Weak<CapabilityMarketplace>,
-    limits: Limits,
 }
 
 impl LanguageExecutor {
-    /// An executor whose programs call what this marketplace has, within these limits.
-    pub fn new(marketplace: &Arc<CapabilityMarketplace>, limits: Limits) -> Self {
-        Self { marketplace: Arc::downgrade(marketplace), limits }
+    /// An executor whose programs call what this marketplace has, within its limits.
+    pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
+        Self { marketplace: Arc::downgrade(marketplace) }
     }
 
     async fn run(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
@@ -142,7 +144,9 @@ impl LanguageExecutor {
             reason: "the marketplace is gone".to_owned(),
             source: None,
         })?;
-        let limits = arguments.limits.unwrap_or_default().within(&self.limits);
+        let wanted = arguments.limits.unwrap_or_default();
+        let limits = wanted.within(&market.snapshot().limits().programs);
+        let ctx = &wanted.in_time(ctx);
         let trace = ctx.notices.trace().clone();
         let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
         let value = run(&market, job, ctx).await.map_err(|error| unfinished(ctx, &error))?;
@@ -203,9 +207,22 @@ struct Wanted {
     calls: Option<u64>,
     calls_at_once: Option<usize>,
     output: Option<usize>,
+    timeout_ms: Option<u64>,
 }
 
 impl Wanted {
+    /// The context of a run that ends earlier, if that is wanted.
+    fn in_time(&self, ctx: &CallContext) -> CallContext {
+        let mut ctx = ctx.clone();
+        if let Some(wanted) = self.timeout_ms.map(Duration::from_millis)
+            && let Some(deadline) = Instant::now().checked_add(wanted)
+            && deadline < ctx.deadline
+        {
+            (ctx.deadline, ctx.timeout) = (deadline, wanted);
+        }
+        ctx
+    }
+
     fn within(&self, host: &Limits) -> Limits {
         fn least<T: Ord + Copy>(wanted: Option<T>, host: T) -> T {
             wanted.map_or(host, |wanted| wanted.min(host))
@@ -250,7 +267,7 @@ pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
         "cancelled" if ctx.cancellation.is_cancelled() => {
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
-        "limit" if tokio::time::Instant::now() >= ctx.deadline => {
+        "limit" if Instant::now() >= ctx.deadline => {
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
         }
         _ => {

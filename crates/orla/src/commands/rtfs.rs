@@ -10,7 +10,8 @@ use std::time::Duration;
 use orla_marketplace::program::{Job, Trace, TraceSink, run as run_program};
 use orla_marketplace::rtfs::json::{value_from_json, value_to_json};
 use orla_marketplace::rtfs::{
-    Diagnostics, Error, Options, Position, Program, Source as Text, TypeExpr, Value, compile, layout,
+    Diagnostics, Error, Limits, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
+    layout,
 };
 use orla_marketplace::{Call, NoticeSink};
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,8 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
         if let Some(audit) = &audit {
             audit.observe(app.marketplace());
         }
-        let session = Session { app: &app, config: &config, traced: rtfs.trace };
+        let limits = config.programs.limits();
+        let session = Session { app: &app, config: &config, limits, traced: rtfs.trace };
         let done = match &rtfs.jsonl {
             true => session.lines().await,
             false if is_dialogue(rtfs) => dialogue::run(&session).await,
@@ -146,6 +148,7 @@ fn compiled(text: &Text, beside: Option<&Path>) -> Result<Arc<Program>, Diagnost
 struct Session<'a> {
     app: &'a App,
     config: &'a Config,
+    limits: Limits,
     traced: bool,
 }
 
@@ -171,7 +174,7 @@ impl Session<'_> {
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
-        let job = Job { inputs: vec![(INPUT, input)], trace, ..Job::new(program) };
+        let job = Job { inputs: vec![(INPUT, input)], trace, limits: self.limits, ..Job::new(program) };
         let running = run_program(self.app.marketplace(), job, &ctx);
         tokio::pin!(running);
         let result = tokio::select! {
@@ -244,7 +247,8 @@ impl Session<'_> {
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
-        let job = Job { inputs: vec![(INPUT, Value::Nil)], trace, ..Job::new(program) };
+        let job =
+            Job { inputs: vec![(INPUT, Value::Nil)], trace, limits: self.limits, ..Job::new(program) };
         match run_program(self.app.marketplace(), job, &ctx).await {
             Ok(value) => Answer::Value(Given {
                 value: value.pr_str(),

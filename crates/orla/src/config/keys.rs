@@ -240,6 +240,11 @@ pub(crate) const KEYS: &[Key] = &[
         about: "How capsules are supervised: packages whose process stays between calls.",
     },
     Key {
+        name: "rtfs",
+        kind: Kind::Section(PROGRAM_KEYS),
+        about: "What each program in RTFS may use. Its time is that of its call: `timeout`, or `tools.rtfs.timeout`.",
+    },
+    Key {
         name: "expose",
         kind: Kind::Choice {
             words: || words(Exposure::WORDS),
@@ -312,6 +317,44 @@ const CAPSULE_KEYS: &[Key] = &[
         about: "Start every capsule with the server, and not at its first use.",
     },
 ];
+
+/// The keys of `rtfs`.
+const PROGRAM_KEYS: &[Key] = &[
+    Key {
+        name: "steps",
+        kind: Kind::Count { place: |c| &mut c.programs.steps, min: 1, max: MOST_STEPS },
+        about: "Steps of the machine; 20,000 take about a millisecond.",
+    },
+    Key {
+        name: "memory",
+        kind: Kind::Count { place: |c| &mut c.programs.memory, min: 1024, max: MOST_BYTES },
+        about: "Bytes of values that are alive, about.",
+    },
+    Key {
+        name: "depth",
+        kind: Kind::Count { place: |c| &mut c.programs.depth, min: 1, max: 1_000_000 },
+        about: "Calls of functions that wait for each other; tail calls do not count.",
+    },
+    Key {
+        name: "calls",
+        kind: Kind::Count { place: |c| &mut c.programs.calls, min: 0, max: 1_000_000_000 },
+        about: "Calls of capabilities.",
+    },
+    Key {
+        name: "calls_at_once",
+        kind: Kind::Count { place: |c| &mut c.programs.calls_at_once, min: 1, max: 100_000 },
+        about: "Calls of capabilities at the same time; others wait for these.",
+    },
+    Key {
+        name: "output",
+        kind: Kind::Count { place: |c| &mut c.programs.output, min: 1, max: MOST_BYTES },
+        about: "Bytes of the result, about.",
+    },
+];
+
+const MOST_STEPS: usize = 1_000_000_000_000;
+/// A quarter of what 32 bits can count is enough for one program.
+const MOST_BYTES: usize = 1 << 30;
 
 const DAY_MS: u64 = 86_400_000;
 

@@ -38,7 +38,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orla_marketplace::{AccessPolicy, Registration};
+use orla_marketplace::{AccessPolicy, Registration, rtfs};
 use orla_process::document::Position;
 use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
@@ -89,6 +89,7 @@ pub(crate) struct Config {
     pub(crate) deny: Vec<String>,
     pub(crate) watch: bool,
     pub(crate) capsules: CapsuleConfig,
+    pub(crate) programs: ProgramConfig,
     pub(crate) tools: BTreeMap<String, ToolOverride>,
     /// The MCP servers, in the order of the file; their names are unique, and part of MCP names.
     pub(crate) servers: Vec<Placed<ServerSettings>>,
@@ -132,6 +133,33 @@ impl Default for CapsuleConfig {
             drain: Duration::from_secs(5),
             eager: false,
         }
+    }
+}
+
+/// What each program in RTFS may use: the keys of `rtfs`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProgramConfig {
+    pub(crate) steps: usize,
+    pub(crate) memory: usize,
+    pub(crate) depth: usize,
+    pub(crate) calls: usize,
+    pub(crate) calls_at_once: usize,
+    pub(crate) output: usize,
+}
+
+impl Default for ProgramConfig {
+    fn default() -> Self {
+        let rtfs::Limits { steps, memory, depth, calls, calls_at_once, output } =
+            rtfs::Limits::default();
+        let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        Self { steps: count(steps), memory, depth, calls: count(calls), calls_at_once, output }
+    }
+}
+
+impl ProgramConfig {
+    pub(crate) fn limits(&self) -> rtfs::Limits {
+        let Self { steps, memory, depth, calls, calls_at_once, output } = *self;
+        rtfs::Limits { steps: steps as u64, memory, depth, calls: calls as u64, calls_at_once, output }
     }
 }
 
@@ -241,6 +269,7 @@ impl Default for Config {
             deny: Vec::new(),
             watch: false,
             capsules: CapsuleConfig::default(),
+            programs: ProgramConfig::default(),
             tools: BTreeMap::new(),
             servers: Vec::new(),
             plugins: Vec::new(),

@@ -7,6 +7,7 @@
 mod access;
 mod build;
 mod data;
+mod docs;
 mod format;
 mod maps;
 mod math;
@@ -23,6 +24,7 @@ use crate::value::Value;
 
 pub(crate) use access::{find_key, nth};
 pub(crate) use data::{known, lazy_inside};
+pub use docs::{Documentation, documentation, documented};
 pub(crate) use math::modulo;
 pub(crate) use sequences::before;
 

@@ -102,6 +102,11 @@ pub fn imports(source: &Source) -> Vec<String> {
     names
 }
 
+/// The names of the special forms, which are no functions.
+pub fn special_forms() -> &'static [&'static str] {
+    special::NAMES
+}
+
 /// The part of the standard library that is written in RTFS. Compiled once.
 pub(crate) fn prelude() -> &'static Arc<Program> {
     static PRELUDE: OnceLock<Arc<Program>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! How a text looks: its tokens, and one way to lay it out.
+//! How a text looks: its tokens, one way to lay it out, and values over several lines.
 //!
 //! [`format()`] keeps what a person decided, line breaks, blank lines (one at a time) and comments, and decides
 //! the rest: indentation, the space between forms, closing brackets. It does not break long lines.
@@ -8,8 +8,10 @@
 //! - What was formatted stays as it is when it is formatted again (property-tested).
 //! - The data is the same (property-tested).
 
+mod pretty;
 mod tokens;
 
+pub use pretty::pretty;
 pub use tokens::{Token, TokenKind, is_unfinished, tokens};
 
 use crate::syntax::{Diagnostics, Source, read};

@@ -83,6 +83,13 @@ impl Run {
         Self::start(program, limits, globals)
     }
 
+    /// The same, but `earlier` stays as it is: for what is only tried.
+    pub fn beside(program: Arc<Program>, limits: Limits, earlier: &Self) -> Self {
+        let mut globals = earlier.globals.clone();
+        globals.resize(program.globals.len(), None);
+        Self::start(program, limits, globals)
+    }
+
     pub(super) fn start(program: Arc<Program>, limits: Limits, globals: Vec<Option<Value>>) -> Self {
         let entry = Strand::new(program.entry, Value::Nil, Vec::new());
         let mut run = Self::idle(program, limits, globals);

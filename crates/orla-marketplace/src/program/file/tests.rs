@@ -8,7 +8,7 @@ fn of(text: &str) -> Result<Option<Registration>, Vec<Fault>> {
 
 async fn call(text: &str, input: serde_json::Value) -> RuntimeResult<String> {
     let market = marketplace(Bounds::default(), [("echo", Canned::Echoes)]);
-    market.register_executor(Arc::new(ProgramFileExecutor::new(&market, Limits::default()))).unwrap();
+    market.register_executor(Arc::new(ProgramFileExecutor::new(&market))).unwrap();
     market.register_capability(of(text).unwrap().unwrap()).unwrap();
     let input = Payload::from_json(JsonText::of(&input).unwrap());
     let outcome = market.call(Call::to("greet").with(input)).await?;

@@ -1,20 +1,26 @@
 //! The dialogue: `orla rtfs` at a terminal. What is defined stays, and everything that is served can be called.
 //!
-//! Each entry is a program on top of those before it ([`Options::base`]); its definitions are open, so
-//! that a later entry may replace them. An `import` or a macro holds for the entry that it stands in.
-//! Ctrl-C ends what runs, or empties the line; Ctrl-D ends the dialogue.
+//! Each entry is a program on top of those before it ([`Options::base`]): definitions, types, macros and
+//! imports stay, and a later entry may replace them. `*1`, `*2` and `*3` are the last values, `*e` is the last error.
+//! Ctrl-C ends what runs, its calls included, or empties the line; Ctrl-D ends the dialogue.
 
+mod complete;
 mod editor;
+mod explain;
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use orla_marketplace::program::{TraceSink, drive};
-use orla_marketplace::rtfs::layout::is_unfinished;
-use orla_marketplace::rtfs::{Limits, Options, Program, Run, Source as Text, Value, all_names, compile};
+use orla_marketplace::program::{Trace, TraceSink, drive};
+use orla_marketplace::rtfs::layout::{is_unfinished, pretty};
+use orla_marketplace::rtfs::{
+    Error, Options, Program, Run, Source as Text, Value, all_names, compile, special_forms,
+};
 use orla_marketplace::{Call, NoticeSink, discovery};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -22,19 +28,30 @@ use rustyline::{CompletionType, Config, Editor};
 
 use super::{LONGEST, Session, show};
 use crate::{Failure, programs, render};
-use editor::Assistant;
+use complete::Words;
+use editor::{Assistant, coloured};
 
 /// The most entries of the history that are kept.
 const HISTORY: usize = 1_000;
+/// How many capabilities `:find` shows at most.
+const FOUND: usize = 20;
+/// The last values, and the last error.
+const LAST: [&str; 4] = ["*1", "*2", "*3", "*e"];
 
 const HELP: &str = "\
-:doc NAME     what a definition or a capability does, and takes
-:type EXPR    the type of a value
-:time EXPR    how long a value takes
+Everything is RTFS: (call :math.add {:a 1 :b 2}). An entry goes on while something is open.
+*1 *2 *3 are the last values, *e is the last error. Tab completes names, capabilities and what they take.
+
+:doc NAME     what a form, a function or a capability does, and takes
+:type EXPR    its type; no capability is called
+:time EXPR    its value, and what it cost
+:find WORDS   capabilities that are about it
+:load FILE    runs a file as if it were written here
 :help         this
-:quit         the end; so is Ctrl-D
-Everything else is RTFS: (call :math.add {:a 1 :b 2}). An entry goes on while something is open.
+:quit         the end; so is Ctrl-D. Ctrl-C ends what runs.
 ";
+
+const COMMANDS: [&str; 7] = [":doc", ":find", ":help", ":load", ":quit", ":time", ":type"];
 
 /// Talks until the person at the terminal has enough.
 pub(super) async fn run(session: &Session<'_>) -> Result<(), Failure> {
@@ -51,11 +68,13 @@ pub(super) async fn run(session: &Session<'_>) -> Result<(), Failure> {
         // One that is not there yet or cannot be read is none.
         let _ = editor.load_history(history);
     }
-    let mut dialogue = Dialogue { session, before: None };
-    session.app.marketplace().prepare_listing().await;
+    let mut dialogue = Dialogue { session, before: None, last: Default::default() };
     render::note(&format!("orla {}: RTFS. :help explains, Ctrl-D ends.", env!("CARGO_PKG_VERSION")));
+    let is_coloured = render::stdout_has_colours();
     loop {
-        editor.set_helper(Some(Assistant::new(dialogue.names())));
+        let market = session.app.marketplace();
+        market.prepare_listing().await;
+        editor.set_helper(Some(Assistant::new(dialogue.words(), market.snapshot(), is_coloured)));
         match editor.readline("rtfs> ") {
             Ok(entry) => {
                 if !dialogue.answer(entry.trim()).await {
@@ -66,9 +85,10 @@ pub(super) async fn run(session: &Session<'_>) -> Result<(), Failure> {
             Err(ReadlineError::Eof) => break,
             Err(err) => return Err(failed(err)),
         }
-    }
-    if let Some(history) = &history {
-        let _ = editor.save_history(history);
+        // Kept after each entry, as a dialogue may end in many ways.
+        if let Some(history) = &history {
+            let _ = editor.save_history(history);
+        }
     }
     Ok(())
 }
@@ -88,6 +108,15 @@ struct Dialogue<'a> {
     session: &'a Session<'a>,
     /// What was run before, with the values of its definitions.
     before: Option<(Arc<Program>, Run)>,
+    /// The values of [`LAST`].
+    last: [Value; LAST.len()],
+}
+
+/// What an evaluation came to.
+struct Evaluated {
+    value: Value,
+    steps: u64,
+    calls: u64,
 }
 
 impl Dialogue<'_> {
@@ -99,19 +128,12 @@ impl Dialogue<'_> {
             "" => return true,
             ":quit" | ":q" | ":exit" => return false,
             ":help" | ":h" => Ok(HELP.trim_end().to_owned()),
-            ":doc" => Ok(self.doc(rest.trim_start_matches(':'))),
-            ":type" => {
-                let program = format!("(type-of (do {rest}\n))");
-                self.evaluate(&program).await.map(|(value, _)| value.pr_str())
-            }
-            ":time" => {
-                let began = Instant::now();
-                self.evaluate(rest).await.map(|(value, steps)| {
-                    let ms = began.elapsed().as_secs_f64() * 1000.0;
-                    format!("{}\n{ms:.3} ms, {steps} steps", value.pr_str())
-                })
-            }
-            _ => self.evaluate(entry).await.map(|(value, _)| value.pr_str()),
+            ":doc" => Ok(self.doc(rest)),
+            ":type" => self.type_of(rest).await,
+            ":time" => self.timed(rest).await,
+            ":find" => Ok(self.find(rest)),
+            ":load" => self.load(Path::new(rest)).await,
+            _ => self.value_of(Text::new("", entry), None).await,
         };
         match answer {
             Ok(text) => render::line(&text),
@@ -120,21 +142,67 @@ impl Dialogue<'_> {
         true
     }
 
-    /// The value of a text, and the steps that it took.
-    async fn evaluate(&mut self, text: &str) -> Result<(Value, u64), String> {
+    async fn value_of(&mut self, text: Text, beside: Option<&Path>) -> Result<String, String> {
+        let evaluated = self.evaluate(text, beside).await?;
+        Ok(shown(&evaluated.value))
+    }
+
+    async fn timed(&mut self, text: &str) -> Result<String, String> {
+        let began = Instant::now();
+        let Evaluated { value, steps, calls } = self.evaluate(Text::new("", text), None).await?;
+        let ms = began.elapsed().as_secs_f64() * 1000.0;
+        let calls = if calls == 0 { String::new() } else { format!(", {calls} calls") };
+        Ok(format!("{}\n{ms:.3} ms, {steps} steps{calls}", shown(&value)))
+    }
+
+    async fn load(&mut self, file: &Path) -> Result<String, String> {
+        let text =
+            programs::read(file).map_err(|why| format!("{} cannot be read: {why}", file.display()))?;
+        let text = Text::new(file.display().to_string(), text);
+        self.value_of(text, file.parent()).await
+    }
+
+    /// Compiles a text on top of what was run before.
+    fn compiled(&self, text: &Text, beside: Option<&Path>) -> Result<Arc<Program>, String> {
         let options = Options {
-            modules: Some(programs::modules_beside(None)),
+            modules: Some(programs::modules_beside(beside)),
             base: self.before.as_ref().map(|(program, _)| Arc::clone(program)),
             open: true,
-            inputs: Vec::new(),
+            inputs: LAST.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let program =
-            compile(&Text::new("", text), &options).map_err(|problems| problems.to_string())?;
-        let limits = Limits::default();
-        let run = match self.before.take() {
+        compile(text, &options).map_err(|problems| problems.to_string())
+    }
+
+    /// Evaluates a text; its value, or its error, is one of the last from now on.
+    async fn evaluate(&mut self, text: Text, beside: Option<&Path>) -> Result<Evaluated, String> {
+        let program = self.compiled(&text, beside)?;
+        let limits = self.session.limits;
+        let mut run = match self.before.take() {
             Some((_, before)) => Run::continuing(Arc::clone(&program), limits, before),
             None => Run::new(Arc::clone(&program), limits, &[]),
         };
+        for (name, value) in LAST.into_iter().zip(&self.last) {
+            run.give(name, value.clone());
+        }
+        let calls = Arc::new(AtomicU64::new(0));
+        let (run, result) = self.driven(run, &calls).await;
+        let steps = limits.steps.saturating_sub(run.steps_left());
+        self.before = Some((program, run));
+        let [first, second, third, error] = &mut self.last;
+        match result {
+            Ok(value) => {
+                *third = std::mem::replace(second, std::mem::replace(first, value.clone()));
+                Ok(Evaluated { value, steps, calls: calls.load(Ordering::Relaxed) })
+            }
+            Err(failure) => {
+                *error = failure.to_value();
+                Err(failure.report())
+            }
+        }
+    }
+
+    /// Drives a run until it ends or Ctrl-C ends it.
+    async fn driven(&self, run: Run, calls: &Arc<AtomicU64>) -> (Run, Result<Value, Error>) {
         let mut call = Call::to("rtfs");
         let config = self.session.config;
         let asked = config.is_asked_for("timeout").then_some(config.timeout);
@@ -142,109 +210,100 @@ impl Dialogue<'_> {
         call.notices = NoticeSink::new(|notice| render::note(&super::super::call::shown(&notice)));
         let market = self.session.app.marketplace();
         let ctx = market.program_context(&call);
-        let trace = match self.session.traced {
-            true => TraceSink::new(|trace| show(&trace)),
-            false => TraceSink::default(),
-        };
+        let (is_traced, calls) = (self.session.traced, Arc::clone(calls));
+        let trace = TraceSink::new(move |trace| {
+            calls.fetch_add(u64::from(matches!(trace, Trace::Called { .. })), Ordering::Relaxed);
+            if is_traced {
+                show(&trace);
+            }
+        });
         let running = drive(market, run, &trace, &ctx);
         tokio::pin!(running);
-        let (run, result) = loop {
+        loop {
             tokio::select! {
-                done = &mut running => break done,
+                done = &mut running => return done,
                 _ = tokio::signal::ctrl_c() => call.cancellation.cancel(),
-                // Says nothing by itself; a terminal that is gone is noticed at the next line.
-                () = tokio::time::sleep(Duration::from_secs(3600)) => {}
             }
-        };
-        let steps = limits.steps.saturating_sub(run.steps_left());
-        self.before = Some((program, run));
-        result.map(|value| (value, steps)).map_err(|error| error.report())
-    }
-
-    /// What there is to say about a name.
-    fn doc(&self, name: &str) -> String {
-        let mut globals = self.before.iter().flat_map(|(program, _)| program.globals());
-        if let Some(global) = globals.rfind(|global| &*global.name == name) {
-            let params = global.params.join(" ");
-            let head =
-                if global.params.is_empty() { name.to_owned() } else { format!("({name} [{params}])") };
-            return match &global.doc {
-                Some(doc) => format!("{head}\n{doc}"),
-                None => head,
-            };
-        }
-        let market = self.session.app.marketplace();
-        if let Some(entry) = market.get(name) {
-            let described = discovery::description(&entry);
-            let types: Vec<String> = ["input", "output"]
-                .into_iter()
-                .filter_map(|side| Some(format!("{side}: {}", described.get(side)?)))
-                .collect();
-            let lines = [format!(":{}", entry.manifest.id), entry.manifest.description.clone()];
-            return lines.into_iter().chain(types).collect::<Vec<_>>().join("\n");
-        }
-        match all_names().binary_search(&name) {
-            Ok(_) => format!("{name} is a function of the standard library"),
-            Err(_) => format!("nothing is called {name}"),
         }
     }
 
-    /// What can be completed: names, capabilities and commands.
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = all_names().into_iter().map(str::to_owned).collect();
-        names.extend(FORMS.iter().map(|name| (*name).to_owned()));
-        let globals = self.before.iter().flat_map(|(program, _)| program.globals());
-        names.extend(globals.map(|global| global.name.to_string()).filter(|name| !name.contains('\0')));
+    /// Capabilities that are about it.
+    fn find(&self, words: &str) -> String {
         let catalog = self.session.app.marketplace().snapshot();
-        names.extend(catalog.entries().iter().map(|entry| format!(":{}", entry.manifest.id)));
-        names.extend([":doc", ":type", ":time", ":help", ":quit"].map(str::to_owned));
-        names.sort_unstable();
-        names.dedup();
-        names
+        let found = discovery::search(&catalog, words, FOUND, None);
+        if found.hits.is_empty() {
+            return format!("nothing that is about {words:?}");
+        }
+        let row = |hit: &orla_marketplace::Hit| {
+            let manifest = &hit.entry.manifest;
+            vec![format!(":{}", manifest.id), manifest.description.clone()]
+        };
+        let rows: Vec<Vec<String>> = found.hits.iter().map(row).collect();
+        render::table(&["CAPABILITY", "DESCRIPTION"], &rows, render::width()).trim_end().to_owned()
+    }
+
+    /// What can be completed.
+    fn words(&self) -> Words {
+        let mut names: Vec<String> = all_names().into_iter().map(str::to_owned).collect();
+        names.extend(special_forms().iter().map(|name| (*name).to_owned()));
+        names.extend(COMMANDS.map(str::to_owned));
+        let mut functions = Vec::new();
+        if let Some((program, _)) = &self.before {
+            names.extend(program.macros().map(str::to_owned));
+            let own = program.globals().iter().filter(|global| !global.name.contains('\0'));
+            for global in own {
+                names.push(global.name.to_string());
+                if !global.params.is_empty() {
+                    functions.push((global.name.to_string(), global.params.join(" ")));
+                }
+            }
+        }
+        let catalog = self.session.app.marketplace().snapshot();
+        let ids = catalog.entries().iter();
+        let mut capabilities: Vec<String> =
+            ids.map(|entry| Value::keyword(entry.manifest.id.as_str()).pr_str()).collect();
+        for words in [&mut names, &mut capabilities] {
+            words.sort_unstable();
+            words.dedup();
+        }
+        Words { names, capabilities, functions }
     }
 }
 
-/// The forms that are no functions.
-const FORMS: [&str; 34] = [
-    "and",
-    "as->",
-    "call",
-    "case",
-    "capabilities",
-    "catch",
-    "cond",
-    "cond->",
-    "def",
-    "defmacro",
-    "defn",
-    "defstruct",
-    "deftype-alias",
-    "describe",
-    "do",
-    "doseq",
-    "finally",
-    "fn",
-    "for",
-    "if",
-    "if-let",
-    "import",
-    "let",
-    "log",
-    "loop",
-    "match",
-    "or",
-    "parallel",
-    "race",
-    "recur",
-    "settle",
-    "some->",
-    "try",
-    "when",
-];
+/// A value for the person at the terminal.
+fn shown(value: &Value) -> String {
+    // Elsewhere than at a terminal, one line is a value.
+    let width = if std::io::stdout().is_terminal() { render::width() } else { usize::MAX };
+    let text = pretty(value, width);
+    if render::stdout_has_colours() { coloured(&text, None) } else { text }
+}
 
 /// Whether an entry needs another line.
 fn goes_on(entry: &str) -> bool {
     let text = entry.trim_start();
-    let text = [":type", ":time"].iter().find_map(|command| text.strip_prefix(command)).unwrap_or(text);
-    is_unfinished(text)
+    let (command, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    match command {
+        ":type" | ":time" => is_unfinished(rest),
+        command if COMMANDS.contains(&command) => false,
+        _ => is_unfinished(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_goes_on_while_something_is_open() {
+        for (entry, more) in [
+            ("(+ 1", true),
+            ("(+ 1)", false),
+            (":time (f", true),
+            (":doc map", false),
+            (":find it's", false),
+            ("'", true),
+        ] {
+            assert_eq!(goes_on(entry), more, "{entry}");
+        }
+    }
 }

@@ -1,59 +1,90 @@
-//! What helps at the line: completion, colours, and the question whether an entry is complete.
+//! What helps at the line: completion, hints, colours, matching brackets, and the question whether an entry
+//! is complete.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use orla_marketplace::Catalog;
 use orla_marketplace::rtfs::layout::{TokenKind, tokens};
-use rustyline::completion::Completer;
+use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
-use rustyline::hint::Hinter;
+use rustyline::hint::{Hint, Hinter};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Result};
+use serde_json::Value as Json;
 
+use super::complete::{Completed, Words, completed, hint};
 use super::goes_on;
-use crate::render;
-
-/// The most names that are offered.
-const OFFERED: usize = 200;
 
 pub(super) struct Assistant {
-    /// In their order.
-    names: Vec<String>,
+    words: Words,
+    catalog: Arc<Catalog>,
     coloured: bool,
 }
 
 impl Assistant {
-    pub(super) fn new(names: Vec<String>) -> Self {
-        Self { names, coloured: render::stderr_has_colours() }
+    pub(super) fn new(words: Words, catalog: Arc<Catalog>, coloured: bool) -> Self {
+        Self { words, catalog, coloured }
+    }
+
+    /// What a capability takes.
+    fn schema(&self, id: &str) -> Option<Json> {
+        serde_json::from_str(self.catalog.get(id)?.input_schema().as_str()).ok()
     }
 }
 
 impl Completer for Assistant {
-    type Candidate = String;
+    type Candidate = Pair;
 
-    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<String>)> {
-        Ok(completed(&self.names, line, at))
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
+        let before = line.get(..at).unwrap_or_default();
+        let Completed { from, offered } = completed(&self.words, |id| self.schema(id), before);
+        let pair =
+            |offer: super::complete::Offer| Pair { display: offer.shown, replacement: offer.text };
+        Ok((from, offered.into_iter().map(pair).collect()))
     }
 }
 
-/// Where the name before the cursor begins, and what it may become.
-fn completed(names: &[String], line: &str, at: usize) -> (usize, Vec<String>) {
-    let Some(before) = line.get(..at) else { return (at, Vec::new()) };
-    let begun = tokens(before).last().copied();
-    let begun = begun.filter(|token| {
-        matches!(
-            token.kind,
-            TokenKind::Symbol | TokenKind::Keyword | TokenKind::Mark | TokenKind::Literal
-        )
-    });
-    let Some(begun) = begun else { return (at, Vec::new()) };
-    let from = names.partition_point(|name| name.as_str() < begun.text);
-    let fitting = names[from..].iter().take_while(|name| name.starts_with(begun.text));
-    (at - begun.text.len(), fitting.take(OFFERED).cloned().collect())
+/// A hint, which is shown and never taken.
+pub(super) struct Shown(String);
+
+impl Hint for Shown {
+    fn display(&self) -> &str {
+        &self.0
+    }
+
+    fn completion(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Hinter for Assistant {
+    type Hint = Shown;
+
+    fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<Shown> {
+        // Without colours it could not be told from what was written.
+        if !self.coloured || at != line.len() {
+            return None;
+        }
+        hint(&self.words, |id| self.schema(id), line).map(Shown)
+    }
 }
 
 impl Highlighter for Assistant {
-    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
-        if self.coloured { Cow::Owned(coloured(line)) } else { Cow::Borrowed(line) }
+    fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
+        if self.coloured { Cow::Owned(coloured(line, Some(at))) } else { Cow::Borrowed(line) }
+    }
+
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        if self.coloured {
+            Cow::Owned(format!("\x1b[1;34m{prompt}\x1b[0m"))
+        } else {
+            Cow::Borrowed(prompt)
+        }
+    }
+
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(format!("\x1b[2m{hint}\x1b[0m"))
     }
 
     fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
@@ -61,28 +92,65 @@ impl Highlighter for Assistant {
     }
 }
 
-/// The line with the codes of a terminal's colours.
-fn coloured(line: &str) -> String {
-    let mut text = String::with_capacity(line.len() * 2);
-    for token in tokens(line) {
+/// A text with the codes of a terminal's colours. The bracket at the cursor is shown with its partner; a closing
+/// one that has none is shown as wrong.
+pub(super) fn coloured(text: &str, cursor: Option<usize>) -> String {
+    let all = tokens(text);
+    // Beside each token, the place of the bracket that it belongs to.
+    let mut partners: Vec<Option<usize>> = vec![None; all.len()];
+    let mut open = Vec::new();
+    let mut starts = Vec::with_capacity(all.len());
+    let mut at = 0;
+    for (place, token) in all.iter().enumerate() {
+        starts.push(at);
+        at += token.text.len();
+        match token.kind {
+            TokenKind::Open => open.push(place),
+            TokenKind::Close => {
+                let fits = |open: &mut usize| closes(all[*open].text, token.text);
+                if let Some(partner) = open.pop_if(fits) {
+                    (partners[place], partners[partner]) = (Some(partner), Some(place));
+                }
+            }
+            _ => {}
+        }
+    }
+    let is_bracket = |place: &usize| matches!(all[*place].kind, TokenKind::Open | TokenKind::Close);
+    let at_cursor = cursor.and_then(|cursor| {
+        // Under the cursor, else before it.
+        let under = starts.iter().position(|start| *start == cursor).filter(is_bracket);
+        let before =
+            || (0..all.len()).find(|at| starts[*at] + all[*at].text.len() == cursor).filter(is_bracket);
+        under.or_else(before)
+    });
+    let pair = [at_cursor, at_cursor.and_then(|place| partners[place])];
+    let mut shown = String::with_capacity(text.len() * 2);
+    for (place, token) in all.iter().enumerate() {
         let code = match token.kind {
+            _ if pair[1].is_some() && pair.contains(&Some(place)) => "1;7",
+            TokenKind::Close if partners[place].is_none() => "31",
             TokenKind::LineComment | TokenKind::BlockComment => "2",
             TokenKind::Text => "32",
             TokenKind::Keyword => "36",
             TokenKind::Literal => "35",
+            TokenKind::Symbol if place > 0 && all[place - 1].text == "(" => "1",
             TokenKind::Broken => "31",
             _ => {
-                text.push_str(token.text);
+                shown.push_str(token.text);
                 continue;
             }
         };
-        text.push_str(&format!("\x1b[{code}m{}\x1b[0m", token.text));
+        shown.push_str(&format!("\x1b[{code}m{}\x1b[0m", token.text));
     }
-    text
+    shown
 }
 
-impl Hinter for Assistant {
-    type Hint = String;
+fn closes(open: &str, close: &str) -> bool {
+    match open.as_bytes().last() {
+        Some(b'(') => close == ")",
+        Some(b'[') => close == "]",
+        _ => close == "}",
+    }
 }
 
 impl Validator for Assistant {
@@ -101,31 +169,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_before_the_cursor_is_completed() {
-        let names = [":math.add", ":math.sub", "map", "map-indexed", "mapcat"].map(str::to_owned);
-        for (line, from, found) in [
-            ("(map", 1, &names[2..]),
-            ("(call :math.", 6, &names[..2]),
-            ("(call :math.a", 6, &names[..1]),
-            ("(x ", 3, &[][..]),
-            ("\"ma", 3, &[]),
-        ] {
-            assert_eq!(completed(&names, line, line.len()), (from, found.to_vec()), "{line}");
-        }
-    }
-
-    #[test]
-    fn an_entry_goes_on_while_something_is_open() {
-        for (entry, more) in [("(+ 1", true), ("(+ 1)", false), (":time (f", true), (":doc map", false)]
-        {
-            assert_eq!(goes_on(entry), more, "{entry}");
-        }
-    }
-
-    #[test]
     fn colours_change_no_text() {
-        let line = "(f \"a\" :k 1) ; c";
-        let shown = coloured(line);
-        assert!(shown.contains("\x1b[32m\"a\"\x1b[0m") && shown.contains("\x1b[2m; c"));
+        let line = "(f \"a\" :k 1) ; c )";
+        let shown = coloured(line, None);
+        assert!(shown.contains("\x1b[32m\"a\"\x1b[0m") && shown.contains("\x1b[2m; c )\x1b[0m"));
+        let mut plain = shown;
+        for code in ["0", "1", "2", "32", "35", "36"] {
+            plain = plain.replace(&format!("\x1b[{code}m"), "");
+        }
+        assert_eq!(plain, line);
+    }
+
+    #[test]
+    fn the_bracket_at_the_cursor_is_shown_with_its_partner() {
+        let pair = |text: &str| format!("\x1b[1;7m{text}\x1b[0m");
+        let shown = coloured("(f [1])", Some(7));
+        assert!(shown.starts_with(&pair("(")) && shown.ends_with(&pair(")")), "{shown}");
+        let shown = coloured("(f [1])", Some(3));
+        assert!(shown.contains(&pair("[")) && shown.contains(&pair("]")), "{shown}");
+        let shown = coloured("(f [1)]", Some(1));
+        assert!(!shown.contains("1;7") && shown.contains("\x1b[31m)"), "{shown}");
+        assert!(coloured("#{1}", Some(4)).starts_with(&pair("#{")));
     }
 }

@@ -1,0 +1,64 @@
+//! What a run's caller hears while it runs: named steps at once, and of calls and computing so much that a
+//! client sees it is alive, and no flood.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::executor::{Notice, NoticeSink, Progress};
+
+/// Calls are reported no more often than this.
+const PACE: Duration = Duration::from_millis(100);
+/// A run that was silent for so long says what it does.
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
+
+/// The progress of one run. Its number grows with every report, as MCP asks for.
+#[derive(Clone)]
+pub(super) struct Reporter {
+    notices: NoticeSink,
+    last: Arc<Mutex<Last>>,
+}
+
+struct Last {
+    reports: u32,
+    at: Instant,
+}
+
+impl Reporter {
+    pub(super) fn new(notices: &NoticeSink) -> Self {
+        let last = Last { reports: 0, at: Instant::now() };
+        Self { notices: notices.clone(), last: Arc::new(Mutex::new(last)) }
+    }
+
+    /// A step began.
+    pub(super) fn step(&self, name: &str) {
+        self.report(Duration::ZERO, || name.to_owned());
+    }
+
+    /// A call ended, or says what it does.
+    pub(super) fn call(&self, message: impl FnOnce() -> String) {
+        self.report(PACE, message);
+    }
+
+    /// Nothing happens, and that takes its time.
+    pub(super) fn idle(&self, message: impl FnOnce() -> String) {
+        self.report(SILENCE, message);
+    }
+
+    fn report(&self, pace: Duration, message: impl FnOnce() -> String) {
+        if !self.notices.is_wanted() {
+            return;
+        }
+        let progress = {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.at.elapsed() < pace {
+                return;
+            }
+            *last = Last { reports: last.reports + 1, at: Instant::now() };
+            f64::from(last.reports)
+        };
+        let message = Some(message());
+        self.notices.send(Notice::Progress(Progress { progress, total: None, message }));
+    }
+}

@@ -1,0 +1,328 @@
+//! What can stand at a place of an entry: pure, of the text before the cursor.
+//!
+//! Inside of `(call :id {` it is a key of what the capability takes, or one of the values that it allows;
+//! after `(call` a capability; anywhere else a name.
+
+use orla_marketplace::rtfs::documentation;
+use orla_marketplace::rtfs::layout::{Token, TokenKind, tokens};
+use serde_json::Value as Json;
+
+/// The most names that are offered.
+const OFFERED: usize = 200;
+
+/// What is known.
+#[derive(Default)]
+pub(super) struct Words {
+    /// Names that can be written anywhere, in their order.
+    pub(super) names: Vec<String>,
+    /// Capabilities as keywords, in their order.
+    pub(super) capabilities: Vec<String>,
+    /// Functions that were defined, with their parameters.
+    pub(super) functions: Vec<(String, String)>,
+}
+
+/// Where what is completed begins, and what it may become.
+#[derive(Debug, PartialEq)]
+pub(super) struct Completed {
+    pub(super) from: usize,
+    pub(super) offered: Vec<Offer>,
+}
+
+/// One thing that may be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Offer {
+    pub(super) text: String,
+    /// How it is shown among others.
+    pub(super) shown: String,
+}
+
+impl Offer {
+    fn plain(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { shown: text.clone(), text }
+    }
+}
+
+/// What may stand at the end of this text. `schema` gives what a capability takes.
+pub(super) fn completed(
+    words: &Words,
+    schema: impl Fn(&str) -> Option<Json>,
+    before: &str,
+) -> Completed {
+    let mut all = tokens(before);
+    let begun = all.pop_if(|token| {
+        matches!(
+            token.kind,
+            TokenKind::Symbol | TokenKind::Keyword | TokenKind::Mark | TokenKind::Literal
+        )
+    });
+    let begun = begun.map_or("", |token| token.text);
+    let from = before.len() - begun.len();
+    let mut offered = match Place::of(&all) {
+        Some(Place { id, path, key: None, used }) => {
+            let schema = schema(&id);
+            schema
+                .as_ref()
+                .and_then(|schema| at(schema, &path))
+                .map_or_else(Vec::new, |map| keys(map, &used))
+        }
+        Some(Place { id, path, key: Some(key), .. }) => {
+            let schema = schema(&id);
+            let map = schema.as_ref().and_then(|schema| at(schema, &path));
+            map.and_then(|map| map["properties"].get(key)).map_or_else(Vec::new, values)
+        }
+        None if is_capability(&all) => words.capabilities.iter().map(Offer::plain).collect(),
+        None => Vec::new(),
+    };
+    offered.retain(|offer| offer.text.starts_with(begun));
+    if offered.is_empty() && !begun.is_empty() {
+        let mut names = fitting(&words.names, begun);
+        names.extend(fitting(&words.capabilities, begun));
+        // Names of this entry: what `let` and `fn` bind, for the most part.
+        let own =
+            all.iter().filter(|token| matches!(token.kind, TokenKind::Symbol | TokenKind::Keyword));
+        names.extend(own.map(|token| token.text).filter(|name| name.starts_with(begun)));
+        names.retain(|name| *name != begun);
+        names.sort_unstable();
+        names.dedup();
+        offered = names.into_iter().map(Offer::plain).collect();
+    }
+    offered.truncate(OFFERED);
+    Completed { from, offered }
+}
+
+fn fitting<'w>(words: &'w [String], begun: &str) -> Vec<&'w str> {
+    let from = words.partition_point(|name| name.as_str() < begun);
+    words[from..].iter().take_while(|name| name.starts_with(begun)).map(String::as_str).collect()
+}
+
+/// What a function takes, at the end of a text that ends after its name or an argument: the rest of its
+/// parameters.
+pub(super) fn hint(
+    words: &Words,
+    schema: impl Fn(&str) -> Option<Json>,
+    before: &str,
+) -> Option<String> {
+    let all = tokens(before);
+    if all.last()?.kind != TokenKind::Space {
+        return None;
+    }
+    if let Some(Place { id, path, key: None, used }) = Place::of(&all) {
+        let schema = schema(&id)?;
+        let left = keys(at(&schema, &path)?, &used);
+        return (!left.is_empty())
+            .then(|| left.into_iter().map(|offer| offer.shown).collect::<Vec<_>>().join("  "));
+    }
+    let opened = opened(&all);
+    let (open, inside) = opened.last()?;
+    let [head] = inside.as_slice() else { return None };
+    if *open != "(" || head.kind != TokenKind::Symbol {
+        return None;
+    }
+    let own = words.functions.iter().find(|(name, _)| name == head.text);
+    match own {
+        Some((_, params)) => Some(params.clone()),
+        None => Some(documentation(head.text)?.params.trim_start_matches(';').trim().to_owned()),
+    }
+}
+
+/// Whether a capability's id comes next: `(call `, `(describe `.
+fn is_capability(all: &[Token<'_>]) -> bool {
+    let opened = opened(all);
+    let Some((open, inside)) = opened.last() else { return false };
+    let [head] = inside.as_slice() else { return false };
+    *open == "(" && matches!(head.text, "call" | "describe" | "stream")
+}
+
+/// A place in the input of a call.
+#[derive(Debug, PartialEq)]
+struct Place<'t> {
+    id: String,
+    /// The keys that lead to the map.
+    path: Vec<&'t str>,
+    /// The key whose value comes next; none if a key does.
+    key: Option<&'t str>,
+    /// Keys that are there already.
+    used: Vec<&'t str>,
+}
+
+impl<'t> Place<'t> {
+    fn of(all: &[Token<'t>]) -> Option<Self> {
+        let opened = opened(all);
+        let call = opened.iter().rposition(|(open, _)| *open != "{")?;
+        let (open, inside) = &opened[call];
+        let [head, id] = inside.as_slice() else { return None };
+        let maps = &opened[call + 1..];
+        let (last, outer) = maps.split_last()?;
+        if *open != "(" || head.text != "call" {
+            return None;
+        }
+        let id = match id.kind {
+            TokenKind::Keyword => id.text.trim_start_matches(':').trim_matches('"'),
+            TokenKind::Text => id.text.trim_matches('"'),
+            _ => return None,
+        };
+        // Each map on the way stands where the value of the key before it does.
+        let path = outer.iter().map(|(_, inside)| match inside.len() % 2 {
+            1 => inside.last().and_then(key_of),
+            _ => None,
+        });
+        let path = path.collect::<Option<Vec<_>>>()?;
+        let (_, inside) = last;
+        let used = inside.iter().step_by(2).filter_map(key_of).collect();
+        let key = match inside.len() % 2 {
+            1 => Some(inside.last().and_then(key_of)?),
+            _ => None,
+        };
+        Some(Self { id: id.to_owned(), path, key, used })
+    }
+}
+
+fn key_of<'t>(token: &Token<'t>) -> Option<&'t str> {
+    (token.kind == TokenKind::Keyword).then(|| token.text.trim_start_matches(':').trim_matches('"'))
+}
+
+/// The brackets that are open at the end, each with the forms in it. A form in brackets counts as its
+/// opening bracket; what has a prefix counts once.
+fn opened<'t>(all: &[Token<'t>]) -> Vec<(&'t str, Vec<Token<'t>>)> {
+    let mut open: Vec<(&str, Vec<Token<'_>>)> = Vec::new();
+    for token in all {
+        match token.kind {
+            TokenKind::Open => {
+                open.push((token.text, Vec::new()));
+            }
+            TokenKind::Close => {
+                if let Some((bracket, _)) = open.pop()
+                    && let Some((_, outer)) = open.last_mut()
+                {
+                    outer.push(Token { kind: TokenKind::Open, text: bracket });
+                }
+            }
+            TokenKind::Symbol | TokenKind::Keyword | TokenKind::Literal | TokenKind::Text => {
+                if let Some((_, inside)) = open.last_mut() {
+                    inside.push(*token);
+                }
+            }
+            _ => {}
+        }
+    }
+    open
+}
+
+/// The schema at a path of properties.
+fn at<'s>(schema: &'s Json, path: &[&str]) -> Option<&'s Json> {
+    path.iter().try_fold(schema, |schema, key| schema["properties"].get(key))
+}
+
+/// The properties of a schema, the required ones first.
+fn keys(schema: &Json, used: &[&str]) -> Vec<Offer> {
+    let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+    let mut offered = Vec::new();
+    for (name, schema) in properties.iter().filter(|(name, _)| !used.contains(&name.as_str())) {
+        let is_required = required.contains(&name.as_str());
+        let ty = schema["type"].as_str().map(|ty| format!(" {ty}")).unwrap_or_default();
+        let text = orla_marketplace::rtfs::Value::keyword(name.as_str()).pr_str();
+        let shown = format!("{text}{}{ty}", if is_required { "" } else { "?" });
+        offered.push((is_required, Offer { text, shown }));
+    }
+    offered.sort_by_key(|(is_required, _)| !is_required);
+    offered.into_iter().map(|(_, offer)| offer).collect()
+}
+
+/// The values that a schema allows or shows, as RTFS writes them.
+fn values(schema: &Json) -> Vec<Offer> {
+    let listed = ["enum", "examples"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
+    let single = [&schema["const"], &schema["default"]].into_iter().filter(|value| !value.is_null());
+    static BOTH: [Json; 2] = [Json::Bool(true), Json::Bool(false)];
+    let flags = BOTH.iter().filter(|_| schema["type"] == "boolean");
+    let mut offered: Vec<Offer> = Vec::new();
+    for value in listed.chain(single).chain(flags) {
+        let Ok(value) = orla_marketplace::rtfs::json::value_from_json(&value.to_string()) else {
+            continue;
+        };
+        let offer = Offer::plain(value.pr_str());
+        if !offered.contains(&offer) {
+            offered.push(offer);
+        }
+    }
+    offered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn words() -> Words {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Words {
+            names: owned(&["map", "map-indexed", "mapcat"]),
+            capabilities: owned(&[":math.add", ":math.sub", ":weather.current"]),
+            functions: vec![("area".to_owned(), "w h".to_owned())],
+        }
+    }
+
+    fn schema(id: &str) -> Option<Json> {
+        (id == "weather.current").then(|| {
+            json!({"properties": {
+                "days": {"type": "integer"},
+                "units": {"enum": ["metric", "imperial"]},
+                "fresh": {"type": "boolean"},
+                "at": {"properties": {"lat": {"type": "number"}, "odd key": {}}},
+                "city": {"type": "string"},
+            }, "required": ["city"]})
+        })
+    }
+
+    #[test]
+    fn what_may_stand_at_the_cursor_is_offered() {
+        for (before, from, offered) in [
+            ("(map", 1, &["map-indexed", "mapcat"][..]),
+            ("(call ", 6, &[":math.add", ":math.sub", ":weather.current"]),
+            ("(call :math.", 6, &[":math.add", ":math.sub"]),
+            ("(f :math.a", 3, &[":math.add"]),
+            ("(x ", 3, &[]),
+            ("\"ma", 3, &[]),
+            ("(call :weather.current {", 24, &[":city", ":days", ":units", ":fresh", ":at"]),
+            ("(call :weather.current {:", 24, &[":city", ":days", ":units", ":fresh", ":at"]),
+            ("(call \"weather.current\" {:c", 25, &[":city"]),
+            (
+                "(call :weather.current {:city \"Paris\", :days (inc 1)\n ",
+                54,
+                &[":units", ":fresh", ":at"],
+            ),
+            ("(call :weather.current {:units ", 31, &["\"metric\"", "\"imperial\""]),
+            ("(call :weather.current {:fresh t", 31, &["true"]),
+            ("(call :weather.current {:at {", 29, &[":lat", ":\"odd key\""]),
+            ("(call :nobody {", 15, &[]),
+            ("(let [temperature 1] (+ temp", 24, &["temperature"]),
+        ] {
+            let got = completed(&words(), schema, before);
+            let texts: Vec<&str> = got.offered.iter().map(|offer| offer.text.as_str()).collect();
+            assert_eq!((got.from, &texts[..]), (from, offered), "{before}");
+        }
+        let got = completed(&words(), schema, "(call :weather.current {");
+        assert_eq!(got.offered[0].shown, ":city string");
+        assert_eq!(got.offered[1].shown, ":days? integer");
+    }
+
+    #[test]
+    fn a_hint_says_what_is_left_to_give() {
+        for (before, hinted) in [
+            ("(map ", Some("f coll …")),
+            ("(area ", Some("w h")),
+            ("(area 1 ", None),
+            ("(map", None),
+            (
+                "(call :weather.current {:city \"P\" :units \"metric\" ",
+                Some(":days? integer  :fresh? boolean  :at?"),
+            ),
+            ("(nobody ", None),
+            ("", None),
+        ] {
+            assert_eq!(hint(&words(), schema, before).as_deref(), hinted, "{before}");
+        }
+    }
+}
