@@ -269,6 +269,11 @@ impl Entry {
         &self.needs
     }
 
+    /// Whether its calls may reach whatever else is served: programs, and the tools that find and call others.
+    pub fn reaches_others(&self) -> bool {
+        matches!(self.manifest.provider.kind(), "rtfs" | "discovery")
+    }
+
     /// Whether clients see it when they list.
     pub fn is_listed(&self) -> bool {
         self.policy.listing == Listing::Listed

@@ -457,10 +457,12 @@ async fn call_tool(
 }
 
 /// The snapshot in which a session calls a tool: what it last listed, and nothing else. Before it has
-/// listed, a tool that is not known may be one of a provider that has not been asked yet.
+/// listed, a tool that is not known may be one of a provider that has not been asked yet, and so may be
+/// whatever a tool reaches that calls others.
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
-    if known.get(tool).is_some() || session.has_listed_tools() {
+    let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
+    if is_enough || session.has_listed_tools() {
         return known;
     }
     core.market.prepare_listing().await;

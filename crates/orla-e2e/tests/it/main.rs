@@ -20,6 +20,7 @@ mod http_endpoints;
 mod http_surface;
 mod logs;
 mod plugins;
+mod programs;
 mod prompts;
 mod protocol;
 mod protocol_hostile;

@@ -87,7 +87,7 @@ impl Dialogue<'_> {
                 Outcome::Done(value) => return Ok(value.pr_str()),
                 Outcome::Failed(error) => return Err(error.report()),
                 Outcome::Yielded => tokio::task::yield_now().await,
-                Outcome::Waiting => return self.type_of_what_is_asked(text, run.events().last()),
+                Outcome::Waiting => return self.type_of_what_is_asked(text, run.events().next_back()),
             }
         }
     }
