@@ -14,6 +14,30 @@ pub mod openapi;
 pub mod plugin;
 #[cfg(feature = "remote")]
 pub mod remote;
+#[cfg(any(feature = "mcp", feature = "stream"))]
+mod sse;
+#[cfg(feature = "stream")]
+pub mod stream;
+
+/// Streams are left out of this build.
+#[cfg(not(feature = "stream"))]
+pub mod stream {
+    use orla_marketplace::StreamCapabilityImpl;
+    use serde_json::{Value, json};
+
+    /// The JSON Schema of what a call of a stream is given.
+    pub fn call_schema(_: &StreamCapabilityImpl) -> Value {
+        json!({"type": "object"})
+    }
+
+    /// Whether settings can ever give a stream.
+    ///
+    /// # Errors
+    /// Always: nothing here opens streams.
+    pub fn check(_: &StreamCapabilityImpl) -> Result<(), String> {
+        Err("this build has no streams".to_owned())
+    }
+}
 
 /// Other instances are left out of this build; what is configured of them can still be read.
 #[cfg(not(feature = "remote"))]

@@ -30,6 +30,8 @@ use orla_providers::mcp::{McpExecutor, McpServers};
 use orla_providers::plugin::{PluginExecutor, Plugins};
 #[cfg(feature = "remote")]
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
+#[cfg(feature = "stream")]
+use orla_providers::stream::{StreamExecutor, Streams};
 
 #[cfg(feature = "http")]
 use documents::Documents;
@@ -54,6 +56,8 @@ pub(crate) struct App {
     documents: Arc<Documents>,
     #[cfg(feature = "remote")]
     remotes: Arc<Remotes>,
+    #[cfg(feature = "stream")]
+    streams: Arc<Streams>,
     /// All of them, those above included.
     providers: Providers,
     served: Arc<Served>,
@@ -82,6 +86,8 @@ impl App {
         let documents = Arc::new(Documents::new());
         #[cfg(feature = "remote")]
         let remotes = Arc::new(Remotes::new(marketplace.instance()));
+        #[cfg(feature = "stream")]
+        let streams = Arc::new(Streams::new(&marketplace));
         let providers = Providers::from([
             Arc::clone(&capsules) as Arc<dyn Source>,
             #[cfg(feature = "mcp")]
@@ -92,6 +98,8 @@ impl App {
             (Arc::clone(&documents) as Arc<dyn Source>),
             #[cfg(feature = "remote")]
             (Arc::clone(&remotes) as Arc<dyn Source>),
+            #[cfg(feature = "stream")]
+            (Arc::clone(&streams) as Arc<dyn Source>),
         ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
@@ -105,6 +113,8 @@ impl App {
         marketplace.replace_executor(Arc::new(PluginExecutor::new(Arc::clone(&plugins))));
         #[cfg(feature = "remote")]
         marketplace.replace_executor(Arc::new(RemoteRTFSExecutor::new()));
+        #[cfg(feature = "stream")]
+        marketplace.replace_executor(Arc::new(StreamExecutor::new(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
         marketplace.on_listing(move || {
@@ -126,6 +136,8 @@ impl App {
             documents,
             #[cfg(feature = "remote")]
             remotes,
+            #[cfg(feature = "stream")]
+            streams,
             providers,
             served,
             tools,
@@ -204,6 +216,8 @@ impl App {
         self.load_plugins(config, &rules, &mut findings);
         self.load_documents(config, &mut findings);
         self.load_remotes(config, &mut findings);
+        #[cfg(feature = "stream")]
+        self.streams.load(config.capabilities.iter().map(|one| &one.value));
         let declared = config
             .capabilities
             .iter()

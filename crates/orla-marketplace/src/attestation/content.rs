@@ -90,7 +90,7 @@ impl ProviderType {
             Self::Plugin(plugin) if !plugin.plugin_path.contains('/') => ContentSource::Unknown,
             Self::Plugin(plugin) => ContentSource::File(PathBuf::from(&plugin.plugin_path)),
             Self::RemoteRTFS(remote) => ContentSource::Definition(Definition::new(&remote.endpoint)),
-            Self::Stream(_) => ContentSource::Unknown,
+            Self::Stream(stream) => stream.provider.content(),
             Self::Custom(custom) => custom.content(),
         }
     }

@@ -5,14 +5,13 @@ mod http;
 mod mcp;
 mod plugin;
 mod remote;
+mod stream;
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
-
-use rtfs::TypeExpr;
 
 use crate::attestation::ContentSource;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -26,6 +25,7 @@ pub use http::{
 pub use mcp::{MCPCapability, McpOptions};
 pub use plugin::{PluginCapability, PluginOptions};
 pub use remote::{RemoteOptions, RemoteRTFSCapability};
+pub use stream::{StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType};
 
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
 ///
@@ -255,49 +255,6 @@ impl A2ACapability {
             timeout_ms,
         }
     }
-}
-
-/// A stream of values (RTFS capability system §3.2).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StreamCapabilityImpl {
-    /// What the stream is reached through.
-    pub provider: Box<ProviderType>,
-    /// In which directions values flow.
-    pub stream_type: StreamType,
-    /// What goes in.
-    pub input_schema: Option<TypeExpr>,
-    /// What comes out.
-    pub output_schema: Option<TypeExpr>,
-    /// Whether it reports progress.
-    pub supports_progress: bool,
-    /// Whether it can be cancelled.
-    pub supports_cancellation: bool,
-}
-
-impl StreamCapabilityImpl {
-    /// A stream through `provider`, untyped, without progress, cancellable.
-    pub fn new(provider: ProviderType, stream_type: StreamType) -> Self {
-        Self {
-            provider: Box::new(provider),
-            stream_type,
-            input_schema: None,
-            output_schema: None,
-            supports_progress: false,
-            supports_cancellation: true,
-        }
-    }
-}
-
-/// In which directions a stream's values flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamType {
-    /// One way.
-    Unidirectional,
-    /// Both ways, in turn.
-    Bidirectional,
-    /// Both ways, at once.
-    Duplex,
 }
 
 #[cfg(test)]

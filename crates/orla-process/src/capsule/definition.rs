@@ -7,13 +7,16 @@ use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::attestation::ContentSource;
 
 use super::manifest::DEBOUNCE;
 use super::packages::Package;
+use super::process::Process;
 use crate::child::Program;
+use crate::reaper::Instance;
 
 /// What a supervised process is started from, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq)]
@@ -232,6 +235,15 @@ impl Definition {
 }
 
 impl Command {
+    /// Starts the program without supervising it: it runs for as long as what this gives is kept.
+    ///
+    /// # Errors
+    /// The system's reason; nothing runs then.
+    pub async fn start(&self, instance: Arc<Instance>) -> io::Result<Process> {
+        let (program, args) = Definition::Server(self.clone()).launch()?;
+        Process::start(Arc::new(program), args, instance).await
+    }
+
     /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
     /// to where it runs.
     fn program(&self) -> io::Result<Cow<'_, Path>> {

@@ -18,17 +18,17 @@ use crate::reaper::{INSTANCE, Instance};
 
 /// A running process with its three pipes. Dropping it kills what is left of its group.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     /// None once it has been reaped.
     child: Option<Child>,
     group: Pid,
     exit: Exit,
     /// None once it was closed.
-    pub(crate) stdin: Option<pipe::Sender>,
+    pub stdin: Option<pipe::Sender>,
     /// None once it has ended.
-    pub(crate) stdout: Option<pipe::Receiver>,
+    pub stdout: Option<pipe::Receiver>,
     /// None once it has ended.
-    pub(crate) stderr: Option<pipe::Receiver>,
+    pub stderr: Option<pipe::Receiver>,
 }
 
 #[derive(Debug)]
@@ -81,12 +81,12 @@ impl Process {
     }
 
     /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.group.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Ends when the process has exited. It stays a zombie until it is [reaped](Self::reap).
-    pub(crate) async fn exited(&self) {
+    pub async fn exited(&self) {
         loop {
             match &self.exit {
                 Exit::Watched(fd) => {
@@ -107,7 +107,7 @@ impl Process {
     }
 
     /// Whether it has exited.
-    pub(crate) fn has_exited(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         match &self.exit {
             Exit::Watched(fd) => fd.get_ref().0.has_exited(),
             Exit::Looked(watch) => watch.has_exited(),
@@ -127,7 +127,7 @@ impl Process {
     }
 
     /// Kills what is left of the group of a process that has exited, and takes its status.
-    pub(crate) fn reap(&mut self) -> Option<ExitStatus> {
+    pub fn reap(&mut self) -> Option<ExitStatus> {
         self.signal(Signal::KILL);
         self.child.take()?.wait().ok()
     }

@@ -137,7 +137,7 @@ pub(super) fn text(raw: &RawValue) -> Cow<'_, str> {
 
 /// Why an input cannot become a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Refused(Violation);
+pub(crate) struct Refused(Violation);
 
 impl Refused {
     pub(super) fn new(path: &str, expected: &str, got: &str) -> Self {

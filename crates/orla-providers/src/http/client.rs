@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Client, Url, redirect};
+use reqwest::{Client, ClientBuilder, Url, redirect};
 use url::Host;
 
 use super::address;
@@ -45,11 +45,21 @@ pub(crate) struct Clients {
     is_public: fn(IpAddr) -> bool,
     open: OnceLock<Result<Client, String>>,
     guarded: OnceLock<Result<Client, String>>,
+    /// One that knows HTTP/1.1 alone: a WebSocket begins so.
+    #[cfg(feature = "stream")]
+    upgrading: OnceLock<Result<Client, String>>,
 }
 
 impl Clients {
     pub(crate) fn new(limits: HttpLimits) -> Self {
-        Self { limits, is_public: address::is_public, open: OnceLock::new(), guarded: OnceLock::new() }
+        Self {
+            limits,
+            is_public: address::is_public,
+            open: OnceLock::new(),
+            guarded: OnceLock::new(),
+            #[cfg(feature = "stream")]
+            upgrading: OnceLock::new(),
+        }
     }
 
     /// Clients with another notion of what is public, since tests have nothing but loopback.
@@ -62,7 +72,15 @@ impl Clients {
     /// named: that one connects to public addresses alone.
     pub(crate) fn get(&self, guarded: bool) -> Result<&Client, String> {
         let place = if guarded { &self.guarded } else { &self.open };
-        place.get_or_init(|| self.build(guarded)).as_ref().map_err(Clone::clone)
+        let build = || built(self.builder(guarded));
+        place.get_or_init(build).as_ref().map_err(Clone::clone)
+    }
+
+    /// The client for a connection that becomes something else than HTTP.
+    #[cfg(feature = "stream")]
+    pub(crate) fn upgrading(&self) -> Result<&Client, String> {
+        let build = || built(self.builder(false).http1_only());
+        self.upgrading.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
     /// Whether a URL leads to the public internet, as far as its name can be resolved.
@@ -87,7 +105,7 @@ impl Clients {
         }
     }
 
-    fn build(&self, guarded: bool) -> Result<Client, String> {
+    fn builder(&self, guarded: bool) -> ClientBuilder {
         // A second choice is refused harmlessly.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let limits = &self.limits;
@@ -102,9 +120,11 @@ impl Clients {
             .http2_max_header_list_size(limits.max_header_bytes)
             .http2_adaptive_window(true)
             .dns_resolver(Resolver { only: guarded.then_some(self.is_public) })
-            .build()
-            .map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
     }
+}
+
+fn built(builder: ClientBuilder) -> Result<Client, String> {
+    builder.build().map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
 }
 
 /// The system's resolver, with errors that can be told apart.

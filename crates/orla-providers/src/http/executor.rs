@@ -230,7 +230,8 @@ pub(crate) async fn read(
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-fn request(prepared: &Prepared) -> Request {
+/// The request that was prepared.
+pub(crate) fn request(prepared: &Prepared) -> Request {
     let mut request = Request::new(prepared.method.clone(), prepared.url.clone());
     let headers = request.headers_mut();
     headers.clone_from(&prepared.common);
@@ -259,7 +260,8 @@ fn waited_for(http: &HttpCapability, arrived: usize) -> Option<Outcome> {
     Some(Outcome { content, ..Outcome::default() })
 }
 
-fn refused(ctx: &CallContext, unfit: Unfit) -> RuntimeError {
+/// The error for a call that gives no request.
+pub(crate) fn refused(ctx: &CallContext, unfit: Unfit) -> RuntimeError {
     match unfit {
         Unfit::Input(refused) => refused.of(&ctx.name),
         Unfit::Settings(problem) => failed(&ctx.name, &problem),

@@ -27,19 +27,19 @@ use super::{body, encode, parameter};
 
 /// A request that is ready to be sent.
 #[derive(Clone)]
-pub(super) struct Prepared {
-    pub(super) method: Method,
-    pub(super) url: Url,
+pub(crate) struct Prepared {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
     /// What any server may see.
-    pub(super) common: HeaderMap,
+    pub(crate) common: HeaderMap,
     /// What is meant for the base URL's origin alone.
-    pub(super) own: HeaderMap,
-    pub(super) body: Option<Bytes>,
+    pub(crate) own: HeaderMap,
+    pub(crate) body: Option<Bytes>,
 }
 
 /// Why there is no request.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// The settings are wrong, whatever the input.
     Settings(String),
     /// The input does not fit them.
@@ -53,7 +53,7 @@ impl From<Refused> for Unfit {
 }
 
 /// Makes the request for an input.
-pub(super) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepared, Unfit> {
+pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepared, Unfit> {
     let plan = Plan::of(http)?;
     if plan.takes_whole_input(http) {
         // The usual case: the body is the input, byte for byte.

@@ -31,6 +31,7 @@ mod read;
 mod remotes;
 pub(crate) mod schema;
 mod servers;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -23,11 +23,12 @@ use super::read::{Reader, excerpt, shown, unexpected};
 use super::remotes;
 use super::schema::{variable, whole};
 use super::servers::header;
+use super::streams;
 
 /// The kinds that have an executor.
-const KINDS: [&str; 6] = ["Local", "Http", "MCP", "Plugin", "RemoteRTFS", "Remote"];
+const KINDS: [&str; 7] = ["Local", "Http", "MCP", "Plugin", "RemoteRTFS", "Remote", "Stream"];
 /// The document's other kinds.
-const LATER: [&str; 2] = ["A2A", "Stream"];
+const LATER: [&str; 1] = ["A2A"];
 
 const LOCAL: [&str; 1] = ["function"];
 const HTTP: [&str; 15] = [
@@ -119,6 +120,7 @@ fn settings(
         Some(&("RemoteRTFS" | "Remote")) => {
             remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
         }
+        Some(&"Stream") => streams::provider(reader, path, at, pairs).map(ProviderType::Stream),
         Some(_) => mcp(reader, path, at, pairs).map(ProviderType::MCP),
         None => {
             let kinds = list_of(&KINDS);
@@ -218,7 +220,7 @@ fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String
     }
 }
 
-fn http(
+pub(super) fn http(
     reader: &mut Reader<'_>,
     path: &str,
     at: Position,
@@ -361,11 +363,12 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCred
     credentials
 }
 
-/// Completes the manifest of a built-in with what the built-in says of itself.
+/// Completes the manifest of a built-in with what the built-in says of itself, and that of a stream.
 ///
 /// # Errors
 /// There is no such built-in.
 pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> {
+    streams::complete(manifest);
     let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
     let Some(builtin) = local::registration_of(&settings.function) else {
         let all = local::registrations();
@@ -409,6 +412,7 @@ pub(crate) fn description(provider: &ProviderType) -> String {
             let capability = remote.options.capability.as_deref().unwrap_or_default();
             format!("The capability {capability} of the instance at {}.", remote.address())
         }
+        ProviderType::Stream(stream) => streams::description(stream),
         other => format!("A capability of kind {}.", other.kind()),
     }
 }
@@ -433,6 +437,7 @@ pub(super) fn upstream(provider: &ProviderType) -> Option<Arc<str>> {
             false => origin(&mcp.server_url).map(Into::into),
         },
         ProviderType::RemoteRTFS(remote) => origin(&remote.endpoint).map(Into::into),
+        ProviderType::Stream(stream) => upstream(&stream.provider),
         _ => None,
     }
 }
@@ -496,11 +501,13 @@ pub(super) fn definition() -> Value {
         named("MCP", &mcp, &json!(["server_url"])),
         named("Plugin", &plugin, &json!(["plugin_path", "function_name"])),
         named("RemoteRTFS", &remotes::provider_properties(), &json!(["endpoint"])),
+        named("Stream", &streams::properties(&http), &json!([])),
         named("Remote", &remotes::provider_properties(), &json!(["endpoint"])),
         typed(&json!(["local", "Local"]), &local, &json!(["type"])),
         typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
         typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
         typed(&json!(["plugin", "Plugin"]), &plugin, &json!(["type", "plugin_path", "function_name"])),
+        typed(&json!(["stream", "Stream"]), &streams::properties(&http), &json!(["type"])),
         typed(&json!(["remote", "Remote", "RemoteRTFS"]), &remotes::provider_properties(), &json!(["type", "endpoint"])),
         {"enum": ["local", "Local"]},
     ]})

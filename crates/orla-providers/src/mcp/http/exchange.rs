@@ -26,7 +26,7 @@ use super::client::root;
 use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Way;
 use super::shared::{InFlight, Question, Shared};
-use super::sse::Events;
+use crate::sse::Events;
 
 /// How long to wait before a stream is taken up again, where the server does not say.
 const RETRY: Duration = Duration::from_secs(1);
@@ -368,7 +368,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn note(&mut self, event: &super::sse::Event) {
+    pub(super) fn note(&mut self, event: &crate::sse::Event) {
         if let Some(id) = event.id.clone().filter(|id| !id.is_empty()) {
             self.last = Some(id);
         }

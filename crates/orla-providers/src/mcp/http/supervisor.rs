@@ -22,7 +22,7 @@ use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
 use super::link::{self, Link, Way};
 use super::shared::{Question, Shared, State, lock};
-use super::sse::{Event, Events};
+use crate::sse::{Event, Events};
 
 /// How long a server may take to end a session when orla ends.
 const GOODBYE: Duration = Duration::from_secs(2);

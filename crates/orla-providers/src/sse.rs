@@ -5,22 +5,22 @@ use orla_process::mcp::wire::MAX_MESSAGE;
 
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// What stands behind `data:`; empty for an event that only gives an id.
-    pub(super) data: Bytes,
+    pub(crate) data: Bytes,
     /// By which the stream can be taken up again behind this event.
-    pub(super) id: Option<Bytes>,
+    pub(crate) id: Option<Bytes>,
     /// How long to wait before that, in milliseconds.
-    pub(super) retry: Option<u64>,
+    pub(crate) retry: Option<u64>,
 }
 
 /// An event that is larger than 16 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub(crate) struct TooLarge;
 
 /// Cuts a stream into events.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
@@ -36,7 +36,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Takes the next bytes of the stream.
-    pub(super) fn push(&mut self, bytes: &Bytes) {
+    pub(crate) fn push(&mut self, bytes: &Bytes) {
         self.buffer.extend_from_slice(bytes);
         if !self.has_begun && self.buffer.len() >= 3 {
             self.has_begun = true;
@@ -51,7 +51,7 @@ impl Events {
     ///
     /// # Errors
     /// The event that has begun is too large; nothing can be read after it.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, TooLarge> {
+    pub(crate) fn next(&mut self) -> Result<Option<Event>, TooLarge> {
         while let Some(line) = self.line()? {
             if line.is_empty() {
                 let mut event = std::mem::take(&mut self.event);

@@ -1,0 +1,230 @@
+//! A call of a stream: what it is asked for, and what it gives. Reading the input is pure.
+
+use std::time::Duration;
+
+use orla_marketplace::{
+    CallContext, JsonText, Notice, Outcome, Payload, Progress, RuntimeError, RuntimeResult, StreamType,
+    Violation,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep_until};
+
+use super::handle::Opened;
+use orla_marketplace::StreamHandle as _;
+
+/// How many items a call collects where it does not say.
+pub(super) const LIMIT: usize = 100;
+/// How many it collects at most.
+pub(super) const MAX_LIMIT: usize = 100_000;
+/// How long it collects where it does not say.
+pub(super) const FOR: Duration = Duration::from_secs(10);
+/// How many bytes of items it collects.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// How long before the call's own end it stops to collect, so that what it has is given.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// What a call asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked<'a> {
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    limit: Option<usize>,
+    for_ms: Option<u64>,
+    #[serde(borrow, default)]
+    send: Vec<&'a RawValue>,
+}
+
+pub(super) struct Wanted {
+    /// What the stream is opened with.
+    pub(super) input: JsonText,
+    pub(super) send: Vec<Payload>,
+    limit: Option<usize>,
+    patience: Duration,
+}
+
+/// Reads the input of a call.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted> {
+    let invalid = |path: &str, expected: &str, got: String| {
+        let violation = Violation { path: path.to_owned(), expected: expected.to_owned(), got };
+        RuntimeError::InvalidInput { id: ctx.name.to_string(), violations: vec![violation] }
+    };
+    let asked: Asked<'_> = serde_json::from_str(inputs.as_str()).map_err(|err| {
+        invalid("input", "an object with input, limit, for_ms and send", err.to_string())
+    })?;
+    if let Some(limit) = asked.limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {
+        return Err(invalid("input.limit", &format!("from 1 to {MAX_LIMIT}"), limit.to_string()));
+    }
+    let text = |raw: &RawValue| JsonText::slice_of(inputs.bytes(), raw);
+    let empty = || Payload::empty().json().cloned();
+    Ok(Wanted {
+        input: asked.input.map_or_else(empty, |input| Ok(text(input)))?,
+        send: asked.send.iter().map(|value| Payload::from_json(text(value))).collect(),
+        limit: asked.limit,
+        patience: asked.for_ms.map_or(FOR, Duration::from_millis),
+    })
+}
+
+/// Why a call stopped to collect.
+#[derive(Clone, Copy)]
+enum Reason {
+    End,
+    Limit,
+    Time,
+    Size,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Limit => "limit",
+            Self::Time => "time",
+            Self::Size => "size",
+        }
+    }
+}
+
+/// Sends what is to be sent, and collects items until there are enough of them, or time is up.
+///
+/// # Errors
+/// The stream broke; with the items that came before.
+pub(super) async fn collect(
+    stream: &Opened,
+    stream_type: StreamType,
+    is_answered: bool,
+    tells: bool,
+    wanted: Wanted,
+    ctx: &CallContext,
+) -> RuntimeResult<Outcome> {
+    let sent = wanted.send.len();
+    if stream_type == StreamType::Sink {
+        for value in wanted.send {
+            stream.send(value).await?;
+        }
+        stream.finish().await?;
+        return outcome(format!(r#"{{"sent":{sent}}}"#));
+    }
+    // Where nobody says what the last one is, there is one for each.
+    let limit = wanted.limit.unwrap_or(if is_answered && sent > 0 { sent } else { LIMIT });
+    if stream_type.takes() {
+        stream.feed(wanted.send).await?;
+    }
+    let end =
+        (Instant::now() + wanted.patience).min(ctx.deadline.checked_sub(MARGIN).unwrap_or(ctx.deadline));
+    let mut items = Items::default();
+    let time_is_up = sleep_until(end);
+    tokio::pin!(time_is_up);
+    let reason = loop {
+        if items.count == limit {
+            break Reason::Limit;
+        }
+        let item = tokio::select! {
+            biased;
+            () = ctx.cancellation.cancelled() => {
+                let outcome = items.outcome(Reason::Time).ok().map(Box::new);
+                return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome });
+            }
+            () = &mut time_is_up => break Reason::Time,
+            item = stream.next() => item,
+        };
+        match item {
+            None => break Reason::End,
+            Some(Ok(item)) => {
+                if !items.push(item.json()?) {
+                    break Reason::Size;
+                }
+                if tells && ctx.notices.is_wanted() {
+                    let progress = Progress {
+                        progress: items.count as f64,
+                        total: Some(limit as f64),
+                        message: None,
+                    };
+                    ctx.notices.send(Notice::Progress(progress));
+                }
+            }
+            Some(Err(error)) => return Err(with_items(error, &items)),
+        }
+    };
+    items.outcome(reason)
+}
+
+/// The text of the items so far: they are not kept one by one, as each would keep what it came in.
+#[derive(Default)]
+struct Items {
+    text: Vec<u8>,
+    count: usize,
+}
+
+impl Items {
+    /// Adds an item, if there is room for it.
+    fn push(&mut self, item: &JsonText) -> bool {
+        let item = item.bytes();
+        if self.text.len() + item.len() > MAX_BYTES && self.count > 0 {
+            return false;
+        }
+        if self.count > 0 {
+            self.text.push(b',');
+        }
+        self.text.extend_from_slice(item);
+        self.count += 1;
+        true
+    }
+
+    fn outcome(&self, reason: Reason) -> RuntimeResult<Outcome> {
+        let items = String::from_utf8_lossy(&self.text);
+        outcome(format!(r#"{{"items":[{items}],"ended_by":"{}"}}"#, reason.name()))
+    }
+}
+
+fn outcome(text: String) -> RuntimeResult<Outcome> {
+    let json = JsonText::parse(text).map_err(|err| RuntimeError::Generic(err.to_string()))?;
+    Ok(Outcome { structured: Some(Payload::from_json(json)), ..Outcome::default() })
+}
+
+/// The error with the items that came before it.
+fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
+    if items.count == 0 {
+        return error;
+    }
+    let came = items.outcome(Reason::End).ok().map(Box::new);
+    match error {
+        RuntimeError::Unavailable { id, reason, .. } => {
+            let message = format!("{id} is unavailable: {reason}");
+            RuntimeError::Failed { id, message, outcome: came }
+        }
+        RuntimeError::Failed { id, message, .. } => RuntimeError::Failed { id, message, outcome: came },
+        RuntimeError::TimedOut { id, limit, .. } => RuntimeError::TimedOut { id, limit, outcome: came },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_asks_for_is_read_strictly() {
+        let ctx = CallContext::for_tests("s");
+        let text = |text: &str| read(&JsonText::parse(text.to_owned()).unwrap(), &ctx);
+        let wanted =
+            text(r#"{"input": {"n": 1.10}, "limit": 3, "for_ms": 50, "send": [1, {"a": 2}]}"#).unwrap();
+        assert_eq!(wanted.input.as_str(), r#"{"n": 1.10}"#);
+        assert_eq!((wanted.send.len(), wanted.limit), (2, Some(3)));
+        assert_eq!(wanted.patience, Duration::from_millis(50));
+        assert_eq!(text("{}").unwrap().input.as_str(), "{}");
+        for (bad, words) in [
+            (r#"{"limit": 0}"#, "input.limit: expected from 1"),
+            (r#"{"limits": 1}"#, "limits"),
+            ("[]", "an object"),
+            (r#"{"send": 1}"#, "invalid type"),
+        ] {
+            let error = text(bad).err().unwrap().to_string();
+            assert!(error.contains(words), "{bad}: {error}");
+        }
+    }
+}

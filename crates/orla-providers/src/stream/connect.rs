@@ -1,0 +1,334 @@
+//! Opens the connection of a stream, or starts its program; again where it was cut.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use orla_marketplace::{
+    CallContext, HttpCapability, JsonText, PluginCapability, ProviderType, RuntimeError, RuntimeResult,
+    StreamCapabilityImpl, StreamTransport, StreamType, Violation,
+};
+use orla_process::Instance;
+use orla_process::capsule::Command;
+use reqwest::header::{
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE,
+};
+use reqwest::{Body, Client, Request, Response, StatusCode};
+use tokio::sync::{Notify, mpsc};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+use super::items::Lines;
+use super::sink::Sink;
+use super::source::{Cut, Program, Source};
+use crate::http::{self, Clients, Prepared, Stage, failure, host_of, prepare, refused, request_of};
+use crate::sse::Events;
+
+/// The variable of a program's environment that holds what the stream was opened with.
+const INPUT: &str = "ORLA_INPUT";
+/// The longest that it may be: Linux takes no more.
+const MAX_INPUT: usize = 128 * 1024 - 16;
+/// The buffers of a WebSocket, which it has from the beginning.
+const SOCKET_BUFFER: usize = 4 * 1024;
+
+/// How one stream is reached.
+pub(super) struct Connector {
+    pub(super) clients: Arc<Clients>,
+    instance: Arc<Instance>,
+    pub(super) name: Arc<str>,
+    transport: StreamTransport,
+    stream_type: StreamType,
+    max: usize,
+    buffer: usize,
+    way: Way,
+}
+
+enum Way {
+    Http { prepared: Box<Prepared>, host: Arc<str> },
+    Program(Box<Command>),
+}
+
+/// Whether settings can ever give a stream.
+///
+/// # Errors
+/// What is wrong with them, as a sentence.
+pub fn check(stream: &StreamCapabilityImpl) -> Result<(), String> {
+    let is_program = stream.options.transport == StreamTransport::Lines;
+    match (&*stream.provider, is_program) {
+        (ProviderType::Http(http), false) => http::check(http)?,
+        (ProviderType::Plugin(program), true) if program.plugin_path.is_empty() => {
+            return Err("a program is expected".to_owned());
+        }
+        (ProviderType::Plugin(_), true) => {}
+        (_, true) => return Err("lines are those of a program (command)".to_owned()),
+        (_, false) => return Err("an address is expected (url)".to_owned()),
+    }
+    match (stream.options.transport, stream.stream_type) {
+        (StreamTransport::Sse, StreamType::Source) => Ok(()),
+        (StreamTransport::Sse, _) => {
+            Err("server-sent events go one way: direction is source".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Connector {
+    pub(super) fn new(
+        stream: &StreamCapabilityImpl,
+        input: &JsonText,
+        ctx: &CallContext,
+        clients: Arc<Clients>,
+        instance: Arc<Instance>,
+    ) -> RuntimeResult<Self> {
+        check(stream).map_err(|problem| failed(&ctx.name, &problem))?;
+        let options = &stream.options;
+        let way = match &*stream.provider {
+            ProviderType::Http(http) => of_http(http, stream, input, ctx)?,
+            ProviderType::Plugin(program) => of_program(program, stream, input, ctx)?,
+            _ => return Err(failed(&ctx.name, "an address or a program is expected")),
+        };
+        Ok(Self {
+            clients,
+            instance,
+            name: Arc::clone(&ctx.name),
+            transport: options.transport,
+            stream_type: stream.stream_type,
+            max: options.max_item_bytes,
+            buffer: options.buffer.max(1),
+            way,
+        })
+    }
+
+    /// Connects; nothing where the other end says that there is nothing more.
+    pub(super) async fn connect(
+        &self,
+        last_id: Option<&Bytes>,
+    ) -> RuntimeResult<Option<(Source, Sink)>> {
+        match (&self.way, self.transport) {
+            (Way::Program(server), _) => self.start(server).await.map(Some),
+            (Way::Http { prepared, host }, StreamTransport::WebSocket) => {
+                self.upgrade(prepared, host).await.map(Some)
+            }
+            (Way::Http { prepared, host }, transport) => {
+                if self.stream_type.takes() {
+                    return self.upload(prepared, host).await.map(Some);
+                }
+                let mut request = request_of(prepared);
+                let headers = request.headers_mut();
+                let accept = match transport {
+                    StreamTransport::Sse => "text/event-stream",
+                    _ => "application/x-ndjson, application/jsonl, application/json, text/plain",
+                };
+                headers.entry(ACCEPT).or_insert(HeaderValue::from_static(accept));
+                headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+                if let Some(Ok(id)) = last_id.map(|id| HeaderValue::from_bytes(id)) {
+                    headers.insert(HeaderName::from_static("last-event-id"), id);
+                }
+                let client = self.clients.get(false).map_err(|problem| failed(&self.name, &problem))?;
+                let response = client.execute(request).await;
+                let response = response.map_err(|err| failure(&self.name, host, err, Stage::Asking))?;
+                if response.status() == StatusCode::NO_CONTENT {
+                    return Ok(None);
+                }
+                let response = accepted(&self.name, host, response)?;
+                let source = match transport {
+                    StreamTransport::Sse => {
+                        is_event_stream(&self.name, host, response.headers())?;
+                        Source::Events { response, events: Events::default() }
+                    }
+                    _ => Source::Lines { response, lines: Lines::new(self.max) },
+                };
+                Ok(Some((source, Sink::Closed)))
+            }
+        }
+    }
+
+    async fn start(&self, program: &Command) -> RuntimeResult<(Source, Sink)> {
+        let mut process = program.start(Arc::clone(&self.instance)).await.map_err(|err| {
+            let reason = format!("{} cannot be started: {err}", program.command);
+            RuntimeError::Unavailable { id: self.name.to_string(), reason, source: Some(Box::new(err)) }
+        })?;
+        let stdin = process.stdin.take().filter(|_| self.stream_type.takes());
+        let sink = match stdin {
+            Some(stdin) => Sink::Program { stdin, rest: Default::default() },
+            None => Sink::Closed,
+        };
+        Ok((Source::Program(Box::new(Program::new(process, self.max))), sink))
+    }
+
+    /// A request whose body goes on for as long as values are sent.
+    async fn upload(&self, prepared: &Prepared, host: &Arc<str>) -> RuntimeResult<(Source, Sink)> {
+        let mut request = request_of(prepared);
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        let (values, body) = mpsc::channel::<Bytes>(self.buffer);
+        let begun = Arc::new(Notify::new());
+        let body = unfold((body, Some(Arc::clone(&begun))), |(mut body, begun)| async move {
+            if let Some(begun) = begun {
+                begun.notify_one();
+            }
+            let value = body.recv().await?;
+            Some((Ok::<_, Infallible>(value), (body, None)))
+        });
+        *request.body_mut() = Some(Body::wrap_stream(body));
+        let client = self.clients.get(false).map_err(|problem| failed(&self.name, &problem))?.clone();
+        let (name, host) = (Arc::clone(&self.name), Arc::clone(host));
+        let mut answer = Box::pin(answered(client, request, name, host));
+        // The connection carries the body from here on, whether anybody waits for the answer or not.
+        let source = tokio::select! {
+            biased;
+            answer = &mut answer => Source::Lines { response: answer?, lines: Lines::new(self.max) },
+            () = begun.notified() => {
+                let answer = async move { answer.await.map_err(|err| cut(&err)) };
+                Source::Waiting { answer: Box::pin(answer), max: self.max }
+            }
+        };
+        Ok((source, Sink::Upload(values)))
+    }
+
+    async fn upgrade(&self, prepared: &Prepared, host: &str) -> RuntimeResult<(Source, Sink)> {
+        let mut request = request_of(prepared);
+        let key = generate_key();
+        let headers = request.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert("sec-websocket-version", HeaderValue::from_static("13"));
+        let value = HeaderValue::from_str(&key).map_err(|err| failed(&self.name, &err.to_string()))?;
+        headers.insert("sec-websocket-key", value);
+        let client = self.clients.upgrading().map_err(|problem| failed(&self.name, &problem))?;
+        let response = client.execute(request).await;
+        let response = response.map_err(|err| failure(&self.name, host, err, Stage::Asking))?;
+        let expected = derive_accept_key(key.as_bytes());
+        let is_socket = response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && response
+                .headers()
+                .get("sec-websocket-accept")
+                .is_some_and(|accept| accept == expected.as_str());
+        if !is_socket {
+            let status = accepted(&self.name, host, response)?.status();
+            return Err(failed(&self.name, &format!("{host} answers {status}, and is no WebSocket")));
+        }
+        let upgraded = response.upgrade().await;
+        let upgraded = upgraded.map_err(|err| failure(&self.name, host, err, Stage::Asking))?;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(SOCKET_BUFFER)
+            .write_buffer_size(SOCKET_BUFFER)
+            .max_write_buffer_size(2 * SOCKET_BUFFER + self.max)
+            .max_message_size(Some(self.max))
+            .max_frame_size(Some(self.max));
+        let socket = WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await;
+        let (sink, stream) = socket.split();
+        Ok((Source::Socket { stream, next: None }, Sink::Socket(sink)))
+    }
+}
+
+async fn answered(
+    client: Client,
+    request: Request,
+    name: Arc<str>,
+    host: Arc<str>,
+) -> RuntimeResult<Response> {
+    let response = client.execute(request).await;
+    let response = response.map_err(|err| failure(&name, &host, err, Stage::Asking))?;
+    accepted(&name, &host, response)
+}
+
+fn of_http(
+    http: &HttpCapability,
+    stream: &StreamCapabilityImpl,
+    input: &JsonText,
+    ctx: &CallContext,
+) -> RuntimeResult<Way> {
+    let mut http = http.clone();
+    let takes = stream.stream_type.takes();
+    if http.options.method.is_none() {
+        let is_upload = takes && stream.options.transport == StreamTransport::Ndjson;
+        http.options.method = Some(if is_upload { "POST" } else { "GET" }.to_owned());
+    }
+    let mut prepared = prepare(&http, input).map_err(|unfit| refused(ctx, unfit))?;
+    if let Some(Ok(trace)) = ctx.traceparent.as_deref().map(HeaderValue::from_str) {
+        prepared.common.insert("traceparent", trace);
+    }
+    // What accepts plain answers would accept anything.
+    prepared.common.remove(ACCEPT);
+    let host = host_of(&prepared.url).into();
+    Ok(Way::Http { prepared: Box::new(prepared), host })
+}
+
+fn of_program(
+    program: &PluginCapability,
+    stream: &StreamCapabilityImpl,
+    input: &JsonText,
+    ctx: &CallContext,
+) -> RuntimeResult<Way> {
+    let options = &stream.options;
+    let text = input.as_str();
+    if text.len() > MAX_INPUT {
+        let expected = format!("at most {MAX_INPUT} bytes, as a program's environment takes no more");
+        let got = format!("{} bytes", text.len());
+        let violation = Violation { path: "input".to_owned(), expected, got };
+        return Err(RuntimeError::InvalidInput {
+            id: ctx.name.to_string(),
+            violations: vec![violation],
+        });
+    }
+    let mut env: Vec<(String, String)> =
+        options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    env.push((INPUT.to_owned(), text.to_owned()));
+    Ok(Way::Program(Box::new(Command {
+        name: ctx.name.to_string(),
+        command: program.plugin_path.clone(),
+        args: options.args.clone(),
+        env,
+        directory: options.directory.clone(),
+        startup_timeout: Duration::from_secs(30),
+        eager: false,
+    })))
+}
+
+/// The answer, where it is one that goes on.
+fn accepted(name: &str, host: &str, response: Response) -> RuntimeResult<Response> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    if matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504) {
+        let reason = format!("{host} answers {status}; trying again may help");
+        return Err(RuntimeError::Unavailable { id: name.to_owned(), reason, source: None });
+    }
+    let hint = match status.as_u16() {
+        300..=399 => "; redirects are not followed",
+        401 | 403 => "; it may need other credentials",
+        _ => "",
+    };
+    Err(failed(name, &format!("{host} answers {status}{hint}")))
+}
+
+fn is_event_stream(name: &str, host: &str, headers: &HeaderMap) -> RuntimeResult<()> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    match essence.eq_ignore_ascii_case("text/event-stream") {
+        true => Ok(()),
+        false => {
+            let got = if essence.is_empty() { "something" } else { essence };
+            Err(failed(name, &format!("{host} answers with {got} instead of text/event-stream")))
+        }
+    }
+}
+
+fn cut(error: &RuntimeError) -> Cut {
+    let reason = match error {
+        RuntimeError::Unavailable { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    };
+    if error.is_transient() { Cut::passing(reason) } else { Cut::lasting(reason) }
+}
+
+pub(super) fn failed(name: &str, problem: &str) -> RuntimeError {
+    let message = format!("{name} failed: {problem}");
+    RuntimeError::Failed { id: name.to_owned(), message, outcome: None }
+}

@@ -1,0 +1,153 @@
+//! Opens streams, and runs calls of them.
+
+use std::any::TypeId;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_marketplace::schema::{Validator, json_schema_of};
+use orla_marketplace::{
+    CallContext, CapabilityExecutor, CapabilityManifest, JsonText, Outcome, Payload, ProviderStatus,
+    ProviderType, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle, StreamTransport,
+    StreamType,
+};
+use orla_process::Instance;
+use serde_json::{Value as Json, json};
+use tokio::time::timeout_at;
+
+use super::collect::{self, FOR, LIMIT, MAX_LIMIT};
+use super::connect::{Connector, failed};
+use super::handle::Opened;
+use crate::http::{Clients, HttpLimits};
+
+/// Opens [`StreamCapabilityImpl`] providers (RTFS capability system §3.2), and collects items where one is
+/// called.
+pub struct StreamExecutor {
+    clients: Arc<Clients>,
+    instance: Arc<Instance>,
+}
+
+impl StreamExecutor {
+    /// An executor whose programs carry the mark of `instance`. Nothing is opened before the first use.
+    pub fn new(instance: Arc<Instance>) -> Self {
+        Self { clients: Arc::new(Clients::new(HttpLimits::default())), instance }
+    }
+
+    async fn opened(
+        &self,
+        stream: &StreamCapabilityImpl,
+        input: &JsonText,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Opened> {
+        if let Some(schema) = &stream.options.opening {
+            let schema =
+                Validator::compile(schema).map_err(|err| failed(&ctx.name, &err.to_string()))?;
+            let checked = schema.check(input.as_str(), "input");
+            checked.map_err(|violations| RuntimeError::InvalidInput {
+                id: ctx.name.to_string(),
+                violations,
+            })?;
+        }
+        let (clients, instance) = (Arc::clone(&self.clients), Arc::clone(&self.instance));
+        let connector = Connector::new(stream, input, ctx, clients, instance)?;
+        let connected = tokio::select! {
+            biased;
+            () = ctx.cancellation.cancelled() => {
+                return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None });
+            }
+            done = timeout_at(ctx.deadline, connector.connect(None)) => done.map_err(|_| {
+                RuntimeError::TimedOut { id: ctx.name.to_string(), limit: ctx.timeout, outcome: None }
+            })??,
+        };
+        Opened::new(stream, connector, connected)
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for StreamExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<StreamCapabilityImpl>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let stream: &StreamCapabilityImpl = provider.settings()?;
+        let wanted = collect::read(inputs.json()?, ctx)?;
+        let opened = self.opened(stream, &wanted.input, ctx).await?;
+        let is_answered = stream.stream_type == StreamType::Transform
+            && stream.options.transport == StreamTransport::WebSocket;
+        let (kind, tells) = (stream.stream_type, stream.supports_progress);
+        let collecting = collect::collect(&opened, kind, is_answered, tells, wanted, ctx);
+        let collected = timeout_at(ctx.deadline, collecting).await.unwrap_or_else(|_| {
+            Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit: ctx.timeout, outcome: None })
+        });
+        opened.close().await;
+        collected
+    }
+
+    async fn open(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Box<dyn StreamHandle>> {
+        let stream: &StreamCapabilityImpl = provider.settings()?;
+        let input = inputs.json()?;
+        // What is given to a transform is what it transforms.
+        let all = (stream.stream_type == StreamType::Transform && input.as_str().starts_with('['))
+            .then(|| values(input))
+            .transpose()
+            .map_err(|problem| failed(&ctx.name, &problem))?;
+        let Some(all) = all else { return Ok(Box::new(self.opened(stream, input, ctx).await?)) };
+        let empty = Payload::empty();
+        let opened = self.opened(stream, empty.json()?, ctx).await?;
+        opened.feed(all).await?;
+        Ok(Box::new(opened))
+    }
+
+    /// What a call is given is read strictly, and items are checked one by one.
+    fn checks_types(&self, _: &CapabilityManifest) -> bool {
+        true
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        let stream = provider.settings::<StreamCapabilityImpl>().ok();
+        status.source = stream.and_then(|stream| match &*stream.provider {
+            ProviderType::Http(http) => Some(http.address()),
+            ProviderType::Plugin(program) => Some(program.plugin_path.clone()),
+            _ => None,
+        });
+        status
+    }
+}
+
+/// The elements of a list.
+fn values(list: &JsonText) -> Result<Vec<Payload>, String> {
+    let raw: Vec<&serde_json::value::RawValue> =
+        serde_json::from_str(list.as_str()).map_err(|err| err.to_string())?;
+    Ok(raw.iter().map(|raw| Payload::from_json(JsonText::slice_of(list.bytes(), raw))).collect())
+}
+
+/// The JSON Schema of what a call of this stream is given.
+pub fn call_schema(stream: &StreamCapabilityImpl) -> Json {
+    let mut properties = json!({});
+    properties["input"] = match &stream.options.opening {
+        Some(opening) => json_schema_of(opening),
+        None => json!({"description": "What the stream is opened with."}),
+    };
+    if stream.stream_type.takes() {
+        let items = stream.input_schema.as_ref().map_or(json!({}), json_schema_of);
+        properties["send"] = json!({"type": "array", "items": items, "description": "What it is sent."});
+    }
+    if stream.stream_type.gives() {
+        properties["limit"] = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT,
+            "description": format!("How many items to collect at most; {LIMIT} by default.")});
+        properties["for_ms"] = json!({"type": "integer", "minimum": 0,
+            "description": format!("How long to collect at most, in milliseconds; {} by default.", FOR.as_millis())});
+    }
+    json!({"type": "object", "properties": properties, "additionalProperties": false})
+}

@@ -1,0 +1,346 @@
+//! An open stream: what whoever opened it reads and writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use orla_marketplace::schema::Validator;
+use orla_marketplace::{
+    Payload, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle, StreamItems,
+    StreamTransport, StreamType, seconds,
+};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::connect::{Connector, failed};
+use super::items;
+use super::resume::{Ended, Next, Resumption};
+use super::sink::{Sink, Unsent};
+use super::source::{Cut, Source};
+
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_millis(500);
+/// How long nothing may come of a WebSocket before it is asked whether it lives, and then again before it counts
+/// as cut, unless the settings say otherwise.
+const SOCKET_HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// An open stream.
+pub(super) struct Opened {
+    name: Arc<str>,
+    stream_type: StreamType,
+    form: StreamItems,
+    input: Option<Validator>,
+    output: Option<Validator>,
+    reader: Mutex<Reader>,
+    writer: Arc<Mutex<Sink>>,
+}
+
+/// What reads.
+struct Reader {
+    connector: Connector,
+    /// None while it is connected again, and at the end.
+    source: Option<Source>,
+    /// When it is to be connected again; none at the end.
+    connect_at: Option<Instant>,
+    resumption: Resumption,
+    max: usize,
+    heartbeat: Option<Duration>,
+    idle: Option<Duration>,
+    /// What is still to be sent of what the stream was opened with.
+    feed: Option<BoxFuture<'static, ()>>,
+    taken: u64,
+}
+
+impl Opened {
+    pub(super) fn new(
+        stream: &StreamCapabilityImpl,
+        connector: Connector,
+        connected: Option<(Source, Sink)>,
+    ) -> RuntimeResult<Self> {
+        let options = &stream.options;
+        let compiled = |schema: &Option<_>| schema.as_ref().map(Validator::compile).transpose();
+        let unfit =
+            |err: orla_marketplace::schema::SchemaError| failed(&connector.name, &err.to_string());
+        let input = compiled(&stream.input_schema).map_err(unfit)?;
+        let output = compiled(&stream.output_schema).map_err(unfit)?;
+        let (source, sink) = connected.unzip();
+        let is_socket = options.transport == StreamTransport::WebSocket;
+        let heartbeat = options.heartbeat.or(is_socket.then_some(SOCKET_HEARTBEAT));
+        let reader = Reader {
+            source,
+            connect_at: None,
+            resumption: Resumption::new(options.reconnect, options.max_reconnects),
+            max: options.max_item_bytes,
+            heartbeat: heartbeat.filter(|heartbeat| !heartbeat.is_zero()),
+            idle: options.idle.filter(|idle| !idle.is_zero()),
+            feed: None,
+            taken: 0,
+            connector,
+        };
+        Ok(Self {
+            name: Arc::clone(&reader.connector.name),
+            stream_type: stream.stream_type,
+            form: options.items,
+            input,
+            output,
+            reader: Mutex::new(reader),
+            writer: Arc::new(Mutex::new(sink.unwrap_or(Sink::Closed))),
+        })
+    }
+
+    /// Lets these values be sent while items are read, and says then that nothing more comes.
+    pub(super) async fn feed(&self, values: Vec<Payload>) -> RuntimeResult<()> {
+        let items: Vec<Bytes> =
+            values.iter().map(|value| self.encoded(value)).collect::<RuntimeResult<_>>()?;
+        let writer = Arc::clone(&self.writer);
+        let feed = async move {
+            for item in items {
+                if writer.lock().await.send(item).await.is_err() {
+                    return;
+                }
+            }
+            writer.lock().await.finish().await;
+        };
+        self.reader.lock().await.feed = Some(Box::pin(feed));
+        Ok(())
+    }
+
+    /// Says that nothing more is sent, and waits for what the other end makes of it.
+    ///
+    /// # Errors
+    /// The other end refuses what it was sent.
+    pub(super) async fn finish(&self) -> RuntimeResult<()> {
+        self.writer.lock().await.close().await;
+        let mut reader = self.reader.lock().await;
+        match &mut reader.source {
+            Some(Source::Waiting { answer, .. }) => {
+                let answer = answer.await;
+                reader.source = None;
+                answer.map(drop).map_err(|cut| self.broken(&cut, "it took everything, and"))
+            }
+            Some(Source::Program(program)) => match program.exited().await {
+                Some(status) if !status.success() => {
+                    let code =
+                        status.code().map_or("a signal".to_owned(), |code| format!("code {code}"));
+                    Err(failed(&self.name, &format!("the program ended with {code}")))
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn encoded(&self, value: &Payload) -> RuntimeResult<Bytes> {
+        let invalid = |violations| RuntimeError::InvalidInput { id: self.name.to_string(), violations };
+        if !self.stream_type.takes() {
+            return Err(failed(&self.name, "it is a source, and takes no values"));
+        }
+        if let Some(schema) = &self.input {
+            schema.check_payload(value, "item").map_err(invalid)?;
+        }
+        items::encode(self.form, value).map_err(|expected| {
+            let got =
+                value.json().map(|json| json.as_str().chars().take(40).collect()).unwrap_or_default();
+            let violation = orla_marketplace::Violation { path: "item".to_owned(), expected, got };
+            invalid(vec![violation])
+        })
+    }
+
+    fn decoded(&self, data: Bytes) -> RuntimeResult<Payload> {
+        let item = items::decode(self.form, data).map_err(|problem| failed(&self.name, &problem))?;
+        if let Some(schema) = &self.output {
+            schema.check_payload(&item, "item").map_err(|violations| RuntimeError::InvalidOutput {
+                id: self.name.to_string(),
+                violations,
+                outcome: Box::default(),
+            })?;
+        }
+        Ok(item)
+    }
+
+    /// The next item as it came.
+    async fn read(&self, reader: &mut Reader) -> RuntimeResult<Option<Bytes>> {
+        let mut idle_end = None;
+        loop {
+            let Some(source) = &mut reader.source else {
+                match self.connected_again(reader).await? {
+                    true => continue,
+                    false => return Ok(None),
+                }
+            };
+            let taken = source
+                .take(reader.max)
+                .map_err(|cut| self.broken(&cut, "it sends what cannot be read:"))?;
+            if let Some(raw) = taken {
+                if let Some(ms) = raw.retry {
+                    reader.resumption.retry(ms);
+                }
+                if reader.resumption.admits(raw.id.as_ref()) && raw.is_item {
+                    reader.taken += 1;
+                    return Ok(Some(raw.data));
+                }
+                continue;
+            }
+            if let (None, Some(idle)) = (idle_end, reader.idle) {
+                idle_end = Some(Instant::now() + idle);
+            }
+            let filled = {
+                let alive = self.alive(source, &mut reader.feed, reader.heartbeat);
+                match idle_end {
+                    Some(end) => timeout_at(end, alive).await.map_err(|_| self.idle(reader.idle))?,
+                    None => alive.await,
+                }
+            };
+            let (how, cut) = match filled {
+                Ok(true) => continue,
+                Ok(false) => (Ended::Orderly, None),
+                Err(cut) if !cut.passes => {
+                    reader.source = None;
+                    return Err(self.broken(&cut, &so_far(reader.taken)));
+                }
+                Err(cut) => (Ended::Cut, Some(cut)),
+            };
+            let rest = match how {
+                Ended::Orderly => source.rest(),
+                Ended::Cut | Ended::Refused => None,
+            };
+            reader.source = None;
+            match reader.resumption.ended(how) {
+                Next::Connect(pause) => reader.connect_at = Some(Instant::now() + pause),
+                Next::End => {}
+                Next::Fail => {
+                    let cut = cut.unwrap_or_else(|| Cut::passing("the connection ended"));
+                    return Err(self.broken(&cut, &so_far(reader.taken)));
+                }
+            }
+            if let Some(rest) = rest {
+                reader.taken += 1;
+                return Ok(Some(rest));
+            }
+        }
+    }
+
+    /// Waits for more, and asks whether the other end lives where nothing comes.
+    async fn alive(
+        &self,
+        source: &mut Source,
+        feed: &mut Option<BoxFuture<'static, ()>>,
+        heartbeat: Option<Duration>,
+    ) -> Result<bool, Cut> {
+        let Some(heartbeat) = heartbeat else { return fed(source, feed).await };
+        if let Ok(filled) = timeout(heartbeat / 2, fed(source, feed)).await {
+            return filled;
+        }
+        // Whoever sends right now will find out as well.
+        if let Ok(mut writer) = self.writer.try_lock() {
+            let _ = timeout(heartbeat / 2, writer.ping()).await;
+        }
+        timeout(heartbeat / 2, fed(source, feed)).await.unwrap_or_else(|_| {
+            Err(Cut::passing(format!("nothing has come for {}", seconds(heartbeat))))
+        })
+    }
+
+    /// Connects again where that is due; false at the end.
+    async fn connected_again(&self, reader: &mut Reader) -> RuntimeResult<bool> {
+        let Some(at) = reader.connect_at else { return Ok(false) };
+        sleep(at.saturating_duration_since(Instant::now())).await;
+        match reader.connector.connect(reader.resumption.last_id()).await {
+            Ok(Some((source, sink))) => {
+                tracing::debug!(
+                    stream = &*self.name,
+                    items = reader.taken,
+                    "the stream is taken up again"
+                );
+                *self.writer.lock().await = sink;
+                (reader.source, reader.connect_at) = (Some(source), None);
+                Ok(true)
+            }
+            Ok(None) => {
+                reader.connect_at = None;
+                Ok(false)
+            }
+            Err(error) => {
+                reader.connect_at = match reader.resumption.ended(Ended::Refused) {
+                    Next::Connect(pause) if error.is_transient() => Some(Instant::now() + pause),
+                    _ => return Err(error),
+                };
+                Ok(true)
+            }
+        }
+    }
+
+    fn broken(&self, cut: &Cut, when: &str) -> RuntimeError {
+        let id = self.name.to_string();
+        let said = format!("{when} {}", cut.reason);
+        match cut.passes {
+            true => RuntimeError::Unavailable { id, reason: said, source: None },
+            false => RuntimeError::Failed { message: format!("{id} failed: {said}"), id, outcome: None },
+        }
+    }
+
+    fn idle(&self, limit: Option<Duration>) -> RuntimeError {
+        let limit = limit.unwrap_or_default();
+        RuntimeError::TimedOut { id: format!("the next item of {}", self.name), limit, outcome: None }
+    }
+}
+
+/// Waits for more while what is left to be sent is being sent.
+async fn fed(source: &mut Source, feed: &mut Option<BoxFuture<'static, ()>>) -> Result<bool, Cut> {
+    loop {
+        let Some(feeding) = feed else { return source.fill().await };
+        tokio::select! {
+            biased;
+            filled = source.fill() => return filled,
+            () = feeding => *feed = None,
+        }
+    }
+}
+
+fn so_far(taken: u64) -> String {
+    match taken {
+        0 => "before its first item:".to_owned(),
+        1 => "after one item:".to_owned(),
+        taken => format!("after {taken} items:"),
+    }
+}
+
+#[async_trait]
+impl StreamHandle for Opened {
+    async fn next(&self) -> Option<RuntimeResult<Payload>> {
+        if !self.stream_type.gives() {
+            return None;
+        }
+        let mut reader = self.reader.lock().await;
+        let read = self.read(&mut reader).await;
+        read.and_then(|data| data.map(|data| self.decoded(data)).transpose()).transpose()
+    }
+
+    async fn send(&self, value: Payload) -> RuntimeResult<()> {
+        let item = self.encoded(&value)?;
+        let sent = self.writer.lock().await.send(item).await;
+        sent.map_err(|unsent| match unsent {
+            Unsent::Closed => failed(&self.name, "it takes no more values"),
+            Unsent::Gone => {
+                let reason = "the other end takes nothing any more".to_owned();
+                RuntimeError::Unavailable { id: self.name.to_string(), reason, source: None }
+            }
+        })
+    }
+
+    async fn close(&self) {
+        let goodbye = async {
+            if self.stream_type == StreamType::Sink {
+                let _ = self.finish().await;
+            } else {
+                self.writer.lock().await.close().await;
+            }
+        };
+        let _ = timeout(GOODBYE, goodbye).await;
+        // Whoever still waits for an item holds the reader, and ends with it.
+        if let Ok(mut reader) = self.reader.try_lock() {
+            (reader.source, reader.connect_at, reader.feed) = (None, None, None);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What follows when a connection is cut. Pure.
+//!
+//! A stream of server-sent events whose events have ids is taken up behind the last one (`Last-Event-ID`). A server
+//! that does not know ids begins anew then: events that were seen are passed over. A stream ends when taking it
+//! up brings nothing new. What has no ids is connected again only where that was asked for, as items may be lost.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// How many ids are remembered: a server that begins anew further back is not recognised.
+const REMEMBERED: usize = 1024;
+/// How long after a cut it is connected again, where the server does not say; it doubles with each failure.
+const PAUSE: Duration = Duration::from_millis(250);
+/// What that grows to, whatever the server says.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The longest id that is sent back.
+const MAX_ID: usize = 1024;
+
+/// What is remembered of a stream to take it up.
+#[derive(Debug)]
+pub(super) struct Resumption {
+    reconnect: bool,
+    max_failures: u32,
+    pause: Duration,
+    last_id: Option<Bytes>,
+    seen: VecDeque<u64>,
+    /// Connections in a row that brought nothing.
+    failures: u32,
+    /// The connection is not the first, and has brought nothing yet.
+    is_fresh: bool,
+    /// The server has begun anew: what was seen is passed over.
+    passes_over: bool,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// In good order, as far as can be told.
+    Orderly,
+    /// In the middle.
+    Cut,
+    /// It could not be made.
+    Refused,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Connect again after this pause.
+    Connect(Duration),
+    /// The stream is at its end.
+    End,
+    /// The stream has failed.
+    Fail,
+}
+
+impl Resumption {
+    pub(super) fn new(reconnect: bool, max_failures: u32) -> Self {
+        Self {
+            reconnect,
+            max_failures,
+            pause: PAUSE,
+            last_id: None,
+            seen: VecDeque::new(),
+            failures: 0,
+            is_fresh: false,
+            passes_over: false,
+        }
+    }
+
+    /// What the server is asked to go on behind.
+    pub(super) fn last_id(&self) -> Option<&Bytes> {
+        self.last_id.as_ref()
+    }
+
+    /// The server says how long to wait before it is connected again.
+    pub(super) fn retry(&mut self, ms: u64) {
+        self.pause = Duration::from_millis(ms).clamp(Duration::from_millis(1), MAX_PAUSE);
+    }
+
+    /// An item has come, with its id where it has one. Whether it is given on.
+    pub(super) fn admits(&mut self, id: Option<&Bytes>) -> bool {
+        let Some(id) = id.filter(|id| id.len() <= MAX_ID) else {
+            self.came();
+            return true;
+        };
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let hash = hasher.finish();
+        if (self.is_fresh || self.passes_over) && self.seen.contains(&hash) {
+            self.passes_over = true;
+            return false;
+        }
+        self.came();
+        if self.seen.len() == REMEMBERED {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(hash);
+        // An empty id takes the last one back.
+        self.last_id = (!id.is_empty()).then(|| id.clone());
+        true
+    }
+
+    fn came(&mut self) {
+        (self.failures, self.is_fresh, self.passes_over) = (0, false, false);
+    }
+
+    /// Decides when a connection has ended.
+    pub(super) fn ended(&mut self, how: Ended) -> Next {
+        let can_resume = self.last_id.is_some();
+        let brought_nothing = self.is_fresh || self.passes_over;
+        match how {
+            Ended::Orderly if !can_resume || brought_nothing => return Next::End,
+            Ended::Cut | Ended::Refused if !can_resume && !self.reconnect => return Next::Fail,
+            _ => {}
+        }
+        if brought_nothing || how == Ended::Refused {
+            self.failures += 1;
+        }
+        if self.failures > self.max_failures {
+            return Next::Fail;
+        }
+        (self.is_fresh, self.passes_over) = (true, false);
+        Next::Connect((self.pause * 2_u32.saturating_pow(self.failures.min(16))).min(MAX_PAUSE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &'static str) -> Option<&'static Bytes> {
+        static IDS: [(&str, Bytes); 4] = [
+            ("1", Bytes::from_static(b"1")),
+            ("2", Bytes::from_static(b"2")),
+            ("3", Bytes::from_static(b"3")),
+            ("", Bytes::from_static(b"")),
+        ];
+        IDS.iter().find(|(name, _)| *name == text).map(|(_, id)| id)
+    }
+
+    #[test]
+    fn what_has_ids_is_taken_up_and_ends_when_that_brings_nothing() {
+        let mut stream = Resumption::new(false, 2);
+        assert!(stream.admits(id("1")));
+        assert_eq!(stream.ended(Ended::Cut), Next::Connect(PAUSE));
+        assert_eq!(stream.last_id(), id("1"));
+        assert!(!stream.admits(id("1")), "a server that counts the last one in");
+        assert!(stream.admits(id("2")));
+        assert_eq!(stream.ended(Ended::Orderly), Next::Connect(PAUSE));
+        assert_eq!(stream.ended(Ended::Orderly), Next::End);
+    }
+
+    #[test]
+    fn a_server_that_begins_anew_gives_nothing_twice() {
+        let mut stream = Resumption::new(false, 2);
+        for name in ["1", "2"] {
+            assert!(stream.admits(id(name)));
+        }
+        assert!(matches!(stream.ended(Ended::Cut), Next::Connect(_)));
+        assert!(!stream.admits(id("1")) && !stream.admits(id("2")));
+        assert!(stream.admits(id("3")));
+        assert!(matches!(stream.ended(Ended::Orderly), Next::Connect(_)));
+        assert!(!stream.admits(id("1")));
+        assert_eq!(stream.ended(Ended::Orderly), Next::End);
+    }
+
+    #[test]
+    fn what_has_no_ids_fails_unless_it_may_lose_items() {
+        let mut plain = Resumption::new(false, 2);
+        assert!(plain.admits(None));
+        assert_eq!(plain.ended(Ended::Orderly), Next::End);
+        assert_eq!(plain.ended(Ended::Cut), Next::Fail);
+        let mut again = Resumption::new(true, 2);
+        again.retry(10);
+        assert_eq!(again.ended(Ended::Cut), Next::Connect(Duration::from_millis(10)));
+        assert_eq!(again.ended(Ended::Refused), Next::Connect(Duration::from_millis(20)));
+        assert_eq!(again.ended(Ended::Refused), Next::Connect(Duration::from_millis(40)));
+        assert_eq!(again.ended(Ended::Refused), Next::Fail);
+        assert!(stream_after_empty_id().last_id().is_none());
+    }
+
+    fn stream_after_empty_id() -> Resumption {
+        let mut stream = Resumption::new(false, 2);
+        assert!(stream.admits(id("1")) && stream.admits(id("")));
+        stream
+    }
+}

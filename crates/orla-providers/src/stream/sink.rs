@@ -1,0 +1,94 @@
+//! What goes to a connection or a program.
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::SinkExt;
+use futures_util::stream::SplitSink;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::source::Socket;
+
+/// Where values go.
+pub(super) enum Sink {
+    /// Nowhere: it only gives, or has been closed.
+    Closed,
+    /// The body of an HTTP request, as far as it has room.
+    Upload(mpsc::Sender<Bytes>),
+    /// Messages of a WebSocket.
+    Socket(SplitSink<Socket, Message>),
+    /// Lines of a program, with what is still to be written of the last one.
+    Program { stdin: pipe::Sender, rest: BytesMut },
+}
+
+/// Why nothing more can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsent {
+    /// It takes nothing.
+    Closed,
+    /// The other end has gone.
+    Gone,
+}
+
+impl Sink {
+    /// Sends one item. Waits while the other end is too slow.
+    pub(super) async fn send(&mut self, item: Bytes) -> Result<(), Unsent> {
+        match self {
+            Self::Closed => Err(Unsent::Closed),
+            Self::Upload(body) => {
+                let line = [&item[..], b"\n"].concat().into();
+                body.send(line).await.map_err(|_| Unsent::Gone)
+            }
+            Self::Socket(socket) => {
+                let Ok(text) = String::from_utf8(item.to_vec()) else { return Err(Unsent::Closed) };
+                socket.send(Message::text(text)).await.map_err(|_| Unsent::Gone)
+            }
+            Self::Program { stdin, rest } => {
+                // Somebody may have gone away in the middle of a line.
+                flush(stdin, rest).await?;
+                rest.extend_from_slice(&item);
+                rest.extend_from_slice(b"\n");
+                flush(stdin, rest).await
+            }
+        }
+    }
+
+    /// Asks whether the other end of a WebSocket lives.
+    pub(super) async fn ping(&mut self) {
+        if let Self::Socket(socket) = self {
+            let _ = socket.send(Message::Ping(Bytes::new())).await;
+        }
+    }
+
+    /// Says that nothing more comes, where that can be said without ending the stream.
+    pub(super) async fn finish(&mut self) {
+        match self {
+            Self::Socket(socket) => {
+                let _ = socket.flush().await;
+            }
+            Self::Program { stdin, rest } => {
+                let _ = flush(stdin, rest).await;
+                *self = Self::Closed;
+            }
+            Self::Upload(_) | Self::Closed => *self = Self::Closed,
+        }
+    }
+
+    /// Says goodbye.
+    pub(super) async fn close(&mut self) {
+        if let Self::Socket(socket) = self {
+            let _ = socket.close().await;
+        }
+        self.finish().await;
+        *self = Self::Closed;
+    }
+}
+
+async fn flush(stdin: &mut pipe::Sender, rest: &mut BytesMut) -> Result<(), Unsent> {
+    while rest.has_remaining() {
+        let written = stdin.write(rest).await.map_err(|_| Unsent::Gone)?;
+        rest.advance(written);
+    }
+    Ok(())
+}

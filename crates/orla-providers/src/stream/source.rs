@@ -1,0 +1,248 @@
+//! What comes of a connection or a program, piece by piece.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::SplitStream;
+use orla_process::capsule::Process;
+use reqwest::{Response, Upgraded};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Error as SocketError;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::items::Lines;
+use crate::sse::Events;
+
+/// How much is read of a pipe at once.
+const PIECE: usize = 16 * 1024;
+/// How much of a program's standard error an error repeats.
+const SHOWN: usize = 500;
+/// How long a program that has closed its output may take to exit.
+const EXIT: Duration = Duration::from_secs(1);
+
+pub(super) type Socket = WebSocketStream<Upgraded>;
+
+/// Where items come from.
+pub(super) enum Source {
+    /// Server-sent events.
+    Events { response: Response, events: Events },
+    /// Lines of an HTTP answer.
+    Lines { response: Response, lines: Lines },
+    /// An HTTP answer that has not begun: it may not before everything was sent.
+    Waiting { answer: BoxFuture<'static, Result<Response, Cut>>, max: usize },
+    /// Messages of a WebSocket.
+    Socket { stream: SplitStream<Socket>, next: Option<Bytes> },
+    /// Lines of a program.
+    Program(Box<Program>),
+}
+
+/// A program's output.
+pub(super) struct Program {
+    process: Process,
+    stdout: Option<pipe::Receiver>,
+    stderr: Option<pipe::Receiver>,
+    lines: Lines,
+    buffer: BytesMut,
+    /// The end of its standard error.
+    said: BytesMut,
+    errors: BytesMut,
+}
+
+/// One item as it came.
+pub(super) struct Raw {
+    pub(super) data: Bytes,
+    pub(super) id: Option<Bytes>,
+    pub(super) retry: Option<u64>,
+    /// An event that only gives an id, or the time to wait.
+    pub(super) is_item: bool,
+}
+
+/// Why no more comes.
+#[derive(Clone, Debug)]
+pub(super) struct Cut {
+    pub(super) reason: String,
+    /// Whether the same may work later.
+    pub(super) passes: bool,
+}
+
+impl Cut {
+    pub(super) fn passing(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), passes: true }
+    }
+
+    pub(super) fn lasting(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), passes: false }
+    }
+}
+
+impl Source {
+    /// The next item of what has come.
+    pub(super) fn take(&mut self, max: usize) -> Result<Option<Raw>, Cut> {
+        let plain = |data| Raw { data, id: None, retry: None, is_item: true };
+        let too_large = || Cut::lasting(format!("an item is larger than {max} bytes (max_item_bytes)"));
+        let raw = match self {
+            Self::Events { events, .. } => events.next().map_err(|_| too_large())?.map(|event| Raw {
+                is_item: !event.data.is_empty(),
+                data: event.data,
+                id: event.id,
+                retry: event.retry,
+            }),
+            Self::Lines { lines, .. } => lines.next().map_err(|_| too_large())?.map(plain),
+            Self::Program(program) => program.lines.next().map_err(|_| too_large())?.map(plain),
+            Self::Socket { next, .. } => next.take().map(plain),
+            Self::Waiting { .. } => None,
+        };
+        match raw {
+            Some(raw) if raw.data.len() > max => Err(too_large()),
+            raw => Ok(raw),
+        }
+    }
+
+    /// Waits for more; false where everything has come. Whoever drops the future loses nothing.
+    pub(super) async fn fill(&mut self) -> Result<bool, Cut> {
+        match self {
+            Self::Events { response, events } => match chunk(response).await? {
+                Some(chunk) => events.push(&chunk),
+                None => return Ok(false),
+            },
+            Self::Lines { response, lines } => match chunk(response).await? {
+                Some(chunk) => lines.push(chunk),
+                None => return Ok(false),
+            },
+            Self::Waiting { answer, max } => {
+                let response = answer.await?;
+                *self = Self::Lines { response, lines: Lines::new(*max) };
+            }
+            Self::Socket { stream, next } => return message(stream, next).await,
+            Self::Program(program) => return program.fill().await,
+        }
+        Ok(true)
+    }
+
+    /// What stands at the end without an end of its own.
+    pub(super) fn rest(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Lines { lines, .. } => lines.rest(),
+            Self::Program(program) => program.lines.rest(),
+            Self::Events { .. } | Self::Waiting { .. } | Self::Socket { .. } => None,
+        }
+    }
+}
+
+async fn chunk(response: &mut Response) -> Result<Option<Bytes>, Cut> {
+    response.chunk().await.map_err(|_| Cut::passing("the connection broke off"))
+}
+
+async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> Result<bool, Cut> {
+    match stream.next().await {
+        Some(Ok(Message::Text(text))) => *next = Some(text.into()),
+        Some(Ok(Message::Binary(data))) => *next = Some(data),
+        // It has been answered, or says that the other end lives.
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+        Some(Ok(Message::Close(frame))) => {
+            return match frame {
+                Some(frame) if !matches!(frame.code, CloseCode::Normal | CloseCode::Away) => {
+                    let why: String = frame.reason.chars().take(200).collect();
+                    Err(Cut::passing(format!("the other end closes it with {}: {why}", frame.code)))
+                }
+                _ => Ok(false),
+            };
+        }
+        Some(Err(SocketError::ConnectionClosed)) => return Ok(false),
+        Some(Err(SocketError::Capacity(CapacityError::MessageTooLong { max_size, .. }))) => {
+            return Err(Cut::lasting(format!(
+                "an item is larger than {max_size} bytes (max_item_bytes)"
+            )));
+        }
+        Some(Err(_)) => return Err(Cut::passing("the connection broke off")),
+        None => return Err(Cut::passing("the connection ended without a goodbye")),
+    }
+    Ok(true)
+}
+
+impl Program {
+    pub(super) fn new(mut process: Process, max: usize) -> Self {
+        Self {
+            stdout: process.stdout.take(),
+            stderr: process.stderr.take(),
+            process,
+            lines: Lines::new(max),
+            buffer: BytesMut::new(),
+            said: BytesMut::new(),
+            errors: BytesMut::new(),
+        }
+    }
+
+    async fn fill(&mut self) -> Result<bool, Cut> {
+        while let Some(stdout) = &mut self.stdout {
+            self.buffer.reserve(PIECE);
+            tokio::select! {
+                biased;
+                read = stdout.read_buf(&mut self.buffer) => match read {
+                    Ok(0) | Err(_) => self.stdout = None,
+                    Ok(_) => {
+                        self.lines.push(self.buffer.split().freeze());
+                        return Ok(true);
+                    }
+                },
+                () = listen(&mut self.stderr, &mut self.errors, &mut self.said) => {}
+            }
+        }
+        // What it says at the end may be why it ends.
+        let exited = async {
+            while self.stderr.is_some() {
+                listen(&mut self.stderr, &mut self.errors, &mut self.said).await;
+            }
+            self.process.exited().await;
+        };
+        let exited = tokio::time::timeout(EXIT, exited).await;
+        let status =
+            if exited.is_ok() || self.process.has_exited() { self.process.reap() } else { None };
+        match status {
+            Some(status) if !status.success() => Err(Cut::passing(self.failure(status))),
+            _ => Ok(false),
+        }
+    }
+
+    fn failure(&self, status: ExitStatus) -> String {
+        let how = match status.code() {
+            Some(code) => format!("the program exited with code {code}"),
+            None => "the program was ended by a signal".to_owned(),
+        };
+        let said = String::from_utf8_lossy(&self.said);
+        match said.trim() {
+            "" => how,
+            said => format!("{how}: {said}"),
+        }
+    }
+
+    /// Waits until it has exited by itself.
+    pub(super) async fn exited(&mut self) -> Option<ExitStatus> {
+        while self.stderr.is_some() {
+            listen(&mut self.stderr, &mut self.errors, &mut self.said).await;
+        }
+        self.process.exited().await;
+        self.process.reap()
+    }
+}
+
+/// Reads some of standard error, of which the end is kept; waits for ever where there is none.
+async fn listen(stderr: &mut Option<pipe::Receiver>, buffer: &mut BytesMut, said: &mut BytesMut) {
+    let Some(pipe) = stderr else { return std::future::pending().await };
+    buffer.reserve(SHOWN);
+    match pipe.read_buf(buffer).await {
+        Ok(0) | Err(_) => *stderr = None,
+        Ok(_) => {
+            said.extend_from_slice(&buffer.split());
+            let more = said.len().saturating_sub(SHOWN);
+            let _ = said.split_to(more);
+        }
+    }
+}

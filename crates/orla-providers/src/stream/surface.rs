@@ -1,0 +1,336 @@
+//! Sources as resources that can be read and subscribed to.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{
+    Call, CallContext, CapabilityMarketplace, Entry, JsonText, OpenStream, ProviderType, Registration,
+    RuntimeError, Source, StreamType, Surface, SurfaceError, SurfaceNotice,
+};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What stands before the id in the address of a stream.
+const SCHEME: &str = "stream://";
+/// How many items a resource shows, the newest of a stream that is subscribed to.
+const SHOWN: usize = 100;
+/// How many bytes of them.
+const SHOWN_BYTES: usize = 256 * 1024;
+/// How long a stream that nobody has subscribed to is read.
+const READ: Duration = Duration::from_secs(1);
+/// How many subscriptions there may be.
+const MAX_SUBSCRIPTIONS: usize = 1024;
+/// How many notices may wait to be heard.
+const NOTICES: usize = 256;
+
+/// The sources of an instance, as resources: `stream://ID`.
+///
+/// # How it works
+///
+/// Reading a resource opens its stream and gives what comes within a second. A subscription keeps the stream
+/// open: the newest items are kept, every item is told as an update, and reading gives what is kept. Opening
+/// goes through the marketplace, so that whoever may not call a capability cannot read it either.
+pub struct Streams {
+    state: Arc<State>,
+    changes: watch::Sender<u64>,
+}
+
+struct State {
+    marketplace: Weak<CapabilityMarketplace>,
+    has_sources: Mutex<bool>,
+    subscribed: Mutex<HashMap<String, Arc<Subscribed>>>,
+    notices: broadcast::Sender<SurfaceNotice>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// A stream that is kept open.
+struct Subscribed {
+    newest: Mutex<Newest>,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Newest {
+    items: VecDeque<JsonText>,
+    bytes: usize,
+    ended: Option<String>,
+}
+
+impl Newest {
+    fn push(&mut self, item: &JsonText) {
+        // A copy: the item may be a part of something larger.
+        let Ok(item) = JsonText::parse(item.as_str().to_owned()) else { return };
+        self.bytes += item.as_str().len();
+        self.items.push_back(item);
+        while self.items.len() > SHOWN || (self.bytes > SHOWN_BYTES && self.items.len() > 1) {
+            self.bytes -= self.items.pop_front().map_or(0, |item| item.as_str().len());
+        }
+    }
+
+    fn text(&self) -> String {
+        let items: Vec<&str> = self.items.iter().map(JsonText::as_str).collect();
+        let ended = self.ended.as_ref().map(|ended| format!(r#","ended":{}"#, json!(ended)));
+        format!(r#"{{"items":[{}]{}}}"#, items.join(","), ended.unwrap_or_default())
+    }
+}
+
+impl Streams {
+    /// The sources of what this marketplace has; it is not kept alive.
+    pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
+        Self {
+            state: Arc::new(State {
+                marketplace: Arc::downgrade(marketplace),
+                has_sources: Mutex::default(),
+                subscribed: Mutex::default(),
+                notices: broadcast::Sender::new(NOTICES),
+                tasks: TaskTracker::new(),
+                stop: CancellationToken::new(),
+            }),
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    /// Takes note of whether there are any: without, there are no resources.
+    pub fn load<'a>(&self, capabilities: impl IntoIterator<Item = &'a Registration>) {
+        let is_any = capabilities.into_iter().any(|one| is_source(&one.manifest.provider));
+        *lock(&self.state.has_sources) = is_any;
+    }
+}
+
+fn is_source(provider: &ProviderType) -> bool {
+    matches!(provider, ProviderType::Stream(stream) if stream.stream_type == StreamType::Source)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Source for Streams {
+    fn registrations(&self) -> Vec<Registration> {
+        Vec::new()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        match *lock(&self.state.has_sources) {
+            true => vec![Arc::clone(&self.state) as Arc<dyn Surface>],
+            false => Vec::new(),
+        }
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn may_serve(&self, _: &str) -> bool {
+        false
+    }
+
+    fn start_eager(&self, _: bool) {}
+
+    async fn learn(&self) {}
+
+    async fn shutdown(&self) {
+        self.state.stop.cancel();
+        self.state.tasks.close();
+        self.state.tasks.wait().await;
+    }
+}
+
+impl State {
+    fn list(&self, ctx: &CallContext) -> String {
+        let Some(market) = self.marketplace.upgrade() else { return r#"{"resources":[]}"#.to_owned() };
+        let catalog = market.snapshot();
+        let sources = catalog.entries().iter().filter(|entry| is_source(&entry.manifest.provider));
+        let sources = sources.filter(|entry| catalog.permits(ctx.principal.as_ref(), entry).is_ok());
+        let described = |entry: &Arc<Entry>| {
+            json!({"uri": format!("{SCHEME}{}", entry.manifest.id), "name": entry.name,
+                "description": entry.manifest.description, "mimeType": "application/json"})
+        };
+        json!({"resources": sources.map(described).collect::<Vec<_>>()}).to_string()
+    }
+
+    async fn open(&self, uri: &str, ctx: &CallContext) -> Result<Arc<OpenStream>, SurfaceError> {
+        let unknown = || SurfaceError::NotFound(format!("unknown resource: {uri}"));
+        let id = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;
+        let market = self.marketplace.upgrade().ok_or_else(unknown)?;
+        if !market.get(id).is_some_and(|entry| is_source(&entry.manifest.provider)) {
+            return Err(unknown());
+        }
+        let opened = market.open(Call::within(ctx, id)).await;
+        opened.map_err(|error| match error {
+            RuntimeError::Unknown { .. } | RuntimeError::Denied { .. } => unknown(),
+            other => SurfaceError::Failed(other.to_string()),
+        })
+    }
+
+    async fn read(&self, uri: &str, ctx: &CallContext) -> Result<String, SurfaceError> {
+        let subscribed = lock(&self.subscribed).get(uri).map(Arc::clone);
+        if let Some(subscribed) = subscribed {
+            self.permitted(uri, ctx)?;
+            return Ok(lock(&subscribed.newest).text());
+        }
+        let stream = self.open(uri, ctx).await?;
+        let (mut newest, end) = (Newest::default(), (Instant::now() + READ).min(ctx.deadline));
+        while newest.items.len() < SHOWN && newest.bytes < SHOWN_BYTES {
+            match timeout_at(end, stream.next()).await {
+                Ok(Some(Ok(item))) => {
+                    if let Ok(item) = item.json() {
+                        newest.push(item);
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    newest.ended = Some(error.to_string());
+                    break;
+                }
+                Ok(None) => {
+                    newest.ended = Some("end".to_owned());
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        stream.close().await;
+        Ok(newest.text())
+    }
+
+    fn permitted(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {
+        let unknown = || SurfaceError::NotFound(format!("unknown resource: {uri}"));
+        let market = self.marketplace.upgrade().ok_or_else(unknown)?;
+        let catalog = market.snapshot();
+        let id = uri.strip_prefix(SCHEME).unwrap_or_default();
+        let entry = catalog.get(id).ok_or_else(unknown)?;
+        catalog.permits(ctx.principal.as_ref(), entry).map_err(|_| unknown())
+    }
+
+    async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {
+        if lock(&self.subscribed).contains_key(uri) {
+            return self.permitted(uri, ctx);
+        }
+        if lock(&self.subscribed).len() >= MAX_SUBSCRIPTIONS {
+            return Err(SurfaceError::Failed(format!(
+                "more than {MAX_SUBSCRIPTIONS} streams are subscribed to"
+            )));
+        }
+        let mut ctx = ctx.clone();
+        // The stream lasts longer than the request that asks for it.
+        ctx.cancellation = CancellationToken::new();
+        let stream = self.open(uri, &ctx).await?;
+        let subscribed =
+            Arc::new(Subscribed { newest: Mutex::default(), stop: self.stop.child_token() });
+        let before = lock(&self.subscribed).insert(uri.to_owned(), Arc::clone(&subscribed));
+        if let Some(before) = before {
+            before.stop.cancel();
+        }
+        let (notices, uri) = (self.notices.clone(), uri.to_owned());
+        let Ok(runtime) = Handle::try_current() else { return Ok(()) };
+        self.tasks.spawn_on(follow(stream, subscribed, notices, uri), &runtime);
+        Ok(())
+    }
+
+    fn unsubscribe(&self, uri: &str) -> Result<(), SurfaceError> {
+        match lock(&self.subscribed).remove(uri) {
+            Some(subscribed) => {
+                subscribed.stop.cancel();
+                Ok(())
+            }
+            None => Err(SurfaceError::NotFound(format!("nobody has subscribed to {uri}"))),
+        }
+    }
+}
+
+/// Reads a stream for as long as somebody wants it, and tells of its items.
+async fn follow(
+    stream: Arc<OpenStream>,
+    subscribed: Arc<Subscribed>,
+    notices: broadcast::Sender<SurfaceNotice>,
+    uri: String,
+) {
+    loop {
+        let item = tokio::select! {
+            item = stream.next() => item,
+            () = subscribed.stop.cancelled() => break,
+        };
+        let is_over = {
+            let mut newest = lock(&subscribed.newest);
+            match item {
+                Some(Ok(item)) => {
+                    if let Ok(item) = item.json() {
+                        newest.push(item);
+                    }
+                    false
+                }
+                Some(Err(error)) => {
+                    newest.ended = Some(error.to_string());
+                    true
+                }
+                None => {
+                    newest.ended = Some("end".to_owned());
+                    true
+                }
+            }
+        };
+        // Nobody may be listening at the moment.
+        let _ = notices.send(SurfaceNotice::ResourceUpdated { uri: uri.clone() });
+        if is_over {
+            break;
+        }
+        // A source that never waits leaves the others their turn.
+        tokio::task::yield_now().await;
+    }
+    stream.close().await;
+}
+
+#[async_trait]
+impl Surface for State {
+    fn owner(&self) -> &str {
+        "streams"
+    }
+
+    fn serves(&self, method: &str) -> bool {
+        matches!(
+            method,
+            "resources/list" | "resources/read" | "resources/subscribe" | "resources/unsubscribe"
+        )
+    }
+
+    async fn request(
+        &self,
+        method: &str,
+        params: &JsonText,
+        ctx: &CallContext,
+    ) -> Result<JsonText, SurfaceError> {
+        #[derive(serde::Deserialize)]
+        struct Params {
+            #[serde(default)]
+            uri: String,
+        }
+        let params: Params = serde_json::from_str(params.as_str())
+            .map_err(|err| SurfaceError::Invalid(format!("{method}: {err}")))?;
+        let uri = params.uri;
+        let text = match method {
+            "resources/list" => self.list(ctx),
+            "resources/read" => {
+                let text = self.read(&uri, ctx).await?;
+                json!({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
+                    .to_string()
+            }
+            "resources/subscribe" => self.subscribe(&uri, ctx).await.map(|()| "{}".to_owned())?,
+            "resources/unsubscribe" => self.unsubscribe(&uri).map(|()| "{}".to_owned())?,
+            _ => return Err(SurfaceError::NotFound(format!("{method}: not served by streams"))),
+        };
+        JsonText::parse(text).map_err(|err| SurfaceError::Failed(err.to_string()))
+    }
+
+    fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
+        Some(self.notices.subscribe())
+    }
+}
