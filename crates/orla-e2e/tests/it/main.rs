@@ -34,6 +34,7 @@ mod running;
 mod running_hostile;
 mod running_limits;
 mod stdio;
+mod streams;
 mod upstream;
 
 use orla_e2e::World;

@@ -113,7 +113,7 @@ impl Drop for Server {
 }
 
 /// Waits until something holds, or fails the test.
-pub(crate) async fn until(condition: impl Fn() -> bool) {
+pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < end, "it did not happen");

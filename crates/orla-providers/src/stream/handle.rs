@@ -177,7 +177,9 @@ impl Opened {
                 if let Some(ms) = raw.retry {
                     reader.resumption.retry(ms);
                 }
-                if reader.resumption.admits(raw.id.as_ref()) && raw.is_item {
+                if !raw.is_item {
+                    reader.resumption.stands_at(raw.id.as_ref());
+                } else if reader.resumption.admits(raw.id.as_ref()) {
                     reader.taken += 1;
                     return Ok(Some(raw.data));
                 }
@@ -206,7 +208,9 @@ impl Opened {
                 Ended::Orderly => source.rest(),
                 Ended::Cut | Ended::Refused => None,
             };
-            reader.source = None;
+            (reader.source, reader.feed) = (None, None);
+            // A goodbye is answered with one.
+            let _ = timeout(GOODBYE, async { self.writer.lock().await.close().await }).await;
             match reader.resumption.ended(how) {
                 Next::Connect(pause) => reader.connect_at = Some(Instant::now() + pause),
                 Next::End => {}

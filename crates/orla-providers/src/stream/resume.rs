@@ -81,6 +81,13 @@ impl Resumption {
         self.pause = Duration::from_millis(ms).clamp(Duration::from_millis(1), MAX_PAUSE);
     }
 
+    /// The server says where the stream is, without an item. An empty id takes the last one back.
+    pub(super) fn stands_at(&mut self, id: Option<&Bytes>) {
+        if let Some(id) = id.filter(|id| id.len() <= MAX_ID) {
+            self.last_id = (!id.is_empty()).then(|| id.clone());
+        }
+    }
+
     /// An item has come, with its id where it has one. Whether it is given on.
     pub(super) fn admits(&mut self, id: Option<&Bytes>) -> bool {
         let Some(id) = id.filter(|id| id.len() <= MAX_ID) else {
@@ -99,8 +106,7 @@ impl Resumption {
             self.seen.pop_front();
         }
         self.seen.push_back(hash);
-        // An empty id takes the last one back.
-        self.last_id = (!id.is_empty()).then(|| id.clone());
+        self.stands_at(Some(id));
         true
     }
 
