@@ -67,7 +67,8 @@ pub use provider::{
     A2ACapability, BodyMapping, Connection, CredentialPlace, CustomProvider, HttpCapability,
     HttpCredential, HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpOptions,
     ParameterPlace, ParameterStyle, PluginCapability, PluginOptions, ProviderType, Redirects,
-    RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
+    RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl, StreamItems, StreamOptions,
+    StreamTransport, StreamType,
 };
 pub use record::CallRecord;
 pub use rtfs;
