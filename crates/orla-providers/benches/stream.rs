@@ -66,7 +66,7 @@ async fn main() {
 /// The same through a program.
 async fn program(market: &Arc<CapabilityMarketplace>) {
     let text = format!("(reduce (fn [n item] (+ n (:n item))) 0 (take {ITEMS} (stream :lines {{}})))");
-    let program = compile(&Source::new("", &text), &Options::default()).unwrap();
+    let program = compile(&Source::new("", text), &Options::default()).unwrap();
     let mut call = Call::to("bench");
     call.timeout = Some(std::time::Duration::from_secs(60));
     let ctx = market.program_context(&call);
@@ -88,7 +88,9 @@ fn register(
     let mut stream = StreamCapabilityImpl::new(provider, StreamType::Source);
     stream.options.transport = transport;
     stream.options.args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    market.register_capability(CapabilityManifest::new(id, "Items.", ProviderType::Stream(stream))).unwrap();
+    market
+        .register_capability(CapabilityManifest::new(id, "Items.", ProviderType::Stream(stream)))
+        .unwrap();
 }
 
 /// A server that floods, or says one thing and then nothing.

@@ -148,7 +148,7 @@ impl Opened {
         })
     }
 
-    fn decoded(&self, data: Bytes) -> RuntimeResult<Payload> {
+    fn decoded(&self, data: &Bytes) -> RuntimeResult<Payload> {
         let item = items::decode(self.form, data).map_err(|problem| failed(&self.name, &problem))?;
         if let Some(schema) = &self.output {
             schema.check_payload(&item, "item").map_err(|violations| RuntimeError::InvalidOutput {
@@ -318,7 +318,7 @@ impl StreamHandle for Opened {
         }
         let mut reader = self.reader.lock().await;
         let read = self.read(&mut reader).await;
-        read.and_then(|data| data.map(|data| self.decoded(data)).transpose()).transpose()
+        read.and_then(|data| data.map(|data| self.decoded(&data)).transpose()).transpose()
     }
 
     async fn send(&self, value: Payload) -> RuntimeResult<()> {

@@ -75,7 +75,7 @@ impl Lines {
 ///
 /// # Errors
 /// It is not what items are said to be.
-pub(super) fn decode(form: StreamItems, bytes: Bytes) -> Result<Payload, String> {
+pub(super) fn decode(form: StreamItems, bytes: &Bytes) -> Result<Payload, String> {
     if form != StreamItems::Text {
         match JsonText::parse(bytes.clone()) {
             Ok(json) => return Ok(Payload::from_json(json)),
@@ -85,9 +85,9 @@ pub(super) fn decode(form: StreamItems, bytes: Bytes) -> Result<Payload, String>
             Err(_) => {}
         }
     }
-    match std::str::from_utf8(&bytes) {
+    match std::str::from_utf8(bytes) {
         Ok(text) => Ok(Payload::from_value(Value::from(text))),
-        Err(_) => Ok(Payload::from_value(Value::from(&*String::from_utf8_lossy(&bytes)))),
+        Err(_) => Ok(Payload::from_value(Value::from(&*String::from_utf8_lossy(bytes)))),
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn an_item_is_json_where_it_can_be_read_as_that() {
         let json = |form, text: &'static str| {
-            decode(form, Bytes::from_static(text.as_bytes()))
+            decode(form, &Bytes::from_static(text.as_bytes()))
                 .map(|item| item.json().unwrap().as_str().to_owned())
         };
         assert_eq!(json(StreamItems::Auto, r#"{"n": 1.10}"#).unwrap(), r#"{"n": 1.10}"#);
@@ -177,7 +177,7 @@ mod tests {
         #[test]
         fn any_bytes_are_items(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let bytes = Bytes::from(bytes);
-            prop_assert!(decode(StreamItems::Auto, bytes.clone()).is_ok() && decode(StreamItems::Text, bytes).is_ok());
+            prop_assert!(decode(StreamItems::Auto, &bytes).is_ok() && decode(StreamItems::Text, &bytes).is_ok());
         }
     }
 }
