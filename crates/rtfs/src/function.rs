@@ -1,7 +1,8 @@
 //! Functions as values.
 //!
 //! A function is the number of its code in the program that it belongs to, with what it captured.
-//! It means something to a run of that program only: no function leaves a run as data.
+//! It means something to a run of that program only: no function leaves a run as data, but for a run that
+//! is saved as a whole.
 
 use triomphe::Arc;
 
@@ -46,7 +47,9 @@ impl Closure {
 
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> &Value {
-        if at < INLINE { &self.0.first[at] } else { &self.0.more[at - INLINE] }
+        /// A run that was saved and changed may have a function without what its code asks for.
+        static NOTHING: Value = Value::Nil;
+        if at < INLINE { &self.0.first[at] } else { self.0.more.get(at - INLINE).unwrap_or(&NOTHING) }
     }
 
     pub(crate) fn captured(&self) -> impl Iterator<Item = &Value> {

@@ -37,6 +37,8 @@ pub(crate) enum State {
     Stream,
     /// Integers from `next` by `step`, up to (not including) `end`.
     Range { next: i64, step: i64, end: Option<i64> },
+    /// No sequence at all: the place where `memoize` keeps what it knows.
+    Kept(Value),
     /// An item, and the sequence of the others.
     Item(Value, Value),
     /// There is nothing.
@@ -63,6 +65,48 @@ impl Seq {
     pub(crate) fn lazy(thunk: Value) -> Result<Self, TooDeep> {
         let depth = depth_around(thunk.depth())?;
         Ok(Self::with(State::Thunk(thunk), None, depth))
+    }
+
+    /// The place where `memoize` keeps what it knows.
+    pub(crate) fn kept(value: Value) -> Self {
+        Self::with(State::Kept(value), None, 1)
+    }
+
+    /// A sequence as it was saved; not one whose items are much deeper than it says (see
+    /// [`fill`](Self::fill)).
+    pub(crate) fn saved(
+        state: State,
+        realized: Option<Vector>,
+        stream: Option<std::sync::Arc<StreamHandle>>,
+        depth: u16,
+    ) -> Result<Self, TooDeep> {
+        let most = depth.max(UNSEEN_DEPTH);
+        let inside = match &state {
+            State::Thunk(thunk) => depth_around(thunk.depth())?,
+            State::Item(item, rest) => depth_around(item.depth())?.max(rest.depth()),
+            State::Stream | State::Range { .. } | State::Kept(_) | State::End => 1,
+        };
+        if inside > most
+            || depth > crate::MAX_DEPTH
+            || realized.as_ref().is_some_and(|items| items.depth() > most)
+        {
+            return Err(TooDeep);
+        }
+        let seq = Self::with(state, stream, depth.max(1));
+        if let Some(items) = realized {
+            seq.set_realized(items);
+        }
+        Ok(seq)
+    }
+
+    /// Makes all items known at once.
+    pub(crate) fn realize(&self, items: &Vector) -> Result<(), TooDeep> {
+        if items.depth() > self.0.depth.max(UNSEEN_DEPTH) {
+            return Err(TooDeep);
+        }
+        self.set_realized(items.clone());
+        self.set(State::End);
+        Ok(())
     }
 
     /// A sequence whose first item is known, and what follows it.
@@ -121,7 +165,7 @@ impl Seq {
         self.0.realized.get()
     }
 
-    pub(crate) fn set_realized(&self, items: Vector) {
+    fn set_realized(&self, items: Vector) {
         // Whoever was first had the same items.
         let _ = self.0.realized.set(items);
     }

@@ -13,7 +13,8 @@
 //!   line, column and an excerpt.
 //! - [`Run`]: a program that runs. [`Run::advance`] runs until it is done, has failed, has used its quota,
 //!   or wants something of its host; what that is, [`Run::events`] says, and [`Run::resolve`] gives the
-//!   answer. [`Limits`] bound it. [`eval_pure`] is all of that for a text that calls nothing.
+//!   answer. [`Limits`] bound it. [`Run::save`] makes bytes of a run, and [`Run::load`] goes on with them in
+//!   another process. [`eval_pure`] is all of that for a text that calls nothing.
 //!
 //! # How it works
 //!
@@ -38,8 +39,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Whoever drives a run, checks programs before they run, or talks to people: these are hosts. The
-//! state of a run cannot be written down yet and taken up in another process.
+//! Whoever drives a run, checks programs before they run, or talks to people: these are hosts.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -77,7 +77,10 @@ pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
 pub use limits::Limits;
-pub use machine::{CallOptions, CapabilityName, Event, Global, Outcome, Program, Request, Run, Ticket};
+pub use machine::{
+    CallOptions, CapabilityName, Event, Global, InvalidRun, Outcome, Program, Request, Run, Ticket,
+    Unsaved,
+};
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};

@@ -177,6 +177,10 @@ impl Instant {
         valid.then(|| Self(Arc::new((seconds, nanoseconds))))
     }
 
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
     /// Seconds since 1970-01-01T00:00:00Z, rounded down.
     pub fn unix_seconds(&self) -> i64 {
         self.0.0
@@ -196,6 +200,10 @@ impl Uuid {
     /// The UUID of these bits, the first digit being the most significant.
     pub fn from_u128(bits: u128) -> Self {
         Self(Arc::new(bits))
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
 
     /// Its bits.

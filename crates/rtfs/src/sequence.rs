@@ -122,7 +122,7 @@ impl Vector {
     #[inline]
     pub(crate) fn take_or_clone(&mut self, at: usize) -> Option<Value> {
         match Arc::get_mut(&mut self.0) {
-            Some(inner) => inner.items.get_mut(inner.start + at).map(std::mem::take),
+            Some(inner) => inner.items.get_mut(inner.start.saturating_add(at)).map(std::mem::take),
             None => self.items().get(at).cloned(),
         }
     }

@@ -118,7 +118,7 @@ fn lazy_nth(seq: Seq, at: usize) -> Result<Option<Value>, Box<Fault>> {
             return Ok(items.items().get(at).cloned());
         }
         match seq.state() {
-            State::End => return Ok(None),
+            State::End | State::Kept(_) => return Ok(None),
             State::Thunk(_) | State::Stream if at == 0 => return Err(Box::new(Fault::Force(seq))),
             // All that are missing at once, as this begins at the beginning again.
             State::Thunk(_) | State::Stream => return Err(force_to(seq, at)),
@@ -189,6 +189,9 @@ fn rest_from(_: &mut Context, args: &mut [Value]) -> Answer {
                 lazy_nth(seq.clone(), n - 1)?;
             }
             for _ in 0..n {
+                if is_empty("rest", &rest_of)? {
+                    break;
+                }
                 rest_of = rest(&mut rest_of)?;
             }
             Ok(rest_of)
@@ -314,7 +317,7 @@ fn rest(coll: &mut Value) -> Answer {
                 Ok(Value::Vector(items))
             }
             None => match seq.state() {
-                State::End => super::vector(Vec::new()),
+                State::End | State::Kept(_) => super::vector(Vec::new()),
                 State::Thunk(_) | State::Stream => Err(Box::new(Fault::Force(seq.clone()))),
                 State::Item(_, rest) => Ok(rest),
                 State::Range { next, step, end } => match next.checked_add(step) {
@@ -401,7 +404,7 @@ fn lazy_contains(seq: Seq, x: &Value) -> Answer {
             return Ok(Value::Bool(items.items().contains(x)));
         }
         match seq.state() {
-            State::End => return Ok(Value::Bool(false)),
+            State::End | State::Kept(_) => return Ok(Value::Bool(false)),
             State::Thunk(_) | State::Stream => {
                 return Err(help("%force-until", vec![Value::Seq(seq), x.clone()]));
             }
@@ -480,8 +483,7 @@ fn set_next(context: &mut Context, cell: &Value, value: &Value) -> Answer {
 fn set_realized(_: &mut Context, cell: &Value, items: &Value) -> Answer {
     let seq = seq_of(cell)?;
     if let Value::Vector(items) = items {
-        seq.set_realized(items.clone());
-        seq.set(State::End);
+        seq.realize(items)?;
     }
     Ok(Value::Nil)
 }
@@ -509,14 +511,12 @@ fn finished(_: &mut Context, value: &Value) -> Answer {
 
 /// A place that `memoize` keeps its map in: the one thing that changes, and nobody can tell.
 fn boxed(value: &Value) -> Answer {
-    let cell = Seq::lazy(Value::Nil)?;
-    cell.set(State::Item(value.clone(), Value::Nil));
-    Ok(Value::Seq(cell))
+    Ok(Value::Seq(Seq::kept(value.clone())))
 }
 
 fn unbox(_: &mut Context, cell: &Value) -> Answer {
     match seq_of(cell)?.state() {
-        State::Item(value, _) => Ok(value),
+        State::Kept(value) => Ok(value),
         _ => Ok(Value::Nil),
     }
 }
@@ -525,11 +525,11 @@ fn put_box(context: &mut Context, args: &mut [Value]) -> Answer {
     let [cell, key, value] = args else { return Ok(Value::Nil) };
     let seq = seq_of(cell)?;
     super::as_key(key)?;
-    let State::Item(Value::Map(map), _) = seq.state() else { return Ok(Value::Nil) };
+    let State::Kept(Value::Map(map)) = seq.state() else { return Ok(Value::Nil) };
     seq.set(State::End); // so that nobody else holds the map
     let mut map = map;
     context.allocated(96);
     map.insert(key.clone(), value.clone())?;
-    seq.set(State::Item(Value::Map(map), Value::Nil));
+    seq.set(State::Kept(Value::Map(map)));
     Ok(Value::Nil)
 }

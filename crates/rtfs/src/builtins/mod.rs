@@ -216,6 +216,16 @@ static NUMBERS: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
     numbers
 });
 
+/// Whether a number is a function's.
+pub(crate) fn is_native(number: u16) -> bool {
+    TABLES.get(usize::from(number >> 8)).is_some_and(|table| usize::from(number & 0xff) < table.len())
+}
+
+/// The names of the functions that are written in Rust, by their numbers.
+pub(crate) fn native_names() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().flat_map(|table| table.iter().map(|entry| entry.name))
+}
+
 /// The number of a function that is written in Rust.
 pub(crate) fn native_named(name: &str) -> Option<u16> {
     NUMBERS.get(name).copied()

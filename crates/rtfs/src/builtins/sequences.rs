@@ -217,7 +217,8 @@ fn chunks(context: &mut Context, name: &str, n: &Value, coll: &Value) -> Answer 
 
 /// Runs of items whose keys are equal.
 fn partition_by(context: &mut Context, keys: &Value, coll: &Value) -> Answer {
-    let (keys, items) = (items_of("partition-by", keys)?, items_of("partition-by", coll)?);
+    let (keys, mut items) = (items_of("partition-by", keys)?, items_of("partition-by", coll)?);
+    items.truncate(keys.len());
     room(context, 5 * items.len())?;
     let mut all = Vec::new();
     let mut start = 0;

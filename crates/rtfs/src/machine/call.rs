@@ -295,7 +295,7 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
                         // The counter begins anew with the rest.
                         return Ok((Some(item), usize::MAX - at));
                     }
-                    State::End => (None, 0),
+                    State::End | State::Kept(_) => (None, 0),
                     State::Thunk(_) | State::Stream => return Err(Box::new(Fault::Force(seq.clone()))),
                 }
             }

@@ -105,6 +105,10 @@ pub enum Request {
 pub struct CapabilityName(Value);
 
 impl CapabilityName {
+    pub(super) fn value(&self) -> &Value {
+        &self.0
+    }
+
     /// Gives the value back if it cannot be a name.
     pub(super) fn of(value: Value) -> Result<Self, Value> {
         match value {

@@ -567,7 +567,7 @@ pub(super) fn exec(
                     match next {
                         Some(value) => {
                             let Value::Int(at) = &mut regs[s + 1] else { continue };
-                            *at += 1;
+                            *at = at.wrapping_add(1);
                             set!(x, value);
                         }
                         None => {

@@ -54,6 +54,11 @@ impl Run {
         }
     }
 
+    fn open_stream(&self, value: &Value) -> Result<Ticket, Error> {
+        let stream = stream_of(value)?;
+        if self.streams.contains(&stream.0) { Ok(stream) } else { Err(not_open()) }
+    }
+
     /// What is to be asked, or nothing if it is only to be told.
     fn request(&mut self, kind: HostOp, args: Vec<Value>) -> Result<Option<Request>, Error> {
         let mut args = args.into_iter();
@@ -67,10 +72,11 @@ impl Run {
             HostOp::Open => {
                 Request::Open { id: id_of(first)?, input: args.next().unwrap_or_else(empty_map) }
             }
-            HostOp::Next => Request::Next { stream: stream_of(&first)? },
-            HostOp::Send => {
-                Request::Send { stream: stream_of(&first)?, value: args.next().unwrap_or_default() }
-            }
+            HostOp::Next => Request::Next { stream: self.open_stream(&first)? },
+            HostOp::Send => Request::Send {
+                stream: self.open_stream(&first)?,
+                value: args.next().unwrap_or_default(),
+            },
             HostOp::Close => Request::Close { stream: stream_of(&first)? },
             HostOp::Search => match &first {
                 Value::Str(query) => Request::Search { query: query.as_str().to_owned() },
@@ -108,6 +114,11 @@ impl Run {
             }
         }))
     }
+}
+
+/// Why a stream of another run, or of another process, gives nothing.
+pub(super) fn not_open() -> Error {
+    Error::new("unavailable", "this stream is not open any more: it belonged to an earlier run")
 }
 
 fn empty_map() -> Value {

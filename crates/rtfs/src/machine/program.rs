@@ -93,6 +93,15 @@ impl Program {
 
     /// The function of that number.
     #[inline(always)]
+    /// The function of that number, if there is one.
+    pub(crate) fn find(&self, p: u32) -> Option<&Proto> {
+        let proto = match p.checked_sub(self.prelude) {
+            Some(own) => self.own.get(own as usize),
+            None => self.shared.get(p as usize),
+        };
+        proto.map(|proto| &**proto)
+    }
+
     pub(crate) fn proto(&self, p: u32) -> &Proto {
         match p.checked_sub(self.prelude) {
             Some(own) => &self.own[own as usize],

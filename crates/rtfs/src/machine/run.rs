@@ -1,6 +1,6 @@
 //! A run of a program: its strands, what they wait for, and what they may use.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 use super::context::Context;
@@ -13,6 +13,7 @@ use super::unwind;
 use super::walk::live_bytes;
 use crate::error::{Error, Origin};
 use crate::limits::Limits;
+use crate::syntax::Position;
 use crate::value::Value;
 
 /// How far a run has come.
@@ -53,13 +54,15 @@ pub struct Run {
     /// The code whose value the run gives: errors of what is lazy in it come from there.
     pub(super) root: u32,
     pub(super) finished: Option<Outcome>,
+    /// What was asked for and not answered, if the run may be saved.
+    pub(super) kept: Option<BTreeMap<u64, (Request, Option<Position>)>>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
-    ticket: u64,
-    strand: usize,
-    kind: HostOp,
+    pub(super) ticket: u64,
+    pub(super) strand: usize,
+    pub(super) kind: HostOp,
 }
 
 impl Run {
@@ -80,7 +83,10 @@ impl Run {
     pub fn continuing(program: Arc<Program>, limits: Limits, earlier: Self) -> Self {
         let mut globals = earlier.globals;
         globals.resize(program.globals.len(), None);
-        Self::start(program, limits, globals)
+        let mut run = Self::start(program, limits, globals);
+        // What a definition holds of an earlier stream is no stream of this run's.
+        run.next_ticket = earlier.next_ticket;
+        run
     }
 
     /// The same, but `earlier` stays as it is: for what is only tried.
@@ -119,6 +125,7 @@ impl Run {
             finishing: false,
             root: 0,
             finished: None,
+            kept: None,
         }
     }
 
@@ -181,6 +188,14 @@ impl Run {
 
     pub(crate) fn into_globals(self) -> Vec<Option<Value>> {
         self.globals
+    }
+
+    /// The run, from now on keeping what it asks for until it is answered, so that it can be
+    /// [saved](Self::save).
+    #[must_use]
+    pub fn resumable(mut self) -> Self {
+        self.kept.get_or_insert_default();
+        self
     }
 
     /// The program that runs.
@@ -288,6 +303,9 @@ impl Run {
     /// The strand that waits for a ticket, no more from now on.
     pub(super) fn forget(&mut self, ticket: u64) -> Option<Waiting> {
         let at = self.waiting.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
+        if let Some(kept) = &mut self.kept {
+            kept.remove(&ticket);
+        }
         Some(self.waiting.remove(at))
     }
 
@@ -464,6 +482,9 @@ impl Run {
         strand.ticket = Some(ticket);
         let at = self.place.of(strand, &self.program);
         self.waiting.push(Waiting { ticket, strand: id, kind });
+        if let Some(kept) = &mut self.kept {
+            kept.insert(ticket, (request.clone(), at));
+        }
         let event = Event::Request { ticket: Ticket(ticket), request, at };
         if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;

@@ -107,7 +107,7 @@ fn owned_bytes(value: &Value, seen: &mut HashSet<usize>, open: &mut Vec<Value>) 
                 open.push(Value::Vector(items.clone()));
             }
             match seq.state() {
-                State::Thunk(thunk) => open.push(thunk),
+                State::Thunk(value) | State::Kept(value) => open.push(value),
                 State::Item(item, rest) => open.extend([item, rest]),
                 State::Stream | State::Range { .. } | State::End => {}
             }

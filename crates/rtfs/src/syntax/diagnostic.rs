@@ -18,6 +18,11 @@ impl Source {
         Self { name: name.into(), text: text.into(), lines: Arc::default() }
     }
 
+    /// Whether it is the same text, not an equal one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text)
+    }
+
     /// What messages call it.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,0 +1,167 @@
+//! A run as bytes, to go on with in another process.
+//!
+//! All state of a run is data, so it can be written down wherever it pauses: its strands with their stacks,
+//! callers and handlers, its definitions, its meters, and what it waits for. [`Run::save`] gives the bytes and
+//! [`Run::load`] makes a run of them, given the same program: compiled from the same texts by the same version
+//! of this crate, which a fingerprint checks.
+//!
+//! What was asked of the host and not answered is asked again, under the same tickets: who loads a run decides
+//! whether a call that may have been made already is made once more. For that the run has to keep what it asks
+//! for, from its beginning ([`Run::resumable`]). Open streams are not carried along: reading on is an error
+//! that the program may catch.
+//!
+//! # How it works
+//!
+//! First comes a table of all values that are no immediates, each after those that it is made of (`write`); a
+//! value that is shared is there once. Then comes the run, which refers to that table. A place where
+//! `memoize` keeps what it knows may be part of itself; these places are made first and filled last.
+//!
+//! # Invariants
+//!
+//! - No bytes make reading panic, run on, or use more memory than the limit of the run: everything is checked
+//!   (`read` for values, `check` for what a run has to be).
+//! - What is read is no deeper, and no more cyclic, than what a program can make.
+
+mod bytes;
+mod check;
+mod read;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::program::Program;
+use super::run::Run;
+use crate::limits::Limits;
+use bytes::Input;
+
+/// What the bytes begin with: a name, and the version of the format.
+const MAGIC: &[u8; 8] = b"rtfsrun\x01";
+
+/// Why a run cannot be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unsaved {
+    /// It has ended.
+    Ended,
+    /// It has events that were not taken yet: see [`Run::events`].
+    Events,
+    /// It waits for something that it did not keep: see [`Run::resumable`].
+    NotResumable,
+}
+
+impl fmt::Display for Unsaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ended => "the run has ended",
+            Self::Events => "the run has events that nobody has taken",
+            Self::NotResumable => "the run waits for answers, and was not made resumable",
+        })
+    }
+}
+
+impl std::error::Error for Unsaved {}
+
+/// Why bytes are no run of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRun(pub(super) &'static str);
+
+impl fmt::Display for InvalidRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this is no saved run of the program: {}", self.0)
+    }
+}
+
+impl std::error::Error for InvalidRun {}
+
+impl Run {
+    /// The run as bytes, where it is now: between two calls of [`advance`](Self::advance), when its
+    /// [`events`](Self::events) have been taken.
+    ///
+    /// The bytes are about as long as the values of the run are large. They hold whatever the program was
+    /// given, so they are as secret as that.
+    ///
+    /// # Errors
+    /// The run has ended, has events, or was not made [resumable](Self::resumable) before it asked for what it
+    /// waits for.
+    ///
+    /// ```
+    /// use rtfs::{Event, Limits, Options, Outcome, Run, Source, Value, compile};
+    ///
+    /// let program = compile(&Source::new("", "(* 2 (call :ask))"), &Options::default()).unwrap();
+    /// let mut run = Run::new(program.clone(), Limits::default(), &[]).resumable();
+    /// assert!(matches!(run.advance(20_000), Outcome::Waiting));
+    /// assert_eq!(run.events().count(), 1);
+    /// let bytes = run.save().unwrap();
+    ///
+    /// let mut run = Run::load(program, Limits::default(), &bytes).unwrap();
+    /// assert!(matches!(run.advance(20_000), Outcome::Waiting));
+    /// let Some(Event::Request { ticket, .. }) = run.events().next() else { panic!() };
+    /// run.resolve(ticket, Ok(Value::Int(21)));
+    /// let Outcome::Done(value) = run.advance(20_000) else { panic!() };
+    /// assert_eq!(value, Value::Int(42));
+    /// ```
+    pub fn save(&self) -> Result<Vec<u8>, Unsaved> {
+        if self.finished.is_some() {
+            return Err(Unsaved::Ended);
+        }
+        if !self.events.is_empty() {
+            return Err(Unsaved::Events);
+        }
+        write::run(self)
+    }
+
+    /// The run that [`save`](Self::save) made these bytes of. It is resumable itself.
+    ///
+    /// `limits` hold from here on; steps and calls that were made before count.
+    ///
+    /// # Errors
+    /// They are of another program or version, are damaged, or need more than `limits` allow.
+    pub fn load(program: Arc<Program>, limits: Limits, bytes: &[u8]) -> Result<Self, InvalidRun> {
+        let mut input = Input::new(bytes, limits.memory);
+        if input.take(MAGIC.len())? != MAGIC {
+            return Err(InvalidRun("it does not begin like one of this version"));
+        }
+        if input.fixed()? != fingerprint(&program) {
+            return Err(InvalidRun("it is one of another program or version"));
+        }
+        let mut run = read::run(program, limits, &mut input)?;
+        if !input.is_empty() {
+            return Err(InvalidRun("something follows its end"));
+        }
+        check::run(&mut run)?;
+        Ok(run)
+    }
+}
+
+/// The same for the same code, and for none other that anybody did not make on purpose.
+fn fingerprint(program: &Program) -> u64 {
+    use fmt::Write as _;
+    /// FNV-1a.
+    struct Hash(u64);
+    impl fmt::Write for Hash {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            for byte in text.bytes() {
+                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+            Ok(())
+        }
+    }
+    let mut hash = Hash(0xcbf2_9ce4_8422_2325);
+    // Writing to it cannot fail.
+    let _ = write!(hash, "{} {}", env!("CARGO_PKG_VERSION"), crate::builtins::PRELUDE);
+    for name in crate::builtins::native_names() {
+        let _ = write!(hash, " {name}");
+    }
+    for global in &program.globals {
+        let _ = write!(hash, " {}", global.name);
+    }
+    for proto in &program.own {
+        let _ = write!(hash, "\n{:?} {:?} {:?}", proto.code, proto.consts, proto.arities);
+        let _ = write!(hash, " {} {} {}", proto.arity, proto.rest, proto.registers);
+        for check in &proto.types {
+            let _ = write!(hash, " {:?}", check.ty);
+        }
+    }
+    hash.0
+}
