@@ -232,6 +232,14 @@ Examples:
   orla call add --json '{\"a\": 1, \"b\": 2}'
   orla call add a=1 b=2 --url http://127.0.0.1:8080";
 
+const CHECK_PROGRAMS: &str = "\
+Programs are compared with what this server would serve: capabilities, what they take and give. Exits 1 if
+something cannot succeed, 0 if there are warnings only.
+
+Examples:
+  orla rtfs check report.rtfs tools/*.rtfs
+  orla rtfs check --json - < report.rtfs          for editors: a line for each finding";
+
 const ATTEST: &str = "\
 Attestations go into orla.attestations.json beside the configuration. They count where the
 configuration trusts the key, and as long as neither the capability's manifest nor what it runs
@@ -438,10 +446,23 @@ pub(crate) enum RtfsCommand {
         files: Vec<PathBuf>,
     },
     /// Say what is wrong with a program without running it
-    Check {
-        /// The program
-        file: PathBuf,
-    },
+    #[command(after_help = CHECK_PROGRAMS)]
+    Check(CheckPrograms),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CheckPrograms {
+    /// The programs; `-` is standard input
+    #[arg(required_unless_present = "expression", conflicts_with = "expression")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The program itself
+    #[arg(short = 'e', value_name = "EXPRESSION")]
+    pub(crate) expression: Option<String>,
+    /// Print each finding as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 impl Settings {

@@ -93,7 +93,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
             commands::call::run(&call, &source)
         }
         Some(Command::Rtfs(rtfs)) => {
-            let source = Cli::source(before, rtfs.settings.clone());
+            let settings = match &rtfs.command {
+                Some(cli::RtfsCommand::Check(check)) => &check.settings,
+                _ => &rtfs.settings,
+            };
+            let source = Cli::source(before, settings.clone());
             commands::rtfs::run(&rtfs, &source)
         }
         Some(Command::Status { url, json, settings }) => {

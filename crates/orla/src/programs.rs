@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orla_marketplace::Registration;
-use orla_marketplace::program::file;
+use orla_marketplace::program::file::{self, Fault, Made};
 use orla_marketplace::rtfs::Modules;
 use orla_process::document::Position;
 use orla_process::{Finding, ProgramFile};
@@ -21,6 +21,10 @@ pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Reg
     let mut registrations = Vec::with_capacity(programs.len());
     for ProgramFile { name, path } in programs {
         let finding = |at, message| Finding { path: path.clone(), at, message }.to_string();
+        let placed = |fault: Fault| {
+            let (line, column) = (fault.at.line as usize, fault.at.column as usize);
+            finding(Some(Position { line, column }), fault.message)
+        };
         let text = match read(path) {
             Ok(text) => text,
             Err(why) => {
@@ -29,15 +33,15 @@ pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Reg
             }
         };
         match file::capability(name, path, &text, modules_beside(path.parent())) {
-            Ok(Some(registration)) => registrations.push(registration),
-            Ok(None) => {
-                let message = "defines no main, so it is a module for other programs".to_owned();
-                findings.skipped.push(finding(None, message));
+            Ok(Made { registration, faults }) => {
+                if registration.is_none() {
+                    let message = "defines no main, so it is a module for other programs".to_owned();
+                    findings.skipped.push(finding(None, message));
+                }
+                registrations.extend(registration);
+                findings.problems.extend(faults.into_iter().map(placed));
             }
-            Err(faults) => findings.problems.extend(faults.into_iter().map(|fault| {
-                let (line, column) = (fault.at.line as usize, fault.at.column as usize);
-                finding(Some(Position { line, column }), fault.message)
-            })),
+            Err(faults) => findings.problems.extend(faults.into_iter().map(placed)),
         }
     }
     registrations

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rtfs::{Event, Limits, Options, Outcome, Run, Source, Value, compile, eval_pure, read};
+use rtfs::{Event, Limits, Options, Outcome, Run, Source, Value, check, compile, eval_pure, read};
 
 /// Name, program, and as many milliseconds as it may take.
 const PROGRAMS: &[(&str, &str, f64)] = &[
@@ -71,6 +71,10 @@ fn main() {
         black_box(compile(&source, &Options::default()).is_ok());
     });
     println!("{:32} {:>10.1} MB/s", "reading and compiling", speed(&source, took));
+    let took = least(5, || {
+        black_box(check(&source, &Options::default(), None).len());
+    });
+    println!("{:32} {:>10.1} MB/s", "reading, compiling and checking", speed(&source, took));
     let data = Source::new("", format!("[{}]", "{:name \"text\" :n 12 :list [1 2 3]} ".repeat(30_000)));
     let took = least(5, || {
         black_box(read(&data).is_ok());

@@ -11,6 +11,7 @@
 //! - [`json`]: JSON text read and written, losing nothing.
 //! - [`read`] and [`compile`]: text to values and to a [`Program`], or all its mistakes, each with its
 //!   line, column and an excerpt.
+//! - [`check()`]: what is wrong with a program that compiles, said before it runs.
 //! - [`Run`]: a program that runs. [`Run::advance`] runs until it is done, has failed, has used its quota,
 //!   or wants something of its host; what that is, [`Run::events`] says, and [`Run::resolve`] gives the
 //!   answer. [`Limits`] bound it. [`Run::save`] makes bytes of a run, and [`Run::load`] goes on with them in
@@ -39,7 +40,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Whoever drives a run, checks programs before they run, or talks to people: these are hosts.
+//! Whoever drives a run, or talks to people: these are hosts.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -51,6 +52,7 @@ extern crate self as rtfs;
 #[cfg(test)]
 mod arbitrary;
 mod builtins;
+mod check;
 mod compiler;
 mod error;
 mod eval;
@@ -70,7 +72,8 @@ mod types;
 mod typing;
 mod value;
 
-pub use builtins::{Documentation, all_names, documentation, documented};
+pub use builtins::{Documentation, all_names, documentation, documented, signature};
+pub use check::{Capability, MAX_FINDINGS, Signatures, check};
 pub use compiler::{Modules, Options, compile, imports, special_forms};
 pub use error::{Error, Origin};
 pub use eval::{Failure, eval_pure};
@@ -84,7 +87,7 @@ pub use machine::{
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
 pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
-pub use syntax::{Diagnostic, Diagnostics, Position, Source, Span, read};
+pub use syntax::{Diagnostic, Diagnostics, Position, Severity, Source, Span, read};
 pub use types::{
     Checking, Definitions, Field, Form, InvalidType, MAX_TYPE_DEPTH, MapType, Pattern, Predicate,
     Primitive, TypeExpr, Violation, text_formats,

@@ -85,6 +85,88 @@ fn reporting(upstream: &Upstream) -> World {
         .config(&config)
 }
 
+#[test]
+fn programs_are_checked_against_what_is_served() {
+    let upstream = Upstream::start();
+    let wrong = "(defn f [x] (inc x))\n(f \"a\")\n(call :math.ad {})\n(call :doubled {:txt 1})\n(let [y 1] (zork))";
+    let world = reporting(&upstream)
+        .file("wrong.rtfs", wrong)
+        .file("tools/late.rtfs", "(defn main [input]\n  (if (:all input) (inc \"a\") 1))");
+
+    let good = world.run(&["rtfs", "check", "report.rtfs"]);
+    assert_eq!((good.code, good.stdout.trim(), &*good.stderr), (Some(0), "ok: report.rtfs", ""));
+
+    let expected = [
+        ("error", "type", 2, 4, "`f` needs a number, got \"a\""),
+        (
+            "error",
+            "unknown-capability",
+            3,
+            7,
+            "there is no capability `math.ad`; did you mean `:math.add`?",
+        ),
+        ("error", "invalid-input", 4, 16, "`doubled` cannot take this: input.text"),
+        ("warning", "unused", 5, 7, "`y` is never used"),
+        ("error", "undefined", 5, 13, "`zork` is not defined"),
+    ];
+    let found = world.run(&["rtfs", "check", "--json", "report.rtfs", "wrong.rtfs"]);
+    assert_eq!(found.code, Some(1), "{}", found.all());
+    let lines: Vec<Value> =
+        found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let shown = world.run(&["rtfs", "check", "wrong.rtfs"]);
+    assert!(
+        shown
+            .stderr
+            .contains("wrong.rtfs:2:4: `f` needs a number, got \"a\"\n2 | (f \"a\")\n  |    ^^^\n"),
+        "{}",
+        shown.all()
+    );
+    assert!(shown.stderr.trim_end().ends_with("4 errors, 1 warning"), "{}", shown.all());
+    let warned = world.run(&["rtfs", "check", "-e", "(let [y 1] 2)"]);
+    assert_eq!((warned.code, warned.stdout.trim()), (Some(0), "ok: 1 warning"), "{}", warned.all());
+    let piped = world.run_with_input(&["rtfs", "check", "-"], b"(inc 1 2)");
+    assert!(
+        piped.code == Some(1) && piped.stderr.contains("1:1: `inc` takes 1 argument, got 2"),
+        "{}",
+        piped.all()
+    );
+
+    // What cannot succeed is told of a file among the tools, which is one nevertheless.
+    let checked = world.run(&["check"]);
+    assert!(
+        checked.all().contains("late.rtfs:2:25: `inc` takes a number, got \"a\""),
+        "{}",
+        checked.all()
+    );
+
+    let server = world.serve();
+    let mut client = server.client();
+    let result = client.call("rtfs_check", json!({"program": wrong}));
+    let problems = result.structured()["problems"].as_array().unwrap().clone();
+    assert_eq!(result.structured()["ok"], false);
+    for found in [&lines, &problems] {
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, (severity, kind, line, column, message)) in found.iter().zip(expected) {
+            let row = (&found["severity"], &found["kind"], &found["line"], &found["column"]);
+            assert_eq!(row, (&json!(severity), &json!(kind), &json!(line), &json!(column)), "{found}");
+            assert!(found["message"].as_str().unwrap().starts_with(message), "{found}");
+        }
+    }
+    assert_eq!((&lines[0]["file"], &lines[0]["end_column"]), (&json!("wrong.rtfs"), &json!(7)));
+
+    assert_eq!(client.call("late", json!({})).text(), "1");
+
+    // What fails when it runs says what else would.
+    let failed = client.call("rtfs", json!({"program": "(inc \"a\")\n(call :math.ad {})"}));
+    let text = failed.text();
+    assert!(
+        failed.is_error() && text.starts_with("1:") && text.contains("2:7: there is no capability"),
+        "{text}"
+    );
+    let runs = client.call("rtfs", json!({"program": "(if (= 1 2) (inc \"a\") (let [y 1] 3))"}));
+    assert_eq!(runs.structured(), &json!({"value": 3}));
+}
+
 fn post(body: &Value) -> Request {
     Request::new("POST", "/rtfs").header("content-type", "application/json").body(body.to_string())
 }

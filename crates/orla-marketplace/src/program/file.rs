@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use rtfs::{Diagnostics, Modules, Options, Position, Program, Run, Source, Value, compile};
+use rtfs::{
+    Diagnostics, Modules, Options, Position, Program, Run, Severity, Source, Value, check, compile,
+};
 
 use super::drive;
 use super::tool::{failed, unfinished};
@@ -64,22 +66,36 @@ impl From<&rtfs::Diagnostic> for Fault {
     }
 }
 
+/// A capability that a file became, and what is wrong with its program nevertheless.
+pub struct Made {
+    /// The capability; none if the file defines no `main`, and so is a module for others.
+    pub registration: Option<Registration>,
+    /// What cannot succeed wherever it is reached.
+    pub faults: Vec<Fault>,
+}
+
 /// Makes a capability of a file's text; none if it defines no `main`, and so is a module for others.
 ///
 /// # Errors
 /// All that is wrong with the text.
-pub fn capability(
-    name: &str,
-    path: &Path,
-    text: &str,
-    modules: Modules,
-) -> Result<Option<Registration>, Vec<Fault>> {
+pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Result<Made, Vec<Fault>> {
     let faults = |Diagnostics(all): Diagnostics| all.iter().map(Fault::from).collect::<Vec<_>>();
     let source = Source::new(path.to_string_lossy(), text);
     let options = Options { modules: Some(modules), ..Options::default() };
-    let program = compile(&source, &options).map_err(faults)?;
+    let errors = || {
+        let found = check(&source, &options, None).into_iter();
+        found
+            .filter(|found| found.severity == Severity::Error)
+            .map(|found| Fault::from(&found))
+            .collect()
+    };
+    let program = compile(&source, &options).map_err(|problems| {
+        let all: Vec<Fault> = errors();
+        if all.is_empty() { faults(problems) } else { all }
+    })?;
+    let found = errors();
     let Some(main) = program.globals().iter().find(|global| &*global.name == MAIN) else {
-        return Ok(None);
+        return Ok(Made { registration: None, faults: found });
     };
     let doc = main.doc.as_deref().map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
     let forms = rtfs::read(&source).map_err(faults)?;
@@ -98,7 +114,7 @@ pub fn capability(
     let mut manifest = CapabilityManifest::new(name, description, ProviderType::Custom(Arc::new(file)));
     manifest.input_schema = signature.input;
     manifest.output_schema = signature.output;
-    Ok(Some(Registration::from(manifest)))
+    Ok(Made { registration: Some(Registration::from(manifest)), faults: found })
 }
 
 /// The first paragraph of comments, if the text begins with one.

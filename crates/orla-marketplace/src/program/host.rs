@@ -1,6 +1,7 @@
 //! What a program asks its host for, done by the marketplace.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rtfs::{CallOptions, Error, Map, Position, Request, Ticket, Value};
@@ -54,9 +55,8 @@ impl<'a> Host<'a> {
             Request::Describe { id } => {
                 let id = id.as_str().to_owned();
                 let catalog = self.catalog().await;
-                let is_visible = |entry: &&std::sync::Arc<Entry>| {
-                    catalog.permits(self.ctx.principal.as_ref(), entry).is_ok()
-                };
+                let is_visible =
+                    |entry: &&Arc<Entry>| catalog.permits(self.ctx.principal.as_ref(), entry).is_ok();
                 let id = id.as_str();
                 catalog.get(id).filter(is_visible).map(|entry| described(entry)).ok_or_else(|| {
                     let mut similar = catalog.similar(id);
@@ -157,14 +157,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    async fn catalog(&self) -> std::sync::Arc<Catalog> {
-        match self.ctx.catalog() {
-            Some(catalog) => std::sync::Arc::clone(catalog),
-            None => {
-                self.market.prepare_listing().await;
-                self.market.snapshot()
-            }
-        }
+    async fn catalog(&self) -> Arc<Catalog> {
+        catalog(self.market, self.ctx).await
     }
 
     pub(super) fn log(&self, level: &str, message: String, data: Value) {
@@ -188,6 +182,17 @@ async fn unless_cancelled(
 ) -> Result<Value, Error> {
     let cancelled = || Error::new("cancelled", "nobody waits for it any more");
     token.run_until_cancelled(answer).await.unwrap_or_else(|| Err(cancelled()))
+}
+
+/// The catalogue that a call sees.
+pub(super) async fn catalog(market: &CapabilityMarketplace, ctx: &CallContext) -> Arc<Catalog> {
+    match ctx.catalog() {
+        Some(catalog) => Arc::clone(catalog),
+        None => {
+            market.prepare_listing().await;
+            market.snapshot()
+        }
+    }
 }
 
 /// A capability's description as data.

@@ -14,6 +14,7 @@
 //! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
 //!   run.
 
+mod check;
 pub mod file;
 mod host;
 mod progress;
@@ -38,6 +39,7 @@ use host::Host;
 use progress::{Reporter, SILENCE};
 use streams::Streams;
 
+pub use check::Served;
 pub use tool::{IDS, Language, LanguageExecutor, registrations};
 pub use trace::{Trace, TraceSink};
 

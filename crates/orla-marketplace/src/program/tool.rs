@@ -6,12 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rtfs::{Diagnostic, Diagnostics, Error, Limits, Options, Program, Source, Value, compile};
+use rtfs::{Diagnostic, Diagnostics, Error, Limits, Options, Program, Severity, Source, Value, compile};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
+use super::check::{self, Served, described as problem};
+use super::host::catalog;
 use super::{Job, run};
 use crate::attestation::ContentSource;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -58,8 +60,10 @@ pub fn registrations() -> Vec<Registration> {
 }
 
 const TEACH: &str = include_str!("teach.txt");
-const CHECK: &str = "Checks an RTFS program without running it: gives every mistake with its line, column and the \
-    text it stands in. See the tool rtfs for the language.";
+const CHECK: &str = "Checks an RTFS program without running it: gives every mistake at once (syntax, unknown names, \
+    wrong numbers of arguments, values of wrong types, capabilities that do not exist or do not take what they are \
+    given), and what is hardly meant as warnings, with line, column and the text it stands in. See the tool rtfs for \
+    the language.";
 
 impl Language {
     fn registration(self) -> Registration {
@@ -130,26 +134,48 @@ impl LanguageExecutor {
         Self { marketplace: Arc::downgrade(marketplace) }
     }
 
+    fn market(&self, ctx: &CallContext) -> RuntimeResult<Arc<CapabilityMarketplace>> {
+        self.marketplace.upgrade().ok_or_else(|| RuntimeError::Unavailable {
+            id: ctx.name.to_string(),
+            reason: "the marketplace is gone".to_owned(),
+            source: None,
+        })
+    }
+
     async fn run(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
         let arguments: RunArguments<'_> = arguments(inputs, ctx)?;
-        let program = compiled(&arguments.program).map_err(|problems| invalid(ctx, &problems))?;
+        let market = self.market(ctx)?;
+        let program = match compiled(&arguments.program) {
+            Ok(program) => program,
+            Err(problems) => {
+                // All that is wrong at once, also what is no mistake of syntax.
+                let found = errors(checked(&market, &arguments.program, ctx).await);
+                let problems = if found.is_empty() { problems } else { Diagnostics(found) };
+                return Err(invalid(ctx, &problems));
+            }
+        };
         let input = match arguments.input {
             None => Value::Nil,
             Some(json) => {
                 value_from_json(json.get()).map_err(|err| failed(ctx, format!("input: {err}")))?
             }
         };
-        let market = self.marketplace.upgrade().ok_or_else(|| RuntimeError::Unavailable {
-            id: ctx.name.to_string(),
-            reason: "the marketplace is gone".to_owned(),
-            source: None,
-        })?;
         let wanted = arguments.limits.unwrap_or_default();
         let limits = wanted.within(&market.snapshot().limits().programs);
         let ctx = &wanted.in_time(ctx);
         let trace = ctx.notices.trace().clone();
         let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
-        let value = run(&market, job, ctx).await.map_err(|error| unfinished(ctx, &error))?;
+        let value = match run(&market, job, ctx).await {
+            Ok(value) => value,
+            Err(error) => {
+                let more = if is_mistake(&error) {
+                    errors(checked(&market, &arguments.program, ctx).await)
+                } else {
+                    Vec::new()
+                };
+                return Err(unfinished_with(ctx, &error, &more));
+            }
+        };
         let json = value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
         outcome(&format!(r#"{{"value":{json}}}"#), &json)
@@ -172,11 +198,14 @@ impl CapabilityExecutor for LanguageExecutor {
             Language::Run => self.run(inputs, ctx).await,
             Language::Check => {
                 let arguments: CheckArguments<'_> = arguments(inputs, ctx)?;
-                let (problems, text) = match compiled(&arguments.program) {
-                    Ok(_) => (Vec::new(), "No mistakes were found.".to_owned()),
-                    Err(problems) => (problems.0.iter().map(problem).collect(), problems.to_string()),
+                let market = self.market(ctx)?;
+                let found = checked(&market, &arguments.program, ctx).await;
+                let problems: Vec<_> = found.iter().map(problem).collect();
+                let checked = json!({"ok": !check::has_errors(&found), "problems": problems});
+                let text = match found.is_empty() {
+                    true => "No mistakes were found.".to_owned(),
+                    false => Diagnostics(found).to_string(),
                 };
-                let checked = json!({"ok": problems.is_empty(), "problems": problems});
                 outcome(&checked.to_string(), &text)
             }
         }
@@ -238,17 +267,28 @@ impl Wanted {
     }
 }
 
-fn compiled(program: &str) -> Result<Arc<Program>, Diagnostics> {
-    let options = Options { inputs: vec![INPUT.to_owned()], ..Options::default() };
-    compile(&Source::new("", program), &options)
+fn options() -> Options {
+    Options { inputs: vec![INPUT.to_owned()], ..Options::default() }
 }
 
-fn problem(diagnostic: &Diagnostic) -> Json {
-    json!({
-        "line": diagnostic.position.line,
-        "column": diagnostic.position.column,
-        "message": diagnostic.message,
-    })
+fn compiled(program: &str) -> Result<Arc<Program>, Diagnostics> {
+    compile(&Source::new("", program), &options())
+}
+
+/// All that is wrong with a program for whoever made this call.
+async fn checked(market: &CapabilityMarketplace, program: &str, ctx: &CallContext) -> Vec<Diagnostic> {
+    let served = Served::new(catalog(market, ctx).await, ctx.principal.clone());
+    check::check(program, &options(), served)
+}
+
+fn errors(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    found.retain(|found| found.severity == Severity::Error);
+    found
+}
+
+/// Whether an error is one of the program, so that others of its kind may be found in it.
+fn is_mistake(error: &Error) -> bool {
+    matches!(&*error.kind, "undefined" | "arity" | "type" | "unknown-capability" | "invalid-input")
 }
 
 fn arguments<'a, T: Deserialize<'a>>(inputs: &'a Payload, ctx: &CallContext) -> RuntimeResult<T> {
@@ -262,6 +302,11 @@ pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {
 /// Why a program gave no value, for its caller: the place and the text of it, as a model needs it to mend
 /// the program.
 pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
+    unfinished_with(ctx, error, &[])
+}
+
+/// The same, with what else is wrong with the program, so that it can be mended in one go.
+fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
         "cancelled" if ctx.cancellation.is_cancelled() => {
@@ -271,8 +316,16 @@ pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
         }
         _ => {
-            let message = error.report();
-            let structured = json!({ "error": described(error) }).to_string();
+            let at = error.at.as_ref().map(|at| at.position);
+            let more: Vec<_> = found.iter().filter(|found| Some(found.position) != at).collect();
+            let mut message = error.report();
+            let mut described = described(error);
+            if !more.is_empty() {
+                message.push_str("\n\nThis would fail as well:");
+                more.iter().for_each(|found| message.push_str(&format!("\n{found}")));
+                described["problems"] = more.iter().map(|found| problem(found)).collect();
+            }
+            let structured = json!({ "error": described }).to_string();
             let outcome = outcome(&structured, &message).ok().map(Box::new);
             RuntimeError::Failed { id: id(), message, outcome }
         }

@@ -1,5 +1,6 @@
 //! `orla rtfs`: runs programs beside the capabilities, once, or line by line for other programs.
 
+mod check;
 mod dialogue;
 
 use std::io::{BufRead, IsTerminal, Read};
@@ -31,7 +32,7 @@ const INPUT: &str = "input";
 
 pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     match &rtfs.command {
-        Some(cli::RtfsCommand::Check { file }) => return check(file),
+        Some(cli::RtfsCommand::Check(check)) => return check::run(check, source),
         Some(cli::RtfsCommand::Fmt { check, files }) => return format_files(files, *check),
         None => {}
     }
@@ -104,16 +105,18 @@ fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
     match (&rtfs.expression, rtfs.file.as_deref()) {
         (Some(expression), _) => Ok(Text::new("", expression.as_str())),
         (None, Some(file)) if file != Path::new("-") => read(file),
-        (None, _) => {
-            let mut text = String::new();
-            let read = std::io::stdin().take(MAX_PROGRAM + 1).read_to_string(&mut text);
-            read.map_err(|err| Failure::failed(format!("standard input cannot be read: {err}")))?;
-            if text.len() as u64 > MAX_PROGRAM {
-                return Err(Failure::failed(format!("a program has at most {MAX_PROGRAM} bytes")));
-            }
-            Ok(Text::new("", text))
-        }
+        (None, _) => Ok(Text::new("", standard_input()?)),
     }
+}
+
+fn standard_input() -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(MAX_PROGRAM + 1).read_to_string(&mut text);
+    read.map_err(|err| Failure::failed(format!("standard input cannot be read: {err}")))?;
+    if text.len() as u64 > MAX_PROGRAM {
+        return Err(Failure::failed(format!("a program has at most {MAX_PROGRAM} bytes")));
+    }
+    Ok(text)
 }
 
 fn read(file: &Path) -> Result<Text, Failure> {
@@ -123,25 +126,14 @@ fn read(file: &Path) -> Result<Text, Failure> {
     Ok(Text::new(shown.to_string(), text))
 }
 
-/// `orla rtfs check FILE`: every mistake with its place.
-fn check(file: &Path) -> Result<(), Failure> {
-    match compiled(&read(file)?, file.parent()) {
-        Ok(_) => {
-            render::line(&format!("ok: {}", file.display()));
-            Ok(())
-        }
-        Err(problems) => {
-            render::err(&format!("{problems}\n"));
-            Err(Failure::failed_silently())
-        }
-    }
-}
-
 /// Compiles a program. The modules that it imports are files beside it: `my.mod` is `my/mod.rtfs`.
 fn compiled(text: &Text, beside: Option<&Path>) -> Result<Arc<Program>, Diagnostics> {
+    compile(text, &options(beside))
+}
+
+fn options(beside: Option<&Path>) -> Options {
     let modules = programs::modules_beside(beside);
-    let inputs = vec![INPUT.to_owned()];
-    compile(text, &Options { modules: Some(modules), inputs, ..Options::default() })
+    Options { modules: Some(modules), inputs: vec![INPUT.to_owned()], ..Options::default() }
 }
 
 /// What programs are run beside.

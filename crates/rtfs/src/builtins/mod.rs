@@ -14,6 +14,7 @@ mod math;
 mod predicates;
 mod regex;
 mod sequences;
+mod signatures;
 mod text;
 
 use std::collections::HashMap;
@@ -27,6 +28,8 @@ pub(crate) use data::{known, lazy_inside};
 pub use docs::{Documentation, documentation, documented};
 pub(crate) use math::modulo;
 pub(crate) use sequences::before;
+pub(crate) use signatures::of as signature_of;
+pub use signatures::signature;
 
 /// The part that is written in RTFS.
 pub(crate) const PRELUDE: &str = include_str!("prelude.rtfs");

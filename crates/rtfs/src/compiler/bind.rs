@@ -142,6 +142,9 @@ impl Lower<'_> {
             Kind::Symbol => {
                 let name = self.tree.symbol(pattern).unwrap_or_default().to_owned();
                 let var = if name == "_" { self.new_var() } else { self.bind_var(&name) };
+                if name != "_" {
+                    self.note(pattern);
+                }
                 lets.push((var, value));
             }
             Kind::Vector => {
@@ -196,6 +199,7 @@ impl Lower<'_> {
                 };
                 let value = self.add(Ir::Local(var), span);
                 let var = self.bind_var(&name);
+                self.note(kids[at + 1]);
                 lets.push((var, value));
                 at += 2;
             } else {
@@ -242,6 +246,7 @@ impl Lower<'_> {
                     let name = self.tree.symbol(right).unwrap_or_default().to_owned();
                     let value = self.add(Ir::Local(var), span);
                     let var = self.bind_var(&name);
+                    self.note(right);
                     lets.push((var, value));
                     continue;
                 }

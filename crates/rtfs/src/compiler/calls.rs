@@ -141,7 +141,7 @@ impl Lower<'_> {
         let keys = self.exprs(&keys);
         let keys = self.add(Ir::Vector(keys), span);
         let values = self.fork(ForkKind::All, &values, span);
-        self.native("zipmap", vec![keys, values], span)
+        self.native("%zipmap", vec![keys, values], span)
     }
 
     /// `(step "name" body…)`

@@ -22,6 +22,12 @@ impl Lower<'_> {
         let mut last = None;
         for pair in args.chunks_exact(2) {
             let always = matches!(self.tree.kind(pair[0]), Kind::Keyword | Kind::True);
+            if last.is_some()
+                && let Some(checking) = &mut self.session.checking
+            {
+                let message = "nothing ever reaches this clause: what comes before it covers everything";
+                checking.warn("unreachable", self.tree.span(pair[0]), message.to_owned());
+            }
             let test = self.expr(pair[0]);
             let value = self.tail(pair[1]);
             if always && last.is_none() {
@@ -70,6 +76,7 @@ impl Lower<'_> {
         };
         let chosen =
             if choices.is_empty() { default } else { self.add(Ir::Cond(choices, default), span) };
+        self.matches.push(chosen);
         self.add(Ir::Let(vec![(var, subject)], chosen), span)
     }
 
@@ -126,7 +133,10 @@ impl Lower<'_> {
         let at = self.tree.span(pattern);
         let mut lets = Vec::new();
         match self.tree.symbol(pattern).map(str::to_owned) {
-            Some(name) => self.bind(&name, Binding::Local(item)),
+            Some(name) => {
+                self.bind(&name, Binding::Local(item));
+                self.note(pattern);
+            }
             None => {
                 let whole = self.add(Ir::Local(item), at);
                 self.destructure(pattern, whole, &mut lets);

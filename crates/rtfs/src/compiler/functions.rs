@@ -213,7 +213,9 @@ impl Lower<'_> {
                     if has_rest && at + 1 == count && self.tree.kind(param.pattern) == Kind::Map {
                         value = self.native("%named", vec![value], at_span);
                     }
+                    self.is_param = true;
                     self.destructure(param.pattern, value, &mut bindings);
+                    self.is_param = false;
                 }
             }
         }

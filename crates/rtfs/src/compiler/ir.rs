@@ -7,12 +7,12 @@ use crate::syntax::Span;
 use crate::value::Value;
 
 /// The place of a form in the arena.
-pub(super) type Id = u32;
+pub(crate) type Id = u32;
 
 /// A local of a function, by number.
-pub(super) type Var = u32;
+pub(crate) type Var = u32;
 
-pub(super) enum Ir {
+pub(crate) enum Ir {
     Const(Value),
     Local(Var),
     /// What the running closure captured.
@@ -58,76 +58,76 @@ pub(super) enum Ir {
 }
 
 /// A loop; one over a collection if it has `each`.
-pub(super) struct Loop {
-    pub(super) vars: Vec<(Var, Id)>,
-    pub(super) each: Option<Each>,
-    pub(super) body: Id,
+pub(crate) struct Loop {
+    pub(crate) vars: Vec<(Var, Id)>,
+    pub(crate) each: Option<Each>,
+    pub(crate) body: Id,
 }
 
-pub(super) struct Each {
-    pub(super) item: Var,
-    pub(super) collection: Id,
+pub(crate) struct Each {
+    pub(crate) item: Var,
+    pub(crate) collection: Id,
     /// The value of the loop when there are no more items.
-    pub(super) exit: Id,
+    pub(crate) exit: Id,
 }
 
 /// A merge sort: the items of a vector in the order that the code says, which compares two.
-pub(super) struct Merge {
-    pub(super) items: Id,
-    pub(super) later: Var,
-    pub(super) earlier: Var,
+pub(crate) struct Merge {
+    pub(crate) items: Id,
+    pub(crate) later: Var,
+    pub(crate) earlier: Var,
     /// Whether the later item comes before the earlier one.
-    pub(super) compare: Id,
+    pub(crate) compare: Id,
 }
 
-pub(super) struct Try {
-    pub(super) body: Id,
-    pub(super) error: Var,
-    pub(super) handler: Option<Id>,
-    pub(super) cleanup: Option<Id>,
+pub(crate) struct Try {
+    pub(crate) body: Id,
+    pub(crate) error: Var,
+    pub(crate) handler: Option<Id>,
+    pub(crate) cleanup: Option<Id>,
 }
 
 /// A function of the unit.
-pub(super) struct Function {
-    pub(super) name: String,
+pub(crate) struct Function {
+    pub(crate) name: String,
     /// What it captures, as its creator sees it.
-    pub(super) captures: Vec<Id>,
-    pub(super) arities: Vec<Arity>,
+    pub(crate) captures: Vec<Id>,
+    pub(crate) arities: Vec<Arity>,
     /// Its number in the program; for several arities that of their table.
-    pub(super) proto: u32,
+    pub(crate) proto: u32,
 }
 
-pub(super) struct Arity {
-    pub(super) params: Vec<Var>,
-    pub(super) rest: bool,
+pub(crate) struct Arity {
+    pub(crate) params: Vec<Var>,
+    pub(crate) rest: bool,
     /// Whether the rest is a list, as code is.
-    pub(super) lists: bool,
-    pub(super) body: Id,
-    pub(super) proto: u32,
+    pub(crate) lists: bool,
+    pub(crate) body: Id,
+    pub(crate) proto: u32,
     /// How many locals it has, parameters included.
-    pub(super) vars: u32,
-    pub(super) span: Span,
+    pub(crate) vars: u32,
+    pub(crate) span: Span,
 }
 
 /// The forms of a unit with their places in the text.
 #[derive(Default)]
-pub(super) struct Arena {
-    pub(super) forms: Vec<Ir>,
-    pub(super) spans: Vec<Span>,
+pub(crate) struct Arena {
+    pub(crate) forms: Vec<Ir>,
+    pub(crate) spans: Vec<Span>,
 }
 
 impl Arena {
-    pub(super) fn add(&mut self, ir: Ir, span: Span) -> Id {
+    pub(crate) fn add(&mut self, ir: Ir, span: Span) -> Id {
         self.forms.push(ir);
         self.spans.push(span);
         (self.forms.len() - 1) as Id
     }
 
-    pub(super) fn get(&self, id: Id) -> &Ir {
+    pub(crate) fn get(&self, id: Id) -> &Ir {
         &self.forms[id as usize]
     }
 
-    pub(super) fn span(&self, id: Id) -> Span {
+    pub(crate) fn span(&self, id: Id) -> Span {
         self.spans[id as usize]
     }
 }

@@ -38,6 +38,14 @@ pub(super) struct Lower<'s> {
     pub(super) macro_form: Option<NodeId>,
     /// Names of `x#` in the quasiquotes that are open.
     pub(super) fresh: Vec<HashMap<String, String>>,
+    /// The forms that throw because of a mistake, for the checker.
+    pub(super) faults: Vec<Id>,
+    /// The choices that `match` and `case` became, for the checker.
+    pub(super) matches: Vec<Id>,
+    /// How many names nothing defines.
+    pub(super) unknown: u32,
+    /// Whether a pattern is a parameter's: nobody has to use all of these.
+    pub(super) is_param: bool,
 }
 
 pub(super) struct Bound {
@@ -45,6 +53,8 @@ pub(super) struct Bound {
     pub(super) what: Binding,
     /// The function that it belongs to, by its place among the frames.
     pub(super) frame: usize,
+    /// Its number among the bindings that the checker wants used.
+    pub(super) note: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,7 +104,9 @@ impl Lower<'_> {
     pub(super) fn throws(&mut self, span: Span, kind: &'static str, message: String) -> Id {
         let value = Error::new(kind, message).to_value();
         let value = self.constant(value, span);
-        self.add(Ir::Throw(value), span)
+        let id = self.add(Ir::Throw(value), span);
+        self.faults.push(id);
+        id
     }
 
     /// A form that is no tail position.
@@ -204,7 +216,10 @@ impl Lower<'_> {
         let span = self.tree.span(node);
         let name = self.tree.symbol(node).unwrap_or_default().to_owned();
         match self.resolve(&name) {
-            Resolved::Bound(frame, binding) => self.read(frame, binding, span),
+            Resolved::Bound(frame, binding) => {
+                self.mark_used(&name);
+                self.read(frame, binding, span)
+            }
             Resolved::Global(global) => self.add(Ir::Global(global), span),
             Resolved::Builtin(builtin) => self.constant(builtin.value(), span),
             Resolved::Unknown => {
@@ -214,9 +229,15 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn unknown(&self, name: &str) -> String {
+    pub(super) fn unknown(&mut self, name: &str) -> String {
+        /// Finding what was meant takes longer than all else: not for each of many thousands.
+        const SUGGESTIONS: u32 = 200;
         if super::special::NAMES.contains(&name) {
             return format!("`{name}` is no value: it stands first in its form, as in ({name} …)");
+        }
+        self.unknown += 1;
+        if self.unknown > SUGGESTIONS {
+            return format!("`{name}` is not defined");
         }
         let mut known: Vec<&str> = self.scope.iter().map(|bound| bound.name.as_str()).collect();
         known.extend(self.session.by_name.keys().map(String::as_str));
@@ -302,7 +323,28 @@ impl Lower<'_> {
 
     pub(super) fn bind(&mut self, name: &str, what: Binding) {
         let frame = self.frames.len() - 1;
-        self.scope.push(Bound { name: name.to_owned(), what, frame });
+        self.scope.push(Bound { name: name.to_owned(), what, frame, note: None });
+    }
+
+    /// The last binding came of this form: the checker says so if nothing uses it.
+    pub(super) fn note(&mut self, node: NodeId) {
+        let Some(checking) = &mut self.session.checking else { return };
+        let (Some(bound), false) = (self.scope.last_mut(), self.is_param) else { return };
+        let span = self.tree.span(node);
+        // What a macro made stands where the macro is called.
+        let Span { start, end } = span;
+        if self.tree.source.text().get(start as usize..end as usize) == Some(&*bound.name) {
+            bound.note = checking.bound(&bound.name, span);
+        }
+    }
+
+    fn mark_used(&mut self, name: &str) {
+        let Some(checking) = &mut self.session.checking else { return };
+        let local = if name == "%" { "%1" } else { name };
+        let bound = self.scope.iter().rev().find(|bound| bound.name == local);
+        if let Some(note) = bound.and_then(|bound| bound.note) {
+            checking.used(note);
+        }
     }
 
     /// A new local of this name.

@@ -45,6 +45,7 @@ impl Lower<'_> {
         }
         let none = self.no_match(var, span);
         let chosen = if choices.is_empty() { none } else { self.add(Ir::Cond(choices, none), span) };
+        self.matches.push(chosen);
         self.add(Ir::Let(vec![(var, subject)], chosen), span)
     }
 
@@ -101,7 +102,15 @@ impl Lower<'_> {
                 target
             }
         };
+        // The alternatives of a pattern bind one name, which is used if it is used.
+        let known = self.scope.iter().rev().find(|bound| bound.what == Binding::Local(target));
+        let note =
+            known.filter(|bound| bound.frame == self.frames.len() - 1).and_then(|bound| bound.note);
         self.bind(name, Binding::Local(target));
+        match (note, self.scope.last_mut()) {
+            (Some(note), Some(bound)) => bound.note = Some(note),
+            _ => self.note(node),
+        }
         let whole = self.add(Ir::Local(var), span);
         tests.push(self.add(Ir::Assign(target, whole), span));
     }

@@ -11,7 +11,7 @@ mod control;
 mod flow;
 mod functions;
 mod generate;
-mod ir;
+pub(crate) mod ir;
 mod liveness;
 mod lower;
 mod macros;
@@ -26,6 +26,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use crate::builtins::{self, Builtin};
+use crate::check;
 use crate::machine::program::{Global, Program, Proto};
 use crate::syntax::{Diagnostic, Diagnostics, NodeId, Source, Span, Tree};
 use crate::types::Definitions;
@@ -84,6 +85,34 @@ fn compile_as(
     Ok(Arc::new(program))
 }
 
+/// Compiles a text for the checker: all that is wrong with it, what the checker has found meanwhile, and the
+/// forms at the top that have mistakes, in their order.
+///
+/// # Errors
+/// The text cannot be read.
+pub(crate) fn compile_checked(
+    source: &Source,
+    options: &Options,
+    state: check::State,
+) -> Result<(Vec<Diagnostic>, check::State, Vec<Span>), Diagnostics> {
+    let tree = Tree::read(source.clone())?;
+    let mut session = Session::new(options.base.as_deref(), options.clone());
+    session.checking = Some(Box::new(state));
+    let roots = tree.roots.clone();
+    let mut broken: Vec<_> = roots.iter().map(|&root| tree.span(root)).collect();
+    let mut unit = Unit::new(&mut session, tree);
+    if let Some(base) = &options.base {
+        unit.lower.enter((*base.scope).clone());
+    }
+    unit.compile(&roots);
+    let Lower { errors, .. } = unit.lower;
+    broken.retain(|form| {
+        errors.iter().any(|error| form.start <= error.span.start && error.span.start < form.end)
+    });
+    let state = session.checking.take().map(|state| *state).unwrap_or_default();
+    Ok((errors, state, broken))
+}
+
 /// The names of the modules that a text imports, so that a host can fetch them beforehand.
 pub fn imports(source: &Source) -> Vec<String> {
     let Ok(tree) = Tree::read(source.clone()) else { return Vec::new() };
@@ -136,7 +165,7 @@ pub(crate) fn prelude_functions() -> &'static HashMap<&'static str, u32> {
 }
 
 /// What is known of a program while it is compiled: all its texts share one.
-struct Session {
+pub(crate) struct Session {
     /// The functions of the prelude.
     shared: &'static [Arc<Proto>],
     /// Those that are compiled now, whose numbers follow.
@@ -155,6 +184,10 @@ struct Session {
     is_prelude: bool,
     /// For tests: see [`liveness`].
     always_copy: bool,
+    /// What the checker knows, if it is at work.
+    checking: Option<Box<check::State>>,
+    /// How many names are known from the beginning: those of a dialogue so far, and inputs.
+    given: usize,
 }
 
 /// What a text made known that is no value: a later entry of a dialogue goes on with it.
@@ -206,10 +239,13 @@ impl Session {
             options,
             is_prelude: false,
             always_copy: false,
+            checking: None,
+            given: 0,
         };
         for name in inputs {
             session.global(&name);
         }
+        session.given = session.globals.len();
         session
     }
 
@@ -268,7 +304,7 @@ impl Session {
         }
     }
 
-    fn select(&self, p: u32, n: usize) -> Option<u32> {
+    pub(crate) fn select(&self, p: u32, n: usize) -> Option<u32> {
         let proto = self.proto(p)?;
         if proto.arities.is_empty() {
             return proto.accepts(n).then_some(p);
@@ -283,8 +319,34 @@ impl Session {
         self.proto(p).is_none_or(|proto| proto.rest)
     }
 
-    fn arity_text(&self, p: u32) -> String {
+    pub(crate) fn arity_text(&self, p: u32) -> String {
         prelude().arity_text(p)
+    }
+
+    /// Whether a name at the top has a value before the program begins.
+    pub(crate) fn is_given(&self, global: u32) -> bool {
+        (global as usize) < self.given
+    }
+
+    /// Whether a name at the top has one definition, which nothing replaces.
+    pub(crate) fn is_defined_once(&self, global: u32) -> bool {
+        !self.options.open && !self.is_given(global) && self.definitions.get(global as usize) == Some(&1)
+    }
+
+    pub(crate) fn global_name(&self, global: u32) -> &str {
+        &self.globals[global as usize].name
+    }
+
+    pub(crate) fn types(&self) -> &Definitions {
+        &self.types
+    }
+
+    /// The name of a function of the standard library that is written in RTFS.
+    pub(crate) fn name_of_code(&self, code: u32) -> Option<&str> {
+        if code as usize >= self.shared.len() {
+            return None;
+        }
+        self.proto(code).map(|proto| &*proto.name).filter(|name| !name.is_empty())
     }
 
     fn finish(self, entry: u32) -> Program {
@@ -327,6 +389,10 @@ impl<'s> Unit<'s> {
             is_prelude: false,
             macro_form: None,
             fresh: Vec::new(),
+            faults: Vec::new(),
+            matches: Vec::new(),
+            unknown: 0,
+            is_param: false,
         };
         Self { lower }
     }
@@ -342,6 +408,19 @@ impl<'s> Unit<'s> {
         let arity = ir::Arity { params: Vec::new(), rest: false, lists: false, body, proto, vars, span };
         let name = String::new();
         lower.functions.push(ir::Function { name, captures: Vec::new(), arities: vec![arity], proto });
+        if let Some(mut checking) = lower.session.checking.take() {
+            lower.matches.sort_unstable();
+            let view = check::View {
+                arena: &lower.arena,
+                functions: &lower.functions,
+                checks: &lower.checks,
+                faults: &lower.faults,
+                matches: &lower.matches,
+                session: lower.session,
+            };
+            checking.walk(&view, body, vars);
+            lower.session.checking = Some(checking);
+        }
         if lower.errors.is_empty() {
             generate::all(lower);
         }

@@ -117,6 +117,9 @@ impl Lower<'_> {
         let Some(text) = text else { return Err(format!("there is no module `{name}`")) };
         let tree = Tree::read(Source::new(name, text)).map_err(|errors| errors.to_string())?;
         self.session.loading.push(name.to_owned());
+        if let Some(checking) = &mut self.session.checking {
+            checking.enter_module();
+        }
         let mut unit = Unit::new(self.session, tree);
         // A text that is one `(module …)`, or just the definitions.
         let roots = unit.lower.tree.roots.clone();
@@ -134,6 +137,9 @@ impl Lower<'_> {
         let entry = unit.compile(&roots);
         let (_, _, errors) = unit.take_back();
         self.session.loading.pop();
+        if let Some(checking) = &mut self.session.checking {
+            checking.leave_module();
+        }
         if !errors.is_empty() {
             return Err(crate::Diagnostics(errors).to_string());
         }

@@ -300,7 +300,10 @@ impl Lower<'_> {
                 checks.push(self.add(Ir::CheckLocal(var, check), at));
             }
             match self.tree.symbol(param.pattern).map(str::to_owned) {
-                Some(name) => self.bind(&name, Binding::Local(var)),
+                Some(name) => {
+                    self.bind(&name, Binding::Local(var));
+                    self.note(param.pattern);
+                }
                 None => {
                     let whole = self.add(Ir::Local(var), at);
                     self.destructure(param.pattern, whole, &mut lets);

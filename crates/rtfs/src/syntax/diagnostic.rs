@@ -96,11 +96,33 @@ pub struct Position {
     pub column: u32,
 }
 
+/// Whether a program can go on in spite of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// What is there cannot be compiled, or cannot succeed.
+    Error,
+    /// It is hardly meant.
+    Warning,
+}
+
+impl Severity {
+    /// `error`, `warning`
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
 /// Something that is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
+    /// Whether the program can do without mending it.
+    pub severity: Severity,
     /// The kind of error, as `catch` would name it: `syntax` for all that reading, expanding and
-    /// compiling find.
+    /// compiling find. Of warnings: `unused`, `unreachable`, `key`, or the kind of an error that a handler
+    /// may be there for.
     pub kind: &'static str,
     /// What is wrong, and what would be right.
     pub message: String,
@@ -117,6 +139,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     pub(crate) fn new(source: &Source, span: Span, message: impl Into<String>) -> Self {
         Self {
+            severity: Severity::Error,
             kind: "syntax",
             message: message.into(),
             span,
@@ -134,7 +157,8 @@ impl fmt::Display for Diagnostic {
             write!(f, "{}:", self.source)?;
         }
         let Position { line, column } = self.position;
-        write!(f, "{line}:{column}: {}\n{}", self.message, self.excerpt)
+        let warning = if self.severity == Severity::Warning { "warning: " } else { "" };
+        write!(f, "{line}:{column}: {warning}{}\n{}", self.message, self.excerpt)
     }
 }
 

@@ -12,7 +12,7 @@ mod tokens;
 mod tree;
 
 pub use data::read;
-pub use diagnostic::{Diagnostic, Diagnostics, Position, Source, Span};
+pub use diagnostic::{Diagnostic, Diagnostics, Position, Severity, Source, Span};
 pub(crate) use number::{parse_float, parse_integer};
 pub(crate) use reader::MAX_ERRORS;
 pub(crate) use tree::{Kind, NodeId, Tree};

@@ -3,6 +3,10 @@ use crate::testing::{Canned, marketplace};
 use crate::{Call, JsonText, Limits as Bounds};
 
 fn of(text: &str) -> Result<Option<Registration>, Vec<Fault>> {
+    made(text).map(|made| made.registration)
+}
+
+fn made(text: &str) -> Result<Made, Vec<Fault>> {
     capability("greet", Path::new("tools/greet.rtfs"), text, Arc::new(|_| None))
 }
 
@@ -33,6 +37,16 @@ fn what_is_wrong_with_a_file_has_its_place() {
     assert_eq!((faults[0].at.line, faults[0].at.column), (2, 7), "{faults:?}");
     let faults = of("(defn main [a]\n  (if))").err().unwrap();
     assert_eq!((faults[0].at.line, faults[0].at.column), (2, 3), "{faults:?}");
+}
+
+#[test]
+fn what_cannot_succeed_is_told_of_a_file_that_is_a_tool_nevertheless() {
+    let made = made("(defn main [input]\n  (if (:all input) (inc \"a\") 1))")
+        .unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert!(made.registration.is_some());
+    assert_eq!(made.faults.len(), 1, "{:?}", made.faults);
+    assert_eq!((made.faults[0].at.line, made.faults[0].at.column), (2, 25));
+    assert_eq!(made.faults[0].message, "`inc` takes a number, got \"a\"");
 }
 
 #[tokio::test(start_paused = true)]

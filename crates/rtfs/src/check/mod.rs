@@ -1,0 +1,207 @@
+//! The checker: what is wrong with a program, said without running it.
+//!
+//! [`check`] says all that [`compile`](crate::compile) does and, of a program that compiles, what must go wrong as soon
+//! as it is reached: names that nothing defines, wrong numbers of arguments, values of types that a function,
+//! an annotation or a capability does not take; and what is surely not meant: patterns that nothing
+//! reaches, bindings that nothing uses.
+//!
+//! # How it works
+//!
+//! It goes through the compiler's forms once, where names are resolved and macros expanded (`walk`), and knows of
+//! each value the kinds that it can be of and perhaps its shape (`ty`): from literals, annotations, the
+//! signatures of the standard library, and what capabilities say of themselves ([`Signatures`]). A test
+//! narrows what it tests (`branch`), and so does every call that succeeds: what is known of a parameter where its
+//! function ends is what the function needs of it, so that callers are checked without annotations.
+//!
+//! # Invariants
+//!
+//! - Only what cannot succeed is an error: two types clash if no value is of both. What may succeed is let be.
+//! - What a `catch` may be there for is a warning.
+//! - The time is linear in the program, findings are at most [`MAX_FINDINGS`], recursion is bounded.
+//!
+//! # Deliberately absent
+//!
+//! Types of loop variables from one iteration to the next, and of what passes through functions that anything can
+//! call: they can be anything.
+
+mod branch;
+mod call;
+mod capability;
+mod clash;
+mod function;
+mod kinds;
+mod parts;
+mod standard;
+#[cfg(test)]
+mod tests;
+mod ty;
+mod walk;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::compiler::{self, Options};
+use crate::syntax::{Diagnostic, Severity, Source, Span};
+use crate::types::TypeExpr;
+pub(crate) use kinds::Kinds;
+use ty::Ty;
+pub(crate) use walk::View;
+
+/// As many findings one check gives at most, the first of them.
+pub const MAX_FINDINGS: usize = 100;
+
+/// What a program calls beyond so many capabilities is not looked at.
+const MAX_CAPABILITIES: usize = 1_000;
+
+/// What the capabilities take and give that a program may call.
+pub trait Signatures: Send + Sync {
+    /// The capability of this id.
+    fn capability(&self, id: &str) -> Capability;
+}
+
+/// What is known of a capability.
+#[derive(Clone, Debug)]
+pub enum Capability {
+    /// There is one.
+    Known {
+        /// What it takes, if it says so.
+        input: Option<TypeExpr>,
+        /// What it gives, if it says so.
+        output: Option<TypeExpr>,
+    },
+    /// There is none.
+    Unknown {
+        /// Ids that are like it, the nearest first.
+        similar: Vec<String>,
+    },
+    /// Nothing may be said of it.
+    Unsaid,
+}
+
+/// All that is wrong with a program, in the order of the places, at most [`MAX_FINDINGS`]; empty if nothing is.
+/// Without `signatures` nothing is said of capabilities.
+pub fn check(
+    source: &Source,
+    options: &Options,
+    signatures: Option<Arc<dyn Signatures>>,
+) -> Vec<Diagnostic> {
+    let state = State { signatures, ..State::default() };
+    let (mut all, state, broken) = match compiler::compile_checked(source, options, state) {
+        Ok(done) => done,
+        Err(unread) => return unread.0,
+    };
+    let is_broken = |span: Span| {
+        let at = broken.partition_point(|form| form.end <= span.start);
+        broken.get(at).is_some_and(|form| form.start <= span.start)
+    };
+    let mut found = state.finish();
+    // What follows from a mistake in the syntax is no news.
+    found.retain(|found| !is_broken(found.span));
+    found.sort_by(|a, b| {
+        (a.span.start, a.severity, &a.message).cmp(&(b.span.start, b.severity, &b.message))
+    });
+    found.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+    found.truncate(MAX_FINDINGS);
+    all.extend(found.into_iter().map(|Found { span, severity, kind, message }| Diagnostic {
+        severity,
+        kind,
+        ..Diagnostic::new(source, span, message)
+    }));
+    all.sort_by_key(|diagnostic| diagnostic.span.start);
+    all.truncate(MAX_FINDINGS);
+    all
+}
+
+/// What a check has found and knows, over all texts of a program.
+#[derive(Default)]
+pub(crate) struct State {
+    signatures: Option<Arc<dyn Signatures>>,
+    capabilities: HashMap<String, Rc<Capability>>,
+    notes: Vec<Note>,
+    found: Vec<Found>,
+    /// What names at the top have as their values.
+    globals: HashMap<u32, Ty>,
+    /// How many modules are being compiled within each other: their mistakes are told of their own texts.
+    foreign: u32,
+}
+
+/// A binding that somebody should use.
+struct Note {
+    span: Span,
+    name: String,
+    is_used: bool,
+}
+
+struct Found {
+    span: Span,
+    severity: Severity,
+    kind: &'static str,
+    message: String,
+}
+
+impl State {
+    /// A name was bound; gives its number.
+    pub(crate) fn bound(&mut self, name: &str, span: Span) -> Option<u32> {
+        if self.foreign > 0 || name.starts_with('_') {
+            return None;
+        }
+        self.notes.push(Note { span, name: name.to_owned(), is_used: false });
+        Some((self.notes.len() - 1) as u32)
+    }
+
+    /// The name of this number was used.
+    pub(crate) fn used(&mut self, note: u32) {
+        if let Some(note) = self.notes.get_mut(note as usize) {
+            note.is_used = true;
+        }
+    }
+
+    /// The text of a module begins.
+    pub(crate) fn enter_module(&mut self) {
+        self.foreign += 1;
+    }
+
+    /// The text of a module ends.
+    pub(crate) fn leave_module(&mut self) {
+        self.foreign -= 1;
+    }
+
+    /// What is known of a capability, asked once; nothing if nobody can be asked.
+    fn capability(&mut self, id: &str) -> Option<Rc<Capability>> {
+        let signatures = self.signatures.as_ref()?;
+        if let Some(known) = self.capabilities.get(id) {
+            return Some(Rc::clone(known));
+        }
+        // No program that anyone means calls so many.
+        if self.capabilities.len() > MAX_CAPABILITIES {
+            return None;
+        }
+        let known = Rc::new(signatures.capability(id));
+        self.capabilities.insert(id.to_owned(), Rc::clone(&known));
+        Some(known)
+    }
+
+    pub(crate) fn warn(&mut self, kind: &'static str, span: Span, message: String) {
+        self.add(Severity::Warning, kind, span, message);
+    }
+
+    fn add(&mut self, severity: Severity, kind: &'static str, span: Span, message: String) {
+        // Sorted later: the first found are not the first in the text.
+        const KEPT: usize = 20 * MAX_FINDINGS;
+        if self.foreign == 0 && self.found.len() < KEPT {
+            self.found.push(Found { span, severity, kind, message });
+        }
+    }
+
+    fn finish(mut self) -> Vec<Found> {
+        for note in std::mem::take(&mut self.notes) {
+            if !note.is_used {
+                let message =
+                    format!("`{}` is never used; `_` in its place says that this is meant", note.name);
+                self.add(Severity::Warning, "unused", note.span, message);
+            }
+        }
+        self.found
+    }
+}
