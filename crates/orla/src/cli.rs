@@ -217,6 +217,7 @@ Examples:
   echo '(+ 1 2)' | orla rtfs -
   orla rtfs check report.rtfs
   orla rtfs fmt --check *.rtfs
+  orla rtfs fmt < draft.rtfs
 
 With --jsonl, each line {\"src\": …, \"type\"?: …} gives a line {\"value\", \"type\", \"json\"?, \"matches\"?} or
 {\"error\": {\"kind\", \"message\", \"line\", \"column\"}}, each in a fresh environment.";
@@ -441,8 +442,7 @@ pub(crate) enum RtfsCommand {
         /// Only name the files that are not laid out, and exit 1 if there are any
         #[arg(long)]
         check: bool,
-        /// The programs
-        #[arg(required = true)]
+        /// The programs; `-`, or none, is standard input, which is laid out to standard output
         files: Vec<PathBuf>,
     },
     /// Say what is wrong with a program without running it

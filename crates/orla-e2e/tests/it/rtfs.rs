@@ -276,3 +276,33 @@ fn a_program_whose_client_goes_away_leaves_nothing_running() {
         server.remove("started");
     }
 }
+
+#[test]
+fn programs_are_laid_out_in_place_or_through_standard_input() {
+    let (rough, neat) = ("(def  x ; why\n 1)\n", "(def x ; why\n  1)\n");
+    let world =
+        world().file("rough.rtfs", rough).file("neat.rtfs", neat).file("broken.rtfs", "(def x\n (f");
+    let checked = world.run(&["rtfs", "fmt", "--check", "rough.rtfs", "neat.rtfs"]);
+    assert_eq!((checked.code, checked.stdout.as_str()), (Some(1), "rough.rtfs\n"), "{}", checked.all());
+    assert_eq!(world.read("rough.rtfs"), rough, "only looked at");
+    // What is broken costs itself alone.
+    let done = world.run(&["rtfs", "fmt", "broken.rtfs", "nowhere.rtfs", "rough.rtfs", "neat.rtfs"]);
+    assert_eq!(done.code, Some(1));
+    assert!(
+        done.stderr.contains("broken.rtfs:2:2: ") && done.stderr.contains("nowhere.rtfs"),
+        "{}",
+        done.all()
+    );
+    assert_eq!(
+        (world.read("rough.rtfs").as_str(), world.read("broken.rtfs").as_str()),
+        (neat, "(def x\n (f")
+    );
+    let checked = world.run(&["rtfs", "fmt", "--check", "rough.rtfs", "neat.rtfs"]);
+    assert_eq!((checked.code, checked.all().as_str()), (Some(0), ""));
+    for arguments in [&["rtfs", "fmt"][..], &["rtfs", "fmt", "-"]] {
+        let piped = world.run_with_input(arguments, rough.as_bytes());
+        assert_eq!((piped.code, piped.stdout.as_str()), (Some(0), neat), "{}", piped.all());
+    }
+    let piped = world.run_with_input(&["rtfs", "fmt", "--check", "-"], rough.as_bytes());
+    assert_eq!(piped.code, Some(1));
+}

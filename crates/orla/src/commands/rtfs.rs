@@ -2,9 +2,10 @@
 
 mod check;
 mod dialogue;
+mod fmt;
 
 use std::io::{BufRead, IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use orla_marketplace::program::{Job, Trace, TraceSink, run as run_program};
 use orla_marketplace::rtfs::json::{value_from_json, value_to_json};
 use orla_marketplace::rtfs::{
     Diagnostics, Error, Limits, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
-    layout,
 };
 use orla_marketplace::{Call, NoticeSink};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ const INPUT: &str = "input";
 pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     match &rtfs.command {
         Some(cli::RtfsCommand::Check(check)) => return check::run(check, source),
-        Some(cli::RtfsCommand::Fmt { check, files }) => return format_files(files, *check),
+        Some(cli::RtfsCommand::Fmt { check, files }) => return fmt::run(files, *check),
         None => {}
     }
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
@@ -71,59 +71,28 @@ fn is_dialogue(rtfs: &cli::Rtfs) -> bool {
     rtfs.file.is_none() && rtfs.expression.is_none() && std::io::stdin().is_terminal()
 }
 
-/// `orla rtfs fmt FILE…`: lays files out, or says which are not.
-fn format_files(files: &[PathBuf], only_check: bool) -> Result<(), Failure> {
-    let mut is_failed = false;
-    for file in files {
-        let text = read(file)?;
-        let formatted = match layout::format(&text) {
-            Ok(formatted) => formatted,
-            Err(problems) => {
-                render::err(&format!("{problems}\n"));
-                is_failed = true;
-                continue;
-            }
-        };
-        if formatted == text.text() {
-            continue;
-        }
-        if only_check {
-            render::line(&file.display().to_string());
-            is_failed = true;
-        } else {
-            std::fs::write(file, formatted).map_err(|err| {
-                let why = crate::config::reason(&err);
-                Failure::failed(format!("{} cannot be written: {why}", file.display()))
-            })?;
-        }
-    }
-    if is_failed { Err(Failure::failed_silently()) } else { Ok(()) }
-}
-
 /// The program's text, from wherever it is.
 fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
     match (&rtfs.expression, rtfs.file.as_deref()) {
         (Some(expression), _) => Ok(Text::new("", expression.as_str())),
-        (None, Some(file)) if file != Path::new("-") => read(file),
-        (None, _) => Ok(Text::new("", standard_input()?)),
+        (None, file) => read(file.unwrap_or(Path::new("-"))).map_err(Failure::failed),
     }
 }
 
-fn standard_input() -> Result<String, Failure> {
+/// The text of a file, or of standard input, which is `-`.
+fn read(file: &Path) -> Result<Text, String> {
+    if file != Path::new("-") {
+        let shown = file.display();
+        let text = programs::read(file).map_err(|why| format!("{shown} cannot be read: {why}"))?;
+        return Ok(Text::new(shown.to_string(), text));
+    }
     let mut text = String::new();
     let read = std::io::stdin().take(MAX_PROGRAM + 1).read_to_string(&mut text);
-    read.map_err(|err| Failure::failed(format!("standard input cannot be read: {err}")))?;
-    if text.len() as u64 > MAX_PROGRAM {
-        return Err(Failure::failed(format!("a program has at most {MAX_PROGRAM} bytes")));
+    read.map_err(|err| format!("standard input cannot be read: {err}"))?;
+    match text.len() as u64 > MAX_PROGRAM {
+        true => Err(format!("a program has at most {MAX_PROGRAM} bytes")),
+        false => Ok(Text::new("", text)),
     }
-    Ok(text)
-}
-
-fn read(file: &Path) -> Result<Text, Failure> {
-    let shown = file.display();
-    let text = programs::read(file);
-    let text = text.map_err(|why| Failure::failed(format!("{shown} cannot be read: {why}")))?;
-    Ok(Text::new(shown.to_string(), text))
 }
 
 /// Compiles a program. The modules that it imports are files beside it: `my.mod` is `my/mod.rtfs`.

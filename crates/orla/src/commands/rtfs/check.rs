@@ -8,7 +8,7 @@ use orla_marketplace::program::Served;
 use orla_marketplace::rtfs::{Diagnostic, Severity, Signatures, Source as Text, check};
 use serde_json::json;
 
-use super::{options, read, standard_input};
+use super::{options, read};
 use crate::app::App;
 use crate::config::Source;
 use crate::{Failure, cli, render};
@@ -70,11 +70,7 @@ fn texts(wanted: &cli::CheckPrograms) -> Result<Vec<Text>, Failure> {
     if let Some(expression) = &wanted.expression {
         return Ok(vec![Text::new("", expression.as_str())]);
     }
-    let text = |file: &std::path::PathBuf| match file.as_os_str() == "-" {
-        true => standard_input().map(|text| Text::new("", text)),
-        false => read(file),
-    };
-    wanted.files.iter().map(text).collect()
+    wanted.files.iter().map(|file| read(file).map_err(Failure::failed)).collect()
 }
 
 /// A finding for editors: lines and columns from 1, columns in characters, the end excluded.
