@@ -225,7 +225,8 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
 
 /// An error that is none of the program's.
 pub(crate) fn described(error: &RuntimeError) -> Json {
-    let mut described = json!({"kind": error.kind(), "message": error.to_string()});
+    let mut described =
+        json!({"kind": error.kind(), "message": error.to_string(), "data": null, "at": null});
     let data = match error {
         RuntimeError::InvalidInput { violations, .. }
         | RuntimeError::InvalidOutput { violations, .. } => {
@@ -249,7 +250,7 @@ fn malformed(message: &str) -> Response<Body> {
 
 /// A refusal in the form of an error, so that clients read one form only.
 pub(crate) fn refused(status: StatusCode, message: &str) -> Response<Body> {
-    let error = json!({"error": {"kind": "invalid-argument", "message": message}});
+    let error = json!({"error": {"kind": "invalid-argument", "message": message, "data": null, "at": null}});
     json_response(status, error.to_string())
 }
 

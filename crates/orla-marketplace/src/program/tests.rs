@@ -237,3 +237,19 @@ async fn a_stream_ends_with_its_run_also_at_the_deadline() {
     assert_eq!(&*error.kind, "limit");
     assert_eq!(log.lock().unwrap().join(" "), "open {} next close drop");
 }
+
+#[test]
+fn the_description_teaches_what_there_is_and_is_short() {
+    let text = include_str!("teach.txt");
+    // A token is three bytes and more, so this is below 1,500 of them.
+    assert!(text.len() < 4_400, "{} bytes", text.len());
+    let known = rtfs::all_names();
+    let listed = text.lines().find_map(|line| line.strip_prefix("Functions: ")).unwrap();
+    let names = listed.trim_end_matches('.').replace(" ((fmt \"{name} is {age:5.1}\" m))", "");
+    for name in names.split([' ', ';']).filter(|name| !name.is_empty()) {
+        assert!(known.binary_search(&name).is_ok(), "{name} is no function");
+    }
+    let example = text.split_once("Example:\n").unwrap().1;
+    let example = example.replace("(call :weather.current {:city c})", "(call :echo {:temp 11})");
+    program(&example);
+}

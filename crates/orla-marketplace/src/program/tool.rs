@@ -353,12 +353,9 @@ fn described(error: &Error) -> Json {
     }
     // What is no data (a function, say) is left out.
     let data = value_to_json(&error.data).ok().and_then(|json| serde_json::from_str(&json).ok());
-    if let Some(data) = data.filter(|data: &Json| !data.is_null()) {
-        described["data"] = data;
-    }
-    if let Some(at) = &error.at {
-        described["at"] = json!({"line": at.position.line, "column": at.position.column});
-    }
+    described["data"] = data.unwrap_or_default();
+    let at = error.at.as_ref().map(|at| json!({"line": at.position.line, "column": at.position.column}));
+    described["at"] = at.unwrap_or_default();
     described
 }
 
