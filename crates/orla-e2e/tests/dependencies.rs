@@ -119,6 +119,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-providers", "mcp"),
     ("orla-providers", "plugin"),
     ("orla-providers", "remote"),
+    ("orla-providers", "wasm"),
     ("orla", "http"),
     ("orla", "mcp"),
     ("orla", "plugin"),

@@ -55,6 +55,60 @@ pub mod remote {
     }
 }
 
+#[cfg(feature = "wasm")]
+mod wasm;
+
+/// WebAssembly is left out of this build.
+#[cfg(all(feature = "plugin", not(feature = "wasm")))]
+mod wasm {
+    use std::convert::Infallible;
+    use std::future::Ready;
+    use std::sync::Arc;
+
+    use orla_marketplace::{CallContext, JsonText, ProviderStatus};
+    use orla_process::mcp::{Ending, Learned};
+
+    use crate::plugin::PluginSettings;
+
+    pub(crate) type MayStart = dyn Fn() -> Result<(), String> + Send + Sync;
+
+    /// There is none.
+    #[derive(Debug)]
+    pub(crate) struct Component(Infallible);
+
+    pub(crate) fn check() -> Result<(), String> {
+        Err("this orla was built without WebAssembly; a plugin is a program".to_owned())
+    }
+
+    impl Component {
+        pub(crate) fn new(_: &PluginSettings, _: Arc<MayStart>) -> Result<Self, String> {
+            check().and(Err(String::new()))
+        }
+
+        pub(crate) fn call(
+            &self,
+            _: &str,
+            _: &JsonText,
+            _: &Arc<[String]>,
+            _: &CallContext,
+        ) -> Ready<Result<JsonText, Ending>> {
+            match self.0 {}
+        }
+
+        pub(crate) fn learned(&self) -> Option<Arc<Learned>> {
+            match self.0 {}
+        }
+
+        pub(crate) fn learn(&self, _: &Arc<[String]>) -> Ready<bool> {
+            match self.0 {}
+        }
+
+        pub(crate) fn status(&self) -> ProviderStatus {
+            match self.0 {}
+        }
+    }
+}
+
 /// HTTP APIs are left out of this build.
 #[cfg(not(feature = "http"))]
 pub mod http {

@@ -364,6 +364,7 @@ capabilities:
     ] {
         assert!(checked.all().contains(problem), "{problem}\n{}", checked.all());
     }
+    world.write("x.wasm", "", 0o644);
     world.write(
         "orla.yaml",
         "plugins:\n  gone: ./gone.py\n  wasm: {path: ./x.wasm}\n  plain: {path: ./plain.txt}\n",
@@ -373,7 +374,7 @@ capabilities:
     assert_eq!(checked.code, Some(1));
     for problem in [
         "gone.py is not there at orla.yaml:2:3",
-        "x.wasm is WebAssembly, which cannot be run here; a plugin is a program at orla.yaml:3:3",
+        "x.wasm: this orla was built without WebAssembly; a plugin is a program at orla.yaml:3:3",
         "plain.txt is not executable (chmod +x ",
     ] {
         assert!(checked.all().contains(problem), "{problem}\n{}", checked.all());

@@ -76,6 +76,16 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// Asks it, which may block.
+    ///
+    /// # Errors
+    /// Why what is defined may not be started.
+    pub fn ask(&self, definition: &Definition) -> Result<(), String> {
+        (self.0)(definition)
+    }
+}
+
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Gate")

@@ -41,8 +41,8 @@ impl CapabilityExecutor for PluginExecutor {
         let settings: &PluginCapability = provider.settings()?;
         let input = inputs.json()?;
         let reached;
-        let (plugin, function) = match connected(settings) {
-            Some(Connected { plugin, function }) => (plugin, function),
+        let (plugin, function, permissions) = match connected(settings) {
+            Some(Connected { plugin, function, permissions }) => (plugin, function, permissions),
             None => {
                 let unavailable = |reason| RuntimeError::Unavailable {
                     id: ctx.name.to_string(),
@@ -50,11 +50,11 @@ impl CapabilityExecutor for PluginExecutor {
                     source: None,
                 };
                 let plugin = self.plugins.reach(&settings.plugin_path).map_err(unavailable)?;
-                reached = (plugin, settings.function_name.as_str().into());
-                (&reached.0, &reached.1)
+                reached = (plugin, settings.function_name.as_str().into(), Arc::default());
+                (&reached.0, &reached.1, &reached.2)
             }
         };
-        match plugin.call(function, input, ctx).await {
+        match plugin.call(function, input, permissions, ctx).await {
             Ok(value) => {
                 Ok(Outcome { structured: Some(Payload::from_json(value)), ..Outcome::default() })
             }

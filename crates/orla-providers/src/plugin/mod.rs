@@ -17,6 +17,11 @@ pub use settings::{ENTRY, PluginSettings};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+/// Whether a file is a WebAssembly component, going by its name.
+fn is_component(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"))
+}
+
 /// Whether a program can be started as a plugin, going by its file.
 ///
 /// # Errors
@@ -28,15 +33,15 @@ pub fn check(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     let shown = path.display();
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm")) {
-        return Err(format!("{shown} is WebAssembly, which cannot be run here; a plugin is a program"));
-    }
     let file = path.metadata().map_err(|err| match err.kind() {
         std::io::ErrorKind::NotFound => format!("{shown} is not there"),
         _ => format!("{shown} cannot be read: {err}"),
     })?;
     if !file.is_file() {
         return Err(format!("{shown} is no file"));
+    }
+    if is_component(path) {
+        return crate::wasm::check().map_err(|problem| format!("{shown}: {problem}"));
     }
     if file.permissions().mode() & 0o111 == 0 {
         return Err(format!("{shown} is not executable (chmod +x {shown})"));

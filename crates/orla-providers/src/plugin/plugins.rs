@@ -30,6 +30,9 @@ use super::settings::{ENTRY, PluginSettings};
 /// capability: a process ends with its last user. Capabilities that name the same program share it.
 pub struct Plugins {
     processes: Capsules,
+    /// Who says whether a component may be run, where not every one may.
+    gate: Arc<Mutex<Option<Gate>>>,
+    changes: watch::Sender<u64>,
     known: Mutex<Known>,
 }
 
@@ -48,12 +51,20 @@ struct Known {
 pub(super) struct Connected {
     pub(super) plugin: Arc<Plugin>,
     pub(super) function: Arc<str>,
+    /// What a component may do in a call.
+    pub(super) permissions: Arc<[String]>,
 }
 
 impl Plugins {
     /// No plugins yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
-        Self { processes: Capsules::new(instance, policy), known: Mutex::default() }
+        let changes = watch::Sender::new(0);
+        Self {
+            processes: Capsules::counting(instance, policy, changes.clone()),
+            gate: Arc::default(),
+            changes,
+            known: Mutex::default(),
+        }
     }
 
     /// Takes what a configuration that was loaded says. A plugin whose name stays is carried over: unchanged it keeps
@@ -87,12 +98,19 @@ impl Plugins {
         let mut known = lock(&self.known);
         let mut next = Known::default();
         for settings in plugins {
-            let plugin = Arc::new(Plugin::new(&self.processes, &settings.name, &settings, true));
+            let same = known.entries.iter().find(|(old, _)| *old == settings);
+            let plugin = match same {
+                Some((_, plugin)) => Arc::clone(plugin),
+                None => Arc::new(self.plugin(&settings.name, &settings, true)),
+            };
             next.entries.push((settings, plugin));
         }
         for (path, settings) in own {
-            let plugin = Plugin::new(&self.processes, &shown(&path), &settings, false);
-            next.own.insert(path, Arc::new(plugin));
+            let plugin = match known.own.get(&path) {
+                Some(plugin) => Arc::clone(plugin),
+                None => Arc::new(self.plugin(&shown(&path), &settings, false)),
+            };
+            next.own.insert(path, plugin);
         }
         for capability in capabilities {
             let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
@@ -110,7 +128,12 @@ impl Plugins {
 
     /// From now on, asks before each start of a process; nobody is asked where absent.
     pub fn guard(&self, gate: Option<Gate>) {
+        lock(&self.gate).clone_from(&gate);
         self.processes.guard(gate);
+    }
+
+    fn plugin(&self, shown: &str, settings: &PluginSettings, describes: bool) -> Plugin {
+        Plugin::new(&self.processes, &self.gate, shown, settings, describes)
     }
 
     /// Why plugins give nothing that are known to give nothing, each as a sentence that names the plugin.
@@ -135,8 +158,7 @@ impl Plugins {
         if let Some(name) = path.strip_prefix(ENTRY) {
             return Err(format!("no plugin is called {name}"));
         }
-        let plugin = Plugin::new(&self.processes, &shown(path), &settings_of(path), false);
-        let plugin = Arc::new(plugin);
+        let plugin = Arc::new(self.plugin(&shown(path), &settings_of(path), false));
         known.own.insert(path.to_owned(), Arc::clone(&plugin));
         Ok(plugin)
     }
@@ -171,9 +193,13 @@ fn find(known: &Known, path: &str) -> Option<Arc<Plugin>> {
 }
 
 /// The provider of a function, with its connection.
-fn provider(plugin: &Arc<Plugin>, function: &str) -> ProviderType {
+fn provider(plugin: &Arc<Plugin>, function: &str, permissions: &[String]) -> ProviderType {
     let mut capability = PluginCapability::new(plugin.path.clone(), function);
-    let connected = Connected { plugin: Arc::clone(plugin), function: function.into() };
+    let connected = Connected {
+        plugin: Arc::clone(plugin),
+        function: function.into(),
+        permissions: permissions.into(),
+    };
     capability.options.connection = Some(Connection::new(Arc::new(connected)));
     ProviderType::Plugin(capability)
 }
@@ -198,7 +224,8 @@ fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration
         let only = functions.len() == 1;
         let registration = |function: &ListedTool| {
             let id = settings.id_of(&function.name, only);
-            let mut manifest = CapabilityManifest::new(id, "", provider(plugin, &function.name));
+            let mut manifest =
+                CapabilityManifest::new(id, "", provider(plugin, &function.name, &settings.permissions));
             complete(&mut manifest, function, false);
             manifest.permissions.clone_from(&settings.permissions);
             let mut policy = CallPolicy::default();
@@ -214,7 +241,7 @@ fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registra
     let own: &PluginCapability = declared.manifest.provider.settings().ok()?;
     let name = own.function_name.clone();
     let mut registration = declared.clone();
-    registration.manifest.provider = provider(plugin, &name);
+    registration.manifest.provider = provider(plugin, &name, &declared.manifest.permissions);
     functions(plugin, |functions| {
         if let Some(function) = functions.iter().find(|function| function.name == name) {
             let has_description = !registration.manifest.description.trim().is_empty();
@@ -257,7 +284,10 @@ impl Source for Plugins {
     async fn learn(&self) {
         let plugins: Vec<Arc<Plugin>> =
             lock(&self.known).entries.iter().map(|(_, plugin)| Arc::clone(plugin)).collect();
-        join_all(plugins.iter().map(|plugin| plugin.learn())).await;
+        let changed = join_all(plugins.iter().map(|plugin| plugin.learn())).await;
+        if changed.contains(&true) {
+            self.changes.send_modify(|count| *count += 1);
+        }
     }
 
     async fn shutdown(&self) {

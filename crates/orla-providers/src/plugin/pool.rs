@@ -1,14 +1,17 @@
-//! The processes of one plugin.
+//! One plugin: its processes, or the component that it is.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
-use orla_process::capsule::{Capsule, Capsules, Command, Definition, Plugin as Program};
-use orla_process::mcp::{Ask, Ending, Learned, Peer};
+use orla_process::capsule::{Capsule, Capsules, Command, Definition, Gate, Plugin as Program};
+use orla_process::mcp::{Ask, Ending, Fault, Learned, Peer};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
 
+use super::is_component;
 use super::settings::PluginSettings;
+use crate::wasm::Component;
 
 /// One plugin.
 #[derive(Debug)]
@@ -17,8 +20,23 @@ pub(super) struct Plugin {
     pub(super) name: String,
     /// The program, as it was configured.
     pub(super) path: String,
+    works: Works,
+}
+
+/// What does the work.
+#[derive(Debug)]
+enum Works {
+    Processes(Processes),
+    /// With the permissions that it describes itself with.
+    Component(Box<Component>, Arc<[String]>),
+    /// It cannot be used in this build: why.
+    Broken(String),
+}
+
+#[derive(Debug)]
+struct Processes {
     /// At least one; only the first is asked what the plugin serves.
-    processes: Vec<Arc<Capsule>>,
+    all: Vec<Arc<Capsule>>,
     /// Where each process is given one call at a time.
     turns: Option<Turns>,
 }
@@ -41,58 +59,77 @@ struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
-/// The definitions of a plugin's processes, the first one first.
+/// The definitions of a plugin's processes, the first one first. A component has none.
 pub(super) fn definitions(settings: &PluginSettings, describes: bool) -> Vec<Definition> {
+    if is_component(Path::new(&settings.command)) {
+        return Vec::new();
+    }
+    (0..settings.processes.unwrap_or(1).max(1))
+        .map(|index| definition(settings, describes, index))
+        .collect()
+}
+
+fn definition(settings: &PluginSettings, describes: bool, index: usize) -> Definition {
     let mut watch = settings.watch.clone();
     if settings.command.contains('/') {
         let path = settings.cwd.clone().unwrap_or_default().join(&settings.command);
         watch.push(std::path::absolute(&path).unwrap_or(path));
     }
-    let definition = |index: usize| {
-        let name = match index {
-            0 => settings.name.clone(),
-            _ => format!("{}#{}", settings.name, index + 1),
-        };
-        Definition::Plugin(Program {
-            command: Command {
-                name,
-                command: settings.command.clone(),
-                args: settings.args.clone(),
-                env: settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-                directory: settings.cwd.clone(),
-                startup_timeout: settings.startup_timeout,
-                eager: settings.eager,
-            },
-            describes,
-            is_serial: settings.processes.is_some(),
-            watch: watch.clone(),
-        })
+    let name = match index {
+        0 => settings.name.clone(),
+        _ => format!("{}#{}", settings.name, index + 1),
     };
-    (0..settings.processes.unwrap_or(1).max(1)).map(definition).collect()
+    Definition::Plugin(Program {
+        command: Command {
+            name,
+            command: settings.command.clone(),
+            args: settings.args.clone(),
+            env: settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            directory: settings.cwd.clone(),
+            startup_timeout: settings.startup_timeout,
+            eager: settings.eager,
+        },
+        describes,
+        is_serial: settings.processes.is_some(),
+        watch,
+    })
 }
 
 impl Plugin {
-    /// The plugin of these settings, whose processes are supervised by `capsules`.
+    /// The plugin of these settings, whose processes are supervised by `capsules`. A component is compiled when `gate`
+    /// has nothing against it.
     pub(super) fn new(
         capsules: &Capsules,
+        gate: &Arc<Mutex<Option<Gate>>>,
         shown: &str,
         settings: &PluginSettings,
         describes: bool,
     ) -> Self {
+        let (name, path) = (shown.to_owned(), settings.command.clone());
+        if is_component(Path::new(&path)) {
+            let (gate, definition) = (Arc::clone(gate), definition(settings, describes, 0));
+            let may_start = move || {
+                let gate = gate.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                gate.map_or(Ok(()), |gate| gate.ask(&definition))
+            };
+            let works = match Component::new(settings, Arc::new(may_start)) {
+                Ok(component) => {
+                    Works::Component(Box::new(component), settings.permissions.clone().into())
+                }
+                Err(problem) => Works::Broken(problem),
+            };
+            return Self { name, path, works };
+        }
         let definitions = definitions(settings, describes);
         let turns = settings.processes.map(|count| Turns {
             free: Semaphore::new(count.max(1)),
             indices: Mutex::new((0..count.max(1)).rev().collect()),
         });
-        Self {
-            name: shown.to_owned(),
-            path: settings.command.clone(),
-            processes: definitions.into_iter().map(|definition| capsules.one(definition)).collect(),
-            turns,
-        }
+        let all = definitions.into_iter().map(|definition| capsules.one(definition)).collect();
+        Self { name, path, works: Works::Processes(Processes { all, turns }) }
     }
 
-    /// Calls a function.
+    /// Calls a function. A component may do what the permissions say.
     ///
     /// # Errors
     /// See [`Ending`].
@@ -100,11 +137,70 @@ impl Plugin {
         &self,
         function: &Arc<str>,
         arguments: &JsonText,
+        permissions: &Arc<[String]>,
+        ctx: &CallContext,
+    ) -> Result<JsonText, Ending> {
+        match &self.works {
+            Works::Processes(processes) => processes.call(function, arguments, ctx).await,
+            Works::Component(component, _) => {
+                component.call(function, arguments, permissions, ctx).await
+            }
+            Works::Broken(problem) => Err(Ending::Fault(Fault::Gone(problem.clone()))),
+        }
+    }
+
+    /// What it serves, as far as that is known.
+    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
+        match &self.works {
+            Works::Processes(processes) => processes.all[0].learned(),
+            Works::Component(component, _) => component.learned(),
+            Works::Broken(_) => None,
+        }
+    }
+
+    /// Waits until it is known what it serves, within bounds of its own, and once for a process. Whether a component
+    /// serves something else than it did.
+    pub(super) async fn learn(&self) -> bool {
+        match &self.works {
+            Works::Processes(processes) => processes.all[0].learn().await,
+            Works::Component(component, permissions) => return component.learn(permissions).await,
+            Works::Broken(_) => {}
+        }
+        false
+    }
+
+    /// Starts it, if it does not run.
+    pub(super) fn want(&self) {
+        if let Works::Processes(processes) = &self.works {
+            processes.all.iter().for_each(|process| process.want());
+        }
+    }
+
+    /// How it is: how the process is that is best.
+    pub(super) fn status(&self) -> ProviderStatus {
+        match &self.works {
+            Works::Processes(processes) => processes.status(),
+            Works::Component(component, _) => component.status(),
+            Works::Broken(problem) => {
+                let mut status = ProviderStatus::default();
+                status.state = Some("STOPPED".to_owned());
+                status.last_failure = Some(problem.clone());
+                status
+            }
+        }
+    }
+}
+
+impl Processes {
+    async fn call(
+        &self,
+        function: &Arc<str>,
+        arguments: &JsonText,
         ctx: &CallContext,
     ) -> Result<JsonText, Ending> {
         let ask =
             Ask::Call { tool: Some(Arc::clone(function)), arguments: arguments.clone(), more: None };
-        let Some(turns) = &self.turns else { return self.processes[0].ask(ask, ctx).await };
+        let Some(turns) = &self.turns else { return self.all[0].ask(ask, ctx).await };
         let mut turn = tokio::select! {
             biased;
             turn = turns.take() => turn,
@@ -114,29 +210,13 @@ impl Plugin {
                 return Err(Ending::TimedOut { not_ready: Some(reason) });
             }
         };
-        let answer = self.processes[turn.index].ask(ask, ctx).await;
+        let answer = self.all[turn.index].ask(ask, ctx).await;
         turn.went_well = answer.is_ok();
         answer
     }
 
-    /// What it serves, as far as that is known.
-    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
-        self.processes[0].learned()
-    }
-
-    /// Waits until it is known what it serves, within bounds of its own, and once.
-    pub(super) async fn learn(&self) {
-        self.processes[0].learn().await;
-    }
-
-    /// Starts it, if it does not run.
-    pub(super) fn want(&self) {
-        self.processes.iter().for_each(|process| process.want());
-    }
-
-    /// How it is: how the process is that is best.
-    pub(super) fn status(&self) -> ProviderStatus {
-        let all: Vec<ProviderStatus> = self.processes.iter().map(|process| process.status()).collect();
+    fn status(&self) -> ProviderStatus {
+        let all: Vec<ProviderStatus> = self.all.iter().map(|process| process.status()).collect();
         let restarts = all.iter().filter_map(|status| status.restarts).sum();
         let best = all.iter().position(|status| status.state.as_deref() == Some("READY"));
         let mut status = all.into_iter().nth(best.unwrap_or(0)).unwrap_or_default();

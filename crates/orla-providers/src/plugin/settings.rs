@@ -26,6 +26,10 @@ pub struct PluginSettings {
     /// How many processes of it there may be, each of which is given one call at a time; where absent, there
     /// is one, which is given every call at once.
     pub processes: Option<usize>,
+    /// How much a component may compute in one call, in units of which an instruction is about one.
+    pub fuel: u64,
+    /// The bytes of memory that an instance of a component may have.
+    pub memory: u64,
     /// What restarts it when it changes, besides the program itself.
     pub watch: Vec<PathBuf>,
     /// How long one call may take; the marketplace's default where absent.
@@ -49,6 +53,10 @@ pub struct PluginSettings {
 impl PluginSettings {
     /// How long a plugin may take to say what it serves, unless it is configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+    /// What a component may compute in one call, unless it is configured: about a minute's work.
+    pub const FUEL: u64 = 100_000_000_000;
+    /// The memory of a component's instance, unless it is configured: 256 MiB.
+    pub const MEMORY: u64 = 256 * 1024 * 1024;
     /// The most processes of one plugin.
     pub const MAX_PROCESSES: usize = 64;
 
@@ -61,6 +69,8 @@ impl PluginSettings {
             env: BTreeMap::new(),
             cwd: None,
             processes: None,
+            fuel: Self::FUEL,
+            memory: Self::MEMORY,
             watch: Vec::new(),
             timeout: None,
             startup_timeout: Self::STARTUP_TIMEOUT,

@@ -18,13 +18,15 @@ use super::{Config, Placed};
 pub(super) const KEY: Own =
     Own { read, schema, expected: "a mapping from names of plugins to their programs", variable: None };
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "path",
     "command",
     "args",
     "env",
     "cwd",
     "processes",
+    "fuel",
+    "memory",
     "watch",
     "timeout",
     "startup_timeout",
@@ -100,6 +102,12 @@ fn field(reader: &mut Reader<'_>, settings: &mut PluginSettings, place: &str, ke
         "processes" => {
             settings.processes = reader.count(place, node, 1, PluginSettings::MAX_PROCESSES);
         }
+        "fuel" => {
+            settings.fuel = reader.count(place, node, 1, u64::MAX).unwrap_or(PluginSettings::FUEL);
+        }
+        "memory" => {
+            settings.memory = reader.count(place, node, 1, 1 << 32).unwrap_or(PluginSettings::MEMORY);
+        }
         "watch" => {
             let paths = reader.list(place, node, "a list of paths").unwrap_or_default();
             let absolute = |path: &String| {
@@ -141,13 +149,17 @@ fn schema() -> Value {
         |schema: Value, about: &str| json!({"anyOf": [schema, variable()], "description": about});
     let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}});
     let entry = json!({"type": "object", "properties": {
-        "path": {"type": "string", "minLength": 1, "description": "The program. A relative path is relative to this file."},
+        "path": {"type": "string", "minLength": 1, "description": "The program, or a WebAssembly component. A relative path is relative to this file."},
         "command": {"type": "string", "minLength": 1, "description": "The program: a path, or a name in PATH."},
         "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
         "env": texts,
         "cwd": {"type": "string", "description": "Where the program runs."},
         "processes": either(whole(1, PluginSettings::MAX_PROCESSES),
             "Processes that there may be, each of which is given one call at a time; without it, there is one, which is given every call at once."),
+        "fuel": either(json!({"type": "integer", "minimum": 1}),
+            "How much a WebAssembly component may compute in one call; an instruction is about one."),
+        "memory": either(json!({"type": "integer", "minimum": 1, "maximum": 1_u64 << 32}),
+            "Bytes of memory that an instance of a WebAssembly component may have: 268435456."),
         "watch": {"anyOf": [list, {"type": "string"}], "description": "Files and directories that restart it when they change, besides the program."},
         "timeout": either(seconds(86_400), "Seconds that one call may take."),
         "startup_timeout": either(seconds(86_400), "Seconds that it may take to say what it serves: 10."),

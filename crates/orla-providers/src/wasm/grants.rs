@@ -1,0 +1,150 @@
+//! What a component may do outside of itself, going by permissions.
+//!
+//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: what is below, under the same path; writing includes reading.
+//! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance is made; `net`
+//!   is any host. Names may be looked up then.
+//!
+//! Other permissions, such as `exec:…`, give a component nothing.
+
+use std::net::{IpAddr, SocketAddr};
+
+use wasmtime_wasi::sockets::SocketAddrUse;
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
+
+/// One thing that is granted.
+#[derive(Debug, PartialEq, Eq)]
+enum Grant<'a> {
+    Read(&'a str),
+    Write(&'a str),
+    AnyHost,
+    Host(&'a str, Option<u16>),
+    Nothing,
+}
+
+/// The world outside for an instance with these permissions.
+///
+/// # Errors
+/// What is granted is not there, or cannot be granted to a component.
+pub(super) async fn wasi(permissions: &[String]) -> Result<WasiCtx, String> {
+    let mut wasi = WasiCtxBuilder::new();
+    let (mut addresses, mut any) = (Vec::new(), false);
+    for permission in permissions {
+        let cannot = |problem: String| format!("{permission} cannot be granted to it: {problem}");
+        match read(permission).map_err(|problem| cannot(problem.to_owned()))? {
+            Grant::Read(path) => {
+                wasi.preopened_dir(path, path, FsPerms::ReadOnly)
+                    .map_err(|err| cannot(err.to_string()))?;
+            }
+            Grant::Write(path) => {
+                wasi.preopened_dir(path, path, FsPerms::ReadWrite)
+                    .map_err(|err| cannot(err.to_string()))?;
+            }
+            Grant::AnyHost => any = true,
+            Grant::Host(host, port) => {
+                let found = tokio::net::lookup_host((host, 0)).await;
+                let found = found.map_err(|err| cannot(err.to_string()))?;
+                addresses.extend(found.map(|address| (address.ip(), port)));
+            }
+            Grant::Nothing => {}
+        }
+    }
+    if any || !addresses.is_empty() {
+        wasi.allow_tcp(true).allow_ip_name_lookup(true);
+        wasi.socket_addr_check(move |address, how| {
+            let is_granted = any || may(&addresses, address, how);
+            Box::pin(async move { is_granted })
+        });
+    }
+    Ok(wasi.build())
+}
+
+/// Whether an address may be used in this way.
+fn may(addresses: &[(IpAddr, Option<u16>)], address: SocketAddr, how: SocketAddrUse) -> bool {
+    match how {
+        SocketAddrUse::TcpConnect => addresses
+            .iter()
+            .any(|(ip, port)| *ip == address.ip() && port.is_none_or(|port| port == address.port())),
+        // What a connection does on its own side.
+        SocketAddrUse::TcpBind => address.ip().is_unspecified(),
+        _ => false,
+    }
+}
+
+fn read(permission: &str) -> Result<Grant<'_>, &'static str> {
+    if let Some(path) = permission.strip_prefix("fs:read:") {
+        return no_pattern(path).map(Grant::Read);
+    }
+    if let Some(path) = permission.strip_prefix("fs:write:") {
+        return no_pattern(path).map(Grant::Write);
+    }
+    match permission.strip_prefix("net:") {
+        Some("*") => Ok(Grant::AnyHost),
+        Some(place) => {
+            let place = no_pattern(place)?;
+            let (host, port) = match place.rsplit_once(':') {
+                Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+                    (host, Some(port.parse().map_err(|_| "its port is none")?))
+                }
+                _ => (place, None),
+            };
+            Ok(Grant::Host(host.trim_start_matches('[').trim_end_matches(']'), port))
+        }
+        None if permission == "net" => Ok(Grant::AnyHost),
+        None if matches!(permission, "*" | "fs" | "fs:read" | "fs:write") => {
+            Err("name the directories and hosts")
+        }
+        None => Ok(Grant::Nothing),
+    }
+}
+
+fn no_pattern(text: &str) -> Result<&str, &'static str> {
+    match text {
+        "" => Err("it names nothing"),
+        _ if text.contains('*') => Err("it is a pattern; name the directories and hosts"),
+        _ => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_read() {
+        for (permission, grant) in [
+            ("fs:read:/srv", Ok(Grant::Read("/srv"))),
+            ("fs:write:./x", Ok(Grant::Write("./x"))),
+            ("net", Ok(Grant::AnyHost)),
+            ("net:*", Ok(Grant::AnyHost)),
+            ("net:example.com", Ok(Grant::Host("example.com", None))),
+            ("net:example.com:443", Ok(Grant::Host("example.com", Some(443)))),
+            ("net:[::1]:80", Ok(Grant::Host("::1", Some(80)))),
+            ("net:::1", Ok(Grant::Host("::1", None))),
+            ("net:*.example.com", Err("it is a pattern; name the directories and hosts")),
+            ("net:a:b", Err("its port is none")),
+            ("fs:read:", Err("it names nothing")),
+            ("fs:read", Err("name the directories and hosts")),
+            ("*", Err("name the directories and hosts")),
+            ("exec:ls", Ok(Grant::Nothing)),
+        ] {
+            assert_eq!(read(permission), grant, "{permission}");
+        }
+    }
+
+    #[test]
+    fn connections_go_to_what_is_granted_alone() {
+        let granted = [(IpAddr::from([127, 0, 0, 1]), Some(80)), (IpAddr::from([10, 0, 0, 1]), None)];
+        let at = |text: &str| text.parse().unwrap();
+        for (address, how, is_granted) in [
+            ("127.0.0.1:80", SocketAddrUse::TcpConnect, true),
+            ("127.0.0.1:81", SocketAddrUse::TcpConnect, false),
+            ("10.0.0.1:9", SocketAddrUse::TcpConnect, true),
+            ("10.0.0.2:9", SocketAddrUse::TcpConnect, false),
+            ("0.0.0.0:0", SocketAddrUse::TcpBind, true),
+            ("127.0.0.1:80", SocketAddrUse::TcpBind, false),
+            ("127.0.0.1:80", SocketAddrUse::UdpBind, false),
+        ] {
+            assert_eq!(may(&granted, at(address), how), is_granted, "{address}");
+        }
+    }
+}

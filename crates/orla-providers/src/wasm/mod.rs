@@ -1,0 +1,355 @@
+//! WebAssembly components as plugins: functions that run inside of orla, in a sandbox.
+//!
+//! A component exports two functions of the world in `plugin.wit`: `describe`, whose text is what the `describe` of a
+//! plugin's process gives, and `call`, from a function's name and its input as JSON to its value as JSON.
+//!
+//! # How it works
+//!
+//! A component is compiled at its first use, and anew when its file has changed. Calls run on tokio's threads: the
+//! component gives them back after every million instructions, so a call that is dropped, at its deadline or because
+//! it was cancelled, goes no further. An instance that has answered is kept for the next call; one that has failed, or
+//! was stopped, is not. An instance is only used for calls with the same permissions.
+//!
+//! # What a component may do
+//!
+//! Compute, within its bounds of memory and fuel. WASI is there, and leads as far as the permissions say
+//! ([`grants`]): files below granted directories, connections to granted hosts. Clocks and random numbers work; standard
+//! output and standard error lead nowhere, and there are no variables and no arguments.
+
+mod grants;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use orla_marketplace::{CallContext, JsonText, ProviderStatus};
+use orla_process::file_version::FileVersion;
+use orla_process::mcp::{Ending, Fault, Learned};
+use orla_process::plugin::wire::{self, Failure};
+use tokio::time::{Instant, sleep_until, timeout};
+use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
+use wasmtime::{Config, Engine, Store, StoreLimits, StoreLimitsBuilder, Trap};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use crate::plugin::PluginSettings;
+
+/// Instructions after which a component gives the thread back.
+const YIELD: u64 = 1_000_000;
+/// Instances that are kept for the next calls.
+const MAX_IDLE: usize = 64;
+/// The most that a component's file may have: 64 MiB.
+const MAX_FILE: u64 = 64 * 1024 * 1024;
+
+/// One component.
+pub(crate) struct Component {
+    path: PathBuf,
+    fuel: u64,
+    memory: usize,
+    startup: Duration,
+    may_start: Arc<MayStart>,
+    /// One compilation at a time.
+    loading: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+/// Says why a component may not be run, if it may not. It may block.
+pub(crate) type MayStart = dyn Fn() -> Result<(), String> + Send + Sync;
+
+/// Whether components can be run.
+///
+/// # Errors
+/// Why they cannot.
+pub(crate) fn check() -> Result<(), String> {
+    engine().map(drop)
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Component").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    loaded: Option<Arc<Loaded>>,
+    learned: Option<Arc<Learned>>,
+    loads: u64,
+    failure: Option<String>,
+}
+
+/// A component that is compiled.
+struct Loaded {
+    version: Option<FileVersion>,
+    pre: InstancePre<Host>,
+    idle: Mutex<Vec<Instance>>,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("idle", &lock(&self.idle).len()).finish_non_exhaustive()
+    }
+}
+
+/// An instance, with what it may do.
+struct Instance {
+    permissions: Arc<[String]>,
+    store: Store<Host>,
+    call: TypedFunc<(String, String), (Result<String, String>,)>,
+}
+
+/// What an instance holds of its host.
+struct Host {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    limits: StoreLimits,
+}
+
+impl WasiView for Host {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl Component {
+    /// The component of these settings. Reads nothing yet.
+    ///
+    /// # Errors
+    /// Components cannot be run.
+    pub(crate) fn new(settings: &PluginSettings, may_start: Arc<MayStart>) -> Result<Self, String> {
+        check()?;
+        Ok(Self {
+            path: settings.cwd.clone().unwrap_or_default().join(&settings.command),
+            fuel: settings.fuel,
+            memory: usize::try_from(settings.memory).unwrap_or(usize::MAX),
+            startup: settings.startup_timeout,
+            may_start,
+            loading: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Calls a function.
+    ///
+    /// # Errors
+    /// See [`Ending`].
+    pub(crate) async fn call(
+        &self,
+        function: &str,
+        input: &JsonText,
+        permissions: &Arc<[String]>,
+        ctx: &CallContext,
+    ) -> Result<JsonText, Ending> {
+        tokio::select! {
+            biased;
+            answer = self.answer(function, input, permissions) => answer,
+            () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
+            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: None }),
+        }
+    }
+
+    async fn answer(
+        &self,
+        function: &str,
+        input: &JsonText,
+        permissions: &Arc<[String]>,
+    ) -> Result<JsonText, Ending> {
+        let gone = |reason| Ending::Fault(Fault::Gone(reason));
+        let loaded = self.loaded().await.map_err(gone)?;
+        let mut instance = match loaded.idle(permissions) {
+            Some(instance) => instance,
+            None => self.instance(&loaded, permissions).await.map_err(gone)?,
+        };
+        let refuel = instance.store.set_fuel(self.fuel);
+        refuel.map_err(|err| gone(err.to_string()))?;
+        let input = (function.to_owned(), input.as_str().to_owned());
+        let answer = instance.call.call_async(&mut instance.store, input).await;
+        let (answer,) = answer.map_err(|err| gone(self.ended(&err)))?;
+        loaded.keep(instance);
+        let failed = |kind: &str, message| {
+            Ending::Fault(Fault::Failed(Failure { kind: kind.to_owned(), message }))
+        };
+        let value = answer.map_err(|message| failed("", message))?;
+        JsonText::parse(value).map_err(|err| failed("no-json", format!("its value is no JSON: {err}")))
+    }
+
+    /// What it serves, as far as that is known.
+    pub(crate) fn learned(&self) -> Option<Arc<Learned>> {
+        self.state().learned.clone()
+    }
+
+    /// Finds out what it serves, with these permissions. Whether that is something else than it was.
+    pub(crate) async fn learn(&self, permissions: &Arc<[String]>) -> bool {
+        let before = self.learned();
+        let learnt = timeout(self.startup, self.describe(permissions)).await;
+        let learnt = learnt.unwrap_or_else(|_| Err("it did not describe itself in time".to_owned()));
+        let mut state = self.state();
+        match learnt {
+            Ok(learned) => {
+                state.failure = None;
+                state.learned = Some(Arc::new(learned));
+            }
+            Err(reason) => state.failure = Some(reason),
+        }
+        before.as_deref() != state.learned.as_deref()
+    }
+
+    async fn describe(&self, permissions: &Arc<[String]>) -> Result<Learned, String> {
+        let loaded = self.loaded().await?;
+        let mut store = self.store(permissions).await?;
+        let instance = loaded.pre.instantiate_async(&mut store).await;
+        let instance = instance.map_err(|err| self.ended(&err))?;
+        let describe = instance.get_typed_func::<(), (String,)>(&mut store, "describe");
+        let describe = describe.map_err(|err| format!("it has no describe: {err}"))?;
+        let (text,) = describe.call_async(&mut store, ()).await.map_err(|err| self.ended(&err))?;
+        let described =
+            JsonText::parse(text).map_err(|err| format!("what it describes is no JSON: {err}"))?;
+        let (functions, _) = wire::functions(&described)
+            .map_err(|err| format!("what it describes are no functions: {err}"))?;
+        Ok(Learned { tools: Some(functions), ..Learned::default() })
+    }
+
+    /// How it is.
+    pub(crate) fn status(&self) -> ProviderStatus {
+        let state = self.state();
+        let mut status = ProviderStatus::default();
+        status.source = Some(self.path.display().to_string());
+        status.state = Some(
+            match (&state.loaded, &state.failure) {
+                (_, Some(_)) => "CRASHED",
+                (Some(_), None) => "READY",
+                (None, None) => "CREATED",
+            }
+            .to_owned(),
+        );
+        status.restarts = Some(state.loads.saturating_sub(1));
+        status.last_failure.clone_from(&state.failure);
+        status
+    }
+
+    /// The component as its file is now.
+    async fn loaded(&self) -> Result<Arc<Loaded>, String> {
+        let current = || {
+            let loaded = self.state().loaded.clone();
+            loaded.filter(|loaded| {
+                loaded.version.is_some() && loaded.version == FileVersion::of(&self.path)
+            })
+        };
+        if let Some(loaded) = current() {
+            return Ok(loaded);
+        }
+        // Whoever comes meanwhile waits for the one who compiles.
+        let _loading = self.loading.lock().await;
+        if let Some(loaded) = current() {
+            return Ok(loaded);
+        }
+        let (path, may_start) = (self.path.clone(), Arc::clone(&self.may_start));
+        let compiled =
+            tokio::task::spawn_blocking(move || may_start().and_then(|()| compile(&path))).await;
+        let compiled = compiled.unwrap_or_else(|_| Err("its compilation failed".to_owned()));
+        let mut state = self.state();
+        match compiled {
+            Ok(loaded) => {
+                let loaded = Arc::new(loaded);
+                state.loads += 1;
+                (state.failure, state.loaded) = (None, Some(Arc::clone(&loaded)));
+                Ok(loaded)
+            }
+            Err(reason) => {
+                state.failure = Some(reason.clone());
+                Err(reason)
+            }
+        }
+    }
+
+    async fn instance(&self, loaded: &Loaded, permissions: &Arc<[String]>) -> Result<Instance, String> {
+        let mut store = self.store(permissions).await?;
+        let instance = loaded.pre.instantiate_async(&mut store).await;
+        let instance = instance.map_err(|err| self.ended(&err))?;
+        let call = instance.get_typed_func(&mut store, "call");
+        let call = call.map_err(|err| format!("it has no call: {err}"))?;
+        Ok(Instance { permissions: Arc::clone(permissions), store, call })
+    }
+
+    async fn store(&self, permissions: &[String]) -> Result<Store<Host>, String> {
+        let wasi = grants::wasi(permissions).await?;
+        // One component may be made of several modules.
+        let limits =
+            StoreLimitsBuilder::new().memory_size(self.memory).memories(16).tables(64).instances(64);
+        let host = Host { wasi, table: ResourceTable::new(), limits: limits.build() };
+        let mut store = Store::new(engine()?, host);
+        store.limiter(|host| &mut host.limits);
+        let metered =
+            store.set_fuel(self.fuel).and_then(|()| store.fuel_async_yield_interval(Some(YIELD)));
+        metered.map_err(|err| err.to_string())?;
+        Ok(store)
+    }
+
+    /// Why it ended, in one line.
+    fn ended(&self, err: &wasmtime::Error) -> String {
+        match err.downcast_ref::<Trap>() {
+            Some(Trap::OutOfFuel) => format!("it used up its fuel, {}", self.fuel),
+            Some(trap) => format!("it ended: {trap}"),
+            None => format!("it ended: {}", err.root_cause()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl Loaded {
+    fn idle(&self, permissions: &Arc<[String]>) -> Option<Instance> {
+        let mut idle = lock(&self.idle);
+        let at = idle.iter().rposition(|instance| instance.permissions == *permissions)?;
+        Some(idle.swap_remove(at))
+    }
+
+    fn keep(&self, instance: Instance) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < MAX_IDLE {
+            idle.push(instance);
+        }
+    }
+}
+
+/// Compiles a component, which takes long.
+fn compile(path: &Path) -> Result<Loaded, String> {
+    let version = FileVersion::of(path);
+    let size = path.metadata().map_err(|err| format!("its file cannot be read: {err}"))?.len();
+    if size > MAX_FILE {
+        return Err(format!("its file has more than {} MiB", MAX_FILE >> 20));
+    }
+    let bytes = std::fs::read(path).map_err(|err| format!("its file cannot be read: {err}"))?;
+    let since = Instant::now();
+    let engine = engine()?;
+    let component = wasmtime::component::Component::from_binary(engine, &bytes)
+        .map_err(|err| format!("it is no component: {}", err.root_cause()))?;
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|err| err.to_string())?;
+    let pre = linker.instantiate_pre(&component);
+    let pre = pre.map_err(|err| format!("it wants what is not there: {}", err.root_cause()))?;
+    let ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(path = %path.display(), ms, "a component was compiled");
+    Ok(Loaded { version, pre, idle: Mutex::default() })
+}
+
+/// The engine, which all components share.
+fn engine() -> Result<&'static Engine, String> {
+    static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+    let made = ENGINE.get_or_init(|| {
+        let mut config = Config::new();
+        config.wasm_component_model(true).consume_fuel(true);
+        Engine::new(&config).map_err(|err| err.to_string())
+    });
+    made.as_ref().map_err(Clone::clone)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;
