@@ -115,11 +115,14 @@ const BELOW_REGISTRY: &[&str] = &[
 /// Where conditional compilation by feature is allowed, with the feature.
 const FEATURES: &[(&str, &str)] = &[
     ("orla-marketplace", "testing"),
+    ("orla-providers", "a2a"),
+    ("orla-providers", "a2a-grpc"),
     ("orla-providers", "http"),
     ("orla-providers", "mcp"),
     ("orla-providers", "plugin"),
     ("orla-providers", "remote"),
     ("orla-providers", "wasm"),
+    ("orla", "a2a"),
     ("orla", "http"),
     ("orla", "mcp"),
     ("orla", "plugin"),

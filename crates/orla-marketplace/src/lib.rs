@@ -64,7 +64,7 @@ pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};
 pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
 pub use provider::{
-    A2ACapability, BodyMapping, Connection, CredentialPlace, CustomProvider, HttpCapability,
+    A2ACapability, A2AOptions, BodyMapping, Connection, CredentialPlace, CustomProvider, HttpCapability,
     HttpCredential, HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpOptions,
     ParameterPlace, ParameterStyle, PluginCapability, PluginOptions, ProviderType, Redirects,
     RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl, StreamItems, StreamOptions,

@@ -2,11 +2,13 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "a2a")]
+pub mod a2a;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-#[cfg(any(feature = "mcp", feature = "plugin"))]
+#[cfg(any(feature = "a2a", feature = "mcp", feature = "plugin"))]
 mod names;
 #[cfg(feature = "http")]
 pub mod openapi;
@@ -14,7 +16,7 @@ pub mod openapi;
 pub mod plugin;
 #[cfg(feature = "remote")]
 pub mod remote;
-#[cfg(any(feature = "mcp", feature = "stream"))]
+#[cfg(any(feature = "a2a", feature = "mcp", feature = "stream"))]
 mod sse;
 #[cfg(feature = "stream")]
 pub mod stream;
@@ -152,5 +154,21 @@ pub mod mcp {
     /// Always: nothing here connects to servers.
     pub fn check(_: &str) -> Result<(), String> {
         Err("this build has no MCP servers".to_owned())
+    }
+}
+
+/// Agents are left out of this build; what is configured of them can still be read.
+#[cfg(not(feature = "a2a"))]
+pub mod a2a {
+    mod settings;
+
+    pub use settings::{AgentSettings, Protocol};
+
+    /// Whether an endpoint can be reached by a protocol.
+    ///
+    /// # Errors
+    /// Always: nothing here calls agents.
+    pub fn check(_: &str, _: &str) -> Result<(), String> {
+        Err("this build has no agents".to_owned())
     }
 }

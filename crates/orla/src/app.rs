@@ -22,6 +22,8 @@ use orla_marketplace::program::file::ProgramFileExecutor;
 use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
+#[cfg(feature = "a2a")]
+use orla_providers::a2a::{A2AExecutor, Agents};
 #[cfg(feature = "http")]
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
@@ -54,6 +56,8 @@ pub(crate) struct App {
     plugins: Arc<Plugins>,
     #[cfg(feature = "http")]
     documents: Arc<Documents>,
+    #[cfg(feature = "a2a")]
+    agents: Arc<Agents>,
     #[cfg(feature = "remote")]
     remotes: Arc<Remotes>,
     #[cfg(feature = "stream")]
@@ -84,6 +88,8 @@ impl App {
         let plugins = Arc::new(Plugins::new(Arc::clone(&instance), policy(config)));
         #[cfg(feature = "http")]
         let documents = Arc::new(Documents::new());
+        #[cfg(feature = "a2a")]
+        let agents = Arc::new(Agents::new());
         #[cfg(feature = "remote")]
         let remotes = Arc::new(Remotes::new(marketplace.instance()));
         #[cfg(feature = "stream")]
@@ -96,6 +102,8 @@ impl App {
             (Arc::clone(&plugins) as Arc<dyn Source>),
             #[cfg(feature = "http")]
             (Arc::clone(&documents) as Arc<dyn Source>),
+            #[cfg(feature = "a2a")]
+            (Arc::clone(&agents) as Arc<dyn Source>),
             #[cfg(feature = "remote")]
             (Arc::clone(&remotes) as Arc<dyn Source>),
             #[cfg(feature = "stream")]
@@ -109,6 +117,8 @@ impl App {
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]
         marketplace.replace_executor(Arc::new(McpExecutor::new(Arc::clone(&servers))));
+        #[cfg(feature = "a2a")]
+        marketplace.replace_executor(Arc::new(A2AExecutor::new(Arc::clone(&agents))));
         #[cfg(feature = "plugin")]
         marketplace.replace_executor(Arc::new(PluginExecutor::new(Arc::clone(&plugins))));
         #[cfg(feature = "remote")]
@@ -134,6 +144,8 @@ impl App {
             plugins,
             #[cfg(feature = "http")]
             documents,
+            #[cfg(feature = "a2a")]
+            agents,
             #[cfg(feature = "remote")]
             remotes,
             #[cfg(feature = "stream")]
@@ -173,6 +185,8 @@ impl App {
             self.plugins.problems(),
             #[cfg(feature = "http")]
             self.documents.problems(),
+            #[cfg(feature = "a2a")]
+            self.agents.problems(),
             #[cfg(feature = "remote")]
             self.remotes.problems(),
         ]);
@@ -215,6 +229,7 @@ impl App {
         self.load_servers(config, &mut findings);
         self.load_plugins(config, &rules, &mut findings);
         self.load_documents(config, &mut findings);
+        self.load_agents(config, &mut findings);
         self.load_remotes(config, &mut findings);
         #[cfg(feature = "stream")]
         self.streams.load(config.capabilities.iter().map(|one| &one.value));
@@ -370,6 +385,20 @@ impl App {
         if let Some(remote) = config.remotes.first() {
             let text = "remotes: this orla was built without other instances".to_owned();
             findings.problems.push(config.placed(remote.at, text));
+        }
+    }
+
+    /// Takes over the agents; those that stay as they are keep what is known of them.
+    #[cfg(feature = "a2a")]
+    fn load_agents(&self, config: &Config, _findings: &mut Findings) {
+        self.agents.load(config.agents.iter().map(|agent| agent.value.clone()));
+    }
+
+    #[cfg(not(feature = "a2a"))]
+    fn load_agents(&self, config: &Config, findings: &mut Findings) {
+        if let Some(agent) = config.agents.first() {
+            let text = "agents: this orla was built without agents".to_owned();
+            findings.problems.push(config.placed(agent.at, text));
         }
     }
 

@@ -9,6 +9,7 @@
 //! Every foreign part is pinned (`xtask/fixtures/clients/`) and installed below `target/interop`
 //! once; deleting that folder starts afresh.
 
+mod agents;
 mod behind;
 mod clients;
 mod conformance;
@@ -37,6 +38,7 @@ const PARTS: &[&str] = &[
     "pasted",
     "openapi",
     "plugins",
+    "agents",
 ];
 
 /// Runs the named parts, or all of them.
@@ -51,7 +53,8 @@ pub(crate) fn run(names: &[String]) -> Outcome {
         None => server::build()?,
     };
     let started = Instant::now();
-    let foreign = install::install(["python", "differential", "behind"].into_iter().any(wanted))?;
+    let foreign =
+        install::install(["python", "differential", "behind", "agents"].into_iter().any(wanted))?;
     println!("foreign programs are in place ({:.1} s)", started.elapsed().as_secs_f64());
 
     let mut tally = Tally::default();
@@ -77,6 +80,9 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     if wanted("plugins") {
         plugins::run(&binary, &mut tally)?;
+    }
+    if wanted("agents") {
+        agents::run(&binary, &foreign, &mut tally)?;
     }
     Ok(tally.close())
 }

@@ -112,7 +112,7 @@ pub(super) fn fixtures() -> PathBuf {
 }
 
 /// A port that nobody listens on at this moment, for servers that cannot choose one.
-fn free_port() -> Result<u16, String> {
+pub(super) fn free_port() -> Result<u16, String> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

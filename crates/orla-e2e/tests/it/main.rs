@@ -3,6 +3,8 @@
 //! A test's name is what it shows. Names of rows (`T4`, `X9`) refer to the kinds of bad input that the
 //! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
 
+mod agent;
+mod agents;
 mod capsule;
 mod capsules;
 mod capsules_hostile;

@@ -84,7 +84,10 @@ impl ProviderType {
             Self::A2A(agent) => ContentSource::Definition(
                 Definition::new(&agent.endpoint)
                     .with("agent_id", agent.agent_id.as_str())
-                    .with("protocol", agent.protocol.as_str()),
+                    .with("protocol", agent.protocol.as_str())
+                    .with("skill", agent.options.skill.as_deref())
+                    .with("origins", agent.options.origins.clone())
+                    .with_names("headers", &agent.options.headers),
             ),
             // What a name in PATH leads to is not known here.
             Self::Plugin(plugin) if !plugin.plugin_path.contains('/') => ContentSource::Unknown,

@@ -1,5 +1,6 @@
 //! The kinds of provider and their settings (RTFS capability system §3.2–§3.3).
 
+mod a2a;
 mod connection;
 mod http;
 mod mcp;
@@ -17,6 +18,7 @@ use crate::attestation::ContentSource;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::JsonText;
 
+pub use a2a::{A2ACapability, A2AOptions};
 pub use connection::Connection;
 pub use http::{
     BodyMapping, CredentialPlace, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
@@ -223,37 +225,6 @@ impl LocalCapability {
     /// Settings with every field of the document.
     pub fn new(function: impl Into<String>) -> Self {
         Self { function: function.into() }
-    }
-}
-
-/// A skill of an agent (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct A2ACapability {
-    /// The agent's id.
-    pub agent_id: String,
-    /// Where it is reached.
-    pub endpoint: String,
-    /// `http`, `websocket` or `grpc`.
-    pub protocol: String,
-    /// How long one call may take, in milliseconds.
-    pub timeout_ms: u64,
-}
-
-impl A2ACapability {
-    /// Settings with every field of the document.
-    pub fn new(
-        agent_id: impl Into<String>,
-        endpoint: impl Into<String>,
-        protocol: impl Into<String>,
-        timeout_ms: u64,
-    ) -> Self {
-        Self {
-            agent_id: agent_id.into(),
-            endpoint: endpoint.into(),
-            protocol: protocol.into(),
-            timeout_ms,
-        }
     }
 }
 

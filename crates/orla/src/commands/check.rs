@@ -39,6 +39,10 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
     if plugins > 0 {
         summary = format!("{summary}, {}", plural(plugins, "plugin"));
     }
+    let agents = config.agents.len();
+    if agents > 0 {
+        summary = format!("{summary}, {}", plural(agents, "agent"));
+    }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
 }

@@ -8,8 +8,8 @@ use orla_process::document::Node;
 
 use super::read::Reader;
 use super::{
-    AuditSync, Config, LogFormat, Severity, Transport, access, builtins, capabilities, governance,
-    inputs, openapi, plugins, remotes, servers,
+    AuditSync, Config, LogFormat, Severity, Transport, access, agents, builtins, capabilities,
+    governance, inputs, openapi, plugins, remotes, servers,
 };
 use crate::exposure::Exposure;
 
@@ -189,6 +189,11 @@ pub(crate) const KEYS: &[Key] = &[
         about: "The same as mcpServers, as VS Code's mcp.json calls it.",
     },
     Key {
+        name: "agents",
+        kind: Kind::Own(agents::KEY),
+        about: "Agents that speak the Agent2Agent protocol, each of whose skills becomes a capability: by name, an address or a mapping with more.",
+    },
+    Key {
         name: "plugins",
         kind: Kind::Own(plugins::KEY),
         about: "Programs that answer one JSON line with another and stay between calls; each function that they describe is served.",
@@ -201,7 +206,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "capabilities",
         kind: Kind::Own(capabilities::KEY),
-        about: "Capabilities that no file in tools_dir implements: built-ins, HTTP endpoints, tools of MCP servers, functions of plugins, and OpenAPI documents.",
+        about: "Capabilities that no file in tools_dir implements: built-ins, HTTP endpoints, tools of MCP servers, functions of plugins, agents, and OpenAPI documents.",
     },
     Key {
         name: "openapi",

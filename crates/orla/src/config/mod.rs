@@ -14,6 +14,7 @@
 //! No layering library: those merge first and forget where a value stood.
 
 mod access;
+mod agents;
 mod builtins;
 mod capabilities;
 mod comments;
@@ -41,6 +42,7 @@ use std::time::Duration;
 
 use orla_marketplace::{AccessPolicy, Registration, rtfs};
 use orla_process::document::Position;
+use orla_providers::a2a::AgentSettings;
 use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
@@ -94,6 +96,8 @@ pub(crate) struct Config {
     pub(crate) tools: BTreeMap<String, ToolOverride>,
     /// The MCP servers, in the order of the file; their names are unique, and part of MCP names.
     pub(crate) servers: Vec<Placed<ServerSettings>>,
+    /// The agents, in the order of the file; their names are unique, and part of MCP names.
+    pub(crate) agents: Vec<Placed<AgentSettings>>,
     /// The plugins, in the order of the file; their names are unique, and part of MCP names.
     pub(crate) plugins: Vec<Placed<PluginSettings>>,
     /// The declared capabilities, in the order of the file; their ids are unique.
@@ -273,6 +277,7 @@ impl Default for Config {
             programs: ProgramConfig::default(),
             tools: BTreeMap::new(),
             servers: Vec::new(),
+            agents: Vec::new(),
             plugins: Vec::new(),
             capabilities: Vec::new(),
             documents: Vec::new(),

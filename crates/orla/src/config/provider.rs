@@ -16,6 +16,7 @@ use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
+use super::agents;
 use super::fields::Check;
 use super::keys::{list_of, nearest};
 use super::plugins::file;
@@ -26,9 +27,7 @@ use super::servers::header;
 use super::streams;
 
 /// The kinds that have an executor.
-const KINDS: [&str; 7] = ["Local", "Http", "MCP", "Plugin", "RemoteRTFS", "Remote", "Stream"];
-/// The document's other kinds.
-const LATER: [&str; 1] = ["A2A"];
+const KINDS: [&str; 8] = ["Local", "Http", "MCP", "A2A", "Plugin", "RemoteRTFS", "Remote", "Stream"];
 
 const LOCAL: [&str; 1] = ["function"];
 const HTTP: [&str; 15] = [
@@ -121,14 +120,12 @@ fn settings(
             remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
         }
         Some(&"Stream") => streams::provider(reader, path, at, pairs).map(ProviderType::Stream),
-        Some(_) => mcp(reader, path, at, pairs).map(ProviderType::MCP),
+        Some(&"MCP") => mcp(reader, path, at, pairs).map(ProviderType::MCP),
+        Some(_) => agents::provider(reader, path, at, pairs).map(ProviderType::A2A),
         None => {
             let kinds = list_of(&KINDS);
-            let kind = match LATER.iter().find(is) {
-                Some(later) => format!("{later} has no executor yet"),
-                None => format!("unknown kind {:?}", excerpt(kind)),
-            };
-            reader.problem(at, || format!("{path}: {kind}; supported are {kinds}"));
+            let kind = excerpt(kind);
+            reader.problem(at, || format!("{path}: unknown kind {kind:?}; supported are {kinds}"));
             None
         }
     }
@@ -413,6 +410,9 @@ pub(crate) fn description(provider: &ProviderType) -> String {
             format!("The capability {capability} of the instance at {}.", remote.address())
         }
         ProviderType::Stream(stream) => streams::description(stream),
+        ProviderType::A2A(agent) if !agent.agent_id.is_empty() => {
+            format!("Sends a message to the agent {} and gives what it answers.", agent.agent_id)
+        }
         other => format!("A capability of kind {}.", other.kind()),
     }
 }
@@ -422,6 +422,7 @@ pub(super) fn timeout(provider: &ProviderType) -> Option<Duration> {
     let ms = match provider {
         ProviderType::Http(http) => http.timeout_ms,
         ProviderType::MCP(mcp) => mcp.timeout_ms,
+        ProviderType::A2A(agent) => agent.timeout_ms,
         ProviderType::RemoteRTFS(remote) => remote.timeout_ms,
         _ => 0,
     };
@@ -436,6 +437,7 @@ pub(super) fn upstream(provider: &ProviderType) -> Option<Arc<str>> {
             true => Some(mcp.server_url.as_str().into()),
             false => origin(&mcp.server_url).map(Into::into),
         },
+        ProviderType::A2A(agent) => origin(&agent.endpoint).map(Into::into),
         ProviderType::RemoteRTFS(remote) => origin(&remote.endpoint).map(Into::into),
         ProviderType::Stream(stream) => upstream(&stream.provider),
         _ => None,
@@ -499,6 +501,7 @@ pub(super) fn definition() -> Value {
         named("Local", &local, &json!([])),
         named("Http", &http, &json!(["base_url"])),
         named("MCP", &mcp, &json!(["server_url"])),
+        named("A2A", &agents::provider_properties(), &json!(["endpoint"])),
         named("Plugin", &plugin, &json!(["plugin_path", "function_name"])),
         named("RemoteRTFS", &remotes::provider_properties(), &json!(["endpoint"])),
         named("Stream", &streams::properties(&http), &json!([])),
@@ -506,6 +509,7 @@ pub(super) fn definition() -> Value {
         typed(&json!(["local", "Local"]), &local, &json!(["type"])),
         typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
         typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
+        typed(&json!(["a2a", "A2A"]), &agents::provider_properties(), &json!(["type", "endpoint"])),
         typed(&json!(["plugin", "Plugin"]), &plugin, &json!(["type", "plugin_path", "function_name"])),
         typed(&json!(["stream", "Stream"]), &streams::properties(&http), &json!(["type"])),
         typed(&json!(["remote", "Remote", "RemoteRTFS"]), &remotes::provider_properties(), &json!(["type", "endpoint"])),

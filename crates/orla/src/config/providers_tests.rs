@@ -462,12 +462,8 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "capabilities[2].id: a is declared twice, first on line 1 at orla.yaml:2:7",
         ),
         (
-            "capabilities: [{id: a, provider: {A2A: {plugin_path: x}}}]\n",
-            "capabilities[0].provider.A2A: A2A has no executor yet; supported are Local, Http, MCP, Plugin, RemoteRTFS, Remote or Stream at orla.yaml:1:35",
-        ),
-        (
             "capabilities: [{id: a, provider: {type: htp, base_url: x}}]\n",
-            "capabilities[0].provider: unknown kind \"htp\"; supported are Local, Http, MCP, Plugin, RemoteRTFS, Remote or Stream at orla.yaml:1:34",
+            "capabilities[0].provider: unknown kind \"htp\"; supported are Local, Http, MCP, A2A, Plugin, RemoteRTFS, Remote or Stream at orla.yaml:1:34",
         ),
         (
             "capabilities: [{id: a, provider: {}}]\n",

@@ -1,0 +1,83 @@
+//! The settings of capabilities of agents (RTFS capability system §3.3).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Connection;
+
+/// A skill of an agent (RTFS capability system §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct A2ACapability {
+    /// The agent's id. It names the agent to people; who answers is decided by the endpoint alone.
+    pub agent_id: String,
+    /// Where it is reached: the address that its card is found below, or that of one of its endpoints.
+    pub endpoint: String,
+    /// `http`, `websocket` or `grpc`.
+    pub protocol: String,
+    /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
+    pub timeout_ms: u64,
+    /// What the document leaves open.
+    pub options: A2AOptions,
+}
+
+impl A2ACapability {
+    /// Settings with every field of the document, and the options' defaults.
+    pub fn new(
+        agent_id: impl Into<String>,
+        endpoint: impl Into<String>,
+        protocol: impl Into<String>,
+        timeout_ms: u64,
+    ) -> Self {
+        Self {
+            agent_id: agent_id.into(),
+            endpoint: endpoint.into(),
+            protocol: protocol.into(),
+            timeout_ms,
+            options: A2AOptions::default(),
+        }
+    }
+}
+
+/// What the document leaves open of how an agent is reached.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct A2AOptions {
+    /// The skill that is meant, as the agent's card has it. It goes along with every message; whether an agent
+    /// heeds it is the agent's business.
+    pub skill: Option<String>,
+    /// Sent as a bearer token, to the endpoint's origin and those in `origins` alone.
+    pub auth_token: Option<String>,
+    /// Header fields that go where the token goes.
+    pub headers: BTreeMap<String, String>,
+    /// Other origins, such as `https://grpc.example.com:443`, that the agent's card may lead to.
+    pub origins: Vec<String>,
+    /// The agent, where the executor knows it already.
+    pub connection: Option<Connection>,
+}
+
+impl fmt::Debug for A2AOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("A2AOptions")
+            .field("skill", &self.skill)
+            .field("auth_token", &self.auth_token.as_ref().map(|_| "***"))
+            .field("headers", &self.headers.keys())
+            .field("origins", &self.origins)
+            .field("connection", &self.connection)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut agent = A2ACapability::new("a", "https://agent.example.com", "http", 0);
+        agent.options.auth_token = Some("t0ken".into());
+        agent.options.headers.insert("X-Key".into(), "k1".into());
+        let shown = format!("{agent:?}");
+        assert!(!shown.contains("t0ken") && !shown.contains("k1") && shown.contains("X-Key"), "{shown}");
+    }
+}

@@ -1,0 +1,488 @@
+//! One agent: its card, and the way to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use orla_marketplace::seconds;
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use url::{Host, Url};
+
+use super::card::{Binding, Card, Interface};
+use super::dialect::Dialect;
+use super::settings::{AgentSettings, Protocol};
+use super::signature::{self, KeySet};
+use super::wire::{Clients, Fault, Flavour, Wire, host, is_local, read_bounded};
+
+/// The largest card, or set of keys.
+const MAX_CARD: usize = 1024 * 1024;
+/// How old a card may be before a listing asks for it again.
+const FRESH: Duration = Duration::from_secs(300);
+/// How long a listing does not ask an agent again that gave no card.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Where cards are, below an agent's address or its origin; the second is that of the first agents.
+const PLACES: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
+
+/// One agent. Nothing is opened before it is needed.
+pub(super) struct Agent {
+    pub(super) settings: AgentSettings,
+    clients: Arc<Clients>,
+    changes: watch::Sender<u64>,
+    /// Whether it is of use without a card, as somebody says how it is spoken to.
+    is_plain: bool,
+    known: Mutex<Known>,
+    /// One asks at a time.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    learned: Option<Arc<Learned>>,
+    /// When it was last asked.
+    asked: Option<Instant>,
+    /// Why it last gave no card.
+    failure: Option<String>,
+}
+
+/// What an agent's card told.
+pub(super) struct Learned {
+    pub(super) card: Card,
+    pub(super) wire: Wire,
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.fmt(f)
+    }
+}
+
+impl Agent {
+    pub(super) fn new(
+        settings: AgentSettings,
+        clients: Arc<Clients>,
+        changes: watch::Sender<u64>,
+        is_plain: bool,
+    ) -> Self {
+        let (known, asking) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { settings, clients, changes, is_plain, known, asking }
+    }
+
+    /// What its card told, if it has been asked.
+    pub(super) fn known(&self) -> Option<Arc<Learned>> {
+        self.lock().learned.clone()
+    }
+
+    /// Why it last gave no card.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// The host and port, for messages.
+    pub(super) fn host(&self) -> String {
+        match self.known() {
+            Some(learned) => learned.wire.host(),
+            None => base(&self.settings).map_or_else(|_| self.settings.name.clone(), |url| host(&url)),
+        }
+    }
+
+    /// What its card tells; it is asked where that is not known.
+    ///
+    /// # Errors
+    /// It gives no card, or one that cannot be used.
+    pub(super) async fn learned(&self) -> Result<Arc<Learned>, Fault> {
+        if let Some(learned) = self.known() {
+            return Ok(learned);
+        }
+        let _alone = self.asking.lock().await;
+        match self.known() {
+            Some(learned) => Ok(learned),
+            None => self.ask().await,
+        }
+    }
+
+    /// Asks it for its card where that is not known, or old.
+    pub(super) async fn learn(&self) {
+        let _alone = self.asking.lock().await;
+        let is_due = {
+            let known = self.lock();
+            let wait = if known.learned.is_some() { FRESH } else { PAUSE };
+            known.asked.is_none_or(|asked| asked.elapsed() >= wait)
+        };
+        if is_due && let Err(fault) = self.ask().await {
+            tracing::warn!(agent = self.settings.name, problem = %fault, "an agent gives no card that can be used");
+        }
+    }
+
+    async fn ask(&self) -> Result<Arc<Learned>, Fault> {
+        let limit = self.settings.startup_timeout;
+        let late = || Fault::Away(format!("gives no card within {}", seconds(limit)));
+        let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
+        let mut known = self.lock();
+        known.asked = Some(Instant::now());
+        match result {
+            Ok(learned) => {
+                let is_new = known.learned.as_ref().is_none_or(|old| old.card != learned.card);
+                let learned = Arc::new(learned);
+                (known.learned, known.failure) = (Some(Arc::clone(&learned)), None);
+                drop(known);
+                if is_new {
+                    self.changes.send_modify(|count| *count += 1);
+                }
+                Ok(learned)
+            }
+            Err(fault) => {
+                known.failure = Some(fault.to_string());
+                Err(fault)
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Learned, Fault> {
+        let base = base(&self.settings).map_err(Fault::Wrong)?;
+        let headers = headers(&self.settings).map_err(Fault::Wrong)?;
+        let card = match self.card(&base, &headers).await? {
+            Some(card) => Card::read(&self.vouched(card, &base).await?).map_err(Fault::Wrong)?,
+            None if !self.is_plain => return Err(Fault::Wrong("it has no card".to_owned())),
+            None => Card::without(base.as_str(), bindings(self.settings.protocol)[0].clone()),
+        };
+        let (interface, url) = choose(&card, &self.settings, &base).map_err(Fault::Wrong)?;
+        let wire = Wire::new(&self.clients, &interface, url, headers).map_err(Fault::Wrong)?;
+        Ok(Learned { card, wire })
+    }
+
+    /// The card, or none where there is none at any of its places.
+    async fn card(&self, base: &Url, headers: &HeaderMap) -> Result<Option<Value>, Fault> {
+        let client = self.clients.get(Flavour::Any, is_local(base)).map_err(Fault::Wrong)?;
+        for place in places(base) {
+            let request = client.get(place).headers(headers.clone()).header(ACCEPT, "application/json");
+            let response = match request.send().await {
+                Ok(response) => response,
+                // Who speaks gRPC alone breaks the connection off.
+                Err(err) if self.settings.protocol == Protocol::Grpc && !err.is_connect() => {
+                    return Ok(None);
+                }
+                Err(err) => {
+                    let root = super::wire::root(&err);
+                    return Err(Fault::Away(format!("cannot be reached: {root}")));
+                }
+            };
+            match response.status() {
+                StatusCode::OK => {
+                    let bytes = read_bounded(response, MAX_CARD).await?;
+                    let card = serde_json::from_slice(&bytes);
+                    return card.map(Some).map_err(|_| Fault::Wrong("its card is no JSON".to_owned()));
+                }
+                status if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => {
+                    return Err(Fault::Away(format!(
+                        "answers {} where its card should be",
+                        status.as_u16()
+                    )));
+                }
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    let problem = "the credentials are missing or not accepted";
+                    return Err(Fault::Wrong(format!("it does not give its card: {problem}")));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// What of a card somebody vouches for: all of it where it is not signed and need not be.
+    async fn vouched(&self, card: Value, base: &Url) -> Result<Value, Fault> {
+        let signatures = signature::signatures(&card).map_err(Fault::Wrong)?;
+        let keys = match &self.settings.keys {
+            Some(keys) if signatures.is_empty() => {
+                let _ = keys;
+                return Err(Fault::Wrong("its card is not signed, and that is asked for".to_owned()));
+            }
+            Some(keys) => {
+                KeySet::read(keys.as_bytes()).map_err(|err| Fault::Wrong(format!("keys: {err}")))?
+            }
+            None => {
+                let named =
+                    signatures.iter().filter_map(|signature| Url::parse(signature.key_set()?).ok());
+                match named.into_iter().find(|url| same_origin(url, base)) {
+                    Some(url) => self.key_set(url).await?,
+                    None => {
+                        if !signatures.is_empty() {
+                            let agent = &self.settings.name;
+                            tracing::warn!(
+                                agent,
+                                "no key is known for the signature of an agent's card"
+                            );
+                        }
+                        return Ok(card);
+                    }
+                }
+            }
+        };
+        signature::verified(&card, &signatures, &keys).map_err(Fault::Wrong)
+    }
+
+    async fn key_set(&self, url: Url) -> Result<KeySet, Fault> {
+        let client = self.clients.get(Flavour::Any, is_local(&url)).map_err(Fault::Wrong)?;
+        let lost = |problem: &str| Fault::Wrong(format!("the keys of its card's signature: {problem}"));
+        let response = client.get(url).send().await.map_err(|_| lost("they cannot be had"))?;
+        if !response.status().is_success() {
+            return Err(lost("they are not where it says"));
+        }
+        let bytes = read_bounded(response, MAX_CARD).await?;
+        KeySet::read(&bytes).map_err(|problem| lost(&problem))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // What is guarded is whole at every moment: a panic left nothing half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an endpoint can be reached by a protocol.
+///
+/// # Errors
+/// What is wrong with either.
+pub fn check(endpoint: &str, protocol: &str) -> Result<(), String> {
+    let protocol = Protocol::named(protocol)
+        .ok_or_else(|| "protocol: expected http, websocket or grpc".to_owned())?;
+    if protocol == Protocol::Grpc && cfg!(not(feature = "a2a-grpc")) {
+        return Err("protocol: this build speaks no gRPC".to_owned());
+    }
+    let mut settings = AgentSettings::new("", endpoint);
+    settings.protocol = protocol;
+    base(&settings).map(drop)
+}
+
+/// The address of an agent, by HTTP.
+fn base(settings: &AgentSettings) -> Result<Url, String> {
+    address(&settings.url).ok_or_else(|| {
+        "expected an address such as https://agent.example.com, or wss://… or grpc://…".to_owned()
+    })
+}
+
+/// An address of any of the protocols, by HTTP.
+fn address(text: &str) -> Option<Url> {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+        // Cards have gRPC's addresses so.
+        None => ("grpc".to_owned(), text),
+    };
+    let scheme = match scheme.as_str() {
+        "http" | "ws" => "http",
+        "https" | "wss" | "grpcs" => "https",
+        "grpc" if rest.split('/').next()?.ends_with(":443") => "https",
+        "grpc" => "http",
+        _ => return None,
+    };
+    let url = Url::parse(&format!("{scheme}://{rest}")).ok()?;
+    url.host_str().is_some_and(|host| !host.is_empty()).then_some(url)
+}
+
+/// Where a card may be, the likeliest place first.
+fn places(base: &Url) -> Vec<Url> {
+    if base.path().ends_with(".json") {
+        return vec![base.clone()];
+    }
+    let mut places = Vec::new();
+    for name in PLACES {
+        let mut below = base.clone();
+        below.set_query(None);
+        if let Ok(mut segments) = below.path_segments_mut() {
+            segments.pop_if_empty().extend(name.split('/'));
+        }
+        let mut root = below.clone();
+        root.set_path(name);
+        for place in [below, root] {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    }
+    places
+}
+
+/// The bindings of a protocol.
+fn bindings(protocol: Protocol) -> &'static [Binding] {
+    match protocol {
+        Protocol::Http => &[Binding::JsonRpc, Binding::Rest],
+        Protocol::WebSocket => &[Binding::WebSocket],
+        Protocol::Grpc => &[Binding::Grpc],
+    }
+}
+
+/// The first interface of the card that can be used, and its address.
+fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interface, Url), String> {
+    let bindings = bindings(settings.protocol);
+    let mut astray = None;
+    let mut offered = Vec::new();
+    for interface in &card.interfaces {
+        let is_older = interface.dialect == Dialect::V0;
+        offered.push(format!("{} {}", interface.binding.as_str(), interface.dialect.version()));
+        // 0.3 has another REST and another gRPC, which no agent has alone.
+        if !bindings.contains(&interface.binding)
+            || (is_older && matches!(interface.binding, Binding::Rest | Binding::Grpc))
+        {
+            continue;
+        }
+        let Some(url) = address(&interface.url).map(|url| from_here(url, base)) else { continue };
+        let is_allowed = same_origin(&url, base)
+            || settings
+                .origins
+                .iter()
+                .filter_map(|origin| address(origin))
+                .any(|one| same_origin(&url, &one));
+        if is_allowed {
+            let url = if same_origin(&url, base) { on(url, base) } else { url };
+            return Ok((interface.clone(), url));
+        }
+        astray.get_or_insert_with(|| url.origin().ascii_serialization());
+    }
+    Err(match astray {
+        Some(origin) => format!(
+            "its card leads to {origin}, which is not the origin that is configured; if that is right, add it to origins"
+        ),
+        None => {
+            let protocol = settings.protocol.as_str();
+            format!("its card offers {}, and nothing for the protocol {protocol}", offered.join(", "))
+        }
+    })
+}
+
+/// An address that says "this machine" as whoever listens everywhere writes it means the agent's.
+fn from_here(mut url: Url, base: &Url) -> Url {
+    let is_everywhere = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_unspecified(),
+        Some(Host::Ipv6(address)) => address.is_unspecified(),
+        _ => false,
+    };
+    if is_everywhere {
+        let _ = url.set_host(base.host_str());
+    }
+    url
+}
+
+/// The address at the host as it is configured: names of this machine are one, but not every one of them is listened at.
+fn on(mut url: Url, base: &Url) -> Url {
+    let _ = url.set_host(base.host_str());
+    url
+}
+
+/// Whether two addresses are of one origin. The names of this machine are one.
+fn same_origin(one: &Url, other: &Url) -> bool {
+    let is_same_host = one.host_str() == other.host_str() || (is_local(one) && is_local(other));
+    is_same_host
+        && one.scheme() == other.scheme()
+        && one.port_or_known_default() == other.port_or_known_default()
+}
+
+/// What goes with every request.
+fn headers(settings: &AgentSettings) -> Result<HeaderMap, String> {
+    let pairs: &BTreeMap<String, String> = &settings.headers;
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        let name: HeaderName =
+            name.parse().map_err(|_| format!("{name} is no name of a header field"))?;
+        headers.insert(name, secret(value)?);
+    }
+    if let Some(token) = &settings.token {
+        headers.insert(AUTHORIZATION, secret(&format!("Bearer {token}"))?);
+    }
+    Ok(headers)
+}
+
+fn secret(value: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| "a header field or the token is no text in one line".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn chosen(urls: &[(&str, &str)], settings: &AgentSettings) -> Result<String, String> {
+        let listed: Vec<Value> = urls
+            .iter()
+            .map(|(url, binding)| json!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}))
+            .collect();
+        let card = Card::read(&json!({"supportedInterfaces": listed})).unwrap();
+        choose(&card, settings, &base(settings).unwrap()).map(|(_, url)| url.to_string())
+    }
+
+    #[test]
+    fn a_card_leads_nowhere_but_to_its_own_origin_and_those_that_are_allowed() {
+        let mut agent = AgentSettings::new("a", "http://agent.example:8000/base");
+        let other = [("https://elsewhere.example/rpc", "JSONRPC")];
+        let refused = chosen(&other, &agent).unwrap_err();
+        assert!(refused.starts_with("its card leads to https://elsewhere.example,"), "{refused}");
+        agent.origins.push("https://elsewhere.example".into());
+        assert_eq!(chosen(&other, &agent).unwrap(), "https://elsewhere.example/rpc");
+        for (from, to, same) in [
+            ("http://localhost:1", "http://127.0.0.1:1/x", true),
+            ("http://127.0.0.1:1", "http://0.0.0.0:1/x", true),
+            ("http://127.0.0.1:1", "http://127.0.0.1:2/x", false),
+            ("https://a.example", "http://a.example:443/x", false),
+            ("https://a.example", "https://a.example:443/x", true),
+            ("https://a.example", "https://a.example.evil/x", false),
+            ("https://a.example", "https://a.example@evil.example/x", false),
+        ] {
+            let agent = AgentSettings::new("a", from);
+            assert_eq!(chosen(&[(to, "JSONRPC")], &agent).is_ok(), same, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn the_first_interface_of_the_protocol_is_taken() {
+        let all = [
+            ("http://a/rest", "HTTP+JSON"),
+            ("a:80", "GRPC"),
+            ("http://a/rpc", "JSONRPC"),
+            ("ws://a/ws", "WEBSOCKET"),
+        ];
+        let mut agent = AgentSettings::new("a", "http://a");
+        for (protocol, url) in [
+            (Protocol::Http, "http://a/rest"),
+            (Protocol::WebSocket, "http://a/ws"),
+            (Protocol::Grpc, "http://a/"),
+        ] {
+            agent.protocol = protocol;
+            assert_eq!(chosen(&all, &agent).unwrap(), url);
+        }
+        let refused = chosen(&all[..1], &agent).unwrap_err();
+        assert_eq!(refused, "its card offers HTTP+JSON 1.0, and nothing for the protocol grpc");
+    }
+
+    #[test]
+    fn cards_are_looked_for_below_the_address_and_at_its_origin() {
+        let shown = |url: &str| -> Vec<String> {
+            places(&Url::parse(url).unwrap()).iter().map(|url| url.path().to_owned()).collect()
+        };
+        assert_eq!(shown("http://a"), ["/.well-known/agent-card.json", "/.well-known/agent.json"]);
+        assert_eq!(
+            shown("http://a/x/")[..2],
+            ["/x/.well-known/agent-card.json", "/.well-known/agent-card.json"]
+        );
+        assert_eq!(shown("http://a/my/card.json"), ["/my/card.json"]);
+    }
+
+    #[test]
+    fn endpoints_and_protocols_are_checked() {
+        for (endpoint, protocol, is_good) in [
+            ("https://a", "http", true),
+            ("wss://a/x", "websocket", true),
+            ("grpc://a:1", "GRPC", true),
+            ("a:50051", "grpc", true),
+            ("ftp://a", "http", false),
+            ("https://", "http", false),
+            ("https://a", "smtp", false),
+        ] {
+            assert_eq!(check(endpoint, protocol).is_ok(), is_good, "{endpoint} {protocol}");
+        }
+    }
+}

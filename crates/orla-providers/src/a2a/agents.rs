@@ -1,0 +1,216 @@
+//! Every agent that is configured, and what they can do.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use orla_marketplace::schema::schema_from_declaration;
+use orla_marketplace::{
+    A2ACapability, CapabilityManifest, Connection, LISTED, ProviderType, Registration, Source, Surface,
+    TITLE,
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::agent::{Agent, Learned};
+use super::card::Skill;
+use super::input;
+use super::settings::{AgentSettings, Protocol};
+use super::wire::Clients;
+use crate::names::is_below;
+
+/// The most agents that are kept which a capability names by itself.
+const MAX_OWN: usize = 256;
+
+/// Every agent of an instance. Nothing is opened before it is needed.
+#[derive(Debug)]
+pub struct Agents {
+    clients: Arc<Clients>,
+    changes: watch::Sender<u64>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    entries: Vec<Arc<Agent>>,
+    /// Agents that capabilities name by themselves.
+    own: Vec<Arc<Agent>>,
+}
+
+/// What a capability of an agent holds of it.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) agent: Arc<Agent>,
+}
+
+impl Agents {
+    /// No agents yet.
+    pub fn new() -> Self {
+        Self { clients: Arc::default(), changes: watch::Sender::new(0), known: Mutex::default() }
+    }
+
+    /// Takes what a configuration that was loaded says. An agent that stays as it is keeps its card. Asks
+    /// nobody.
+    pub fn load(&self, agents: impl IntoIterator<Item = AgentSettings>) {
+        let mut known = self.lock();
+        let old = std::mem::take(&mut *known);
+        known.entries = agents
+            .into_iter()
+            .map(|settings| {
+                let same = old.entries.iter().find(|agent| agent.settings == settings);
+                same.map_or_else(|| self.agent(settings, false), Arc::clone)
+            })
+            .collect();
+    }
+
+    /// Why agents give nothing that are known to give nothing, each as a sentence that names the agent.
+    pub fn problems(&self) -> Vec<String> {
+        let agents = self.entries();
+        let silent = agents.iter().filter(|agent| agent.known().is_none());
+        silent
+            .filter_map(|agent| Some(format!("agent {}: {}", agent.settings.name, agent.failure()?)))
+            .collect()
+    }
+
+    /// The agent of a capability that holds none.
+    ///
+    /// # Errors
+    /// What is wrong with the capability's settings.
+    pub(super) fn reach(&self, capability: &A2ACapability) -> Result<Arc<Agent>, String> {
+        super::check(&capability.endpoint, &capability.protocol)?;
+        let mut settings = AgentSettings::new(capability.agent_id.clone(), capability.endpoint.clone());
+        settings.protocol = Protocol::named(&capability.protocol).unwrap_or_default();
+        settings.token.clone_from(&capability.options.auth_token);
+        settings.headers.clone_from(&capability.options.headers);
+        settings.origins.clone_from(&capability.options.origins);
+        let mut known = self.lock();
+        if let Some(agent) = known.own.iter().find(|agent| agent.settings == settings) {
+            return Ok(Arc::clone(agent));
+        }
+        if known.own.len() == MAX_OWN {
+            known.own.remove(0);
+        }
+        let agent = self.agent(settings, true);
+        known.own.push(Arc::clone(&agent));
+        Ok(agent)
+    }
+
+    fn agent(&self, settings: AgentSettings, is_plain: bool) -> Arc<Agent> {
+        Arc::new(Agent::new(settings, Arc::clone(&self.clients), self.changes.clone(), is_plain))
+    }
+
+    fn entries(&self) -> Vec<Arc<Agent>> {
+        self.lock().entries.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // What is guarded is whole at every moment: a panic left nothing half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Source for Agents {
+    fn registrations(&self) -> Vec<Registration> {
+        let of = |agent: Arc<Agent>| {
+            let learned = agent.known();
+            learned.map(|learned| registrations(&agent, &learned)).unwrap_or_default()
+        };
+        self.entries().into_iter().flat_map(of).collect()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        self.entries().iter().any(|agent| match &agent.settings.prefix {
+            Some(prefix) => name.starts_with(prefix.as_str()),
+            None => name == agent.settings.name || is_below(&agent.settings.name, name),
+        })
+    }
+
+    fn start_eager(&self, _all: bool) {}
+
+    async fn learn(&self) {
+        let agents = self.entries();
+        join_all(agents.iter().map(|agent| agent.learn())).await;
+    }
+
+    async fn shutdown(&self) {}
+}
+
+/// The capabilities of an agent: one for each skill, or one for the agent where its card names none.
+fn registrations(agent: &Arc<Agent>, learned: &Learned) -> Vec<Registration> {
+    if learned.card.skills.is_empty() {
+        let card = &learned.card;
+        let (id, about) = (agent.settings.name.clone(), described(&card.description, &card.name));
+        return vec![registration(agent, learned, id, about, None)];
+    }
+    let serves = |skill: &&Skill| {
+        let settings = &agent.settings;
+        let is_included = settings
+            .include
+            .as_ref()
+            .is_none_or(|included| included.iter().any(|name| name.matches(&skill.id)));
+        is_included && !settings.exclude.iter().any(|name| name.matches(&skill.id))
+    };
+    let of = |skill: &Skill| {
+        let id = match &agent.settings.prefix {
+            Some(prefix) => format!("{prefix}{}", skill.id),
+            None => format!("{}.{}", agent.settings.name, skill.id),
+        };
+        let mut about = described(&skill.description, &skill.name);
+        if let Some(example) = skill.examples.first() {
+            about.push_str(&format!(" For example: {example}"));
+        }
+        registration(agent, learned, id, about, Some(skill))
+    };
+    learned.card.skills.iter().filter(serves).map(of).collect()
+}
+
+fn described(description: &str, name: &str) -> String {
+    if description.trim().is_empty() { name.to_owned() } else { description.to_owned() }
+}
+
+fn registration(
+    agent: &Arc<Agent>,
+    learned: &Learned,
+    id: String,
+    about: String,
+    skill: Option<&Skill>,
+) -> Registration {
+    let settings = &agent.settings;
+    let timeout_ms = settings
+        .timeout
+        .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
+    let (name, url) = (settings.name.clone(), settings.url.clone());
+    let mut capability = A2ACapability::new(name, url, settings.protocol.as_str(), timeout_ms);
+    capability.options.skill = skill.map(|skill| skill.id.clone());
+    let connected = Connected { agent: Arc::clone(agent) };
+    capability.options.connection = Some(Connection::new(Arc::new(connected)));
+    let mut manifest = CapabilityManifest::new(id, about, ProviderType::A2A(capability));
+    manifest.version.clone_from(&learned.card.version);
+    manifest.input_schema = schema_from_declaration(&input::schema()).ok();
+    // The card may lead to another origin that is allowed: that is one more host to be reached.
+    manifest.permissions = vec![format!("net:{}", learned.wire.host())];
+    if let Some(skill) = skill {
+        manifest.metadata.insert(TITLE.to_owned(), skill.name.clone());
+        let about = json!({"_meta": {"orla/a2a": {"agent": learned.card.name, "skill": skill.id, "tags": skill.tags}}});
+        manifest.metadata.insert(LISTED.to_owned(), about.to_string());
+    }
+    let mut registration = Registration::from(manifest);
+    registration.policy.timeout = settings.timeout;
+    registration.policy.upstream = Some(format!("a2a:{}", settings.name).into());
+    registration
+}

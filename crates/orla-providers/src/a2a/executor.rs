@@ -1,0 +1,379 @@
+//! Runs the calls of agents: sends the message, follows its task, ends it when the call ends.
+
+use std::any::TypeId;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use a2a::{Message, SendMessageConfiguration, SendMessageRequest, StreamResponse, TaskState};
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use orla_marketplace::{
+    A2ACapability, CallContext, CapabilityExecutor, ClientError, JsonText, Notice, Outcome, Payload,
+    Progress, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::agent::Agent;
+use super::agents::{Agents, Connected};
+use super::gather::{Gathered, Odd, Turn};
+use super::wire::{Events, Fault, Wire};
+use super::{answer, input};
+
+/// How long a task is left alone before it is asked again how it stands; this grows …
+const POLL_MIN: Duration = Duration::from_millis(50);
+/// … to this.
+const POLL_MAX: Duration = Duration::from_secs(2);
+/// How long an agent may take to end a task that nobody waits for.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a call that is over waits to hear which task it began.
+const LAST_WORD: Duration = Duration::from_secs(1);
+/// The most questions of an agent in one call.
+const MAX_QUESTIONS: usize = 32;
+
+/// Runs [`A2ACapability`] providers (RTFS capability system §3.3).
+///
+/// A message is sent once. Its task is followed by events where the agent gives them, else by asking how it stands; after a
+/// cut it is taken up again. A task that outlives its call is cancelled.
+#[derive(Clone, Debug)]
+pub struct A2AExecutor {
+    agents: Arc<Agents>,
+}
+
+impl A2AExecutor {
+    /// An executor whose connections are those of `agents`.
+    pub fn new(agents: Arc<Agents>) -> Self {
+        Self { agents }
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for A2AExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<A2ACapability>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let settings: &A2ACapability = provider.settings()?;
+        let message = input::message(inputs.json()?.as_str(), settings.options.skill.as_deref(), ctx)?;
+        let agent = match connected(settings) {
+            Some(connected) => Arc::clone(&connected.agent),
+            None => self.agents.reach(settings).map_err(|problem| RuntimeError::Failed {
+                id: ctx.name.to_string(),
+                message: format!("{} failed: {problem}", ctx.name),
+                outcome: None,
+            })?,
+        };
+        let own = Duration::from_millis(settings.timeout_ms);
+        let end = Instant::now() + own;
+        let (deadline, limit) = match settings.timeout_ms > 0 && end < ctx.deadline {
+            true => (end, own),
+            false => (ctx.deadline, ctx.timeout),
+        };
+        let mut gathered = Gathered::default();
+        let leaving = CancellationToken::new();
+        let end = {
+            let mut talk = pin!(converse(&agent, message, &mut gathered, &leaving, ctx));
+            let end = tokio::select! {
+                biased;
+                () = ctx.cancellation.cancelled() => End::Cancelled,
+                done = timeout_at(deadline, &mut talk) => done.map_or(End::TimedOut, End::Over),
+            };
+            if !matches!(end, End::Over(_)) {
+                // Who has sent a message has to know its task to end it.
+                leaving.cancel();
+                let _ = timeout(LAST_WORD, talk).await;
+            }
+            end
+        };
+        let (name, host) = (ctx.name.to_string(), agent.host());
+        let partial = |gathered: &Gathered| Some(Box::new(answer::partial(gathered, &host, ctx)));
+        match end {
+            End::Over(Ok(())) => answer::result(&gathered, ctx),
+            End::Over(Err(Stop::Declined)) => {
+                abandon(&agent, &gathered).await;
+                let message = format!("{name} failed: the agent's question was not answered");
+                Err(RuntimeError::Failed { id: name, message, outcome: partial(&gathered) })
+            }
+            End::Over(Err(Stop::Fault(fault))) => {
+                abandon(&agent, &gathered).await;
+                let error = fault.of(&name, &host);
+                match gathered.is_empty() {
+                    true => Err(error),
+                    false => {
+                        let message = match &error {
+                            RuntimeError::Failed { message, .. } => message.clone(),
+                            other => format!("{name} failed: {other}"),
+                        };
+                        Err(RuntimeError::Failed { id: name, message, outcome: partial(&gathered) })
+                    }
+                }
+            }
+            End::TimedOut => {
+                abandon(&agent, &gathered).await;
+                Err(RuntimeError::TimedOut { id: name, limit, outcome: partial(&gathered) })
+            }
+            End::Cancelled => {
+                abandon(&agent, &gathered).await;
+                let outcome = if gathered.is_empty() { None } else { partial(&gathered) };
+                Err(RuntimeError::Cancelled { id: name, outcome })
+            }
+        }
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        let mut status = ProviderStatus::default();
+        if let Ok(settings) = provider.settings::<A2ACapability>() {
+            let connected = connected(settings);
+            status.source = Some(
+                connected.map_or_else(|| settings.agent_id.clone(), |connected| connected.agent.host()),
+            );
+            let agent = connected.map(|connected| &connected.agent);
+            let learned = agent.and_then(|agent| agent.known());
+            status.interpreter = learned.map(|learned| learned.wire.binding().to_owned());
+            status.last_failure = agent.and_then(|agent| agent.failure());
+        }
+        status
+    }
+}
+
+fn connected(settings: &A2ACapability) -> Option<&Connected> {
+    settings.options.connection.as_ref()?.get()
+}
+
+/// How a conversation ended.
+enum End {
+    Over(Result<(), Stop>),
+    TimedOut,
+    Cancelled,
+}
+
+/// Why a conversation stopped before its end.
+enum Stop {
+    Fault(Fault),
+    /// The caller's client does not want to answer.
+    Declined,
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// Talks until the agent is done, or wants what nobody here can give. With `leaving` it ends as soon as it is known which
+/// task was begun, if any.
+async fn converse(
+    agent: &Agent,
+    message: Message,
+    gathered: &mut Gathered,
+    leaving: &CancellationToken,
+    ctx: &CallContext,
+) -> Result<(), Stop> {
+    let Some(learned) = leaving.run_until_cancelled(agent.learned()).await else { return Ok(()) };
+    let learned = learned?;
+    let wire = learned.wire.traced(ctx.traceparent.as_deref());
+    let is_streaming = learned.card.streaming;
+    let mut teller = Teller { ctx, told: 0.0 };
+    let mut next = Some(message);
+    for _ in 0..MAX_QUESTIONS {
+        let Some(message) = next.take().filter(|_| !leaving.is_cancelled()) else { break };
+        let last = begin(&wire, message, is_streaming, gathered, leaving, &mut teller).await?;
+        let following = follow(&wire, last, is_streaming, gathered, &mut teller);
+        let Some(end) = leaving.run_until_cancelled(following).await else { break };
+        end?;
+        let is_question =
+            gathered.turn() == Turn::Asking && gathered.state == Some(TaskState::InputRequired);
+        let Some(task) = gathered.task.clone().filter(|_| is_question) else { break };
+        let Some(Some(text)) = leaving.run_until_cancelled(asked(gathered, ctx)).await.transpose()?
+        else {
+            break;
+        };
+        next = Some(input::reply(&text, &task, gathered.context.as_deref()));
+        gathered.answered();
+    }
+    Ok(())
+}
+
+/// Sends a message and takes what is told at once. What is returned is how that ended.
+async fn begin(
+    wire: &Wire,
+    message: Message,
+    is_streaming: bool,
+    gathered: &mut Gathered,
+    leaving: &CancellationToken,
+    teller: &mut Teller<'_>,
+) -> Result<Result<(), Fault>, Fault> {
+    let request = SendMessageRequest {
+        message,
+        configuration: Some(SendMessageConfiguration {
+            accepted_output_modes: None,
+            task_push_notification_config: None,
+            history_length: None,
+            // Only who knows its task can end it.
+            return_immediately: Some(true),
+        }),
+        metadata: None,
+        tenant: None,
+    };
+    let mut events = wire.send(request, is_streaming).await?;
+    if gathered.task.is_none()
+        && let Some(first) = events.next().await
+        && let Err(fault) = first.and_then(|event| take(event, gathered, teller))
+    {
+        return Ok(Err(fault));
+    }
+    let rest = leaving.run_until_cancelled(drain(events, gathered, teller)).await;
+    Ok(rest.unwrap_or(Ok(())))
+}
+
+/// Follows a task until it is the caller's turn.
+async fn follow(
+    wire: &Wire,
+    mut last: Result<(), Fault>,
+    is_streaming: bool,
+    gathered: &mut Gathered,
+    teller: &mut Teller<'_>,
+) -> Result<(), Fault> {
+    let (mut pause, mut can_subscribe) = (POLL_MIN, is_streaming);
+    loop {
+        match last {
+            // Whoever is away may come back: the task goes on there.
+            Ok(()) | Err(Fault::Away(_)) if gathered.turn() != Turn::Going => return Ok(()),
+            Ok(()) | Err(Fault::Away(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+        let Some(task) = gathered.task.clone() else {
+            return Err(last
+                .err()
+                .unwrap_or_else(|| Fault::Wrong("it answers with nothing".to_owned())));
+        };
+        last = look(wire, &task, gathered, teller).await;
+        if can_subscribe && last.is_ok() && gathered.turn() == Turn::Going {
+            last = match wire.subscribe(&task).await {
+                Ok(events) => {
+                    let end = drain(events, gathered, teller).await;
+                    if end.is_ok() && gathered.turn() == Turn::Over {
+                        // What was said during the cut is known to the agent alone.
+                        let _ = look(wire, &task, gathered, teller).await;
+                    }
+                    end
+                }
+                Err(Fault::Refused(_)) => {
+                    can_subscribe = false;
+                    Ok(())
+                }
+                Err(fault) => Err(fault),
+            };
+        }
+        if gathered.turn() == Turn::Going {
+            sleep(pause).await;
+            pause = POLL_MAX.min(pause * 2);
+        }
+    }
+}
+
+/// Takes events until it is the caller's turn, or there are no more.
+async fn drain(
+    mut events: Events,
+    gathered: &mut Gathered,
+    teller: &mut Teller<'_>,
+) -> Result<(), Fault> {
+    while gathered.turn() == Turn::Going
+        && let Some(event) = events.next().await
+    {
+        take(event?, gathered, teller)?;
+    }
+    Ok(())
+}
+
+/// Asks how a task stands.
+async fn look(
+    wire: &Wire,
+    task: &str,
+    gathered: &mut Gathered,
+    teller: &mut Teller<'_>,
+) -> Result<(), Fault> {
+    let task = wire.get(task).await?;
+    take(StreamResponse::Task(task), gathered, teller)
+}
+
+fn take(event: StreamResponse, gathered: &mut Gathered, teller: &mut Teller<'_>) -> Result<(), Fault> {
+    match gathered.take(event) {
+        Ok(words) => {
+            if gathered.turn() == Turn::Going {
+                teller.tell(words);
+            }
+            Ok(())
+        }
+        Err(Odd::TooLarge) => Err(Fault::TooLarge),
+        Err(odd) => Err(Fault::Wrong(odd.to_string())),
+    }
+}
+
+/// Tells the caller how far the agent is.
+struct Teller<'a> {
+    ctx: &'a CallContext,
+    told: f64,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, message: Option<String>) {
+        if self.ctx.notices.is_wanted() {
+            self.told += 1.0;
+            let progress = Progress { progress: self.told, total: None, message };
+            self.ctx.notices.send(Notice::Progress(progress));
+        }
+    }
+}
+
+/// What the caller's client answers to the agent's question; none where there is nobody to ask.
+async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>, Stop> {
+    let Some(client) = ctx.client.as_ref().filter(|client| can_answer(&client.capabilities())) else {
+        return Ok(None);
+    };
+    let question = gathered.last_words().unwrap_or_else(|| "The agent needs more input.".to_owned());
+    let question = json!({
+        "mode": "form",
+        "message": question,
+        "requestedSchema": {"type": "object", "properties": {"answer": {"type": "string", "title": "Answer"}}, "required": ["answer"]},
+    });
+    let Ok(question) = JsonText::of(&question) else { return Ok(None) };
+    let answer = match client.request("elicitation/create", question).await {
+        Ok(answer) => answer,
+        Err(ClientError::Refused { .. }) => return Err(Stop::Declined),
+        Err(_) => return Ok(None),
+    };
+    let answer: Value = serde_json::from_str(answer.as_str()).unwrap_or_default();
+    match (answer["action"].as_str(), answer["content"]["answer"].as_str()) {
+        (Some("accept"), Some(text)) => Ok(Some(text.to_owned())),
+        _ => Err(Stop::Declined),
+    }
+}
+
+/// Whether a client with these capabilities shows forms to somebody (MCP 2025-11-25, elicitation).
+fn can_answer(capabilities: &JsonText) -> bool {
+    let declared: Value = serde_json::from_str(capabilities.as_str()).unwrap_or_default();
+    match declared.get("elicitation") {
+        Some(Value::Object(modes)) => modes.is_empty() || modes.contains_key("form"),
+        _ => false,
+    }
+}
+
+/// Asks the agent to end a task that nobody waits for any more.
+async fn abandon(agent: &Agent, gathered: &Gathered) {
+    let (Some(task), Some(learned)) = (&gathered.task, agent.known()) else { return };
+    if gathered.turn() != Turn::Over {
+        let end = timeout(GOODBYE, learned.wire.cancel(task)).await;
+        if !matches!(end, Ok(Ok(()))) {
+            tracing::debug!(agent = agent.settings.name, task, "a task could not be cancelled");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What an agent has said so far in one call. Pure: events in, the state of the conversation out.
+//!
+//! A task that comes whole takes the place of what was gathered of it: it is what the agent knows to be true.
+
+use a2a::{Artifact, Message, Part, PartContent, StreamResponse, TaskState};
+
+/// How many bytes of an agent's answer are kept.
+pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// How much of a message is shown as progress, in characters.
+const SHOWN: usize = 200;
+
+/// What was gathered.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Gathered {
+    pub(super) task: Option<String>,
+    pub(super) context: Option<String>,
+    pub(super) state: Option<TaskState>,
+    /// What came with the newest state.
+    pub(super) said: Option<Message>,
+    pub(super) artifacts: Vec<Artifact>,
+    /// The answer of an agent that made no task of it.
+    pub(super) message: Option<Message>,
+    /// Bytes of what is kept.
+    bytes: usize,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The agent works.
+    Going,
+    /// The agent asks for something.
+    Asking,
+    /// All is said.
+    Over,
+}
+
+/// Why an event cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Odd {
+    #[error("it answers with more than 16 MiB")]
+    TooLarge,
+    #[error("it tells of a task that is not the one it was asked for")]
+    Foreign,
+}
+
+impl Gathered {
+    /// Takes an event, and gives what there is to tell of it.
+    ///
+    /// # Errors
+    /// See [`Odd`]; nothing was taken then.
+    pub(super) fn take(&mut self, event: StreamResponse) -> Result<Option<String>, Odd> {
+        match event {
+            StreamResponse::Message(message) => {
+                self.known_size(size(&message.parts))?;
+                self.context = message.context_id.clone().or(self.context.take());
+                self.message = Some(message);
+                Ok(None)
+            }
+            StreamResponse::Task(task) => {
+                self.own(&task.id)?;
+                let artifacts = task.artifacts.unwrap_or_default();
+                let bytes = artifacts.iter().map(weight).sum();
+                if bytes > MAX_ANSWER {
+                    return Err(Odd::TooLarge);
+                }
+                (self.artifacts, self.bytes) = (artifacts, bytes);
+                self.note_context(task.context_id);
+                Ok(self.become_of(task.status.state, task.status.message))
+            }
+            StreamResponse::StatusUpdate(update) => {
+                self.own(&update.task_id)?;
+                self.note_context(update.context_id);
+                Ok(self.become_of(update.status.state, update.status.message))
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                self.own(&update.task_id)?;
+                self.known_size(weight(&update.artifact))?;
+                self.note_context(update.context_id);
+                let artifact = update.artifact;
+                let name = artifact.name.clone().unwrap_or_else(|| artifact.artifact_id.clone());
+                let known =
+                    self.artifacts.iter_mut().find(|known| known.artifact_id == artifact.artifact_id);
+                match known {
+                    Some(known) if update.append == Some(true) => known.parts.extend(artifact.parts),
+                    Some(known) => {
+                        self.bytes -= weight(known).min(self.bytes);
+                        *known = artifact;
+                    }
+                    None => self.artifacts.push(artifact),
+                }
+                Ok(Some(cut(&format!("artifact {name}"))))
+            }
+        }
+    }
+
+    /// Whose turn it is.
+    pub(super) fn turn(&self) -> Turn {
+        if self.message.is_some() {
+            return Turn::Over;
+        }
+        match &self.state {
+            Some(state) if state.is_terminal() => Turn::Over,
+            Some(TaskState::InputRequired | TaskState::AuthRequired) => Turn::Asking,
+            _ => Turn::Going,
+        }
+    }
+
+    /// Forgets what the agent asked, because it is being answered.
+    pub(super) fn answered(&mut self) {
+        self.state = Some(TaskState::Submitted);
+        self.said = None;
+    }
+
+    /// What the agent last said, as text.
+    pub(super) fn last_words(&self) -> Option<String> {
+        let message = self.said.as_ref().or(self.message.as_ref())?;
+        let texts: Vec<&str> = message.parts.iter().filter_map(Part::as_text).collect();
+        Some(texts.join("\n")).filter(|text| !text.trim().is_empty())
+    }
+
+    /// Whether anything was said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.task.is_none() && self.message.is_none()
+    }
+
+    fn become_of(&mut self, state: TaskState, said: Option<Message>) -> Option<String> {
+        self.state = Some(state);
+        self.said = said;
+        self.last_words().map(|text| cut(&text))
+    }
+
+    fn own(&mut self, task: &str) -> Result<(), Odd> {
+        match &self.task {
+            Some(own) if own != task => Err(Odd::Foreign),
+            Some(_) => Ok(()),
+            None if task.is_empty() => Err(Odd::Foreign),
+            None => {
+                self.task = Some(task.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    fn note_context(&mut self, context: String) {
+        if !context.is_empty() {
+            self.context = Some(context);
+        }
+    }
+
+    fn known_size(&mut self, more: usize) -> Result<(), Odd> {
+        if self.bytes.saturating_add(more) > MAX_ANSWER {
+            return Err(Odd::TooLarge);
+        }
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+fn weight(artifact: &Artifact) -> usize {
+    let texts = [Some(&artifact.artifact_id), artifact.name.as_ref(), artifact.description.as_ref()];
+    64 + texts.into_iter().flatten().map(String::len).sum::<usize>() + size(&artifact.parts)
+}
+
+/// The bytes of parts, each with some for itself.
+fn size(parts: &[Part]) -> usize {
+    let of = |part: &Part| {
+        32 + match &part.content {
+            PartContent::Text(text) => text.len(),
+            PartContent::Url(url) => url.len(),
+            PartContent::Raw(bytes) => bytes.len(),
+            PartContent::Data(data) => data.to_string().len(),
+        }
+    };
+    parts.iter().map(of).sum()
+}
+
+/// One line of at most [`SHOWN`] characters.
+fn cut(text: &str) -> String {
+    let line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(SHOWN).is_some() { format!("{line}…") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn event(event: Value) -> StreamResponse {
+        serde_json::from_value(event).unwrap()
+    }
+
+    fn status(state: &str) -> StreamResponse {
+        event(
+            json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": format!("TASK_STATE_{state}")}}}),
+        )
+    }
+
+    fn artifact(id: &str, text: &str, append: bool) -> StreamResponse {
+        event(json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "append": append,
+            "artifact": {"artifactId": id, "parts": [{"text": text}]}}}))
+    }
+
+    fn texts(gathered: &Gathered) -> Vec<Vec<&str>> {
+        gathered
+            .artifacts
+            .iter()
+            .map(|one| one.parts.iter().filter_map(Part::as_text).collect())
+            .collect()
+    }
+
+    #[test]
+    fn pieces_of_an_artifact_are_put_together() {
+        let mut gathered = Gathered::default();
+        for event in [
+            artifact("a", "1", false),
+            artifact("a", "2", true),
+            artifact("b", "3", true),
+            artifact("b", "4", false),
+        ] {
+            gathered.take(event).unwrap();
+        }
+        assert_eq!(texts(&gathered), [vec!["1", "2"], vec!["4"]]);
+        let whole = event(
+            json!({"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "a", "parts": [{"text": "12"}]}]}}),
+        );
+        gathered.take(whole).unwrap();
+        assert_eq!((texts(&gathered), gathered.turn()), (vec![vec!["12"]], Turn::Over));
+    }
+
+    #[test]
+    fn the_state_says_whose_turn_it_is() {
+        for (state, turn) in [
+            ("SUBMITTED", Turn::Going),
+            ("WORKING", Turn::Going),
+            ("UNSPECIFIED", Turn::Going),
+            ("INPUT_REQUIRED", Turn::Asking),
+            ("AUTH_REQUIRED", Turn::Asking),
+            ("COMPLETED", Turn::Over),
+            ("FAILED", Turn::Over),
+            ("CANCELED", Turn::Over),
+            ("REJECTED", Turn::Over),
+        ] {
+            let mut gathered = Gathered::default();
+            gathered.take(status(state)).unwrap();
+            assert_eq!(gathered.turn(), turn, "{state}");
+        }
+        let mut gathered = Gathered::default();
+        assert_eq!(gathered.turn(), Turn::Going);
+        gathered
+            .take(event(
+                json!({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}}),
+            ))
+            .unwrap();
+        assert_eq!((gathered.turn(), gathered.last_words()), (Turn::Over, Some("hi".to_owned())));
+    }
+
+    #[test]
+    fn another_task_and_too_much_are_refused() {
+        let mut gathered = Gathered::default();
+        gathered.take(status("WORKING")).unwrap();
+        let foreign = event(
+            json!({"statusUpdate": {"taskId": "u", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}}),
+        );
+        assert_eq!(gathered.take(foreign), Err(Odd::Foreign));
+        let large = "x".repeat(MAX_ANSWER / 2);
+        gathered.take(artifact("a", &large, false)).unwrap();
+        gathered.take(artifact("a", &large[..100], false)).unwrap();
+        gathered.take(artifact("a", &large, true)).unwrap();
+        assert_eq!(gathered.take(artifact("a", &large, true)), Err(Odd::TooLarge));
+        assert_eq!(gathered.turn(), Turn::Going);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        #[test]
+        fn whatever_comes_is_bounded_and_of_one_task(pieces in proptest::collection::vec(("[ab]", 0..3_usize, any::<bool>()), 0..40)) {
+            let mut gathered = Gathered::default();
+            let mut kept = 0;
+            for (id, size, append) in &pieces {
+                kept += usize::from(gathered.take(artifact(id, &"x".repeat(size * 4 * 1024 * 1024), *append)).is_ok());
+            }
+            let bytes: usize = gathered.artifacts.iter().map(weight).sum();
+            prop_assert!(bytes <= MAX_ANSWER && bytes <= gathered.bytes);
+            prop_assert_eq!(gathered.task.is_some(), kept > 0 || !pieces.is_empty());
+        }
+    }
+}

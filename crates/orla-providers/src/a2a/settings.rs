@@ -1,0 +1,128 @@
+//! What is configured of an agent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use orla_marketplace::HttpCapability;
+use orla_marketplace::id::Pattern;
+
+/// One entry of `agents`.
+#[derive(Clone, PartialEq)]
+pub struct AgentSettings {
+    /// Its key: unique, and the first part of the ids of its skills.
+    pub name: String,
+    /// The address that its card is found below, or that of one of its endpoints.
+    pub url: String,
+    /// By what it is reached.
+    pub protocol: Protocol,
+    /// Sent as a bearer token, to the origin of `url` and to `origins` alone.
+    pub token: Option<String>,
+    /// Header fields that go where the token goes.
+    pub headers: BTreeMap<String, String>,
+    /// Other origins that its card may lead to, such as `https://grpc.example.com:443`.
+    pub origins: Vec<String>,
+    /// How long one call may take; the marketplace's default where absent.
+    pub timeout: Option<Duration>,
+    /// How long it may take to give its card.
+    pub startup_timeout: Duration,
+    /// What stands before the names of its skills instead of `NAME__`; may be empty.
+    pub prefix: Option<String>,
+    /// The skills that are served, by their ids; all where absent.
+    pub include: Option<Vec<Pattern>>,
+    /// The skills that are not served, included or not.
+    pub exclude: Vec<Pattern>,
+    /// The keys that its card has to be signed with, as the text of a JSON Web Key Set; where absent, the set that
+    /// the card's signature names is used, if it is at the agent's own origin.
+    pub keys: Option<String>,
+}
+
+/// By what an agent is reached (RTFS capability system §3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// JSON-RPC, or HTTP and JSON, whichever the agent's card has first.
+    #[default]
+    Http,
+    /// JSON-RPC in the text frames of a WebSocket.
+    WebSocket,
+    /// gRPC.
+    Grpc,
+}
+
+impl Protocol {
+    /// The protocol of a name, whatever its case.
+    pub fn named(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "http" | "https" => Some(Self::Http),
+            "websocket" | "ws" | "wss" => Some(Self::WebSocket),
+            "grpc" => Some(Self::Grpc),
+            _ => None,
+        }
+    }
+
+    /// The document's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::WebSocket => "websocket",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
+impl AgentSettings {
+    /// How long an agent may take to give its card, unless it is configured.
+    pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// An agent of which only the name and the address are known.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            url: url.into(),
+            protocol: Protocol::default(),
+            token: None,
+            headers: BTreeMap::new(),
+            origins: Vec::new(),
+            timeout: None,
+            startup_timeout: Self::STARTUP_TIMEOUT,
+            prefix: None,
+            include: None,
+            exclude: Vec::new(),
+            keys: None,
+        }
+    }
+}
+
+impl fmt::Debug for AgentSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentSettings")
+            .field("name", &self.name)
+            .field("url", &HttpCapability::new(self.url.as_str(), None, 0).address())
+            .field("protocol", &self.protocol)
+            .field("headers", &self.headers.keys())
+            .field("origins", &self.origins)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut agent = AgentSettings::new("a", "https://me:s3cret@example.com/?key=s3cret");
+        agent.token = Some("s3cret".into());
+        agent.headers.insert("X-Key".into(), "s3cret".into());
+        let shown = format!("{agent:?}");
+        assert!(!shown.contains("s3cret") && shown.contains("https://example.com/"), "{shown}");
+    }
+
+    #[test]
+    fn protocols_have_the_names_of_the_document() {
+        for protocol in [Protocol::Http, Protocol::WebSocket, Protocol::Grpc] {
+            assert_eq!(Protocol::named(&protocol.as_str().to_uppercase()), Some(protocol));
+        }
+        assert_eq!(Protocol::named("smtp"), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The pooled clients, made when they are first used.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use reqwest::{Client, redirect};
+use url::{Host, Url};
+
+/// How long it may take to connect, TLS included.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The clients of an instance: connections are shared by all its agents.
+#[derive(Debug, Default)]
+pub(in crate::a2a) struct Clients {
+    /// By flavour, and for this machine or others.
+    made: [[OnceLock<Result<Client, String>>; 2]; 3],
+}
+
+/// Which versions of HTTP are spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::a2a) enum Flavour {
+    /// Whichever the other side prefers.
+    Any,
+    /// HTTP/1.1, from which a connection can be taken over.
+    Http1,
+    /// HTTP/2 from the first byte, as gRPC has it.
+    Http2,
+}
+
+impl Clients {
+    /// The client of a flavour. It follows no redirect: no header, and no message, ever reaches another
+    /// origin. A proxy of the environment is used, but never for this machine itself.
+    ///
+    /// # Errors
+    /// No client can be made, such as without certificates.
+    pub(in crate::a2a) fn get(&self, flavour: Flavour, is_local: bool) -> Result<Client, String> {
+        let place = &self.made[flavour as usize][usize::from(is_local)];
+        place.get_or_init(|| make(flavour, is_local)).clone()
+    }
+}
+
+fn make(flavour: Flavour, is_local: bool) -> Result<Client, String> {
+    // A second choice is refused harmlessly.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = if is_local { Client::builder().no_proxy() } else { Client::builder() };
+    let builder = match flavour {
+        Flavour::Any => builder,
+        Flavour::Http1 => builder.http1_only(),
+        Flavour::Http2 => builder.http2_prior_knowledge(),
+    };
+    builder
+        .user_agent(concat!("orla/", env!("CARGO_PKG_VERSION")))
+        .tcp_nodelay(true)
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT)
+        .http2_adaptive_window(true)
+        .build()
+        .map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
+}
+
+/// Whether an address is on this machine.
+pub(in crate::a2a) fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// The innermost cause, which says most and names no address.
+pub(in crate::a2a) fn root(err: &dyn std::error::Error) -> String {
+    let mut cause = err;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let text = cause.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}

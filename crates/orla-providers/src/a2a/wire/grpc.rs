@@ -1,0 +1,153 @@
+//! gRPC (A2A §10), over the pooled HTTP/2 connections that everything else uses.
+//!
+//! The messages and their conversions are the project's own (`a2a-pb`); its client is not, as it opens a connection for
+//! each agent that nothing here could bound or guard.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use a2a::{
+    A2AError, CancelTaskRequest, GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest, Task,
+    error_code,
+};
+use a2a_pb::pbconv;
+use a2a_pb::proto::StreamResponse;
+use a2a_pb::proto::a2a_service_client::A2aServiceClient;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use http::{Request, Response};
+use http_body::{Body as HttpBody, Frame};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+use super::{Events, Fault, MAX_MESSAGE, Wire};
+
+pub(super) async fn send(
+    wire: &Wire,
+    request: &SendMessageRequest,
+    is_stream: bool,
+) -> Result<Events, Fault> {
+    let request = asked(wire, pbconv::to_proto_send_message_request(request));
+    if is_stream {
+        let answer =
+            client(wire)?.send_streaming_message(request).await.map_err(|status| fault(&status))?;
+        return Ok(events(answer.into_inner()));
+    }
+    let answer = client(wire)?.send_message(request).await.map_err(|status| fault(&status))?;
+    let answer = match pbconv::from_proto_send_message_response(answer.get_ref()) {
+        Some(a2a::SendMessageResponse::Task(task)) => a2a::StreamResponse::Task(task),
+        Some(a2a::SendMessageResponse::Message(message)) => a2a::StreamResponse::Message(message),
+        None => return Err(empty()),
+    };
+    Ok(stream::once(async { Ok(answer) }).boxed())
+}
+
+pub(super) async fn get(wire: &Wire, task: &str) -> Result<Task, Fault> {
+    let request =
+        GetTaskRequest { id: task.to_owned(), history_length: Some(0), tenant: wire.tenant.clone() };
+    let request = asked(wire, pbconv::to_proto_get_task_request(&request));
+    let answer = client(wire)?.get_task(request).await.map_err(|status| fault(&status))?;
+    Ok(pbconv::from_proto_task(answer.get_ref()))
+}
+
+pub(super) async fn subscribe(wire: &Wire, task: &str) -> Result<Events, Fault> {
+    let request = SubscribeToTaskRequest { id: task.to_owned(), tenant: wire.tenant.clone() };
+    let request = asked(wire, pbconv::to_proto_subscribe_to_task_request(&request));
+    let answer = client(wire)?.subscribe_to_task(request).await.map_err(|status| fault(&status))?;
+    Ok(events(answer.into_inner()))
+}
+
+pub(super) async fn cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
+    let request = CancelTaskRequest { id: task.to_owned(), metadata: None, tenant: wire.tenant.clone() };
+    let request = asked(wire, pbconv::to_proto_cancel_task_request(&request));
+    client(wire)?.cancel_task(request).await.map_err(|status| fault(&status)).map(drop)
+}
+
+fn events(answer: impl Stream<Item = Result<StreamResponse, Status>> + Send + 'static) -> Events {
+    let read = |item: Result<StreamResponse, Status>| match item {
+        Ok(event) => pbconv::from_proto_stream_response(&event).ok_or_else(empty),
+        Err(status) => Err(fault(&status)),
+    };
+    answer.map(read).boxed()
+}
+
+fn client(wire: &Wire) -> Result<A2aServiceClient<Channel>, Fault> {
+    let origin = wire.url.origin().ascii_serialization();
+    let origin = origin.parse().map_err(|_| Fault::Wrong("its address is none".to_owned()))?;
+    let channel = Channel(wire.client.clone());
+    Ok(A2aServiceClient::with_origin(channel, origin).max_decoding_message_size(MAX_MESSAGE))
+}
+
+fn asked<T>(wire: &Wire, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    *request.metadata_mut() = MetadataMap::from_headers(wire.headers.clone());
+    request
+}
+
+fn empty() -> Fault {
+    Fault::Wrong("it answers with nothing".to_owned())
+}
+
+fn fault(status: &Status) -> Fault {
+    let said: String = status.message().chars().take(500).collect();
+    let code = match status.code() {
+        // The connection broke, which tonic has no other word for.
+        Code::Unknown if std::error::Error::source(status).is_some() => {
+            return Fault::Away(format!("broke off: {}", super::client::root(status)));
+        }
+        Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => {
+            return Fault::Away(format!("is unavailable: {said}"));
+        }
+        Code::OutOfRange => return Fault::TooLarge,
+        Code::Unauthenticated | Code::PermissionDenied => {
+            return Fault::Wrong(format!("the credentials are missing or not accepted: {said}"));
+        }
+        Code::NotFound => error_code::TASK_NOT_FOUND,
+        Code::Unimplemented => error_code::UNSUPPORTED_OPERATION,
+        Code::InvalidArgument => error_code::INVALID_PARAMS,
+        _ => error_code::INTERNAL_ERROR,
+    };
+    Fault::Refused(A2AError::new(code, said))
+}
+
+/// The HTTP client, as gRPC wants it.
+#[derive(Clone)]
+struct Channel(reqwest::Client);
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<reqwest::Body>;
+    type Error = reqwest::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let request = request.map(|body| reqwest::Body::wrap(Shared(Mutex::new(body))));
+            client.execute(request.try_into()?).await.map(Response::from)
+        })
+    }
+}
+
+/// A body that may be looked at from several threads, as the client demands; nobody does.
+struct Shared(Mutex<Body>);
+
+impl HttpBody for Shared {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let body = self.get_mut().0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        Pin::new(body).poll_frame(cx)
+    }
+}

@@ -1,0 +1,243 @@
+//! JSON-RPC and HTTP+JSON (A2A §9, §11): a request each, and server-sent events where the agent streams.
+
+use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::client::root;
+use super::{Events, Fault, MAX_MESSAGE, Wire, event, refused, typed};
+use crate::a2a::dialect::{Dialect, Operation};
+use crate::sse;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// How what comes is wrapped.
+#[derive(Clone, Copy)]
+enum Envelope {
+    Rpc,
+    Plain,
+}
+
+pub(super) async fn rpc_send(
+    wire: &Wire,
+    request: &SendMessageRequest,
+    stream: bool,
+) -> Result<Events, Fault> {
+    let operation = if stream { Operation::Stream } else { Operation::Send };
+    events(wire, rpc(wire, operation, parameters(wire, request)?).await?, Envelope::Rpc).await
+}
+
+pub(super) async fn rpc_subscribe(wire: &Wire, task: &str) -> Result<Events, Fault> {
+    events(wire, rpc(wire, Operation::Subscribe, wire.about(task)).await?, Envelope::Rpc).await
+}
+
+pub(super) async fn rpc_get(wire: &Wire, task: &str) -> Result<Task, Fault> {
+    let response = rpc(wire, Operation::Get, wire.about(task)).await?;
+    typed(wire.dialect.task(Envelope::Rpc.open(&body(response).await?)?))
+}
+
+pub(super) async fn rpc_cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
+    let response = rpc(wire, Operation::Cancel, wire.about(task)).await?;
+    Envelope::Rpc.open(&body(response).await?).map(drop)
+}
+
+pub(super) async fn rest_send(
+    wire: &Wire,
+    request: &SendMessageRequest,
+    stream: bool,
+) -> Result<Events, Fault> {
+    let path = if stream { "message:stream" } else { "message:send" };
+    let request = parameters(wire, request)?;
+    let response = ask(wire, Method::POST, at(wire, &[path])?, Some(&request)).await?;
+    events(wire, response, Envelope::Plain).await
+}
+
+pub(super) async fn rest_subscribe(wire: &Wire, task: &str) -> Result<Events, Fault> {
+    let url = at(wire, &["tasks", &format!("{task}:subscribe")])?;
+    events(wire, ask(wire, Method::GET, url, None).await?, Envelope::Plain).await
+}
+
+pub(super) async fn rest_get(wire: &Wire, task: &str) -> Result<Task, Fault> {
+    let response = ask(wire, Method::GET, at(wire, &["tasks", task])?, None).await?;
+    typed(wire.dialect.task(Envelope::Plain.open(&body(response).await?)?))
+}
+
+pub(super) async fn rest_cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
+    let url = at(wire, &["tasks", &format!("{task}:cancel")])?;
+    let response = ask(wire, Method::POST, url, Some(&json!({}))).await?;
+    Envelope::Plain.open(&body(response).await?).map(drop)
+}
+
+/// The request of a message, in the agent's dialect.
+pub(super) fn parameters(wire: &Wire, request: &SendMessageRequest) -> Result<Value, Fault> {
+    let request = serde_json::to_value(request).map_err(|err| Fault::Wrong(err.to_string()))?;
+    Ok(wire.dialect.request(request))
+}
+
+async fn rpc(wire: &Wire, operation: Operation, parameters: Value) -> Result<Response, Fault> {
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": wire.dialect.method(operation), "params": parameters});
+    ask(wire, Method::POST, wire.url.clone(), Some(&call)).await
+}
+
+/// An address below that of the agent.
+fn at(wire: &Wire, path: &[&str]) -> Result<Url, Fault> {
+    let mut url = wire.url.clone();
+    {
+        let mut segments =
+            url.path_segments_mut().map_err(|()| Fault::Wrong("its address is none".to_owned()))?;
+        segments.pop_if_empty().extend(wire.tenant.iter()).extend(path);
+    }
+    Ok(url)
+}
+
+/// Sends a request; an answer that is an error is one here.
+async fn ask(wire: &Wire, method: Method, url: Url, body: Option<&Value>) -> Result<Response, Fault> {
+    let mut request = wire.client.request(method, url).headers(wire.headers.clone());
+    request = request.header(ACCEPT, JSON).header(ACCEPT, EVENTS);
+    if let Some(body) = body {
+        request = request.header(CONTENT_TYPE, JSON).body(body.to_string());
+    }
+    let response = request.send().await.map_err(|err| away(&err))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    Err(failure(status, &read(response, 64 * 1024).await.unwrap_or_default()))
+}
+
+/// What a status that is an error means.
+fn failure(status: StatusCode, body: &[u8]) -> Fault {
+    let title = match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    };
+    let said: Option<Value> = serde_json::from_slice(body).ok();
+    let error = said.as_ref().map(|said| said.get("error").unwrap_or(said));
+    match status.as_u16() {
+        401 | 403 => {
+            Fault::Wrong(format!("answers {title}: the credentials are missing or not accepted"))
+        }
+        300..=399 => Fault::Wrong(format!("answers {title}, and redirects are not followed")),
+        408 | 425 | 429 | 502..=504 => Fault::Away(format!("answers {title}")),
+        _ => match error {
+            Some(error) if error.is_object() => refused(error, code(error, status)),
+            _ => Fault::Wrong(format!("answers {title}")),
+        },
+    }
+}
+
+/// The protocol's code for an error of the REST binding.
+fn code(error: &Value, status: StatusCode) -> i32 {
+    let details = error.get("details").and_then(Value::as_array);
+    let reasons = details.into_iter().flatten().filter_map(|detail| detail.get("reason")?.as_str());
+    reasons.filter_map(a2a::errors::reason_to_error_code).next().unwrap_or(match status.as_u16() {
+        404 => error_code::TASK_NOT_FOUND,
+        405 | 501 => error_code::UNSUPPORTED_OPERATION,
+        _ => error_code::INTERNAL_ERROR,
+    })
+}
+
+/// The events of an answer: as they come, or the one that it is.
+async fn events(wire: &Wire, response: Response, envelope: Envelope) -> Result<Events, Fault> {
+    let dialect = wire.dialect;
+    let kind =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !kind.to_ascii_lowercase().starts_with("text/event-stream") {
+        let value = envelope.open(&body(response).await?)?;
+        let only = event(dialect, value)?;
+        return Ok(stream::once(async { Ok(only) }).boxed());
+    }
+    let reading =
+        Reading { response: Some(response), events: sse::Events::default(), dialect, envelope };
+    Ok(stream::unfold(reading, |mut reading| async {
+        let next = reading.next().await.transpose()?;
+        Some((next, reading))
+    })
+    .boxed())
+}
+
+/// A stream of events that is being read.
+struct Reading {
+    /// None when it has ended.
+    response: Option<Response>,
+    events: sse::Events,
+    dialect: Dialect,
+    envelope: Envelope,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<StreamResponse>, Fault> {
+        let next = self.wait().await;
+        if !matches!(next, Ok(Some(_))) {
+            self.response = None;
+        }
+        next
+    }
+
+    async fn wait(&mut self) -> Result<Option<StreamResponse>, Fault> {
+        loop {
+            while let Some(event) = self.events.next().map_err(|_| Fault::TooLarge)? {
+                if !event.data.is_empty() {
+                    return super::event(self.dialect, self.envelope.open(&event.data)?).map(Some);
+                }
+            }
+            let Some(response) = &mut self.response else { return Ok(None) };
+            match response.chunk().await {
+                Ok(Some(bytes)) => self.events.push(&bytes),
+                Ok(None) => return Ok(None),
+                Err(err) => return Err(away(&err)),
+            }
+        }
+    }
+}
+
+impl Envelope {
+    /// What is inside.
+    fn open(self, bytes: &[u8]) -> Result<Value, Fault> {
+        let mut value: Value = serde_json::from_slice(bytes)
+            .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))?;
+        if let Some(error) = value.get("error").filter(|error| error.is_object()) {
+            return Err(refused(error, error_code::INTERNAL_ERROR));
+        }
+        match self {
+            Self::Plain => Ok(value),
+            Self::Rpc => match value.get_mut("result") {
+                Some(result) => Ok(result.take()),
+                None => Err(Fault::Wrong("it answers with neither a result nor an error".to_owned())),
+            },
+        }
+    }
+}
+
+async fn body(response: Response) -> Result<Bytes, Fault> {
+    read(response, MAX_MESSAGE).await
+}
+
+/// Reads a body of at most so many bytes.
+pub(in crate::a2a) async fn read(mut response: Response, limit: usize) -> Result<Bytes, Fault> {
+    if response.content_length().is_some_and(|length| length > limit as u64) {
+        return Err(Fault::TooLarge);
+    }
+    let mut whole = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(|err| away(&err))? {
+        if whole.len() + chunk.len() > limit {
+            return Err(Fault::TooLarge);
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(whole.freeze())
+}
+
+/// What broke on the way.
+pub(super) fn away(err: &reqwest::Error) -> Fault {
+    Fault::Away(match err.is_connect() {
+        true if err.is_timeout() => "does not accept the connection in time".to_owned(),
+        true => format!("cannot be reached: {}", root(err)),
+        false => format!("broke off: {}", root(err)),
+    })
+}

@@ -1,0 +1,221 @@
+//! How the protocol is carried: one way to ask, four bindings (A2A §9–§12).
+
+mod client;
+#[cfg(feature = "a2a-grpc")]
+mod grpc;
+mod http;
+mod websocket;
+
+use a2a::{A2AError, SendMessageRequest, StreamResponse, Task};
+use futures_util::stream::BoxStream;
+use orla_marketplace::RuntimeError;
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use url::Url;
+
+pub(super) use client::{Clients, Flavour, is_local, root};
+pub(super) use http::read as read_bounded;
+
+use super::card::{Binding, Interface};
+use super::dialect::Dialect;
+
+/// The largest message of an agent.
+pub(super) const MAX_MESSAGE: usize = super::gather::MAX_ANSWER;
+
+/// Events of an agent, as they come.
+pub(super) type Events = BoxStream<'static, Result<StreamResponse, Fault>>;
+
+/// One place where an agent is reached. Cloning shares the connections.
+#[derive(Clone)]
+pub(super) struct Wire {
+    client: reqwest::Client,
+    url: Url,
+    headers: HeaderMap,
+    binding: Binding,
+    dialect: Dialect,
+    tenant: Option<String>,
+}
+
+/// Why an agent gave no answer, or no whole one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// It cannot be reached, or went away; the same may succeed later.
+    #[error("{0}")]
+    Away(String),
+    /// It answers with an error of the protocol.
+    #[error("{}", .0.message)]
+    Refused(A2AError),
+    /// It answers with something that the protocol does not know.
+    #[error("{0}")]
+    Wrong(String),
+    /// It answers with more than is read.
+    #[error("it answers with more than 16 MiB")]
+    TooLarge,
+}
+
+impl Fault {
+    /// What the caller is told of it.
+    pub(super) fn of(self, name: &str, host: &str) -> RuntimeError {
+        let id = name.to_owned();
+        match self {
+            Self::Away(reason) => RuntimeError::Unavailable {
+                id,
+                reason: format!("{host} {reason}; trying again may help"),
+                source: None,
+            },
+            Self::Refused(error) => RuntimeError::Failed {
+                id,
+                message: format!("{name} failed: {host} refuses: {} ({})", error.message, error.code),
+                outcome: None,
+            },
+            Self::Wrong(problem) => RuntimeError::Failed {
+                id,
+                message: format!("{name} failed: {host}: {problem}"),
+                outcome: None,
+            },
+            Self::TooLarge => {
+                RuntimeError::Limit { id, what: format!("{host} answers with more than 16 MiB") }
+            }
+        }
+    }
+}
+
+impl Wire {
+    /// A way to the agent.
+    ///
+    /// # Errors
+    /// This binding is not spoken, or no client can be made.
+    pub(super) fn new(
+        clients: &Clients,
+        interface: &Interface,
+        url: Url,
+        mut headers: HeaderMap,
+    ) -> Result<Self, String> {
+        let flavour = match &interface.binding {
+            Binding::JsonRpc | Binding::Rest => Flavour::Any,
+            Binding::WebSocket => Flavour::Http1,
+            Binding::Grpc if cfg_grpc() => Flavour::Http2,
+            Binding::Grpc => return Err("this build speaks no gRPC".to_owned()),
+            Binding::Other(name) => return Err(format!("{name} is not spoken here")),
+        };
+        headers.insert("a2a-version", HeaderValue::from_static(interface.dialect.version()));
+        Ok(Self {
+            client: clients.get(flavour, is_local(&url))?,
+            url,
+            headers,
+            binding: interface.binding.clone(),
+            dialect: interface.dialect,
+            tenant: interface.tenant.clone(),
+        })
+    }
+
+    /// The same way, for a call that is part of a trace.
+    pub(super) fn traced(&self, traceparent: Option<&str>) -> Self {
+        let mut wire = self.clone();
+        if let Some(value) = traceparent.and_then(|trace| HeaderValue::from_str(trace).ok()) {
+            wire.headers.insert("traceparent", value);
+        }
+        wire
+    }
+
+    /// The host and port, for messages.
+    pub(super) fn host(&self) -> String {
+        host(&self.url)
+    }
+
+    /// What cards call the binding.
+    pub(super) fn binding(&self) -> &str {
+        self.binding.as_str()
+    }
+
+    /// Sends a message, once. The answer is a single event, or where `stream` is set whatever the agent tells.
+    pub(super) async fn send(
+        &self,
+        mut request: SendMessageRequest,
+        stream: bool,
+    ) -> Result<Events, Fault> {
+        request.tenant.clone_from(&self.tenant);
+        match self.binding {
+            Binding::Rest => http::rest_send(self, &request, stream).await,
+            Binding::WebSocket => websocket::send(self, &request, stream).await,
+            #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc => grpc::send(self, &request, stream).await,
+            _ => http::rpc_send(self, &request, stream).await,
+        }
+    }
+
+    /// Asks how a task stands.
+    pub(super) async fn get(&self, task: &str) -> Result<Task, Fault> {
+        match self.binding {
+            Binding::Rest => http::rest_get(self, task).await,
+            Binding::WebSocket => websocket::get(self, task).await,
+            #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc => grpc::get(self, task).await,
+            _ => http::rpc_get(self, task).await,
+        }
+    }
+
+    /// Takes up the events of a task.
+    pub(super) async fn subscribe(&self, task: &str) -> Result<Events, Fault> {
+        match self.binding {
+            Binding::Rest => http::rest_subscribe(self, task).await,
+            Binding::WebSocket => websocket::subscribe(self, task).await,
+            #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc => grpc::subscribe(self, task).await,
+            _ => http::rpc_subscribe(self, task).await,
+        }
+    }
+
+    /// Asks the agent to end a task.
+    pub(super) async fn cancel(&self, task: &str) -> Result<(), Fault> {
+        match self.binding {
+            Binding::Rest => http::rest_cancel(self, task).await,
+            Binding::WebSocket => websocket::cancel(self, task).await,
+            #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc => grpc::cancel(self, task).await,
+            _ => http::rpc_cancel(self, task).await,
+        }
+    }
+
+    /// The parameters of a question about a task.
+    fn about(&self, task: &str) -> Value {
+        match &self.tenant {
+            Some(tenant) => serde_json::json!({"id": task, "tenant": tenant}),
+            None => serde_json::json!({"id": task}),
+        }
+    }
+}
+
+const fn cfg_grpc() -> bool {
+    cfg!(feature = "a2a-grpc")
+}
+
+/// The host and port of an address.
+pub(super) fn host(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// An event of an agent, read.
+fn event(dialect: Dialect, value: Value) -> Result<StreamResponse, Fault> {
+    typed(dialect.event(value))
+}
+
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
+    serde_json::from_value(value)
+        .map_err(|err| Fault::Wrong(format!("its answer cannot be read: {err}")))
+}
+
+/// The error of a JSON-RPC response, or of an answer over HTTP.
+fn refused(error: &Value, code: i32) -> Fault {
+    let code = error
+        .get("code")
+        .and_then(Value::as_i64)
+        .and_then(|code| i32::try_from(code).ok())
+        .unwrap_or(code);
+    let message =
+        ["message", "detail", "title"].iter().find_map(|name| error.get(*name).and_then(Value::as_str));
+    let message: String = message.unwrap_or("it gives no reason").chars().take(500).collect();
+    Fault::Refused(A2AError::new(code, message))
+}

@@ -1,0 +1,143 @@
+//! JSON-RPC in the text frames of a WebSocket (A2A §12 leaves the binding to implementers).
+//!
+//! One text frame is one JSON-RPC message, with the methods of the JSON-RPC binding. The events of a stream are responses
+//! with the id of their request; the last one is the one that ends the task's turn. Headers of the upgrade are what
+//! they are elsewhere. Closing the socket cancels nothing: the events of a task are taken up with another.
+
+use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::{SinkExt as _, StreamExt as _, stream};
+use reqwest::header::{
+    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
+};
+use reqwest::{StatusCode, Upgraded};
+use serde_json::{Value, json};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::http::{away, parameters};
+use super::{Events, Fault, MAX_MESSAGE, Wire, refused, typed};
+use crate::a2a::dialect::{Dialect, Operation};
+
+pub(super) async fn send(
+    wire: &Wire,
+    request: &SendMessageRequest,
+    stream: bool,
+) -> Result<Events, Fault> {
+    let operation = if stream { Operation::Stream } else { Operation::Send };
+    let socket = ask(wire, operation, parameters(wire, request)?).await?;
+    Ok(events(wire.dialect, socket, stream))
+}
+
+pub(super) async fn subscribe(wire: &Wire, task: &str) -> Result<Events, Fault> {
+    let socket = ask(wire, Operation::Subscribe, wire.about(task)).await?;
+    Ok(events(wire.dialect, socket, true))
+}
+
+pub(super) async fn get(wire: &Wire, task: &str) -> Result<Task, Fault> {
+    let mut socket = ask(wire, Operation::Get, wire.about(task)).await?;
+    typed(wire.dialect.task(only(&mut socket).await?))
+}
+
+pub(super) async fn cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
+    let mut socket = ask(wire, Operation::Cancel, wire.about(task)).await?;
+    only(&mut socket).await.map(drop)
+}
+
+type Socket = WebSocketStream<Upgraded>;
+
+/// Opens a socket, over the connections of the HTTP client and with its certificates, and asks.
+async fn ask(wire: &Wire, operation: Operation, parameters: Value) -> Result<Socket, Fault> {
+    let mut socket = open(wire).await?;
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": wire.dialect.method(operation), "params": parameters});
+    socket.send(Message::text(call.to_string())).await.map_err(broken)?;
+    Ok(socket)
+}
+
+async fn open(wire: &Wire) -> Result<Socket, Fault> {
+    let mut nonce = [0; 16];
+    let random = ring::rand::SystemRandom::new();
+    ring::rand::SecureRandom::fill(&random, &mut nonce)
+        .map_err(|_| Fault::Wrong("the system has no randomness".to_owned()))?;
+    let key = STANDARD.encode(nonce);
+    let text = |value: &str| HeaderValue::from_str(value).map_err(|err| Fault::Wrong(err.to_string()));
+    let fields: [(HeaderName, HeaderValue); 4] = [
+        (CONNECTION, HeaderValue::from_static("Upgrade")),
+        (UPGRADE, HeaderValue::from_static("websocket")),
+        (SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13")),
+        (SEC_WEBSOCKET_KEY, text(&key)?),
+    ];
+    let mut headers = wire.headers.clone();
+    headers.extend(fields);
+    let response =
+        wire.client.get(wire.url.clone()).headers(headers).send().await.map_err(|err| away(&err))?;
+    let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS
+        || accept != Some(derive_accept_key(key.as_bytes()).as_bytes())
+    {
+        return Err(Fault::Wrong(format!(
+            "answers {} where a WebSocket was asked for",
+            response.status()
+        )));
+    }
+    let upgraded = response.upgrade().await.map_err(|err| away(&err))?;
+    let bounds =
+        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+    Ok(WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(bounds)).await)
+}
+
+/// The result of the only response.
+async fn only(socket: &mut Socket) -> Result<Value, Fault> {
+    let next = next(socket).await?;
+    next.ok_or_else(|| Fault::Away("closed the socket before it answered".to_owned()))
+}
+
+/// The result of the next response; none when the socket was closed.
+async fn next(socket: &mut Socket) -> Result<Option<Value>, Fault> {
+    loop {
+        let text = match socket.next().await {
+            None | Some(Ok(Message::Close(_))) => return Ok(None),
+            Some(Ok(Message::Text(text))) => text,
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+            Some(Ok(Message::Binary(_))) => {
+                return Err(Fault::Wrong("it answers with bytes where a text has to be".to_owned()));
+            }
+            Some(Err(err)) => return Err(broken(err)),
+        };
+        let mut response: Value = serde_json::from_str(text.as_str())
+            .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))?;
+        if let Some(error) = response.get("error").filter(|error| error.is_object()) {
+            return Err(refused(error, error_code::INTERNAL_ERROR));
+        }
+        // What is no answer to the one request is no concern of this call.
+        if response.get("id").is_some_and(|id| *id == 1)
+            && let Some(result) = response.get_mut("result")
+        {
+            return Ok(Some(result.take()));
+        }
+    }
+}
+
+fn events(dialect: Dialect, socket: Socket, stream: bool) -> Events {
+    stream::unfold(Some(socket), move |socket| async move {
+        let mut socket = socket?;
+        let next = next(&mut socket).await.transpose()?;
+        let next: Result<StreamResponse, Fault> = next.and_then(|value| super::event(dialect, value));
+        let goes_on = stream && next.is_ok();
+        Some((next, goes_on.then_some(socket)))
+    })
+    .boxed()
+}
+
+fn broken(err: Error) -> Fault {
+    match err {
+        Error::Capacity(CapacityError::MessageTooLong { .. }) => Fault::TooLarge,
+        Error::ConnectionClosed | Error::AlreadyClosed => Fault::Away("closed the socket".to_owned()),
+        err => Fault::Away(format!("broke off: {}", super::client::root(&err))),
+    }
+}

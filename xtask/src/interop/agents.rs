@@ -1,0 +1,95 @@
+//! Agents on the official A2A SDK behind orla, over every binding that it offers, and the SDK's client in front of orla.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::install::Foreign;
+use super::upstream::{fixtures, free_port, serve};
+use crate::process;
+use crate::server::Server;
+use crate::tally::Tally;
+
+/// How long one call may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an agent is told, and what has to come of it.
+const CALLS: [(&str, &str, &str); 6] = [
+    (r#"{"message":"echo hello"}"#, "/content/0/text", "hello"),
+    (r#"{"message":"pieces"}"#, "/content/0/text", "one two three"),
+    (r#"{"message":"at once"}"#, "/content/0/text", "at once"),
+    (r#"{"message":"file"}"#, "/content/0/data", "AQI="),
+    (
+        r#"{"city":"Paris","n":[1.5]}"#,
+        "/structuredContent",
+        r#"{"city":"Paris","n":[1.5],"skill":"talk"}"#,
+    ),
+    (r#"{"message":"fail"}"#, "/content/0/text", "agent__talk failed at the agent: no luck"),
+];
+
+/// Calls an agent of each binding.
+pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
+    for binding in ["jsonrpc", "rest", "grpc", "older"] {
+        let folder = foreign.folder.join("agents").join(binding);
+        std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
+        let (port, grpc) = (free_port()?, free_port()?);
+        let mut agent = Command::new(&foreign.python);
+        agent.arg(fixtures().join("a2a_sdk_agent.py")).arg(binding);
+        agent.arg(port.to_string()).arg(grpc.to_string());
+        let agent = Server::listening(agent, &folder.join("agent.log"), |line| {
+            line.contains("Uvicorn running on").then(|| format!("127.0.0.1:{port}"))
+        })?;
+        let protocol = if binding == "grpc" { "grpc" } else { "http" };
+        let config = json!({"builtins": false, "timeout": 3, "agents": {"agent": {
+            "url": format!("http://{}", agent.address), "protocol": protocol, "origins": [format!("http://127.0.0.1:{grpc}")]}}});
+        let orla = serve(binary, &folder.join("orla"), "orla.yaml", &config.to_string())?;
+        let call = |input: &str| call(binary, &folder, &orla, input);
+        for (input, place, expected) in CALLS {
+            let verdict = call(input).and_then(|result| same(&result, place, expected));
+            tally.check(&format!("A2A SDK's agent over {binding}: {input}"), verdict);
+        }
+        tally.check(&format!("A2A SDK's agent over {binding}: a question is answered"), question(&call));
+        tally.check(
+            &format!("A2A SDK's agent over {binding}: a task that never ends is cancelled"),
+            endless(&call),
+        );
+    }
+    Ok(())
+}
+
+fn question(call: &dyn Fn(&str) -> Result<Value, String>) -> Result<(), String> {
+    let asked = call(r#"{"message":"ask"}"#)?;
+    let about = &asked["_meta"]["orla/a2a"];
+    let answer =
+        json!({"message": "the first", "task_id": about["task_id"], "context_id": about["context_id"]});
+    same(&call(&answer.to_string())?, "/content/0/text", "you said the first")
+}
+
+fn endless(call: &dyn Fn(&str) -> Result<Value, String>) -> Result<(), String> {
+    let late = call(r#"{"message":"never"}"#)?;
+    same(&late, "/content/0/text", "one ")?;
+    same(&late, "/content/1/text", "agent__talk timed out after 3 s")?;
+    same(&call(r#"{"message":"cancelled"}"#)?, "/content/0/text", "1")
+}
+
+fn same(result: &Value, place: &str, expected: &str) -> Result<(), String> {
+    let found = result.pointer(place).map(|found| match found {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    });
+    match found {
+        Some(found) if found == expected => Ok(()),
+        _ => Err(format!("{place} of {result} is not {expected}")),
+    }
+}
+
+/// The whole result of a call, failed or not.
+fn call(binary: &Path, folder: &Path, orla: &Server, input: &str) -> Result<Value, String> {
+    let mut command = Command::new(binary);
+    command.args(["call", "agent__talk", "--raw", "--json", input, "--url"]);
+    command.arg(format!("http://{}/mcp", orla.address));
+    let printed = process::run(&mut command, folder, PATIENCE)?.stdout;
+    serde_json::from_str(&printed).map_err(|err| format!("{err}: {printed}"))
+}
