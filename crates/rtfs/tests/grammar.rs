@@ -4,6 +4,8 @@
 //! A grammar is a list of rules that are tried line by line, as `vscode-textmate` does it: of those that
 //! match, the leftmost wins, then the first; a rule with `begin` holds until its `end`.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

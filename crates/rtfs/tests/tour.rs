@@ -1,5 +1,7 @@
 //! Every example of the tour gives what it says it gives, with a host that knows the weather of three cities.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use rtfs::layout::is_unfinished;
 use rtfs::{Error, Event, Limits, Options, Outcome, Request, Run, Source, Value, compile, eval_pure};
 
