@@ -3,8 +3,7 @@
 //! A test's name is what it shows. Names of rows (`T4`, `X9`) refer to the kinds of bad input that the
 //! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
 
-mod agent;
-mod agents;
+mod a2a;
 mod capsule;
 mod capsules;
 mod capsules_hostile;
@@ -35,6 +34,7 @@ mod rtfs;
 mod running;
 mod running_hostile;
 mod running_limits;
+mod scripted_agent;
 mod stdio;
 mod streams;
 mod upstream;

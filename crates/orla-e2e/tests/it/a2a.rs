@@ -6,7 +6,7 @@ use std::time::Duration;
 use orla_e2e::{SESSION_BASED, Server, eventually, within};
 use serde_json::json;
 
-use crate::agent::{Agent, Binding};
+use crate::scripted_agent::{Agent, Binding};
 use crate::world;
 
 fn entry(agent: &Agent, more: &str) -> String {
