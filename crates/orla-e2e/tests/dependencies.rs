@@ -123,10 +123,12 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-providers", "remote"),
     ("orla-providers", "wasm"),
     ("orla", "a2a"),
+    ("orla-providers", "stream"),
     ("orla", "http"),
     ("orla", "mcp"),
     ("orla", "plugin"),
     ("orla", "remote"),
+    ("orla", "stream"),
 ];
 
 fn metadata() -> Metadata {
