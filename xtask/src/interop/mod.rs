@@ -15,6 +15,7 @@ mod clients;
 mod conformance;
 mod differential;
 mod install;
+mod instances;
 mod openapi;
 mod pasted;
 mod pattern;
@@ -39,6 +40,8 @@ const PARTS: &[&str] = &[
     "openapi",
     "plugins",
     "agents",
+    "streams",
+    "remotes",
 ];
 
 /// Runs the named parts, or all of them.
@@ -83,6 +86,12 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     if wanted("agents") {
         agents::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("streams") {
+        instances::streams(&binary, &mut tally)?;
+    }
+    if wanted("remotes") {
+        instances::remotes(&binary, &mut tally)?;
     }
     Ok(tally.close())
 }
