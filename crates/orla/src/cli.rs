@@ -8,6 +8,8 @@ use orla_marketplace::discovery::MAX_LIMIT;
 
 use crate::commands::new::{Kind, Language};
 use crate::config::Source;
+#[cfg(feature = "agent")]
+use crate::config::agent::{Approve, MAX_STEPS};
 
 /// Serves the executables of a directory to every MCP client.
 #[derive(Debug, Parser)]
@@ -37,6 +39,7 @@ Examples:
   orla search send email              find capabilities by what they are about
   orla describe ls                    its types, and an example call
   orla call ls path=/tmp              call one tool, without a server
+  orla agent \"what is in /tmp?\"      have a model answer with the help of the tools
   orla connect claude-code --write    tell a client about this server
 
 Settings come from flags, then ORLA_* variables (ORLA_PORT=9000), then orla.yaml, orla.yml or
@@ -84,6 +87,10 @@ pub(crate) enum Command {
     /// Run a program in RTFS over everything that is served
     #[command(after_help = RTFS)]
     Rtfs(Rtfs),
+    /// Have a model answer a prompt, with the help of everything that is served
+    #[cfg(feature = "agent")]
+    #[command(after_help = AGENT)]
+    Agent(Agent),
     /// Check the configuration, the tools and the prompts without serving
     #[command(
         after_help = "Prints every problem and every warning with its place. Exits 1 if there is a problem, else 0."
@@ -221,6 +228,20 @@ Examples:
 
 With --jsonl, each line {\"src\": …, \"type\"?: …} gives a line {\"value\", \"type\", \"json\"?, \"matches\"?} or
 {\"error\": {\"kind\", \"message\", \"line\", \"column\"}}, each in a fresh environment.";
+
+#[cfg(feature = "agent")]
+const AGENT: &str = "\
+The model is the one that --model or the configuration names; else the first one of an Ollama on this
+machine; else that of OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, whichever is set first. Its
+answer goes to standard output as it comes, and each call is one line of standard error. Before it calls
+what may destroy something, you are asked; where there is no terminal, that is not called.
+
+Examples:
+  orla agent 'which of my notes are about Lisbon?'
+  orla agent --model claude-sonnet-4-6 --yes 'tidy up the notes'
+  orla agent --model openai::qwen3 --base-url http://127.0.0.1:8000/v1 hello
+  git diff | orla agent --system reviewer.md - > review.md
+  orla agent --json 'what time is it?' | jq -r 'select(.type == \"tool_call\").name'";
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
@@ -360,6 +381,55 @@ pub(crate) struct Call {
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+#[cfg(feature = "agent")]
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Agent {
+    /// What the model is asked; `-` is standard input
+    pub(crate) prompt: String,
+    /// The model, as PROVIDER::NAME where its name does not say whose it is
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Where the model is reached [default: at its provider]
+    #[arg(long, value_name = "URL", value_parser = base_url)]
+    pub(crate) base_url: Option<String>,
+    /// A file with what the model is told before the prompt
+    #[arg(long, value_name = "FILE")]
+    pub(crate) system: Option<PathBuf>,
+    /// Print everything that happens as JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Agree to every call
+    #[arg(long, short, conflicts_with = "approve")]
+    pub(crate) yes: bool,
+    /// Which calls to ask you about: never, destructive or always [default: destructive]
+    #[arg(long, value_name = "WHICH", value_parser = approve)]
+    pub(crate) approve: Option<Approve>,
+    /// How often the model may answer and go on [default: 20]
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) max_steps: Option<usize>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[cfg(feature = "agent")]
+fn base_url(text: &str) -> Result<String, String> {
+    let url = text.parse::<reqwest::Url>().ok();
+    let is_one = url.is_some_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    // It may hold a password, and is not repeated.
+    is_one.then(|| text.to_owned()).ok_or_else(|| "expected http://HOST:PORT/PATH".to_owned())
+}
+
+#[cfg(feature = "agent")]
+fn approve(text: &str) -> Result<Approve, String> {
+    Approve::of_word(text).ok_or_else(|| "expected never, destructive or always".to_owned())
+}
+
+#[cfg(feature = "agent")]
+fn steps(text: &str) -> Result<usize, String> {
+    let steps = text.parse().ok().filter(|steps| (1..=MAX_STEPS).contains(steps));
+    steps.ok_or_else(|| format!("expected a whole number from 1 to {MAX_STEPS}"))
 }
 
 #[derive(Args, Clone, Debug)]

@@ -13,6 +13,8 @@
 //!
 //! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
 
+#[cfg(feature = "agent")]
+mod agent;
 mod app;
 mod cli;
 mod commands;
@@ -91,6 +93,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Call(call)) => {
             let source = Cli::source(before, call.settings.clone());
             commands::call::run(&call, &source)
+        }
+        #[cfg(feature = "agent")]
+        Some(Command::Agent(agent)) => {
+            let source = Cli::source(before, agent.settings.clone());
+            commands::agent::run(&agent, &source)
         }
         Some(Command::Rtfs(rtfs)) => {
             let settings = match &rtfs.command {

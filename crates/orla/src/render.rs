@@ -32,6 +32,12 @@ pub(crate) fn note(text: &str) {
     err(&format!("{}\n", paint("2", &printable(text))));
 }
 
+/// A question to the person at the terminal, who answers on the same line.
+#[cfg(feature = "agent")]
+pub(crate) fn question(text: &str) {
+    err(&paint("1", &printable(text)));
+}
+
 /// Text to standard error as it is, such as that of a tool. Where nobody reads it, the exit code still
 /// says how it went.
 pub(crate) fn err(text: &str) {

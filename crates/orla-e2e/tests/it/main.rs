@@ -4,6 +4,7 @@
 //! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
 
 mod a2a;
+mod agent;
 mod capsule;
 mod capsules;
 mod capsules_hostile;
@@ -20,6 +21,7 @@ mod governance;
 mod http_endpoints;
 mod http_surface;
 mod logs;
+mod model;
 mod plugins;
 mod programs;
 mod prompts;

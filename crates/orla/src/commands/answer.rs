@@ -132,6 +132,19 @@ impl Answer {
         self.blocks.remove(at).text
     }
 
+    /// All of it as text: what a call gave, and why it failed.
+    #[cfg(feature = "agent")]
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.output(true)).into_owned();
+        if let Some(error) = &self.error {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text.push_str(error);
+        }
+        text
+    }
+
     /// Whether the call failed.
     pub(crate) fn is_error(&self) -> bool {
         self.error.is_some()

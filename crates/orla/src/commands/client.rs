@@ -49,14 +49,7 @@ impl Server {
         let is_own = own.parse::<Url>().is_ok_and(|own| own.origin() == base.origin());
         let token = token
             .or_else(|| config.auth_tokens.first().filter(|_| is_own).map(|token| token.secret.clone()));
-        // Chosen here and not at start: a server needs no TLS, and a second choice is refused harmlessly.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .redirect(redirect::Policy::none())
-            .build()
-            .map_err(|err| Failure::failed(format!("no client: {}", chain(&err))))?;
-        Ok(Self { client, base, token })
+        Ok(Self { client: http_client()?, base, token })
     }
 
     /// Sends one MCP request; `notify` is given what comes before the answer. `name` is what the request
@@ -244,6 +237,15 @@ fn quoted(body: &str) -> String {
 }
 
 /// The last cause says most: "connection refused".
+/// A client that goes nowhere but where it is sent: credentials are for that address alone.
+pub(crate) fn http_client() -> Result<Client, Failure> {
+    // Chosen here and not at start: a server needs no TLS, and a second choice is refused harmlessly.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::builder().connect_timeout(Duration::from_secs(10));
+    let client = client.redirect(redirect::Policy::none()).build();
+    client.map_err(|err| Failure::failed(format!("no client: {}", chain(&err))))
+}
+
 fn chain(err: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = err;
     while let Some(source) = cause.source() {

@@ -1,11 +1,13 @@
 //! One module for each command.
 
-mod answer;
+#[cfg(feature = "agent")]
+pub(crate) mod agent;
+pub(crate) mod answer;
 pub(crate) mod attest;
 pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
-mod client;
+pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod describe;
 pub(crate) mod init;

@@ -167,6 +167,12 @@ impl Reader<'_> {
         }
     }
 
+    /// A number above 0.
+    pub(super) fn amount(&mut self, path: &str, node: &Node) -> Option<f64> {
+        let fits = |amount: &f64| amount.is_finite() && *amount > 0.0;
+        self.parsed(path, node, "a number above 0", |text| text.parse().ok().filter(fits))
+    }
+
     fn parsed<T>(
         &mut self,
         path: &str,

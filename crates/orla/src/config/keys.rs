@@ -8,7 +8,7 @@ use orla_process::document::Node;
 
 use super::read::Reader;
 use super::{
-    AuditSync, Config, LogFormat, Severity, Transport, access, agents, builtins, capabilities,
+    AuditSync, Config, LogFormat, Severity, Transport, access, agent, agents, builtins, capabilities,
     governance, inputs, openapi, plugins, remotes, servers,
 };
 use crate::exposure::Exposure;
@@ -257,6 +257,11 @@ pub(crate) const KEYS: &[Key] = &[
             get: |c| index(Exposure::WORDS, &c.expose),
         },
         about: "What clients see when they list: all, or search: the tools capability_search, capability_describe and capability_call alone, through which everything else is found and called.",
+    },
+    Key {
+        name: "agent",
+        kind: Kind::Own(agent::KEY),
+        about: "The model that `orla agent` asks, and how far it may go.",
     },
     Key {
         name: "trusted_keys",

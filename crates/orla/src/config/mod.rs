@@ -14,6 +14,7 @@
 //! No layering library: those merge first and forget where a value stood.
 
 mod access;
+pub(crate) mod agent;
 mod agents;
 mod builtins;
 mod capabilities;
@@ -49,6 +50,7 @@ use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
 use orla_server::BearerToken;
 
+pub(crate) use agent::AgentConfig;
 pub(crate) use builtins::Builtins;
 use file::read_file;
 pub(crate) use file::{read_text, reason};
@@ -109,6 +111,7 @@ pub(crate) struct Config {
     pub(crate) builtins: Builtins,
     pub(crate) governance: GovernanceConfig,
     pub(crate) expose: Exposure,
+    pub(crate) agent: AgentConfig,
     /// What the file names besides directories: a change of one is a change of the configuration.
     pub(crate) named_files: Vec<PathBuf>,
     /// What works and may not be meant.
@@ -285,6 +288,7 @@ impl Default for Config {
             builtins: Builtins::default(),
             governance: GovernanceConfig::default(),
             expose: Exposure::default(),
+            agent: AgentConfig::default(),
             named_files: Vec::new(),
             warnings: Vec::new(),
             file: None,

@@ -1,0 +1,315 @@
+//! Which model is asked, and asking it.
+//!
+//! The wire formats of the providers are those of the crate `genai`. Keys are read from the environment, go to the
+//! model's address alone, and are in no message, log or transcript.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use genai::adapter::AdapterKind;
+use genai::chat::{
+    ChatMessage, ChatOptions, ChatRequest, ChatRole, ChatStreamEvent, ContentPart, StreamEnd, Usage,
+};
+use genai::resolver::{AuthData, Endpoint, ProviderConfig};
+use genai::{Client, ModelIden, ServiceTarget};
+use serde_json::Value;
+
+use super::calls::Calls;
+use super::run::{Answer, Tokens};
+use crate::commands::client::http_client;
+use crate::config::AgentConfig;
+use crate::{Failure, render};
+
+/// Where Ollama listens unless told otherwise.
+const OLLAMA: &str = "http://127.0.0.1:11434/";
+/// How long it may take to say which models it has.
+const OLLAMA_ANSWERS: Duration = Duration::from_secs(2);
+/// The model that is asked where only a key says whose it is to be, in the order in which they are tried.
+const BY_KEY: [(&str, &str); 3] = [
+    ("OPENAI_API_KEY", "gpt-5-mini"),
+    ("ANTHROPIC_API_KEY", "claude-sonnet-4-6"),
+    ("GEMINI_API_KEY", "gemini-2.5-flash"),
+];
+/// Bytes of one answer.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Characters of a provider's own words that a message repeats.
+const SHOWN: usize = 300;
+
+/// A variable of the environment that is set and not empty.
+pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A model, and how to reach it.
+pub(crate) struct Model {
+    client: Client,
+    model: ModelIden,
+    key: Option<String>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({})", self.name())
+    }
+}
+
+impl Model {
+    /// The model that the configuration names; else the first one of an Ollama on this machine, else that of
+    /// the first provider whose key is in the environment.
+    pub(crate) async fn choose(config: &AgentConfig, variable: Variable<'_>) -> Result<Self, Failure> {
+        let http = http_client()?;
+        let mut base = config.base_url.as_deref().map(with_slash);
+        let name = match &config.model {
+            Some(name) => name.clone(),
+            None => {
+                let at = base.clone().unwrap_or_else(|| OLLAMA.to_owned());
+                match (first_of_ollama(&http, &at).await, &base) {
+                    (Some(name), _) => {
+                        base = Some(at);
+                        format!("ollama::{name}")
+                    }
+                    (None, Some(_)) => return Err(Failure::usage(UNNAMED)),
+                    (None, None) => by_key(variable).ok_or_else(|| Failure::usage(NO_MODEL))?.to_owned(),
+                }
+            }
+        };
+        let kind = AdapterKind::from_model(&name).map_err(|err| Failure::usage(err.to_string()))?;
+        let key = key(config, kind, variable)?;
+        let (auth, endpoint) = (key.clone(), base.map(Endpoint::from_owned));
+        let target = move |mut target: ServiceTarget| -> genai::resolver::Result<ServiceTarget> {
+            if let Some(endpoint) = &endpoint {
+                target.endpoint = endpoint.clone();
+            }
+            // Without one, a server of one's own that asks for none is sent a word in its place.
+            target.auth = AuthData::from_single(auth.as_deref().unwrap_or("none"));
+            Ok(target)
+        };
+        let client = Client::builder().with_reqwest(http).with_service_target_resolver_fn(target);
+        let client = client.build().map_err(|err| Failure::failed(err.to_string()))?;
+        Ok(Self { client, model: ModelIden::new(kind, name), key })
+    }
+
+    /// Its name, and whose it is.
+    pub(crate) fn name(&self) -> String {
+        let (_, name) = self.model.model_name.namespace_and_name();
+        format!("{}::{name}", self.model.adapter_kind.as_lower_str())
+    }
+
+    /// Asks, and gives the text to `on_text` while it comes.
+    ///
+    /// # Errors
+    /// A sentence without secrets.
+    pub(crate) async fn ask(
+        &self,
+        mut request: ChatRequest,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Answer, String> {
+        if matches!(self.model.adapter_kind, AdapterKind::Ollama | AdapterKind::OllamaCloud) {
+            request.messages = request.messages.into_iter().flat_map(one_result_each).collect();
+        }
+        let options = ChatOptions::default()
+            .with_capture_usage(true)
+            .with_capture_content(true)
+            .with_capture_reasoning_content(true)
+            .with_capture_tool_calls(!self.comes_in_parts());
+        let asked = self.client.exec_chat_stream(self.model.clone(), request, Some(&options)).await;
+        let mut stream = asked.map_err(|err| self.sentence(&err))?.stream;
+        let (mut size, mut calls) = (0, Calls::default());
+        while let Some(event) = stream.next().await {
+            match event.map_err(|err| self.sentence(&err))? {
+                ChatStreamEvent::Chunk(text) => {
+                    size += text.content.len();
+                    on_text(&text.content);
+                }
+                ChatStreamEvent::ReasoningChunk(text) => size += text.content.len(),
+                ChatStreamEvent::ToolCallChunk(part) if self.comes_in_parts() => {
+                    calls.push(part.tool_call);
+                }
+                ChatStreamEvent::ToolCallChunk(part) => {
+                    // What has come of the arguments so far.
+                    let arguments = part.tool_call.fn_arguments.as_str().map_or(0, str::len);
+                    size = size.max(arguments) + 1;
+                }
+                ChatStreamEvent::End(end) => return self.whole(end, calls),
+                ChatStreamEvent::Start
+                | ChatStreamEvent::ThoughtSignatureChunk(_)
+                | ChatStreamEvent::Heartbeat => {}
+            }
+            if size + calls.size > MAX_ANSWER {
+                return Err(format!("{}: an answer of more than {MAX_ANSWER} bytes", self.name()));
+            }
+        }
+        Err(self.cut())
+    }
+
+    /// An answer that has come to its end. Of some providers an end is all that is known of a connection that
+    /// was closed; such an end has no reason.
+    fn whole(&self, end: StreamEnd, calls: Calls) -> Result<Answer, String> {
+        let says_why = [AdapterKind::Ollama, AdapterKind::Gemini, AdapterKind::OpenAIResp];
+        if end.captured_stop_reason.is_none() && says_why.contains(&self.model.adapter_kind) {
+            return Err(self.cut());
+        }
+        let content = end.captured_content.unwrap_or_default();
+        Ok(Answer {
+            content: content.extended(calls.finish().into_iter().map(ContentPart::ToolCall)),
+            reasoning: end.captured_reasoning_content,
+            stop: end.captured_stop_reason,
+            tokens: end.captured_usage.as_ref().map(tokens).unwrap_or_default(),
+        })
+    }
+
+    /// Whether calls come as parts, which are put together here: in the format that servers of every kind speak.
+    fn comes_in_parts(&self) -> bool {
+        self.model.adapter_kind == AdapterKind::OpenAI
+    }
+
+    fn cut(&self) -> String {
+        format!("{}: the answer broke off", self.name())
+    }
+
+    /// What went wrong, without the key, should the provider have repeated it.
+    fn sentence(&self, err: &genai::Error) -> String {
+        let reason = reason(err);
+        let reason = match &self.key {
+            Some(key) => reason.replace(key.as_str(), "…"),
+            None => reason,
+        };
+        format!("{}: {reason}", self.name())
+    }
+}
+
+const NO_MODEL: &str = "no model to ask: start Ollama (`ollama serve`, with a model), or set OPENAI_API_KEY, \
+    ANTHROPIC_API_KEY or GEMINI_API_KEY, or name a model with --model or agent.model in orla.yaml";
+const UNNAMED: &str = "no model is named, and what is at agent.base_url is no Ollama with models: name one with \
+    --model, as openai::NAME for a server that speaks OpenAI's protocol";
+
+/// The messages of Ollama hold one result each; of several, only the last would be sent.
+fn one_result_each(message: ChatMessage) -> Vec<ChatMessage> {
+    match message.role {
+        ChatRole::Tool => {
+            message.content.into_tool_responses().into_iter().map(ChatMessage::from).collect()
+        }
+        ChatRole::System | ChatRole::User | ChatRole::Assistant => vec![message],
+    }
+}
+
+fn with_slash(base: &str) -> String {
+    if base.ends_with('/') { base.to_owned() } else { format!("{base}/") }
+}
+
+async fn first_of_ollama(http: &reqwest::Client, base: &str) -> Option<String> {
+    let client = Client::builder().with_reqwest(http.clone()).build().ok()?;
+    let provider = ProviderConfig::from_endpoint(Endpoint::from_owned(base));
+    let names = client.all_model_names(AdapterKind::Ollama, provider);
+    tokio::time::timeout(OLLAMA_ANSWERS, names).await.ok()?.ok()?.into_iter().next()
+}
+
+/// The model of the first provider whose key there is.
+fn by_key(variable: Variable<'_>) -> Option<&'static str> {
+    BY_KEY.iter().find(|(key, _)| variable(key).is_some()).map(|(_, model)| *model)
+}
+
+/// The key that is sent, if one is.
+fn key(
+    config: &AgentConfig,
+    kind: AdapterKind,
+    variable: Variable<'_>,
+) -> Result<Option<String>, Failure> {
+    let (name, is_needed) = match (&config.api_key_env, kind.default_key_env_name()) {
+        (Some(name), _) => (name.as_str(), true),
+        (None, Some(name)) => (name, config.base_url.is_none()),
+        (None, None) => return Ok(None),
+    };
+    match variable(name) {
+        None if is_needed => Err(Failure::usage(format!("{name} is not set: it holds the model's key"))),
+        key => Ok(key),
+    }
+}
+
+/// Why a model gave no answer, in one line.
+fn reason(err: &genai::Error) -> String {
+    use genai::Error;
+    let text = match err {
+        Error::HttpError { status, body, .. } => {
+            let said = serde_json::from_str(body).map_or_else(|_| body.clone(), |body| said(&body));
+            return format!("it answers {status}: {}", render::cut(said.trim(), SHOWN));
+        }
+        Error::WebStream { error, .. } => match error.downcast_ref::<Error>() {
+            Some(inner) => return reason(inner),
+            None => last_of(&**error),
+        },
+        Error::WebModelCall { webc_error: genai::webc::Error::Reqwest(err), .. } => last_of(err),
+        Error::ChatResponse { body, .. } => said(body),
+        Error::StreamParse { .. } => "it sends what is no answer of a model".to_owned(),
+        other => other.to_string(),
+    };
+    render::cut(text.trim(), SHOWN)
+}
+
+/// The message in a provider's error.
+fn said(body: &Value) -> String {
+    let places = ["/error/message", "/error", "/message", "/0/error/message"];
+    let message = places.iter().find_map(|place| body.pointer(place)?.as_str());
+    message.map_or_else(|| body.to_string(), str::to_owned)
+}
+
+/// The cause of causes, which says most.
+fn last_of(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = err;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn tokens(usage: &Usage) -> Tokens {
+    let count = |tokens: Option<i32>| tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or(0);
+    Tokens { input: count(usage.prompt_tokens), output: count(usage.completion_tokens) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_first_key_in_the_environment_says_whose_model_is_asked() {
+        let only =
+            |names: &'static [&str]| move |name: &str| names.contains(&name).then(|| "k".to_owned());
+        for (set, expected) in [
+            (&[][..], None),
+            (&["GEMINI_API_KEY"], Some("gemini-2.5-flash")),
+            (&["GEMINI_API_KEY", "ANTHROPIC_API_KEY"], Some("claude-sonnet-4-6")),
+            (&["ANTHROPIC_API_KEY", "OPENAI_API_KEY"], Some("gpt-5-mini")),
+        ] {
+            assert_eq!(by_key(&only(set)), expected, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_needed_where_the_provider_is_and_none_where_there_is_none() {
+        let none = |_: &str| None;
+        let config = AgentConfig::default();
+        let needed = key(&config, AdapterKind::Anthropic, &none).unwrap_err();
+        assert!(format!("{needed:?}").contains("ANTHROPIC_API_KEY is not set"));
+        assert_eq!(key(&config, AdapterKind::Ollama, &none).unwrap(), None);
+        let own = AgentConfig { base_url: Some("http://127.0.0.1/".into()), ..AgentConfig::default() };
+        assert_eq!(key(&own, AdapterKind::OpenAI, &none).unwrap(), None);
+        let named = AgentConfig { api_key_env: Some("MINE".into()), ..own };
+        assert!(key(&named, AdapterKind::OpenAI, &none).is_err());
+        let set = |name: &str| (name == "MINE").then(|| "s3cret".to_owned());
+        assert_eq!(key(&named, AdapterKind::OpenAI, &set).unwrap().as_deref(), Some("s3cret"));
+    }
+
+    #[test]
+    fn a_providers_error_is_its_message() {
+        for (body, expected) in [
+            (json!({"error": {"message": "no such model", "type": "x"}}), "no such model"),
+            (json!({"error": "model 'x' not found"}), "model 'x' not found"),
+            (json!({"type": "overloaded_error", "message": "Overloaded"}), "Overloaded"),
+            (json!([{"error": {"message": "m"}}]), "m"),
+            (json!({"a": 1}), r#"{"a":1}"#),
+        ] {
+            assert_eq!(said(&body), expected);
+        }
+    }
+}

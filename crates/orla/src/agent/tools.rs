@@ -1,0 +1,160 @@
+//! What a model is offered, which of it needs a person to agree, and what it is told of results.
+
+use std::sync::Arc;
+
+use genai::chat::{Tool, ToolCall};
+use orla_marketplace::discovery::{self, Discovery};
+use orla_marketplace::{ANNOTATIONS, Catalog, Entry, Outcome, RuntimeResult, program};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::commands::answer::Answer;
+use crate::config::agent::Approve;
+
+/// What a model can call in one run: the capabilities of one snapshot.
+pub(crate) struct Tools {
+    pub(crate) catalog: Arc<Catalog>,
+    /// The capabilities that are listed; where these are too many, those through which all are found and called.
+    pub(crate) offered: Vec<Tool>,
+}
+
+impl Tools {
+    pub(crate) fn of(catalog: Arc<Catalog>, most: usize) -> Self {
+        let may_call = |entry: &&Arc<Entry>| catalog.permits(None, entry).is_ok();
+        let listed: Vec<&Arc<Entry>> = catalog.listed().filter(may_call).collect();
+        let offered = match listed.len() > most {
+            false => listed.into_iter().filter_map(|entry| offer(entry)).collect(),
+            true => {
+                let ways = discovery::IDS.into_iter().chain(program::IDS);
+                let entries = ways.filter_map(|id| catalog.get(id)).filter(may_call);
+                entries.filter_map(|entry| offer(entry)).collect()
+            }
+        };
+        Self { catalog, offered }
+    }
+
+    /// Whether a person has to agree to a call.
+    pub(crate) fn needs_approval(&self, approve: Approve, call: &ToolCall) -> bool {
+        match approve {
+            Approve::Never => false,
+            Approve::Always => true,
+            Approve::Destructive => self.may_destroy(call),
+        }
+    }
+
+    /// Whether the capability says, or leaves open, that it may destroy something. What is called through
+    /// `capability_call` is judged by itself.
+    fn may_destroy(&self, call: &ToolCall) -> bool {
+        let Some(mut entry) = self.catalog.get(&call.fn_name) else { return false };
+        let mut arguments = &call.fn_arguments;
+        while let Ok(Discovery::Call) = entry.manifest.provider.settings::<Discovery>() {
+            let inner = arguments["id"].as_str().and_then(|id| self.catalog.get(id));
+            let Some(inner) = inner else { return false };
+            (entry, arguments) = (inner, &arguments["input"]);
+        }
+        let annotations = entry.manifest.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);
+        let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
+        hints.read_only_hint != Some(true) && hints.destructive_hint != Some(false)
+    }
+}
+
+/// Those of MCP's annotations that say whether something may be destroyed. Left out, it may.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Hints {
+    read_only_hint: Option<bool>,
+    destructive_hint: Option<bool>,
+}
+
+fn offer(entry: &Entry) -> Option<Tool> {
+    let schema: Value = serde_json::from_str(entry.input_schema().as_str()).ok()?;
+    let tool = Tool::new(&*entry.name).with_schema(schema);
+    Some(tool.with_description(entry.manifest.description.as_str()))
+}
+
+/// What a model is told of a call: its text, or else its value, and why it failed; so many bytes at most.
+pub(crate) fn result_text(result: &RuntimeResult<Outcome>, most: usize) -> String {
+    let answer = Answer::of(result);
+    let text = answer.map_or_else(|err| format!("the result is malformed: {err}"), |one| one.text());
+    cut(text, most)
+}
+
+fn cut(mut text: String, most: usize) -> String {
+    if text.len() <= most {
+        return text;
+    }
+    let mut end = most;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let rest = text.len() - end;
+    text.truncate(end);
+    text.push_str(&format!("\n[{rest} more bytes are left out]"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::App;
+    use crate::config::Config;
+    use serde_json::json;
+
+    fn call(name: &str, arguments: Value) -> ToolCall {
+        ToolCall {
+            call_id: String::new(),
+            fn_name: name.to_owned(),
+            fn_arguments: arguments,
+            thought_signatures: None,
+        }
+    }
+
+    fn catalog() -> Arc<Catalog> {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = dir.path().display();
+        let config = Config::of(&format!("tools_dir: {tools}\nbuiltins: [math.*]\n")).unwrap();
+        App::build(&config).unwrap().marketplace().snapshot()
+    }
+
+    #[test]
+    fn what_is_listed_is_offered_and_of_too_much_the_way_to_it() {
+        let catalog = catalog();
+        let all = Tools::of(Arc::clone(&catalog), 1_000).offered;
+        let add = all.iter().find(|tool| tool.name.as_str() == "math__add").unwrap();
+        assert!(add.description.is_some());
+        assert_eq!(add.schema.as_ref().unwrap()["type"], "object");
+        let few: Vec<String> =
+            Tools::of(catalog, 2).offered.iter().map(|tool| tool.name.to_string()).collect();
+        let expected =
+            ["capability_search", "capability_describe", "capability_call", "rtfs", "rtfs_check"];
+        assert_eq!(few, expected);
+    }
+
+    #[test]
+    fn a_call_is_judged_by_what_is_called_in_the_end() {
+        let tools = Tools::of(catalog(), 1);
+        let nested = json!({"id": "capability_call", "input": {"id": "rtfs", "input": {}}});
+        for (name, arguments, expected) in [
+            ("math__add", json!({}), false),
+            ("math.add", json!({}), false),
+            ("capability_search", json!({}), false),
+            ("rtfs", json!({}), true),
+            ("capability_call", json!({"id": "math.add"}), false),
+            ("capability_call", json!({"id": "rtfs"}), true),
+            ("capability_call", nested, true),
+            ("capability_call", json!({}), false),
+            ("nothing", json!({}), false),
+        ] {
+            let call = call(name, arguments);
+            assert_eq!(tools.needs_approval(Approve::Destructive, &call), expected, "{call:?}");
+            assert!(tools.needs_approval(Approve::Always, &call));
+            assert!(!tools.needs_approval(Approve::Never, &call));
+        }
+    }
+
+    #[test]
+    fn a_long_result_is_cut_between_characters_and_says_so() {
+        assert_eq!(cut("abc".to_owned(), 3), "abc");
+        assert_eq!(cut("aé€".to_owned(), 4), "aé\n[3 more bytes are left out]");
+    }
+}

@@ -1,0 +1,124 @@
+//! What is told of a run while it happens: for people, or as lines of JSON.
+//!
+//! For people, the answer goes to standard output as it comes, and each call is one line of standard error. As
+//! JSON, everything goes to standard output, one object a line, with `type` one of `prompt`, `text`, `tool_call`,
+//! `tool_result`, `usage` and `end`.
+
+use std::cell::Cell;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use genai::chat::ToolCall;
+use serde_json::{Value, json};
+
+use super::run::{Answer, End, Tokens};
+use crate::render;
+
+/// Characters of arguments and errors that a line for people shows.
+const SHOWN: usize = 120;
+
+pub(crate) struct Transcript {
+    is_json: bool,
+    to_terminal: bool,
+    /// Whether the text so far ends within a line.
+    within_line: Cell<bool>,
+}
+
+impl Transcript {
+    pub(crate) fn new(is_json: bool) -> Self {
+        let to_terminal = std::io::stdout().is_terminal();
+        Self { is_json, to_terminal, within_line: Cell::new(false) }
+    }
+
+    pub(crate) fn prompt(&self, model: &str, prompt: &str) {
+        self.line(|| json!({"type": "prompt", "model": model, "text": prompt}));
+    }
+
+    /// A part of an answer's text.
+    pub(crate) fn text(&self, part: &str) {
+        if self.is_json || part.is_empty() {
+            return;
+        }
+        match self.to_terminal {
+            true => render::out(&harmless(part)),
+            false => render::out(part),
+        }
+        self.within_line.set(!part.ends_with('\n'));
+    }
+
+    /// A whole answer.
+    pub(crate) fn answered(&self, answer: &Answer) {
+        self.end_line();
+        if let Some(text) = answer.content.joined_texts().filter(|text| !text.is_empty()) {
+            self.line(|| json!({"type": "text", "text": text}));
+        }
+        let Tokens { input, output } = answer.tokens;
+        self.line(|| json!({"type": "usage", "input_tokens": input, "output_tokens": output}));
+    }
+
+    pub(crate) fn calls(&self, call: &ToolCall) {
+        self.line(|| {
+            json!({"type": "tool_call", "id": call.call_id, "name": call.fn_name, "arguments": call.fn_arguments})
+        });
+    }
+
+    pub(crate) fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
+        let ms = took.as_secs_f64() * 1000.0;
+        if self.is_json {
+            self.line(|| {
+                json!({"type": "tool_result", "id": call.call_id, "name": call.fn_name, "is_error": is_error,
+                    "text": text, "duration_ms": (ms * 10.0).round() / 10.0})
+            });
+            return;
+        }
+        let arguments = render::cut(&call.fn_arguments.to_string(), SHOWN);
+        let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
+        render::note(&format!("{} {arguments} ({ms:.1} ms){problem}", call.fn_name));
+    }
+
+    /// The end, and what all of it has cost.
+    pub(crate) fn end(&self, end: &Result<End, String>, spent: Tokens) {
+        self.end_line();
+        let (reason, error) = match end {
+            Ok(end) => (end.word(), end.problem()),
+            Err(error) => ("failed", Some(error.clone())),
+        };
+        self.line(|| {
+            let mut line = json!({"type": "end", "reason": reason,
+                "input_tokens": spent.input, "output_tokens": spent.output});
+            if let Some(error) = error {
+                line["error"] = error.into();
+            }
+            line
+        });
+    }
+
+    /// What follows the text, be it a shell's prompt, begins a line of its own.
+    fn end_line(&self) {
+        if self.within_line.replace(false) {
+            render::out("\n");
+        }
+    }
+
+    fn line(&self, line: impl FnOnce() -> Value) {
+        if self.is_json {
+            render::line(&line().to_string());
+        }
+    }
+}
+
+/// A text that cannot command a terminal.
+fn harmless(text: &str) -> String {
+    let is_layout = |c: char| matches!(c, '\n' | '\t');
+    text.chars().map(|c| if c.is_control() && !is_layout(c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_model_writes_cannot_command_a_terminal() {
+        assert_eq!(harmless("a\tb\n\x1b[2J\u{9b}2J\r"), "a\tb\n\u{fffd}[2J\u{fffd}2J\u{fffd}");
+    }
+}

@@ -1,0 +1,130 @@
+//! `orla agent`: a model answers a prompt with the help of what is served.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::{Agent, Approval, End, Model, Run, Tools, Transcript};
+use crate::app::App;
+use crate::config::agent::Approve;
+use crate::config::{AgentConfig, Config, Source};
+use crate::signals::Signals;
+use crate::{Failure, cli};
+
+/// The largest prompt, in bytes.
+const MAX_PROMPT: u64 = 4 * 1024 * 1024;
+/// What the model is told of itself unless `--system` says otherwise.
+const SYSTEM: &str = "You answer the user's request with the help of the tools you are given. Call them where \
+    they help, and do not make up what a tool can tell you. Say plainly what you could not do.";
+
+pub(crate) fn run(agent: &cli::Agent, source: &Source) -> Result<(), Failure> {
+    let prompt = match agent.prompt.as_str() {
+        "-" => text_of(std::io::stdin(), "standard input")?,
+        prompt => prompt.to_owned(),
+    };
+    if prompt.trim().is_empty() {
+        return Err(Failure::usage("the prompt is empty"));
+    }
+    let system = match &agent.system {
+        Some(file) => file_text(file)?,
+        None => SYSTEM.to_owned(),
+    };
+    let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    overlay(&mut config.agent, agent);
+    let _log = super::log(&config);
+    let runtime = super::small_runtime()?;
+    let done = runtime.block_on(answer(agent.json, &config, system, prompt));
+    runtime.shutdown_background();
+    done
+}
+
+/// What the command line says wins.
+fn overlay(config: &mut AgentConfig, flags: &cli::Agent) {
+    config.model = flags.model.clone().or(config.model.take());
+    config.base_url = flags.base_url.clone().or(config.base_url.take());
+    config.max_steps = flags.max_steps.unwrap_or(config.max_steps);
+    config.approve = flags.approve.unwrap_or(config.approve);
+    if flags.yes {
+        config.approve = Approve::Never;
+    }
+}
+
+async fn answer(is_json: bool, config: &Config, system: String, prompt: String) -> Result<(), Failure> {
+    let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let model = Model::choose(&config.agent, &variable).await?;
+    let app = App::build(config)?;
+    // Written to its end when this goes out of scope.
+    let audit = super::serve::audit_of(config)?;
+    if let Some(audit) = &audit {
+        audit.observe(app.marketplace());
+    }
+    app.marketplace().prepare_listing().await;
+    let transcript = Transcript::new(is_json);
+    transcript.prompt(&model.name(), &prompt);
+    let mut run = Run::new(&config.agent, system, prompt);
+    let cancellation = CancellationToken::new();
+    let agent = Agent {
+        marketplace: Arc::clone(app.marketplace()),
+        model: &model,
+        tools: Tools::of(app.marketplace().snapshot(), config.agent.max_tools),
+        transcript: &transcript,
+        approve: config.agent.approve,
+        timeout: config.is_asked_for("timeout").then_some(config.timeout),
+        max_result: config.agent.max_result_bytes,
+        cancellation: cancellation.clone(),
+    };
+    let mut stopped = None;
+    let end = {
+        let driving = agent.drive(&mut run, Approval::at_terminal());
+        tokio::pin!(driving);
+        tokio::select! {
+            end = &mut driving => end,
+            () = tokio::time::sleep(config.agent.timeout) => {
+                cancellation.cancel();
+                // What it has called is given its grace.
+                driving.await.map(|_| End::Timeout)
+            }
+            stop = signals.end() => {
+                cancellation.cancel();
+                stopped = Some(stop);
+                tokio::select! {
+                    end = &mut driving => end,
+                    // A second signal does not wait for it.
+                    _ = signals.end() => Ok(End::Cancelled),
+                }
+            }
+        }
+    };
+    app.end_providers().await;
+    transcript.end(&end, run.spent);
+    match (end, stopped) {
+        (_, Some(stop)) => Err(super::call::stopped(stop)),
+        (Err(problem), None) => Err(Failure::failed(problem)),
+        (Ok(end), None) => end.problem().map_or(Ok(()), |problem| Err(Failure::failed(problem))),
+    }
+}
+
+fn file_text(file: &Path) -> Result<String, Failure> {
+    let shown = file.display().to_string();
+    let opened = File::open(file);
+    let opened = opened.map_err(|err| {
+        Failure::usage(format!("{shown} cannot be read: {}", crate::config::reason(&err)))
+    })?;
+    text_of(opened, &shown)
+}
+
+fn text_of(reader: impl Read, shown: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = reader.take(MAX_PROMPT + 1).read_to_string(&mut text);
+    read.map_err(|err| {
+        Failure::usage(format!("{shown} cannot be read: {}", crate::config::reason(&err)))
+    })?;
+    if text.len() as u64 > MAX_PROMPT {
+        return Err(Failure::usage(format!("{shown}: more than {MAX_PROMPT} bytes")));
+    }
+    Ok(text)
+}
