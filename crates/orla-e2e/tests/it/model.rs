@@ -105,6 +105,8 @@ fn write(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
+type Answering = fn(&[&str], &[(&str, Value)]) -> Reply;
+
 /// A provider's wire format.
 pub(crate) struct Wire {
     /// What `--model` is given.
@@ -114,7 +116,7 @@ pub(crate) struct Wire {
     /// The variable with the key, and the beginning of the header line in which it is sent, in lower case.
     pub(crate) key: Option<(&'static str, &'static str)>,
     /// The stream of an answer with this text and these calls.
-    pub(crate) answer: fn(&[&str], &[(&str, Value)]) -> Reply,
+    pub(crate) answer: Answering,
     /// The results in a request, in the order of the calls.
     pub(crate) results: fn(&Value) -> Vec<String>,
     /// The names of the tools in a request.

@@ -268,16 +268,14 @@ mod tests {
     #[test]
     fn each_bound_ends_the_run_before_the_calls_that_would_go_beyond_it() {
         let price = Price { input: 1_000_000.0, output: 1_000_000.0, max: 15.0 };
-        let cases: [(fn(&mut AgentConfig), Option<Price>, End); 3] = [
-            (|config| config.max_steps = 1, None, End::Steps(1)),
-            (|config| config.max_tokens = Some(15), None, End::Tokens(15)),
-            (|_| {}, Some(price), End::Cost(15.0)),
+        let default = AgentConfig::default;
+        let cases = [
+            (AgentConfig { max_steps: 1, ..default() }, End::Steps(1)),
+            (AgentConfig { max_tokens: Some(15), ..default() }, End::Tokens(15)),
+            (AgentConfig { price: Some(price), ..default() }, End::Cost(15.0)),
         ];
-        for (change, price, expected) in cases {
-            let mut run = run(|config| {
-                change(config);
-                config.price = price;
-            });
+        for (config, expected) in cases {
+            let mut run = run(|own| *own = config);
             let next = run.answered(answer(vec![call("a", json!({}))]));
             assert!(matches!(next, Next::End(end) if end == expected), "{next:?}");
             assert!(expected.problem().is_some());
