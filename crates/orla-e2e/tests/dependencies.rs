@@ -43,6 +43,10 @@ const BELOW_RTFS: &[&str] = &[
 /// opens a file, a socket or a process, reads a clock or starts a thread. Macros run in the compiler alone,
 /// and are not counted.
 const BELOW_REGISTRY: &[&str] = &[
+    // Not built: `cargo metadata` takes features that a crate would pass on to `jiff`, were they on, for ones that
+    // are. `cargo tree -e features -i jiff` shows those that are.
+    "jiff-tzdb-platform",
+    "windows-link",
     "arraydeque",
     "block-buffer",
     "cfg-if",
@@ -124,6 +128,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-providers", "stream"),
     ("orla-providers", "wasm"),
     ("orla", "a2a"),
+    ("orla", "agent"),
     ("orla", "http"),
     ("orla", "mcp"),
     ("orla", "plugin"),
