@@ -31,6 +31,11 @@ impl Map {
         Self::default()
     }
 
+    /// An empty one with room for so many entries.
+    pub(crate) fn with_capacity(entries: usize) -> Self {
+        Self(Arc::new(Table { entries: Vec::with_capacity(entries), ..Table::default() }))
+    }
+
     /// A map of these entries; of equal keys the last wins.
     pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooDeep> {
         let mut table = Table { entries: Vec::with_capacity(entries.len()), ..Table::default() };
@@ -59,7 +64,8 @@ impl Map {
     /// What the keyword of this name has, without making that keyword.
     pub fn get_keyword(&self, name: &str) -> Option<&Value> {
         let is_it = |key: &Value| matches!(key, Value::Keyword(keyword) if keyword.name() == name);
-        self.0.find_by(|| hash_of_keyword(hash_of(name)), is_it).and_then(|at| self.0.value(at))
+        let hash = if self.0.index.is_some() { hash_of_keyword(hash_of(name)) } else { 0 };
+        self.0.find_by(hash, is_it).and_then(|at| self.0.value(at))
     }
 
     /// Whether it has this key.
@@ -298,27 +304,34 @@ impl<V> Table<V> {
     }
 
     fn find(&self, key: &Value) -> Option<usize> {
-        self.find_by(|| hash_of_key(key), |candidate| candidate == key)
+        self.find_by(self.hash_for(key), |candidate| candidate == key)
     }
 
-    /// The position of the key that `is_it`, whose hash is needed only if there is an index.
-    fn find_by(&self, hash: impl FnOnce() -> u64, is_it: impl Fn(&Value) -> bool) -> Option<usize> {
+    /// The hash by which a key is found; anything if there is no index.
+    fn hash_for(&self, key: &Value) -> u64 {
+        if self.index.is_some() { hash_of_key(key) } else { 0 }
+    }
+
+    /// The position of the key that `is_it`.
+    #[inline]
+    fn find_by(&self, hash: u64, is_it: impl Fn(&Value) -> bool) -> Option<usize> {
         let is_at = |at: usize| self.entries[at].as_ref().is_some_and(|(key, _)| is_it(key));
         match &self.index {
             None => (0..self.entries.len()).find(|&at| is_at(at)),
-            Some(index) => index.places.find(hash(), |&at| is_at(at as usize)).map(|&at| at as usize),
+            Some(index) => index.places.find(hash, |&at| is_at(at as usize)).map(|&at| at as usize),
         }
     }
 
     fn insert(&mut self, key: Value, value: V, depth: u16) -> Option<V> {
         self.depth = self.depth.max(depth);
-        if let Some(at) = self.find(&key)
+        let hash = self.hash_for(&key);
+        if let Some(at) = self.find_by(hash, |candidate| *candidate == key)
             && let Some((_, old)) = &mut self.entries[at]
         {
             return Some(std::mem::replace(old, value));
         }
         if let Some(index) = &mut self.index {
-            index.add(hash_of_key(&key));
+            index.add(hash);
         }
         self.entries.push(Some((key, value)));
         if self.index.is_none() && self.entries.len() > LINEAR {

@@ -102,8 +102,24 @@ impl BigInt {
 }
 
 /// Text. Indices count characters (code points), so it remembers how many there are.
-#[derive(Clone, Debug)]
-pub struct Str(Arc<Text>);
+///
+/// Most texts of data are a few bytes long: up to [`SHORT`] of them are in the value itself, and need no
+/// allocation.
+#[derive(Clone)]
+pub struct Str(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Long(Arc<Text>),
+    /// The bytes beyond the length are zero.
+    Short {
+        len: u8,
+        bytes: [u8; SHORT],
+    },
+}
+
+/// What fits beside the kind and the length into the 16 bytes of a value.
+const SHORT: usize = 14;
 
 #[derive(Clone, Debug)]
 struct Text {
@@ -113,56 +129,136 @@ struct Text {
 
 impl Str {
     /// Counts the characters.
-    pub fn new(text: impl Into<String>) -> Self {
-        let text = text.into();
-        let chars = text.chars().count();
-        Self(Arc::new(Text { text, chars }))
+    pub fn new(text: impl Into<String> + AsRef<str>) -> Self {
+        Self::short(text.as_ref()).unwrap_or_else(|| {
+            let text = text.into();
+            let chars = text.chars().count();
+            Self(Repr::Long(Arc::new(Text { text, chars })))
+        })
+    }
+
+    #[inline]
+    fn short(text: &str) -> Option<Self> {
+        let mut bytes = [0; SHORT];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Self(Repr::Short { len: text.len() as u8, bytes }))
     }
 
     /// Appends in place if nobody else holds this text, else to a copy.
     pub(crate) fn push_str(&mut self, more: &str) {
-        let inner = Arc::make_mut(&mut self.0);
-        inner.text.push_str(more);
-        inner.chars += more.chars().count();
+        match &mut self.0 {
+            Repr::Short { len, bytes } => {
+                let (before, after) = (usize::from(*len), usize::from(*len) + more.len());
+                match bytes.get_mut(before..after) {
+                    Some(room) => {
+                        room.copy_from_slice(more.as_bytes());
+                        *len = after as u8;
+                    }
+                    None => *self = Self::new([self.as_str(), more].concat()),
+                }
+            }
+            Repr::Long(text) => {
+                let text = Arc::make_mut(text);
+                text.text.push_str(more);
+                text.chars += more.chars().count();
+            }
+        }
     }
 
     pub(crate) fn is_unique(&self) -> bool {
-        Arc::is_unique(&self.0)
+        match &self.0 {
+            Repr::Short { .. } => true,
+            Repr::Long(text) => Arc::is_unique(text),
+        }
     }
 
-    /// Bytes that are reserved for it.
+    /// Whether it owns nothing.
+    #[inline(always)]
+    pub(crate) fn is_short(&self) -> bool {
+        matches!(self.0, Repr::Short { .. })
+    }
+
+    /// Bytes that are reserved for it outside of the value.
     pub(crate) fn capacity(&self) -> usize {
-        self.0.text.capacity()
+        match &self.0 {
+            Repr::Short { .. } => 0,
+            Repr::Long(text) => text.text.capacity(),
+        }
     }
 
-    /// Address of what is shared, and how many share it.
-    pub(crate) fn identity(&self) -> (usize, usize) {
-        (Arc::as_ptr(&self.0) as usize, Arc::count(&self.0))
+    /// Address of what is shared, and how many share it; nothing if the text is in the value.
+    pub(crate) fn identity(&self) -> Option<(usize, usize)> {
+        match &self.0 {
+            Repr::Short { .. } => None,
+            Repr::Long(text) => Some((Arc::as_ptr(text) as usize, Arc::count(text))),
+        }
+    }
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Long(text) => text.text.as_bytes(),
+        }
     }
 
     /// The text.
+    #[inline]
     pub fn as_str(&self) -> &str {
-        &self.0.text
+        match &self.0 {
+            // Whole texts alone were copied there, so it always is one.
+            Repr::Short { len, bytes } => {
+                std::str::from_utf8(&bytes[..usize::from(*len)]).unwrap_or_default()
+            }
+            Repr::Long(text) => &text.text,
+        }
     }
 
     /// Number of characters.
     pub fn char_count(&self) -> usize {
-        self.0.chars
+        match &self.0 {
+            Repr::Short { .. } => self.as_str().chars().count(),
+            Repr::Long(text) => text.chars,
+        }
     }
 
     /// Whether each character is one byte, so that an index of characters is one of bytes.
     pub fn is_ascii(&self) -> bool {
-        self.0.chars == self.0.text.len()
+        match &self.0 {
+            Repr::Short { .. } => self.as_bytes().is_ascii(),
+            Repr::Long(text) => text.chars == text.text.len(),
+        }
     }
 }
 
 impl PartialEq for Str {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+        match (&self.0, &other.0) {
+            (Repr::Short { len: a, bytes: one }, Repr::Short { len: b, bytes: two }) => {
+                a == b && one == two
+            }
+            (Repr::Long(a), Repr::Long(b)) => Arc::ptr_eq(a, b) || a.text == b.text,
+            // A text that could be short may have grown where it was.
+            _ => self.as_bytes() == other.as_bytes(),
+        }
     }
 }
 
 impl Eq for Str {}
+
+/// Agrees with that of its text.
+impl Hash for Str {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write(self.as_bytes());
+        state.write_u8(0xff);
+    }
+}
+
+impl std::fmt::Debug for Str {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Str").field(&self.as_str()).finish()
+    }
+}
 
 /// A point in time, from year 0 to 9999, to the nanosecond.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -85,6 +85,11 @@ impl Vector {
         Items::new(items).map(Self)
     }
 
+    /// Of items that are no collections, so that its depth is known.
+    pub(crate) fn flat(items: Vec<Value>) -> Self {
+        Self(Arc::new(Items { items, start: 0, depth: 1 }))
+    }
+
     /// The items in their order.
     #[inline(always)]
     pub fn items(&self) -> &[Value] {

@@ -131,10 +131,16 @@ impl Value {
     /// Whether it owns nothing beyond its 16 bytes.
     #[inline(always)]
     pub(crate) fn is_immediate(&self) -> bool {
-        matches!(
-            self,
-            Self::Nil | Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Native(_) | Self::Code(_)
-        )
+        match self {
+            Self::Nil
+            | Self::Bool(_)
+            | Self::Int(_)
+            | Self::Float(_)
+            | Self::Native(_)
+            | Self::Code(_) => true,
+            Self::Str(text) => text.is_short(),
+            _ => false,
+        }
     }
 
     /// Whether it is a function of any kind. Collections that can be called are none.
@@ -216,7 +222,7 @@ impl Hash for Value {
             Self::Keyword(keyword) => state.write_u64(keyword.cached_hash()),
             Self::Symbol(symbol) => state.write_u64(symbol.cached_hash()),
             Self::BigInt(big) => big.get().hash(state),
-            Self::Str(text) => text.as_str().hash(state),
+            Self::Str(text) => text.hash(state),
             Self::Vector(vector) => vector.items().hash(state),
             Self::List(list) => list.items().hash(state),
             Self::Map(map) => state.write_u64(map.hash_of_members()),

@@ -326,6 +326,33 @@ fn a_run_gives_way_when_its_quota_is_used() {
 }
 
 #[test]
+fn no_quota_makes_a_program_cheaper() {
+    for text in [
+        "(loop [i 0] (if (< i 5000) (recur (inc i)) i))",
+        "(reduce (fn [a x] (+ a x)) 0 (range 2000))",
+        "(nth (sort (fn [a b] (> a b)) (range 3000)) 0)",
+        "(count (sort (reverse (range 100000))))",
+        "(count (string-join (repeat 50000 \"text\")))",
+    ] {
+        let used = |quota: u64| {
+            let mut run = start(text, Limits::default()).run;
+            let mut advances = 1_u64;
+            while let Outcome::Yielded = run.advance(quota) {
+                advances += 1;
+            }
+            (Limits::default().steps - run.steps_left(), advances)
+        };
+        let (steps, once) = used(u64::MAX);
+        assert_eq!(once, 1, "{text}");
+        for quota in [1, 100, 1_000] {
+            let (same, advances) = used(quota);
+            assert_eq!(same, steps, "{text}: quota {quota}");
+            assert!(advances <= steps / quota + 1, "{text}: {advances} advances of {quota}");
+        }
+    }
+}
+
+#[test]
 fn inputs_are_names_of_the_program_and_functions_can_be_called_afterwards() {
     let options = Options { inputs: vec!["input".to_owned()], ..Options::default() };
     let source = Source::new("tool.rtfs", "(def k 2) (defn main \"Doubles.\" [x] (* k x (:n input)))");

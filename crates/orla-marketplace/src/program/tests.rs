@@ -253,3 +253,19 @@ fn the_description_teaches_what_there_is_and_is_short() {
     let example = example.replace("(call :weather.current {:city c})", "(call :echo {:temp 11})");
     program(&example);
 }
+
+#[tokio::test]
+async fn a_run_lets_others_run_each_time_its_quota_is_used() {
+    let (market, turns) = (market(), 25);
+    let ctx = market.surface_context(&Call::to("test"));
+    let text = format!("(loop [i 0] (if (< i {}) (recur (inc i)) i))", turns * QUOTA);
+    let mut running = std::pin::pin!(run(&market, Job::new(program(&text)), &ctx));
+    let mut polls = 0;
+    // Each time that it gives way is one poll more; no time is looked at.
+    let value = std::future::poll_fn(|cx| {
+        polls += 1;
+        running.as_mut().poll(cx)
+    });
+    assert_eq!(value.await.unwrap(), Value::Int((turns * QUOTA) as i64));
+    assert!(polls >= turns, "{polls} polls");
+}

@@ -224,7 +224,19 @@ fn assoc(context: &mut Context, args: &mut [Value]) -> Answer {
         return Err(fault("arity", "`assoc` takes a collection, and keys and values in turn"));
     }
     match coll {
-        Value::Map(map) => copying(context, map.is_unique(), 4 * map.len())?,
+        Value::Map(map) => {
+            copying(context, map.is_unique(), 4 * map.len())?;
+            if let [key, value] = pairs {
+                // As nearly always.
+                as_key(key)?;
+                let before = map.positions();
+                map.insert(std::mem::take(key), std::mem::take(value))?;
+                if map.positions() != before {
+                    context.allocated(64);
+                }
+                return Ok(std::mem::take(coll));
+            }
+        }
         Value::Vector(vector) => copying(context, vector.is_unique(), vector.items().len())?,
         Value::Nil => {}
         other => return Err(wrong("assoc", "a map or a vector", other)),
@@ -369,13 +381,8 @@ fn integers(context: &mut Context, start: i64, end: i64, step: i64) -> Answer {
         return Ok(Value::Seq(Seq::range(start, step, Some(end))));
     }
     room(context, count as usize)?;
-    let mut items = Vec::with_capacity(count as usize);
-    let mut next = start;
-    for _ in 0..count {
-        items.push(Value::Int(next));
-        next = next.wrapping_add(step);
-    }
-    super::vector(items)
+    let numbers = (0..count as usize).map(|n| start.wrapping_add(step.wrapping_mul(n as i64)));
+    Ok(Value::Vector(Vector::flat(numbers.map(Value::Int).collect())))
 }
 
 /// From `a` to `b`, both included.

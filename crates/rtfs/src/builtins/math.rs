@@ -446,7 +446,10 @@ fn ordered(name: &str, args: &[Value], test: fn(Ordering) -> bool) -> Answer {
 
 fn identical(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Str(a), Value::Str(b)) => a.identity().0 == b.identity().0,
+        (Value::Str(a), Value::Str(b)) => match (a.identity(), b.identity()) {
+            (Some((a, _)), Some((b, _))) => a == b,
+            _ => a == b,
+        },
         (Value::Vector(a), Value::Vector(b)) => a.identity().0 == b.identity().0,
         (Value::List(a), Value::List(b)) => a.identity().0 == b.identity().0,
         (Value::Map(a), Value::Map(b)) => a.identity().0 == b.identity().0,

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::machine::{Context, Fault, arithmetic, compare_ordered, fault, float_of};
 use crate::map::{Map, Set};
+use crate::sequence::Vector;
 use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
@@ -100,9 +101,16 @@ fn sort(context: &mut Context, args: &mut [Value]) -> Answer {
     sorting(context, len);
     room(context, len)?;
     let mut items = into_items("sort", &mut args[0])?;
-    if items.iter().all(|item| matches!(item, Value::Int(_))) {
-        items.sort_unstable_by_key(|item| if let Value::Int(i) = item { *i } else { 0 });
-    } else if items.iter().all(|item| matches!(item, Value::Str(_))) {
+    let integers: Option<Vec<i64>> =
+        items.iter().map(|item| if let Value::Int(i) = item { Some(*i) } else { None }).collect();
+    if let Some(mut integers) = integers {
+        // Half as large, and equal ones are the same.
+        integers.sort_unstable();
+        items.clear();
+        items.extend(integers.into_iter().map(Value::Int));
+        return Ok(Value::Vector(Vector::flat(items)));
+    }
+    if items.iter().all(|item| matches!(item, Value::Str(_))) {
         items.sort_by(|a, b| match (a, b) {
             (Value::Str(a), Value::Str(b)) => a.as_str().cmp(b.as_str()),
             _ => std::cmp::Ordering::Equal,

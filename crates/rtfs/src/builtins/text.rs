@@ -194,6 +194,8 @@ fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
     let parts: Vec<&str> = if separator.is_empty() {
         context.reserve(text.len().saturating_mul(80))?;
         text.split("").filter(|part| !part.is_empty()).collect()
+    } else if let [byte] = separator.as_bytes() {
+        text.split(char::from(*byte)).collect()
     } else {
         text.split(separator).collect()
     };

@@ -8,6 +8,15 @@ use crate::machine::merge;
 use crate::machine::op::Op;
 use crate::value::Value;
 
+/// A call of a loop whose arguments are already where they have to be.
+#[derive(Clone, Copy)]
+struct InPlace {
+    function: Id,
+    /// Whether the accumulator is its first argument, and its result the next accumulator.
+    folds: bool,
+    at: Id,
+}
+
 impl Generator<'_, '_> {
     /// A jump over what follows, unless nothing goes on from here.
     pub(super) fn jump_over(&mut self, to: To, id: Id) -> Jumps {
@@ -60,11 +69,15 @@ impl Generator<'_, '_> {
             self.expr(each.collection, To::Register(state));
             state
         });
+        let in_place = self.in_place(looped);
+        // The callee's register lies before its arguments.
+        let callee = in_place.filter(|call| call.folds).map(|_| self.local());
         for &(var, init) in &looped.vars {
             let register = self.local();
             self.expr(init, To::Register(register));
             self.registers[var as usize] = Some(register);
         }
+        let callee = callee.or_else(|| in_place.map(|_| self.local()));
         let vars = looped.vars.iter().map(|var| var.0).collect();
         let item = looped.each.as_ref().map(|each| {
             let register = self.local();
@@ -75,22 +88,67 @@ impl Generator<'_, '_> {
             self.emit(Op::Int { d: state + 1, i: 0 }, id);
         }
         let head = self.code.len();
-        self.loops.push(Target { head, vars, steps: looped.each.is_some() });
-        let (Some(each), Some(state), Some(x)) = (&looped.each, state, item) else {
+        let each = item.zip(state);
+        self.loops.push(Target { head, vars, each, exits: Vec::new() });
+        let (Some(of), Some((x, s))) = (&looped.each, each) else {
             self.expr(looped.body, to);
             self.loops.pop();
             return;
         };
-        let exit = self.emit(Op::Iter { x, s: state, o: 0 }, id);
+        let exit = self.emit(Op::Iter { x, s, o: 0 }, id);
+        if let (Some(call), Some(a)) = (in_place, callee) {
+            self.call_in_place(call, a, looped, id);
+            let back = self.emit(Op::IterBack { x, s, o: 0 }, id);
+            self.patch(back, head + 1);
+            self.loops.pop();
+            self.place(vec![exit]);
+            return self.expr(of.exit, to);
+        }
         self.expr(looped.body, to);
-        self.loops.pop();
+        let exits = self.loops.pop().map_or_else(Vec::new, |target| target.exits);
         if to != To::Return {
-            self.emit(Op::Clear { r: state }, id);
+            self.emit(Op::Clear { r: s }, id);
         }
         let end = self.jump_over(to, id);
         self.place(vec![exit]);
-        self.expr(each.exit, to);
+        self.place(exits);
+        self.expr(of.exit, to);
         self.place(end);
+    }
+
+    /// Whether all that a loop over a collection does is to call a function with the accumulator and
+    /// the item, or with the item, and to keep or append the result. Both then live where the callee
+    /// finds them.
+    fn in_place(&self, looped: &Loop) -> Option<InPlace> {
+        let arena = &self.lower.arena;
+        let item = looped.each.as_ref()?.item;
+        let [(acc, _)] = looped.vars[..] else { return None };
+        let Ir::Recur(args) = arena.get(looped.body) else { return None };
+        let &[arg] = &args[..] else { return None };
+        let is = |id: Id, var| matches!(arena.get(id), Ir::Local(local) if *local == var);
+        let (at, folds) = match arena.get(arg) {
+            Ir::Push(vector, item) if is(*vector, acc) => (*item, false),
+            _ => (arg, true),
+        };
+        let Ir::Call(function, args) = arena.get(at) else { return None };
+        let is_plain = match arena.get(*function) {
+            Ir::Local(var) => *var != acc && *var != item,
+            Ir::Up(_) => true,
+            _ => false,
+        };
+        let fits = match args[..] {
+            [one, two] => folds && is(one, acc) && is(two, item),
+            [one] => !folds && is(one, item),
+            _ => false,
+        };
+        (is_plain && fits).then_some(InPlace { function: *function, folds, at })
+    }
+
+    fn call_in_place(&mut self, call: InPlace, a: u8, looped: &Loop, id: Id) {
+        let acc = looped.vars.first().map_or(0, |&(var, _)| self.register_of(var));
+        self.expr(call.function, To::Register(a));
+        self.emit(Op::Call { a, n: if call.folds { 2 } else { 1 } }, call.at);
+        self.emit(if call.folds { Op::Move { d: acc, s: a } } else { Op::Push { v: acc, s: a } }, id);
     }
 
     pub(super) fn merging(&mut self, merge: &Merge, to: To, id: Id) {
@@ -144,8 +202,16 @@ impl Generator<'_, '_> {
         for (d, s) in moves {
             self.emit(Op::Move { d, s }, id);
         }
-        let at = self.emit(if target.steps { Op::Jump { o: 0 } } else { Op::Loop { o: 0 } }, id);
-        self.patch(at, target.head);
+        let Some((x, s)) = target.each else {
+            let at = self.emit(Op::Loop { o: 0 }, id);
+            return self.patch(at, target.head);
+        };
+        let at = self.emit(Op::IterBack { x, s, o: 0 }, id);
+        self.patch(at, target.head + 1);
+        let exit = self.emit(Op::Jump { o: 0 }, id);
+        if let Some(target) = self.loops.last_mut() {
+            target.exits.push(exit);
+        }
     }
 
     pub(super) fn closure(&mut self, function: usize, to: To, id: Id) {

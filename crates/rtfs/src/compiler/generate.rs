@@ -102,8 +102,10 @@ pub(super) struct Generator<'l, 's> {
 pub(super) struct Target {
     pub(super) head: usize,
     pub(super) vars: Vec<Var>,
-    /// Whether the head takes the next item of a collection, which is a step in itself.
-    pub(super) steps: bool,
+    /// Of a loop over a collection: the registers of the item and of the state.
+    pub(super) each: Option<(u8, u8)>,
+    /// Jumps to where the loop is over.
+    pub(super) exits: Jumps,
 }
 
 /// Registers beyond this one are too many.
@@ -142,7 +144,12 @@ impl<'l, 's> Generator<'l, 's> {
             let register = self.local();
             self.registers[param as usize] = Some(register);
         }
-        self.loops.push(Target { head: 0, vars: self.arity.params.clone(), steps: false });
+        self.loops.push(Target {
+            head: 0,
+            vars: self.arity.params.clone(),
+            each: None,
+            exits: Vec::new(),
+        });
         self.expr(self.arity.body, To::Return);
         if self.most > MOST {
             return Err("this function needs too many values at once: split it".to_owned());
@@ -275,6 +282,7 @@ impl<'l, 's> Generator<'l, 's> {
             | Op::TakeJumpIf { o, .. }
             | Op::TakeJumpIfNot { o, .. }
             | Op::Iter { o, .. }
+            | Op::IterBack { o, .. }
             | Op::Merge { o, .. }
             | Op::Try { o, .. } => *o = far as i32,
             Op::UnlessLt { o, .. }

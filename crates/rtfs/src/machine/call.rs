@@ -248,9 +248,11 @@ pub(super) fn lookup(map: &Value, key: &Value) -> Result<Value, Box<Fault>> {
     })
 }
 
-/// The next item of what is no vector, and how far the counter goes beyond one.
+/// The next item of any collection, and how far the counter goes beyond one.
 pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, usize), Box<Fault>> {
-    let (item, skipped) = match &*slot {
+    let (item, skipped) = match slot {
+        Value::Vector(vector) => (vector.take_or_clone(at), 0),
+        Value::Nil => (None, 0),
         Value::List(list) => (list.items().get(at).cloned(), 0),
         Value::Map(map) => {
             let mut place = at;

@@ -20,6 +20,8 @@ pub(crate) struct Context {
     pub(crate) limit: usize,
     /// Steps that operations on large data cost, not yet taken from the run's.
     pub(crate) cost: u64,
+    /// Those that they cost beyond the quota, which the run still has to pay.
+    pub(crate) debt: u64,
     pub(crate) regexes: HashMap<String, Arc<regex::Regex>>,
     /// Counts names that are made.
     pub(crate) fresh: u64,
@@ -71,6 +73,7 @@ impl Context {
             live: 0,
             limit,
             cost: 0,
+            debt: 0,
             regexes: HashMap::new(),
             fresh: 0,
             has_lazy: false,
@@ -95,6 +98,13 @@ impl Context {
         self.since += bytes;
         self.cost += bytes as u64 / 256;
         Ok(())
+    }
+
+    /// What is left of so many steps when the last operations are paid.
+    pub(crate) fn charge(&mut self, left: u64) -> u64 {
+        let cost = std::mem::take(&mut self.cost);
+        self.debt += cost.saturating_sub(left);
+        left.saturating_sub(cost)
     }
 
     /// The compiled expression.

@@ -57,6 +57,19 @@ fn put(slot: &mut Value, value: Value) {
     }
 }
 
+/// Takes the value out of `s` and puts it into `d`.
+#[inline(always)]
+fn shift(regs: &mut [Value; 256], d: usize, s: usize) {
+    // An integer goes from register to register: a copy of all 16 bytes would have to wait for the two
+    // parts that were just written.
+    if let Value::Int(i) = regs[s] {
+        put(&mut regs[d], Value::Int(i));
+    } else {
+        let value = std::mem::take(&mut regs[s]);
+        put(&mut regs[d], value);
+    }
+}
+
 /// Runs a strand until something else has to be done. `fuel` is the number of steps left.
 pub(super) fn exec(
     strand: &mut Strand,
@@ -117,6 +130,14 @@ pub(super) fn exec(
                 left -= 1;
             };
         }
+        // What the last operation cost beyond its step.
+        macro_rules! charge {
+            () => {
+                if context.cost > 0 {
+                    left = context.charge(left);
+                }
+            };
+        }
         macro_rules! arith {
             ($d:expr, $a:expr, $b:expr, $op:literal, $checked:ident, $float:tt) => {{
                 let value = match (&reg!($a), &reg!($b)) {
@@ -167,9 +188,7 @@ pub(super) fn exec(
                     Ok(value) => set!($d, value),
                     Err(fault) => break fault,
                 }
-                if context.cost > 0 {
-                    left = left.saturating_sub(std::mem::take(&mut context.cost));
-                }
+                charge!();
             }};
         }
         macro_rules! enter {
@@ -188,8 +207,7 @@ pub(super) fn exec(
             ($p:expr, $a:expr, $n:expr) => {{
                 let (a, n) = (usize::from($a), usize::from($n));
                 for at in 0..=n {
-                    let value = take(&mut regs[a + at]);
-                    put(&mut regs[at], value);
+                    shift(regs, at, a + at);
                 }
                 let locals = usize::from(proto.locals);
                 if locals > n + 1 {
@@ -206,7 +224,7 @@ pub(super) fn exec(
         }
         macro_rules! leave {
             ($s:expr) => {{
-                let value = take(&mut reg!($s));
+                shift(regs, 0, usize::from($s));
                 for slot in &mut regs[1..usize::from(proto.locals).max(1)] {
                     if !slot.is_immediate() {
                         *slot = Value::Nil;
@@ -214,13 +232,47 @@ pub(super) fn exec(
                 }
                 match strand.frames.pop() {
                     Some(frame) => {
-                        set!(0_u8, value);
                         strand.proto = frame.proto;
                         strand.pc = frame.pc as usize;
                         strand.base = frame.base;
                         continue 'frame;
                     }
-                    None => break 'frame Exit::Done(value),
+                    None => break 'frame Exit::Done(std::mem::take(&mut regs[0])),
+                }
+            }};
+        }
+
+        // Whether there was another item.
+        macro_rules! iterated {
+            ($x:expr, $s:expr) => {{
+                tick!();
+                let s = usize::from($s);
+                let Value::Int(at) = regs[s + 1] else { continue };
+                let at = at as usize;
+                if let Value::Vector(vector) = &mut regs[s]
+                    && let Some(item) = vector.items().get(at)
+                {
+                    if let &Value::Int(i) = item {
+                        put(&mut reg!($x), Value::Int(i));
+                    } else {
+                        let value = vector.take_or_clone(at).unwrap_or_default();
+                        set!($x, value);
+                    }
+                    regs[s + 1] = Value::Int(at as i64 + 1);
+                    true
+                } else {
+                    match call::next_item(&mut regs[s], at) {
+                        Ok((Some(value), skipped)) => {
+                            regs[s + 1] = Value::Int(at.wrapping_add(skipped).wrapping_add(1) as i64);
+                            set!($x, value);
+                            true
+                        }
+                        Ok((None, _)) => {
+                            regs[s] = Value::Nil;
+                            false
+                        }
+                        Err(fault) => break fault,
+                    }
                 }
             }};
         }
@@ -233,15 +285,15 @@ pub(super) fn exec(
                 Op::Bool { d, b } => set!(d, Value::Bool(b)),
                 Op::Int { d, i } => set!(d, Value::Int(i.into())),
                 Op::Const { d, k } => set!(d, proto.consts[k as usize].clone()),
-                Op::Move { d, s } => {
-                    let value = take(&mut reg!(s));
-                    set!(d, value);
-                }
-                Op::Copy { d, s } => {
-                    let value =
-                        if let Value::Int(i) = &reg!(s) { Value::Int(*i) } else { reg!(s).clone() };
-                    set!(d, value);
-                }
+                Op::Move { d, s } => shift(regs, usize::from(d), usize::from(s)),
+                Op::Copy { d, s } => match reg!(s) {
+                    Value::Int(i) => put(&mut reg!(d), Value::Int(i)),
+                    Value::Code(code) => put(&mut reg!(d), Value::Code(code)),
+                    ref other => {
+                        let value = other.clone();
+                        set!(d, value);
+                    }
+                },
                 Op::Clear { r } => set!(r, Value::Nil),
                 Op::Up { d, i } => {
                     if let Value::Closure(closure) = &regs[0] {
@@ -460,9 +512,7 @@ pub(super) fn exec(
                         Ok(Callee::Value(value)) => set!(a, value),
                         Err(fault) => break fault,
                     }
-                    if context.cost > 0 {
-                        left = left.saturating_sub(std::mem::take(&mut context.cost));
-                    }
+                    charge!();
                 }
                 Op::TailApply { a } => {
                     tick!();
@@ -477,9 +527,7 @@ pub(super) fn exec(
                         Ok(Callee::Value(value)) => set!(a, value),
                         Err(fault) => break fault,
                     }
-                    if context.cost > 0 {
-                        left = left.saturating_sub(std::mem::take(&mut context.cost));
-                    }
+                    charge!();
                     leave!(a);
                 }
                 Op::Return { s } => leave!(s),
@@ -507,9 +555,7 @@ pub(super) fn exec(
                         Ok(value) => set!(d, value),
                         Err(fault) => break fault,
                     }
-                    if context.cost > 0 {
-                        left = left.saturating_sub(std::mem::take(&mut context.cost));
-                    }
+                    charge!();
                 }
                 Op::Read2 { f, d, a, b } => {
                     let entry = builtins::native(f);
@@ -524,9 +570,7 @@ pub(super) fn exec(
                         Ok(value) => set!(d, value),
                         Err(fault) => break fault,
                     }
-                    if context.cost > 0 {
-                        left = left.saturating_sub(std::mem::take(&mut context.cost));
-                    }
+                    charge!();
                 }
                 Op::Read3 { f, d, a, b, c } => {
                     let entry = builtins::native(f);
@@ -549,31 +593,13 @@ pub(super) fn exec(
                 },
 
                 Op::Iter { x, s, o } => {
-                    tick!();
-                    let s = usize::from(s);
-                    let Value::Int(at) = regs[s + 1] else { continue };
-                    let at = at as usize;
-                    let next = match &mut regs[s] {
-                        Value::Vector(vector) => vector.take_or_clone(at),
-                        Value::Nil => None,
-                        _ => match call::next_item(&mut regs[s], at) {
-                            Ok((item, skipped)) => {
-                                regs[s + 1] = Value::Int((at + skipped) as i64);
-                                item
-                            }
-                            Err(fault) => break fault,
-                        },
-                    };
-                    match next {
-                        Some(value) => {
-                            let Value::Int(at) = &mut regs[s + 1] else { continue };
-                            *at = at.wrapping_add(1);
-                            set!(x, value);
-                        }
-                        None => {
-                            regs[s] = Value::Nil;
-                            jump!(o);
-                        }
+                    if !iterated!(x, s) {
+                        jump!(o);
+                    }
+                }
+                Op::IterBack { x, s, o } => {
+                    if iterated!(x, s) {
+                        jump!(o);
                     }
                 }
                 Op::Merge { r, s, o } => {
@@ -590,7 +616,8 @@ pub(super) fn exec(
                     if !merge::step(&mut regs[s..s + merge::REGISTERS], &answer, &mut moved) {
                         jump!(o);
                     }
-                    left = left.saturating_sub(moved / 16);
+                    context.cost += moved / 16;
+                    charge!();
                 }
                 Op::Push { v, s } => {
                     let item = take(&mut reg!(s));

@@ -38,7 +38,9 @@ pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> 
     let len = items.items().len();
     let (mut merge, out) = match out {
         Value::Vector(out) => {
-            let Some(merge) = Merge::load(state) else { return false };
+            let Some(merge) = Merge::load(state, len).filter(|_| out.items().len() == len) else {
+                return false;
+            };
             (merge, out)
         }
         _ if len < 2 => return false,
@@ -59,21 +61,17 @@ pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> 
 }
 
 impl Merge {
-    fn load(state: &[Value]) -> Option<Self> {
-        let &[
-            Value::Int(width),
-            Value::Int(mid),
-            Value::Int(end),
-            Value::Int(left),
-            Value::Int(right),
-            Value::Int(whole),
-            ..,
-        ] = state
-        else {
-            return None;
-        };
-        let [width, mid, end, left, right] = [width, mid, end, left, right].map(|n| n as usize);
-        Some(Self { width, mid, end, left, right, whole: whole == 1 })
+    /// The numbers as they are in the registers, if they fit so many items: those of a run that was
+    /// saved may be anything.
+    fn load(state: &[Value], len: usize) -> Option<Self> {
+        let mut numbers = [0; LATER - NUMBERS];
+        for (number, value) in numbers.iter_mut().zip(state) {
+            let Value::Int(n) = value else { return None };
+            *number = usize::try_from(*n).ok()?;
+        }
+        let [width, mid, end, left, right, whole] = numbers;
+        let fits = (1..=len).contains(&width) && left < mid && mid <= right && right < end && end <= len;
+        fits.then_some(Self { width, mid, end, left, right, whole: whole == 1 })
     }
 
     fn store(&self, items: &Vector, state: &mut [Value]) {

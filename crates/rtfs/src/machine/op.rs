@@ -80,6 +80,8 @@ pub(crate) enum Op {
 
     /// The next item of the collection in `s` to `x`, by the counter in `s + 1`; else jumps.
     Iter { x: u8, s: u8, o: i32 },
+    /// The same at the end of a loop: jumps back if there is an item.
+    IterBack { x: u8, s: u8, o: i32 },
     /// The next comparison of the merge sort whose state begins at `s`, after the one whose answer is in
     /// `r`; else jumps.
     Merge { r: u8, s: u8, o: i32 },

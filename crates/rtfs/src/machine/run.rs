@@ -253,6 +253,8 @@ impl Run {
             };
             quota -= before - fuel;
             self.steps_left -= before - fuel;
+            let debt = std::mem::take(&mut self.context.debt);
+            self.steps_left = self.steps_left.saturating_sub(debt);
             match exit {
                 Exit::Done(value) => self.strand_done(id, value),
                 Exit::Failed(error) => self.strand_failed(id, error),

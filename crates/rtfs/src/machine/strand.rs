@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use super::op::ForkKind;
 use crate::value::Value;
 
+/// Values that a stack has room for at first: a window, and a few calls.
+const STACK: usize = 288;
+
 /// A line of execution. A run begins with one; `parallel` and its kin make more.
 pub(super) struct Strand {
     pub(super) stack: Vec<Value>,
@@ -63,10 +66,10 @@ pub(super) struct Join {
 impl Strand {
     /// A strand that runs code with these arguments, which fit it.
     pub(super) fn new(proto: u32, callee: Value, args: Vec<Value>) -> Self {
-        let mut stack = Vec::with_capacity(320);
+        let mut stack = Vec::with_capacity(STACK);
         stack.push(callee);
         stack.extend(args);
-        stack.resize_with(320, Value::default);
+        stack.resize_with(STACK, Value::default);
         Self {
             stack,
             frames: Vec::new(),
@@ -80,6 +83,17 @@ impl Strand {
             failure: None,
             ticket: None,
             outer_depth: 0,
+        }
+    }
+}
+
+/// Most of a stack is nil, and costs nothing to drop.
+impl Drop for Strand {
+    fn drop(&mut self) {
+        while let Some(value) = self.stack.pop() {
+            if value.is_immediate() {
+                std::mem::forget(value);
+            }
         }
     }
 }

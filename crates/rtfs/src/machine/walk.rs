@@ -50,7 +50,7 @@ impl<'v> Walk<'v> {
     fn visit(&mut self, value: &'v Value) {
         match value {
             Value::Str(text) => {
-                if self.is_new(text.identity()) {
+                if text.identity().is_some_and(|identity| self.is_new(identity)) {
                     self.bytes += 56 + text.capacity();
                 }
             }
@@ -135,7 +135,7 @@ fn owned_bytes(value: &Value, seen: &mut HashSet<usize>, open: &mut Vec<Value>) 
             open.extend(closure.captured().cloned());
             80
         }
-        Value::Str(text) if is_new(text.identity()) => 56 + text.capacity(),
+        Value::Str(text) if text.identity().is_some_and(&mut is_new) => 56 + text.capacity(),
         Value::BigInt(big) => 40 + big.get().bits() as usize / 8,
         _ => 0,
     }

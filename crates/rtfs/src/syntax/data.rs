@@ -72,7 +72,7 @@ impl Tree {
     /// A value that is marked as optional becomes `(? value)`.
     fn map_value(&mut self, id: NodeId) -> Result<Value, TooDeep> {
         let kids = self.kids(id).to_vec();
-        let mut map = Map::new();
+        let mut map = Map::with_capacity(kids.len() / 2);
         let mut key = None;
         for (at, &kid) in kids.iter().enumerate() {
             if self.kind(kid).is_mark() {

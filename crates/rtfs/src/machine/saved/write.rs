@@ -223,6 +223,8 @@ struct Values {
     /// The numbers of those that may be shared, by their kind and address.
     known: HashMap<(Discriminant<Value>, usize), u64>,
     names: HashMap<(bool, String), u64>,
+    /// Texts that are in their values.
+    short: HashMap<String, u64>,
     /// What `memoize` keeps: found, and not written yet from `kept_done` on.
     kept: Vec<Seq>,
     kept_numbers: HashMap<usize, u64>,
@@ -295,6 +297,7 @@ impl Values {
         match value {
             Value::Keyword(name) => self.names.get(&(true, name.name().to_owned())),
             Value::Symbol(name) => self.names.get(&(false, name.name().to_owned())),
+            Value::Str(text) if text.is_short() => self.short.get(text.as_str()),
             other => self.known.get(&(discriminant(other), address(other)?)),
         }
         .copied()
@@ -305,7 +308,8 @@ impl Values {
         let mut tasks = vec![Task::Visit(value.clone())];
         while let Some(task) = tasks.pop() {
             match task {
-                Task::Visit(value) if value.is_immediate() || self.number(&value).is_some() => {}
+                Task::Visit(value) if self.number(&value).is_some() => {}
+                Task::Visit(value) if value.is_immediate() && !matches!(value, Value::Str(_)) => {}
                 Task::Visit(Value::Seq(seq)) if is_kept(&seq) => {
                     let next = self.kept.len() as u64;
                     self.kept_numbers.entry(seq.identity().0).or_insert_with(|| {
@@ -350,6 +354,9 @@ impl Values {
             Value::Str(text) => {
                 out.byte(node::STR);
                 out.bytes(text.as_str().as_bytes());
+                if text.is_short() {
+                    self.short.insert(text.as_str().to_owned(), self.count);
+                }
             }
             Value::Vector(vector) => all(self, &mut out, node::VECTOR, vector.items()),
             Value::List(list) => all(self, &mut out, node::LIST, list.items()),
@@ -436,7 +443,7 @@ fn is_kept(seq: &Seq) -> bool {
 /// Where something that is shared lies; names are told apart by their text instead.
 fn address(value: &Value) -> Option<usize> {
     Some(match value {
-        Value::Str(text) => text.identity().0,
+        Value::Str(text) => text.identity()?.0,
         Value::Vector(vector) => vector.identity().0,
         Value::List(list) => list.identity().0,
         Value::Map(map) => map.identity().0,
