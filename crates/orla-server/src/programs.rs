@@ -250,7 +250,8 @@ fn malformed(message: &str) -> Response<Body> {
 
 /// A refusal in the form of an error, so that clients read one form only.
 pub(crate) fn refused(status: StatusCode, message: &str) -> Response<Body> {
-    let error = json!({"error": {"kind": "invalid-argument", "message": message, "data": null, "at": null}});
+    let error =
+        json!({"error": {"kind": "invalid-argument", "message": message, "data": null, "at": null}});
     json_response(status, error.to_string())
 }
 

@@ -337,7 +337,7 @@ fn group(context: &mut Context, args: &mut [Value]) -> Answer {
         Some(Value::Vector(items)) => items,
         _ => {
             context.allocated(160);
-            crate::Vector::new(Vec::new())?
+            Vector::new(Vec::new())?
         }
     };
     items.push(item)?;
