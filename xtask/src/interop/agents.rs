@@ -26,7 +26,7 @@ const CALLS: [(&str, &str, &str); 6] = [
         "/structuredContent",
         r#"{"city":"Paris","n":[1.5],"skill":"talk"}"#,
     ),
-    (r#"{"message":"fail"}"#, "/content/0/text", "agent__talk failed at the agent: no luck"),
+    (r#"{"message":"fail"}"#, "/content/1/text", "agent__talk failed at the agent: no luck"),
 ];
 
 /// Calls an agent of each binding.
