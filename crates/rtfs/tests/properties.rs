@@ -1,7 +1,9 @@
 //! What is printed is read as the same; any text is read or has mistakes; any program ends.
 
 use proptest::prelude::*;
-use rtfs::{Limits, Options, Outcome, Run, Source, Value, compile, eval_pure, read};
+use rtfs::{
+    Limits, MAX_FINDINGS, Options, Outcome, Run, Source, Value, check, compile, eval_pure, read,
+};
 
 /// Text made of what means something to the reader.
 fn any_text() -> impl Strategy<Value = String> {
@@ -244,6 +246,16 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn any_program_is_checked(text in prop_oneof![any_text(), any_program()]) {
+        let (source, options) = (Source::new("", &*text), Options::default());
+        let found = check(&source, &options, None);
+        prop_assert!(found.len() <= MAX_FINDINGS && found.is_sorted_by_key(|found| found.span.start));
+        let is_broken = found.iter().any(|found| found.kind == "syntax");
+        let compiles = compile(&source, &options).is_ok();
+        prop_assert!(compiles != is_broken || found.len() == MAX_FINDINGS, "{}", text);
     }
 
     #[test]

@@ -262,3 +262,27 @@ fn deep_code_and_many_names_end_in_time() {
     said(&format!("(defstruct T {fields}) (defn f [t :- T] (:f0 t)) (f {{:f1 {{:f2 5}}}})"));
     said(&"(zork (call :zork)) ".repeat(20_000));
 }
+
+#[test]
+fn code_nested_as_deep_as_may_be_is_checked() {
+    for (open, close) in [
+        ("(fn [] ", ")"),
+        ("(if input 1 ", ")"),
+        ("(cond input 1 :else ", ")"),
+        ("(match input 1 2 _ ", ")"),
+        ("(try ", " (catch e 1))"),
+        ("(for [x [1]] ", ")"),
+        ("(loop [x 1] ", ")"),
+        ("(parallel 1 ", ")"),
+        ("(let [x 1] ", ")"),
+        ("(map (fn [x] ", ") [1])"),
+        ("[", "]"),
+        ("{:a ", "}"),
+        ("(and input ", ")"),
+        ("(some-> input (str ", "))"),
+    ] {
+        for depth in [300, 480, 990] {
+            said(&format!("{}input{}", open.repeat(depth), close.repeat(depth)));
+        }
+    }
+}
