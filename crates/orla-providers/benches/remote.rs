@@ -39,6 +39,7 @@ async fn main() {
     market.replace_executor(std::sync::Arc::new(RemoteRTFSExecutor::new()));
     let remote = ProviderType::RemoteRTFS(RemoteRTFSCapability::new(url.as_str(), 0, None));
     market.register_capability(CapabilityManifest::new("echo", "Echoes.", remote)).unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let (mut bare, mut called) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
