@@ -51,19 +51,20 @@ pub(super) async fn wasi(permissions: &[String]) -> Result<WasiCtx, String> {
     if any || !addresses.is_empty() {
         wasi.allow_tcp(true).allow_ip_name_lookup(true);
         wasi.socket_addr_check(move |address, how| {
-            let is_granted = any || may(&addresses, address, how);
+            let is_granted = may(any, &addresses, address, how);
             Box::pin(async move { is_granted })
         });
     }
     Ok(wasi.build())
 }
 
-/// Whether an address may be used in this way.
-fn may(addresses: &[(IpAddr, Option<u16>)], address: SocketAddr, how: SocketAddrUse) -> bool {
+/// Whether an address may be used in this way. Nothing lets a component listen.
+fn may(any: bool, addresses: &[(IpAddr, Option<u16>)], address: SocketAddr, how: SocketAddrUse) -> bool {
+    let is_there = |(ip, port): &(IpAddr, Option<u16>)| {
+        *ip == address.ip() && port.is_none_or(|port| port == address.port())
+    };
     match how {
-        SocketAddrUse::TcpConnect => addresses
-            .iter()
-            .any(|(ip, port)| *ip == address.ip() && port.is_none_or(|port| port == address.port())),
+        SocketAddrUse::TcpConnect => any || addresses.iter().any(is_there),
         // What a connection does on its own side.
         SocketAddrUse::TcpBind => address.ip().is_unspecified(),
         _ => false,
@@ -144,7 +145,10 @@ mod tests {
             ("127.0.0.1:80", SocketAddrUse::TcpBind, false),
             ("127.0.0.1:80", SocketAddrUse::UdpBind, false),
         ] {
-            assert_eq!(may(&granted, at(address), how), is_granted, "{address}");
+            assert_eq!(may(false, &granted, at(address), how), is_granted, "{address}");
         }
+        assert!(may(true, &[], at("10.0.0.2:9"), SocketAddrUse::TcpConnect));
+        assert!(!may(true, &[], at("0.0.0.0:80"), SocketAddrUse::TcpListen));
+        assert!(!may(true, &[], at("0.0.0.0:0"), SocketAddrUse::UdpBind));
     }
 }
