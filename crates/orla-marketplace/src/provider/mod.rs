@@ -99,7 +99,11 @@ impl ProviderType {
             Self::Local(_) => Vec::new(),
             Self::Http(http) => vec![host(&http.base_url)],
             Self::MCP(mcp) => vec![mcp.requires()],
-            Self::A2A(agent) => vec![host(&agent.endpoint)],
+            // The agent's card may lead to any of these.
+            Self::A2A(agent) => std::iter::once(&agent.endpoint)
+                .chain(&agent.options.origins)
+                .map(|at| host(at))
+                .collect(),
             Self::Plugin(plugin) => vec![format!("exec:{}", plugin.plugin_path)],
             Self::RemoteRTFS(remote) => vec![host(&remote.endpoint)],
             Self::Stream(stream) => stream.provider.requires(),
@@ -259,6 +263,10 @@ mod tests {
             assert!(need.parse::<crate::Permission>().is_ok());
         }
         assert_eq!(http("http://x").timeout(), None);
+        let mut agent = A2ACapability::new("a", "https://a.example.com", "http", 0);
+        agent.options.origins = vec!["https://b.example.com:8443".to_owned()];
+        let needs = ["net:a.example.com", "net:b.example.com:8443"];
+        assert_eq!(ProviderType::A2A(agent).requires(), needs);
     }
 
     #[test]
