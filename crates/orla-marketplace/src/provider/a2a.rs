@@ -6,7 +6,7 @@ use std::fmt;
 use super::Connection;
 
 /// A skill of an agent (RTFS capability system §3.3).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct A2ACapability {
     /// The agent's id. It names the agent to people; who answers is decided by the endpoint alone.
@@ -36,6 +36,18 @@ impl A2ACapability {
             timeout_ms,
             options: A2AOptions::default(),
         }
+    }
+}
+
+impl fmt::Debug for A2ACapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("A2ACapability")
+            .field("agent_id", &self.agent_id)
+            .field("endpoint", &super::http::shown_address(&self.endpoint))
+            .field("protocol", &self.protocol)
+            .field("timeout_ms", &self.timeout_ms)
+            .field("options", &self.options)
+            .finish()
     }
 }
 
@@ -74,10 +86,12 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let mut agent = A2ACapability::new("a", "https://agent.example.com", "http", 0);
+        let endpoint = "https://me:p4ss@agent.example.com/?key=p4ss";
+        let mut agent = A2ACapability::new("a", endpoint, "http", 0);
         agent.options.auth_token = Some("t0ken".into());
         agent.options.headers.insert("X-Key".into(), "k1".into());
         let shown = format!("{agent:?}");
         assert!(!shown.contains("t0ken") && !shown.contains("k1") && shown.contains("X-Key"), "{shown}");
+        assert!(!shown.contains("p4ss") && shown.contains("https://agent.example.com/"), "{shown}");
     }
 }
