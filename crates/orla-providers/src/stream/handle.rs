@@ -13,6 +13,7 @@ use orla_marketplace::{
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::connect::{Connector, failed};
 use super::items;
@@ -35,6 +36,7 @@ pub(super) struct Opened {
     output: Option<Validator>,
     reader: Mutex<Reader>,
     writer: Arc<Mutex<Sink>>,
+    closed: CancellationToken,
 }
 
 /// What reads.
@@ -87,6 +89,7 @@ impl Opened {
             output,
             reader: Mutex::new(reader),
             writer: Arc::new(Mutex::new(sink.unwrap_or(Sink::Closed))),
+            closed: CancellationToken::new(),
         })
     }
 
@@ -130,6 +133,28 @@ impl Opened {
             },
             _ => Ok(()),
         }
+    }
+
+    /// Sends an item. What a program that only takes says meanwhile is passed over, as nobody reads it.
+    async fn delivered(&self, item: Bytes) -> Result<(), Unsent> {
+        let sending = async { self.writer.lock().await.send(item).await };
+        if self.stream_type != StreamType::Sink {
+            return sending.await;
+        }
+        tokio::pin!(sending);
+        let mut reader = self.reader.lock().await;
+        let Some(Source::Program(program)) = &mut reader.source else { return sending.await };
+        loop {
+            tokio::select! {
+                biased;
+                sent = &mut sending => return sent,
+                () = self.closed.cancelled() => break,
+                () = program.pass_over() => {}
+            }
+        }
+        // Who closes it waits no longer than for a goodbye.
+        reader.source = None;
+        Err(Unsent::Gone)
     }
 
     fn encoded(&self, value: &Payload) -> RuntimeResult<Bytes> {
@@ -323,7 +348,7 @@ impl StreamHandle for Opened {
 
     async fn send(&self, value: Payload) -> RuntimeResult<()> {
         let item = self.encoded(&value)?;
-        let sent = self.writer.lock().await.send(item).await;
+        let sent = self.delivered(item).await;
         sent.map_err(|unsent| match unsent {
             Unsent::Closed => failed(&self.name, "it takes no more values"),
             Unsent::Gone => {
@@ -342,7 +367,8 @@ impl StreamHandle for Opened {
             }
         };
         let _ = timeout(GOODBYE, goodbye).await;
-        // Whoever still waits for an item holds the reader, and ends with it.
+        self.closed.cancel();
+        // Whoever still waits for an item, or sends one, holds the reader, and ends with it.
         if let Ok(mut reader) = self.reader.try_lock() {
             (reader.source, reader.connect_at, reader.feed) = (None, None, None);
         }

@@ -226,10 +226,44 @@ impl Program {
     /// Waits until it has exited by itself.
     pub(super) async fn exited(&mut self) -> Option<ExitStatus> {
         while self.stderr.is_some() {
-            listen(&mut self.stderr, &mut self.errors, &mut self.said).await;
+            self.pass_over().await;
         }
-        self.process.exited().await;
+        loop {
+            let Self { process, stdout, stderr, buffer, errors, said, .. } = self;
+            tokio::select! {
+                biased;
+                () = process.exited() => break,
+                () = pass_over(stdout, buffer, stderr, errors, said) => {}
+            }
+        }
         self.process.reap()
+    }
+
+    /// Reads some of what it says and nobody wants; waits for ever where it has ended that.
+    pub(super) async fn pass_over(&mut self) {
+        let Self { stdout, stderr, buffer, errors, said, .. } = self;
+        pass_over(stdout, buffer, stderr, errors, said).await;
+    }
+}
+
+/// Reads some of either pipe, and keeps nothing of standard output: with full pipes a program stands still.
+async fn pass_over(
+    stdout: &mut Option<pipe::Receiver>,
+    buffer: &mut BytesMut,
+    stderr: &mut Option<pipe::Receiver>,
+    errors: &mut BytesMut,
+    said: &mut BytesMut,
+) {
+    let Some(pipe) = stdout else { return listen(stderr, errors, said).await };
+    buffer.clear();
+    buffer.reserve(PIECE);
+    tokio::select! {
+        read = pipe.read_buf(buffer) => {
+            if matches!(read, Ok(0) | Err(_)) {
+                *stdout = None;
+            }
+        }
+        () = listen(stderr, errors, said) => {}
     }
 }
 

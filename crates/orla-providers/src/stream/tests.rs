@@ -238,6 +238,10 @@ async fn programs_give_take_and_transform_lines() {
     sink.options.directory = Some(dir.path().to_owned());
     assert_eq!(called(&sink, r#"{"send": [1, {"a": 2}]}"#).await, r#"{"sent":2}"#);
     assert_eq!(std::fs::read_to_string(dir.path().join("taken")).unwrap(), "1\n{\"a\": 2}\n");
+    let talkative = shell("exec tee /dev/stderr", StreamType::Sink);
+    let long = "x".repeat(300_000);
+    let sent = called(&talkative, &format!(r#"{{"send": ["{long}", "{long}"]}}"#)).await;
+    assert_eq!(sent, r#"{"sent":2}"#, "what it says is no matter");
 
     let echo = open(&shell("exec cat", StreamType::Duplex)).await;
     for n in 0..3 {
