@@ -29,13 +29,13 @@ impl Approval {
         Self { is_terminal, agreed: BTreeSet::new() }
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer; `called` is what the call calls in the end.
     ///
     /// # Errors
     /// What the model is told of a call that is not made.
-    pub(crate) async fn ask(&mut self, call: &ToolCall) -> Result<(), String> {
+    pub(crate) async fn ask(&mut self, call: &ToolCall, called: &str) -> Result<(), String> {
         let name = &call.fn_name;
-        if self.agreed.contains(name) {
+        if self.agreed.contains(called) {
             return Ok(());
         }
         if !self.is_terminal {
@@ -53,7 +53,7 @@ impl Approval {
         match Verdict::of(&line) {
             Verdict::Yes => Ok(()),
             Verdict::Always => {
-                self.agreed.insert(name.clone());
+                self.agreed.insert(called.to_owned());
                 Ok(())
             }
             Verdict::No => Err("not called: the user did not agree".to_owned()),

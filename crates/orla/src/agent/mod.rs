@@ -87,7 +87,7 @@ impl Agent<'_> {
                 Err(problem) => Err(problem.clone()),
                 Ok(_) if !self.tools.needs_approval(self.approve, &wanted.call) => Ok(()),
                 Ok(_) => {
-                    let asked = approval.ask(&wanted.call);
+                    let asked = approval.ask(&wanted.call, self.tools.name_of(&wanted.call));
                     // Whoever is asked may also interrupt.
                     let answer = self.cancellation.run_until_cancelled(asked).await;
                     answer.unwrap_or_else(|| Err("the run was interrupted".to_owned()))

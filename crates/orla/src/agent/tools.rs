@@ -42,16 +42,26 @@ impl Tools {
         }
     }
 
+    /// What a person agrees to who agrees to all such calls: what is called through `capability_call`, and not that.
+    pub(crate) fn name_of<'a>(&'a self, call: &'a ToolCall) -> &'a str {
+        self.target(call).map_or(call.fn_name.as_str(), |entry| &*entry.name)
+    }
+
+    /// What is called in the end, if it is there.
+    fn target(&self, call: &ToolCall) -> Option<&Arc<Entry>> {
+        let mut entry = self.catalog.get(&call.fn_name)?;
+        let mut arguments = &call.fn_arguments;
+        while let Ok(Discovery::Call) = entry.manifest.provider.settings::<Discovery>() {
+            let inner = self.catalog.get(arguments["id"].as_str()?)?;
+            (entry, arguments) = (inner, &arguments["input"]);
+        }
+        Some(entry)
+    }
+
     /// Whether the capability says, or leaves open, that it may destroy something. What is called through
     /// `capability_call` is judged by itself.
     fn may_destroy(&self, call: &ToolCall) -> bool {
-        let Some(mut entry) = self.catalog.get(&call.fn_name) else { return false };
-        let mut arguments = &call.fn_arguments;
-        while let Ok(Discovery::Call) = entry.manifest.provider.settings::<Discovery>() {
-            let inner = arguments["id"].as_str().and_then(|id| self.catalog.get(id));
-            let Some(inner) = inner else { return false };
-            (entry, arguments) = (inner, &arguments["input"]);
-        }
+        let Some(entry) = self.target(call) else { return false };
         let annotations = entry.manifest.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);
         let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
         hints.read_only_hint != Some(true) && hints.destructive_hint != Some(false)
@@ -150,6 +160,9 @@ mod tests {
             assert!(tools.needs_approval(Approve::Always, &call));
             assert!(!tools.needs_approval(Approve::Never, &call));
         }
+        let through = call("capability_call", json!({"id": "rtfs"}));
+        assert_eq!(tools.name_of(&through), "rtfs");
+        assert_eq!(tools.name_of(&call("capability_call", json!({"id": "x"}))), "capability_call");
     }
 
     #[test]
