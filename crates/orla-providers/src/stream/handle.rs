@@ -275,7 +275,16 @@ impl Opened {
     async fn connected_again(&self, reader: &mut Reader) -> RuntimeResult<bool> {
         let Some(at) = reader.connect_at else { return Ok(false) };
         sleep(at.saturating_duration_since(Instant::now())).await;
-        match reader.connector.connect(reader.resumption.last_id()).await {
+        let connecting = reader.connector.connect(reader.resumption.last_id());
+        // The first time it is the call's own time that bounds it.
+        let connected = match reader.heartbeat {
+            None => connecting.await,
+            Some(limit) => timeout(limit, connecting).await.unwrap_or_else(|_| {
+                let reason = format!("it could not be connected again within {}", seconds(limit));
+                Err(RuntimeError::Unavailable { id: self.name.to_string(), reason, source: None })
+            }),
+        };
+        match connected {
             Ok(Some((source, sink))) => {
                 tracing::debug!(
                     stream = &*self.name,
