@@ -96,7 +96,13 @@ impl CapabilityExecutor for A2AExecutor {
         let (name, host) = (ctx.name.to_string(), agent.host());
         let partial = |gathered: &Gathered| Some(Box::new(answer::partial(gathered, &host, ctx)));
         match end {
-            End::Over(Ok(())) => answer::result(&gathered, ctx),
+            End::Over(Ok(())) => {
+                // It has asked more often than is answered.
+                if gathered.turn() == Turn::Going {
+                    abandon(&agent, &gathered).await;
+                }
+                answer::result(&gathered, ctx)
+            }
             End::Over(Err(Stop::Declined)) => {
                 abandon(&agent, &gathered).await;
                 let message = format!("{name} failed: the agent's question was not answered");
