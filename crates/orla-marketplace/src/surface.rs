@@ -31,6 +31,14 @@ pub trait Surface: Send + Sync {
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError>;
 
+    /// Whether a caller may hear of a resource to which the surface has been subscribed for somebody else.
+    ///
+    /// # Errors
+    /// See [`SurfaceError`].
+    fn admits(&self, _uri: &str, _ctx: &CallContext) -> Result<(), SurfaceError> {
+        Ok(())
+    }
+
     /// What the surface tells unasked, from now on; none where it never does.
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
         None

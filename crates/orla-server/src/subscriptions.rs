@@ -88,14 +88,17 @@ impl Subscriptions {
         let uri: Arc<str> = uri.into();
         let topic = Arc::clone(lock(&self.0).entry(Arc::clone(&uri)).or_default());
         let mut owner = topic.owner.lock().await;
-        if owner.is_none() {
-            match asking.owner("resources/subscribe", &params(&uri)).await {
-                Ok(surface) => *owner = Some(surface),
-                Err(error) => {
-                    drop(owner);
-                    self.forget(&uri, topic);
-                    return Err(error);
-                }
+        let params = params(&uri);
+        let taken_on = match owner.clone() {
+            Some(surface) => asking.admitted(&surface, &uri, &params).map(|()| surface),
+            None => asking.owner("resources/subscribe", &params).await,
+        };
+        match taken_on {
+            Ok(surface) => *owner = Some(surface),
+            Err(error) => {
+                drop(owner);
+                self.forget(&uri, topic);
+                return Err(error);
             }
         }
         lock(&topic.subscribers).push(Arc::clone(subscriber));

@@ -111,6 +111,19 @@ impl Asking<'_> {
         self.offer(method, params).await.map(|(surface, _)| Arc::clone(surface))
     }
 
+    /// Whether the caller may hear of what this surface has been subscribed to for somebody else.
+    pub(crate) fn admitted(
+        &self,
+        surface: &Arc<dyn Surface>,
+        uri: &str,
+        params: &JsonText,
+    ) -> Result<(), ErrorData> {
+        surface.admits(uri, &self.context(surface)).map_err(|err| match err {
+            SurfaceError::NotFound(what) => self.not_found(what, params),
+            err => ErrorData::internal_error(err.to_string(), None),
+        })
+    }
+
     /// Offers a request to one surface after the other.
     async fn offer(
         &self,

@@ -243,6 +243,10 @@ fn a_source_is_a_resource_that_can_be_subscribed_to() {
         other.request("resources/read", news.clone()).is_err(),
         "who may not call it cannot read it"
     );
+    assert!(
+        other.request("resources/subscribe", news.clone()).is_err(),
+        "and hears nothing of it, although somebody else does"
+    );
     assert!(runs(&server, "pid"));
     client.request("resources/unsubscribe", news.clone()).expect("an end");
     eventually("nobody reads it any more", || !runs(&server, "pid"));

@@ -330,6 +330,10 @@ impl Surface for State {
         JsonText::parse(text).map_err(|err| SurfaceError::Failed(err.to_string()))
     }
 
+    fn admits(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {
+        self.permitted(uri, ctx)
+    }
+
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
         Some(self.notices.subscribe())
     }
