@@ -149,7 +149,8 @@ impl Connector {
 
     async fn start(&self, program: &Command) -> RuntimeResult<(Source, Sink)> {
         let mut process = program.start(Arc::clone(&self.instance)).await.map_err(|err| {
-            let reason = format!("{} cannot be started: {err}", program.command);
+            let name = program.command.rsplit('/').next().unwrap_or_default();
+            let reason = format!("{name} cannot be started: {err}");
             RuntimeError::Unavailable { id: self.name.to_string(), reason, source: Some(Box::new(err)) }
         })?;
         let stdin = process.stdin.take().filter(|_| self.stream_type.takes());

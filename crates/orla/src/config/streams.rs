@@ -182,7 +182,11 @@ pub(super) fn description(stream: &StreamCapabilityImpl) -> String {
     };
     match &*stream.provider {
         ProviderType::Http(http) => format!("{what} at {}.", http.address()),
-        ProviderType::Plugin(program) => format!("{what} of the program {}.", program.plugin_path),
+        // Its directory does not concern whoever reads this.
+        ProviderType::Plugin(program) => {
+            let name = program.plugin_path.rsplit('/').next().unwrap_or_default();
+            format!("{what} of the program {name}.")
+        }
         _ => format!("{what}."),
     }
 }
