@@ -30,7 +30,7 @@ use super::streams;
 const KINDS: [&str; 8] = ["Local", "Http", "MCP", "A2A", "Plugin", "RemoteRTFS", "Remote", "Stream"];
 
 const LOCAL: [&str; 1] = ["function"];
-const HTTP: [&str; 15] = [
+pub(super) const HTTP: [&str; 15] = [
     "base_url",
     "auth_token",
     "timeout_ms",

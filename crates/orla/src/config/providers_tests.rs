@@ -486,6 +486,10 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "capabilities[0].provider.Http.methd: unknown key, did you mean method? at orla.yaml:1:64",
         ),
         (
+            "capabilities: [{id: a, provider: {Stream: {url: 'http://h', directon: source}}}]\n",
+            "capabilities[0].provider.Stream.directon: unknown key, did you mean direction? at orla.yaml:1:61",
+        ),
+        (
             "capabilities: [{id: a, provider: {Http: {base_url: 'http://h', method: FETCH}}}]\n",
             "capabilities[0].provider.Http.method: expected GET, POST, PUT, PATCH, DELETE, HEAD or OPTIONS, got text \"FETCH\" at orla.yaml:1:72",
         ),

@@ -13,7 +13,7 @@ use orla_providers::stream;
 use serde_json::{Value, json};
 
 use super::capabilities::type_of;
-use super::keys::list_of;
+use super::keys::{list_of, nearest};
 use super::provider::{self, MAX_MS};
 use super::read::{Reader, excerpt, shown};
 use super::schema::{variable, whole};
@@ -54,8 +54,16 @@ pub(super) fn provider(
     let (reached, transport) = match (find("url"), find("command")) {
         (Some(url), None) => {
             let (text, is_socket) = address(reader, path, url)?;
-            let mut others: Vec<(Key, Node)> =
-                pairs.iter().filter(|(key, _)| !FIELDS.contains(&key.text.as_str())).cloned().collect();
+            let mut others: Vec<(Key, Node)> = Vec::new();
+            for (key, node) in pairs.iter().filter(|(key, _)| !FIELDS.contains(&key.text.as_str())) {
+                let name = key.text.as_str();
+                if provider::HTTP.contains(&name) || nearest(name, FIELDS).is_none() {
+                    others.push((key.clone(), node.clone()));
+                } else {
+                    // What is meant is a key of the stream itself.
+                    reader.unknown(key.at, name, &format!("{path}."), FIELDS);
+                }
+            }
             others.push((Key { text: "base_url".to_owned(), ..url.0.clone() }, text));
             let mut http = provider::http(reader, path, at, &others)?;
             if let Some((key, node)) = find("timeout_ms") {
