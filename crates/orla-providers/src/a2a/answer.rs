@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 
 use super::gather::{Gathered, Turn};
 
+/// How much of an agent's last words an error's sentence repeats, in characters.
+const MAX_SAID: usize = 16 * 1024;
+
 /// What was given, whole or not.
 pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
     let groups = groups(gathered);
@@ -66,7 +69,8 @@ pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Out
 /// The task failed, or the agent wants something that nobody here can give.
 pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, RuntimeError> {
     let name = &ctx.name;
-    let says = gathered.last_words().map(|words| format!(": {words}")).unwrap_or_default();
+    let words = gathered.last_words().map(|words| words.chars().take(MAX_SAID).collect::<String>());
+    let says = words.map(|words| format!(": {words}")).unwrap_or_default();
     let message = match gathered.state {
         _ if gathered.message.is_some() => return Ok(outcome(gathered, ctx)),
         Some(TaskState::Completed) => return Ok(outcome(gathered, ctx)),
