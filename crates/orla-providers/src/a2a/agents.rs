@@ -17,7 +17,7 @@ use super::card::Skill;
 use super::input;
 use super::settings::{AgentSettings, Protocol};
 use super::wire::Clients;
-use crate::names::is_below;
+use crate::names::{is_below, is_chosen};
 
 /// The most agents that are kept which a capability names by itself.
 const MAX_OWN: usize = 256;
@@ -158,12 +158,7 @@ fn registrations(agent: &Arc<Agent>, learned: &Learned) -> Vec<Registration> {
         return vec![registration(agent, learned, id, about, None)];
     }
     let serves = |skill: &&Skill| {
-        let settings = &agent.settings;
-        let is_included = settings
-            .include
-            .as_ref()
-            .is_none_or(|included| included.iter().any(|name| name.matches(&skill.id)));
-        is_included && !settings.exclude.iter().any(|name| name.matches(&skill.id))
+        is_chosen(agent.settings.include.as_deref(), &agent.settings.exclude, &skill.id)
     };
     let of = |skill: &Skill| {
         let id = match &agent.settings.prefix {
