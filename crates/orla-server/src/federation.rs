@@ -132,8 +132,15 @@ pub(crate) async fn catalogue(
     let mut changes = core.market.changes();
     match after {
         None => {
-            // What turns out later is told as a change.
-            let _ = timeout(LEARN, core.market.prepare_listing()).await;
+            // It goes on after that: what turns out later is told as a change.
+            let asked = Arc::clone(core);
+            let learning = core.tracker.spawn(async move {
+                tokio::select! {
+                    () = asked.market.prepare_listing() => {}
+                    () = asked.draining.cancelled() => {}
+                }
+            });
+            let _ = timeout(LEARN, learning).await;
         }
         Some(after) => {
             let end = sleep(wait);
