@@ -7,10 +7,13 @@
 use genai::chat::ToolCall;
 use serde_json::Value;
 
+/// What a call counts for besides its name and its arguments, in bytes, so that calls are bounded too.
+const CALL: usize = 1024;
+
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<Part>,
-    /// Bytes of all arguments.
+    /// Bytes of all calls.
     pub(super) size: usize,
 }
 
@@ -36,7 +39,10 @@ impl Calls {
             |last: &Part| !fn_name.is_empty() && (last.id != call_id || is_whole(&last.arguments));
         match self.calls.last_mut() {
             Some(last) if !begins(last) => last.arguments.push_str(&arguments),
-            _ => self.calls.push(Part { id: call_id, name: fn_name, arguments }),
+            _ => {
+                self.size += CALL;
+                self.calls.push(Part { id: call_id, name: fn_name, arguments });
+            }
         }
     }
 
