@@ -199,6 +199,9 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
         }
         RuntimeError::Failed { id, message, .. } => RuntimeError::Failed { id, message, outcome: came },
         RuntimeError::TimedOut { id, limit, .. } => RuntimeError::TimedOut { id, limit, outcome: came },
+        RuntimeError::InvalidOutput { id, violations, .. } => {
+            RuntimeError::InvalidOutput { id, violations, outcome: came.unwrap_or_default() }
+        }
         other => other,
     }
 }
