@@ -103,7 +103,7 @@ impl BigInt {
 
 /// Text. Indices count characters (code points), so it remembers how many there are.
 ///
-/// Most texts of data are a few bytes long: up to [`SHORT`] of them are in the value itself, and need no
+/// Most texts of data are a few bytes long: up to 14 of them are in the value itself, and need no
 /// allocation.
 #[derive(Clone)]
 pub struct Str(Repr);
