@@ -313,7 +313,9 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
         "limit" if Instant::now() >= ctx.deadline => {
-            RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
+            let structured = json!({ "error": described(error) }).to_string();
+            let outcome = outcome(&structured, &error.report()).ok().map(Box::new);
+            RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome }
         }
         _ => {
             let at = error.at.as_ref().map(|at| at.position);

@@ -17,10 +17,9 @@ const MEMBERS: [&str; 5] = ["message", "data", "files", "context_id", "task_id"]
 /// The most files of one message.
 const MAX_FILES: usize = 64;
 
-/// What clients are shown of the input; it is not enforced, as anything else is data.
+/// What clients are shown of the input. It says nothing of what is no object: that is a text or data.
 pub(super) fn schema() -> Value {
     json!({
-        "type": "object",
         "properties": {
             "message": {"type": "string", "description": "What to tell the agent."},
             "data": {"description": "Structured data that goes with the message."},

@@ -76,6 +76,10 @@ fn small_runtime() -> Result<Runtime, Failure> {
     built(Builder::new_current_thread().enable_all())
 }
 
+/// Bytes of a worker's stack: room for as many calls within calls as are allowed, 64, also in a build without
+/// optimisation. What is not used of it takes no memory.
+const WORKER_STACK: usize = 16 << 20;
+
 /// A runtime for a server: a worker for each core, within reason.
 fn server_runtime() -> Result<Runtime, Failure> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -83,6 +87,7 @@ fn server_runtime() -> Result<Runtime, Failure> {
         Builder::new_multi_thread()
             .worker_threads(cores.clamp(2, 16))
             .thread_name("orla-worker")
+            .thread_stack_size(WORKER_STACK)
             .enable_all(),
     )
 }
