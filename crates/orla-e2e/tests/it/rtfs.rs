@@ -227,6 +227,7 @@ fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
         (json!({"program": "(throw {:kind :mine :message \"m\" :data {:n 1}})"}), 200, "mine", Some(1)),
         (json!({"program": "(call :nobody {})"}), 200, "unknown-capability", Some(1)),
         (json!({"program": "(loop [] (recur))", "limits": {"steps": 1000}}), 200, "limit", Some(1)),
+        (json!({"program": "(loop [] (recur))", "limits": {"timeout_ms": 50}}), 200, "limit", Some(1)),
         (json!({"program": "1", "limits": {"stepps": 1}}), 400, "invalid-input", None),
         (json!({"program": 1}), 400, "invalid-input", None),
         (json!({"programm": "1"}), 400, "invalid-argument", None),
@@ -253,6 +254,18 @@ fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
     assert_eq!(server.http().send(&foreign).unwrap().status, 403);
     let large = post(&json!({"program": "x".repeat(5 << 20)}));
     assert_eq!(server.http().send(&large).unwrap().status, 413);
+}
+
+#[test]
+fn what_calls_itself_ends_at_the_depth_of_calls() {
+    let server = world().file("tools/self.rtfs", "(defn main [input] (call :self input))").serve();
+    let mut http = server.http();
+    let own = "(call :rtfs {:program (:p input) :input input})";
+    for body in [json!({"program": own, "input": {"p": own}}), json!({"call": "self", "input": {}})] {
+        let answer = http.send(&post(&body)).unwrap();
+        assert!(answer.json()["error"]["message"].as_str().unwrap().contains("max_depth"), "{body}");
+    }
+    assert_eq!(http.send(&post(&json!({"program": "1"}))).unwrap().json(), json!({"value": 1}));
 }
 
 #[test]
