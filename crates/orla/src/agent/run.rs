@@ -67,6 +67,8 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum End {
     Answered,
+    /// The model has said nothing and called nothing.
+    Empty,
     /// The provider has cut the answer: it was too long.
     Cut,
     Steps(usize),
@@ -103,7 +105,8 @@ impl Run {
             return Next::End(End::Cut);
         }
         if calls.is_empty() {
-            return Next::End(End::Answered);
+            let has_text = answer.content.texts().iter().any(|text| !text.trim().is_empty());
+            return Next::End(if has_text { End::Answered } else { End::Empty });
         }
         if let Some(end) = self.bounds.reached(self.steps, self.spent) {
             return Next::End(end);
@@ -176,6 +179,7 @@ impl End {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",
+            Self::Empty => "empty",
             Self::Cut => "cut",
             Self::Steps(_) => "max_steps",
             Self::Tokens(_) => "max_tokens",
@@ -189,6 +193,7 @@ impl End {
     pub(crate) fn problem(self) -> Option<String> {
         Some(match self {
             Self::Answered => return None,
+            Self::Empty => "the model answered nothing".to_owned(),
             Self::Cut => {
                 "the answer was cut: it has as many tokens as the model writes at once".to_owned()
             }
@@ -247,6 +252,8 @@ mod tests {
         assert_eq!(request.messages[2].content.tool_responses().len(), 2);
         let last = Answer { content: MessageContent::from_text("done"), ..Answer::default() };
         assert!(matches!(run.answered(last), Next::End(End::Answered)));
+        let silent = Answer { content: MessageContent::from_text(" "), ..Answer::default() };
+        assert!(matches!(run.answered(silent), Next::End(End::Empty)));
         assert_eq!(run.spent, Tokens { input: 10, output: 5 });
     }
 
