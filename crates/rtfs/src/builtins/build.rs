@@ -85,10 +85,39 @@ fn copying(context: &mut Context, is_unique: bool, len: usize) -> Result<(), Box
 }
 
 fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
+    // All that may have to wait comes first: then it is done again, with the same arguments.
+    if let Some((coll, items)) = args.split_first() {
+        match coll {
+            Value::Vector(vector) => copying(context, vector.is_unique(), vector.items().len())?,
+            Value::Set(set) => {
+                items.iter().try_for_each(as_key)?;
+                copying(context, set.is_unique(), 3 * set.len())?;
+            }
+            Value::Map(map) => {
+                for item in items {
+                    if let Some([key, _]) = item.items() {
+                        as_key(key)?;
+                    }
+                }
+                let copied = if map.is_unique() { 0 } else { 4 * map.len() };
+                copying(context, false, copied + 4 * entries_in(items))?;
+            }
+            _ => {}
+        }
+    }
+    added(context, args)
+}
+
+/// How many entries the maps among these have.
+fn entries_in(items: &[Value]) -> usize {
+    items.iter().map(|item| if let Value::Map(map) = item { map.len() } else { 0 }).sum()
+}
+
+/// `conj`, when everything is known and paid for.
+fn added(context: &mut Context, args: &mut [Value]) -> Answer {
     let Some((coll, items)) = args.split_first_mut() else { return Ok(Value::Nil) };
     match coll {
-        Value::Vector(vector) => {
-            copying(context, vector.is_unique(), vector.items().len())?;
+        Value::Vector(_) => {
             let Value::Vector(mut vector) = std::mem::take(coll) else { return Ok(Value::Nil) };
             let before = vector.capacity();
             for item in items {
@@ -108,8 +137,7 @@ fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
             }
             Ok(Value::List(list))
         }
-        Value::Set(set) => {
-            copying(context, set.is_unique(), 3 * set.len())?;
+        Value::Set(_) => {
             items.iter().try_for_each(as_key)?;
             let Value::Set(mut set) = std::mem::take(coll) else { return Ok(Value::Nil) };
             context.allocated(64 * items.len());
@@ -118,8 +146,7 @@ fn conj(context: &mut Context, args: &mut [Value]) -> Answer {
             }
             Ok(Value::Set(set))
         }
-        Value::Map(map) => {
-            copying(context, map.is_unique(), 4 * map.len())?;
+        Value::Map(_) => {
             let Value::Map(mut map) = std::mem::take(coll) else { return Ok(Value::Nil) };
             context.allocated(96 * items.len());
             for item in items {
@@ -180,7 +207,11 @@ fn cons(context: &mut Context, args: &mut [Value]) -> Answer {
 fn into(context: &mut Context, args: &mut [Value]) -> Answer {
     let [to, from] = args else { return Ok(Value::Nil) };
     let more = len_of(from).ok_or_else(|| wrong("into", "a collection", from))?;
-    room(context, 3 * (more + len_of(to).unwrap_or(0)))?;
+    let entries = match to {
+        Value::Map(_) => entries_in(from.items().unwrap_or_default()),
+        _ => 0,
+    };
+    room(context, 3 * (more + len_of(to).unwrap_or(0)) + 4 * entries)?;
     if let (Value::Nil, _) = (&*to, &*from) {
         return Ok(std::mem::take(from));
     }
@@ -189,7 +220,7 @@ fn into(context: &mut Context, args: &mut [Value]) -> Answer {
     }
     let mut all = vec![std::mem::take(to)];
     all.extend(into_items("into", from)?);
-    conj(context, &mut all)
+    added(context, &mut all)
 }
 
 fn concat(context: &mut Context, args: &mut [Value]) -> Answer {
@@ -219,13 +250,23 @@ fn map_of(context: &mut Context, coll: &Value) -> Answer {
 }
 
 fn assoc(context: &mut Context, args: &mut [Value]) -> Answer {
+    match args.first() {
+        Some(Value::Map(map)) => copying(context, map.is_unique(), 4 * map.len())?,
+        Some(Value::Vector(vector)) => copying(context, vector.is_unique(), vector.items().len())?,
+        _ => {}
+    }
+    put(context, args)
+}
+
+/// `assoc`, when a copy that it needs is paid for.
+#[inline]
+fn put(context: &mut Context, args: &mut [Value]) -> Answer {
     let Some((coll, pairs)) = args.split_first_mut() else { return Ok(Value::Nil) };
     if pairs.len() % 2 == 1 {
         return Err(fault("arity", "`assoc` takes a collection, and keys and values in turn"));
     }
     match coll {
         Value::Map(map) => {
-            copying(context, map.is_unique(), 4 * map.len())?;
             if let [key, value] = pairs {
                 // As nearly always.
                 as_key(key)?;
@@ -237,8 +278,7 @@ fn assoc(context: &mut Context, args: &mut [Value]) -> Answer {
                 return Ok(std::mem::take(coll));
             }
         }
-        Value::Vector(vector) => copying(context, vector.is_unique(), vector.items().len())?,
-        Value::Nil => {}
+        Value::Vector(_) | Value::Nil => {}
         other => return Err(wrong("assoc", "a map or a vector", other)),
     }
     match std::mem::take(coll) {
@@ -312,6 +352,20 @@ fn assoc_in(context: &mut Context, args: &mut [Value]) -> Answer {
     let Some((last, path)) = keys.split_last() else {
         return Err(fault("invalid-argument", "`assoc-in` needs at least one key"));
     };
+    // All copies are paid for before anything is taken: it may have to be done again.
+    let (mut copied, mut is_shared) = (0, false);
+    let mut found = Some(&args[0]);
+    for key in &keys {
+        let (is_unique, len) = match found {
+            Some(Value::Map(map)) => (map.is_unique(), 4 * map.len()),
+            Some(Value::Vector(vector)) => (vector.is_unique(), vector.items().len()),
+            _ => break,
+        };
+        is_shared |= !is_unique;
+        copied += if is_shared { len } else { 0 };
+        found = found.and_then(|coll| super::find_key(coll, key));
+    }
+    copying(context, false, copied)?;
     let mut outer = Vec::new();
     let mut coll = std::mem::take(&mut args[0]);
     for key in path {
@@ -328,9 +382,9 @@ fn assoc_in(context: &mut Context, args: &mut [Value]) -> Answer {
         outer.push((std::mem::replace(&mut coll, inner), key.clone()));
     }
     let value = std::mem::take(&mut args[2]);
-    coll = assoc(context, &mut [coll, last.clone(), value])?;
+    coll = put(context, &mut [coll, last.clone(), value])?;
     while let Some((outside, key)) = outer.pop() {
-        coll = assoc(context, &mut [outside, key, coll])?;
+        coll = put(context, &mut [outside, key, coll])?;
     }
     Ok(coll)
 }
