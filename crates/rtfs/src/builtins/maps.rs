@@ -18,8 +18,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     two("select-keys", select_keys).key(1),
     two("rename-keys", rename_keys).key(1),
     many("union", 0, ANY, union).compares(),
-    many("intersection", 1, ANY, |_, args| sift("intersection", args, true)).compares(),
-    many("difference", 1, ANY, |_, args| sift("difference", args, false)).compares(),
+    many("intersection", 1, ANY, |context, args| sift(context, "intersection", args, true)).compares(),
+    many("difference", 1, ANY, |context, args| sift(context, "difference", args, false)).compares(),
     two("subset?", |_, a, b| Ok(Value::Bool(is_subset(a, b)?))).compares().scalar(),
     two("superset?", |_, a, b| Ok(Value::Bool(is_subset(b, a)?))).compares().scalar(),
 ];
@@ -64,9 +64,10 @@ fn merge(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Map(map))
 }
 
-fn select_keys(_: &mut Context, coll: &Value, keys: &Value) -> Answer {
+fn select_keys(context: &mut Context, coll: &Value, keys: &Value) -> Answer {
     let mut selected = Map::new();
     let map = map_of("select-keys", coll)?;
+    room(context, 4 * len_of(keys).unwrap_or(0))?;
     for key in items_of("select-keys", keys)? {
         if let Some(value) = map.and_then(|map| map.get(&key)) {
             insert(&mut selected, key, value.clone())?;
@@ -122,7 +123,8 @@ fn union(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Set(set))
 }
 
-fn sift(name: &str, args: &[Value], keep: bool) -> Answer {
+fn sift(context: &mut Context, name: &str, args: &[Value], keep: bool) -> Answer {
+    room(context, 4 * args.iter().filter_map(len_of).sum::<usize>())?;
     let others = args[1..].iter().map(|arg| members(name, arg)).collect::<Result<Vec<_>, _>>()?;
     let first = members(name, &args[0])?;
     let stays = |item: &&Value| {

@@ -10,10 +10,14 @@ use crate::sequence::Vector;
 use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
-    many("%take", 2, 2, |_, args| part("take", args, |len, n| 0..n.min(len))),
-    many("%drop", 2, 2, |_, args| part("drop", args, |len, n| n.min(len)..len)),
-    many("take-last", 2, 2, |_, args| part("take-last", args, |len, n| len.saturating_sub(n)..len)),
-    many("%drop-last", 2, 2, |_, args| part("drop-last", args, |len, n| 0..len.saturating_sub(n))),
+    many("%take", 2, 2, |context, args| part(context, "take", args, |len, n| 0..n.min(len))),
+    many("%drop", 2, 2, |context, args| part(context, "drop", args, |len, n| n.min(len)..len)),
+    many("take-last", 2, 2, |context, args| {
+        part(context, "take-last", args, |len, n| len.saturating_sub(n)..len)
+    }),
+    many("%drop-last", 2, 2, |context, args| {
+        part(context, "drop-last", args, |len, n| 0..len.saturating_sub(n))
+    }),
     many("subvec", 2, 3, subvec),
     many("%split-at", 2, 2, split_at),
     many("reverse", 1, 1, reverse),
@@ -43,9 +47,15 @@ pub(super) static ENTRIES: &[Entry] = &[
 ];
 
 /// Some of the items, in place if nobody else holds them.
-fn part(name: &str, args: &mut [Value], range: fn(usize, usize) -> std::ops::Range<usize>) -> Answer {
+fn part(
+    context: &mut Context,
+    name: &str,
+    args: &mut [Value],
+    range: fn(usize, usize) -> std::ops::Range<usize>,
+) -> Answer {
     let [n, coll] = args else { return Ok(Value::Nil) };
     let n = count_of(name, n)?;
+    copied(context, coll, range(len_of(coll).unwrap_or(0), n).len())?;
     if let Value::Vector(_) = coll
         && let Value::Vector(mut vector) = std::mem::take(coll)
     {
@@ -63,13 +73,23 @@ fn part(name: &str, args: &mut [Value], range: fn(usize, usize) -> std::ops::Ran
     super::vector(items[range].to_vec())
 }
 
-fn subvec(_: &mut Context, args: &mut [Value]) -> Answer {
+/// Charges for so many items that are copied, unless nobody else holds the vector that they are in. Comes before
+/// anything is taken.
+fn copied(context: &mut Context, coll: &Value, len: usize) -> Result<(), Box<Fault>> {
+    let is_moved = matches!(coll, Value::Vector(vector) if vector.is_unique());
+    if is_moved || len < 16 { Ok(()) } else { room(context, len) }
+}
+
+fn subvec(context: &mut Context, args: &mut [Value]) -> Answer {
     let Some(items) = args[0].items() else { return Err(wrong("subvec", "a vector", &args[0])) };
     let start = super::int_of("subvec", &args[1])?;
     let end = args.get(2).map_or(Ok(items.len() as i64), |end| super::int_of("subvec", end))?;
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     match range.and_then(|(start, end)| items.get(start..end)) {
-        Some(part) => super::vector(part.to_vec()),
+        Some(part) => {
+            room(context, part.len())?;
+            super::vector(part.to_vec())
+        }
         None => Err(fault(
             "index",
             format!("{start} to {end} is outside of a vector of {} items", items.len()),
@@ -77,14 +97,16 @@ fn subvec(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-fn split_at(_: &mut Context, args: &mut [Value]) -> Answer {
+fn split_at(context: &mut Context, args: &mut [Value]) -> Answer {
     let n = count_of("split-at", &args[0])?;
+    room(context, len_of(&args[1]).unwrap_or(0))?;
     let mut items = into_items("split-at", &mut args[1])?;
     let rest = items.split_off(n.min(items.len()));
     super::vector(vec![Value::vector(items)?, Value::vector(rest)?])
 }
 
-fn reverse(_: &mut Context, args: &mut [Value]) -> Answer {
+fn reverse(context: &mut Context, args: &mut [Value]) -> Answer {
+    copied(context, &args[0], len_of(&args[0]).unwrap_or(0))?;
     let is_list = matches!(args[0], Value::List(_));
     let mut items = into_items("reverse", &mut args[0])?;
     items.reverse();

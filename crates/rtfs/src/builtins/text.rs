@@ -23,9 +23,9 @@ pub(super) static ENTRIES: &[Entry] = &[
     .scalar(),
     one("string-upper", |context, s| changed(context, "string-upper", s, str::to_uppercase)),
     one("string-lower", |context, s| changed(context, "string-lower", s, str::to_lowercase)),
-    one("string-trim", |_, s| Ok(text_of("string-trim", s)?.trim().into())),
-    one("trim-start", |_, s| Ok(text_of("trim-start", s)?.trim_start().into())),
-    one("trim-end", |_, s| Ok(text_of("trim-end", s)?.trim_end().into())),
+    one("string-trim", |context, s| part(context, text_of("string-trim", s)?.trim())),
+    one("trim-start", |context, s| part(context, text_of("trim-start", s)?.trim_start())),
+    one("trim-end", |context, s| part(context, text_of("trim-end", s)?.trim_end())),
     many("string-join", 1, 2, join),
     two("split", split),
     one("split-lines", |context, s| {
@@ -142,14 +142,20 @@ pub(super) fn byte_of(text: &Str, at: usize) -> Option<usize> {
     text.as_str().char_indices().nth(at).map(|(byte, _)| byte)
 }
 
-fn substring(_: &mut Context, args: &mut [Value]) -> Answer {
+/// A part of a text as one of its own.
+fn part(context: &mut Context, part: &str) -> Answer {
+    context.reserve(part.len())?;
+    Ok(part.into())
+}
+
+fn substring(context: &mut Context, args: &mut [Value]) -> Answer {
     let Value::Str(text) = &args[0] else { return Err(wrong("substring", "a string", &args[0])) };
     let start = int_of("substring", &args[1])?;
     let end = args.get(2).filter(|end| !matches!(end, Value::Nil));
     let end = end.map_or(Ok(text.char_count() as i64), |end| int_of("substring", end))?;
     let byte = |at: i64| usize::try_from(at).ok().and_then(|at| byte_of(text, at));
     match (byte(start), byte(end)) {
-        (Some(from), Some(to)) if from <= to => Ok(text.as_str()[from..to].into()),
+        (Some(from), Some(to)) if from <= to => part(context, &text.as_str()[from..to]),
         _ => {
             let message =
                 format!("{start} to {end} is outside of a string of {} characters", text.char_count());
@@ -192,8 +198,10 @@ fn join(context: &mut Context, args: &mut [Value]) -> Answer {
 fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
     let (text, separator) = (text_of("split", s)?, text_of("split", separator)?);
     let parts: Vec<&str> = if separator.is_empty() {
-        context.reserve(text.len().saturating_mul(80))?;
-        text.split("").filter(|part| !part.is_empty()).collect()
+        // Once: what asks twice, and gets the first part alone, would ask again and again.
+        context.reserve(text.len().saturating_mul(81))?;
+        let characters = text.split("").filter(|part| !part.is_empty());
+        return super::vector(characters.map(Value::from).collect());
     } else if let [byte] = separator.as_bytes() {
         text.split(char::from(*byte)).collect()
     } else {
