@@ -27,7 +27,11 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("first", |_, coll| Ok(head(coll)?.unwrap_or_default())).lazy(),
     one("second", |_, coll| Ok(find_nth(coll, &Value::Int(1))?.unwrap_or_default())).lazy(),
     one("last", last),
-    many("rest", 1, 1, |_, args| rest(&mut args[0])).lazy(),
+    many("rest", 1, 1, |context, args| {
+        copied(context, &args[0]);
+        rest(&mut args[0])
+    })
+    .lazy(),
     many("next", 1, 1, next).lazy(),
     one("count", count).scalar(),
     one("empty?", |_, coll| Ok(Value::Bool(is_empty("empty?", coll)?))).scalar().lazy(),
@@ -174,11 +178,12 @@ fn nth_or(_: &mut Context, args: &mut [Value]) -> Answer {
     }
 }
 
-fn rest_from(_: &mut Context, args: &mut [Value]) -> Answer {
+fn rest_from(context: &mut Context, args: &mut [Value]) -> Answer {
     let n = super::count_of("rest", &args[1])?;
     match &mut args[0] {
         Value::Vector(vector) => {
             let mut vector = vector.clone();
+            context.allocated(16 * vector.items().len().saturating_sub(n));
             vector.drop_front(n);
             Ok(Value::Vector(vector))
         }
@@ -296,6 +301,15 @@ fn last(_: &mut Context, coll: &Value) -> Answer {
     }
 }
 
+/// Counts the copy that is made of a vector whose first items are left out while somebody else holds it.
+fn copied(context: &mut Context, coll: &Value) {
+    if let Value::Vector(vector) = coll
+        && !vector.is_unique()
+    {
+        context.allocated(16 * vector.items().len());
+    }
+}
+
 fn rest(coll: &mut Value) -> Answer {
     match coll {
         Value::Nil => super::vector(Vec::new()),
@@ -334,7 +348,8 @@ fn rest(coll: &mut Value) -> Answer {
 }
 
 /// `rest`, or nil if nothing is left.
-fn next(_: &mut Context, args: &mut [Value]) -> Answer {
+fn next(context: &mut Context, args: &mut [Value]) -> Answer {
+    copied(context, &args[0]);
     let mut coll = args[0].clone();
     args[0] = Value::Nil;
     let rest = match rest(&mut coll) {
