@@ -53,9 +53,14 @@ pub(crate) fn bits_fit(bits: Option<u64>) -> Result<(), BuiltinError> {
     }
 }
 
-/// A collection that is made is not too deep.
-pub(crate) fn deep<T>(made: Result<T, rtfs::TooDeep>) -> Result<T, BuiltinError> {
-    made.map_err(|_| BuiltinError::limit("the nesting", format_args!("{} levels", rtfs::MAX_DEPTH)))
+/// A collection that is made is not larger than values may be.
+pub(crate) fn deep<T>(made: Result<T, rtfs::TooLarge>) -> Result<T, BuiltinError> {
+    made.map_err(|large| match large {
+        rtfs::TooLarge::Levels => {
+            BuiltinError::limit("the nesting", format_args!("{} levels", rtfs::MAX_DEPTH))
+        }
+        rtfs::TooLarge::Parts => BuiltinError::limit("the parts", format_args!("{}", rtfs::MAX_PARTS)),
+    })
 }
 
 /// A vector of these items.

@@ -6,7 +6,7 @@
 
 use triomphe::Arc;
 
-use crate::sequence::{TooDeep, depth_around};
+use crate::sequence::{TooLarge, depth_around};
 use crate::value::Value;
 
 /// A function of the standard library, by its place in the table of these.
@@ -33,7 +33,7 @@ const INLINE: usize = 2;
 
 impl Closure {
     /// Takes what is captured out of `values`.
-    pub(crate) fn new(code: u32, values: &mut [Value]) -> Result<Self, TooDeep> {
+    pub(crate) fn new(code: u32, values: &mut [Value]) -> Result<Self, TooLarge> {
         let depth = depth_around(values.iter().map(Value::depth).max().unwrap_or(0))?;
         let mut values = values.iter_mut().map(std::mem::take);
         let first = [values.next().unwrap_or_default(), values.next().unwrap_or_default()];

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use triomphe::Arc;
 
-use crate::sequence::{TooDeep, Vector, depth_around};
+use crate::sequence::{TooLarge, Vector, depth_around};
 use crate::value::Value;
 
 /// How deep the items of a lazy sequence may be nested, unless its function holds what is as deep.
@@ -62,7 +62,7 @@ impl Seq {
         Self(Arc::new(Cell { state: Mutex::new(state), realized: OnceLock::new(), stream, depth }))
     }
 
-    pub(crate) fn lazy(thunk: Value) -> Result<Self, TooDeep> {
+    pub(crate) fn lazy(thunk: Value) -> Result<Self, TooLarge> {
         let depth = depth_around(thunk.depth())?;
         Ok(Self::with(State::Thunk(thunk), None, depth))
     }
@@ -79,7 +79,7 @@ impl Seq {
         realized: Option<Vector>,
         stream: Option<std::sync::Arc<StreamHandle>>,
         depth: u16,
-    ) -> Result<Self, TooDeep> {
+    ) -> Result<Self, TooLarge> {
         let most = depth.max(UNSEEN_DEPTH);
         let inside = match &state {
             State::Thunk(thunk) => depth_around(thunk.depth())?,
@@ -90,7 +90,7 @@ impl Seq {
             || depth > crate::MAX_DEPTH
             || realized.as_ref().is_some_and(|items| items.depth() > most)
         {
-            return Err(TooDeep);
+            return Err(TooLarge::Levels);
         }
         let seq = Self::with(state, stream, depth.max(1));
         if let Some(items) = realized {
@@ -100,9 +100,9 @@ impl Seq {
     }
 
     /// Makes all items known at once.
-    pub(crate) fn realize(&self, items: &Vector) -> Result<(), TooDeep> {
+    pub(crate) fn realize(&self, items: &Vector) -> Result<(), TooLarge> {
         if items.depth() > self.0.depth.max(UNSEEN_DEPTH) {
-            return Err(TooDeep);
+            return Err(TooLarge::Levels);
         }
         self.set_realized(items.clone());
         self.set(State::End);
@@ -110,7 +110,7 @@ impl Seq {
     }
 
     /// A sequence whose first item is known, and what follows it.
-    pub(crate) fn cons(item: Value, rest: Value) -> Result<Self, TooDeep> {
+    pub(crate) fn cons(item: Value, rest: Value) -> Result<Self, TooLarge> {
         // Along the chain nothing recurs.
         let depth = depth_around(item.depth())?.max(rest.depth());
         Ok(Self::with(State::Item(item, rest), None, depth))
@@ -151,10 +151,10 @@ impl Seq {
     /// What holds this cell has counted how deep it is before anybody could know what is in it. So what is
     /// in it may not be much deeper: then what is nested in truth stays bounded too (by the square of
     /// [`UNSEEN_DEPTH`] and [`MAX_DEPTH`](crate::MAX_DEPTH) together).
-    pub(crate) fn fill(&self, item: &Value, rest: &Value) -> Result<(), TooDeep> {
+    pub(crate) fn fill(&self, item: &Value, rest: &Value) -> Result<(), TooLarge> {
         let most = self.0.depth.max(UNSEEN_DEPTH);
         if depth_around(item.depth())? > most || rest.depth() > most {
-            return Err(TooDeep);
+            return Err(TooLarge::Levels);
         }
         self.set(State::Item(item.clone(), rest.clone()));
         Ok(())

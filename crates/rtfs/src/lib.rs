@@ -86,7 +86,7 @@ pub use machine::{
 };
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
-pub use sequence::{List, MAX_DEPTH, TooDeep, Vector};
+pub use sequence::{List, MAX_DEPTH, MAX_PARTS, TooLarge, Vector};
 pub use syntax::{Diagnostic, Diagnostics, Position, Severity, Source, Span, read};
 pub use types::{
     Checking, Definitions, Field, Form, InvalidType, MAX_TYPE_DEPTH, MapType, Pattern, Predicate,

@@ -11,7 +11,7 @@ use triomphe::Arc;
 
 use crate::order::compare_in_turn;
 use crate::scalar::hash_of;
-use crate::sequence::{TooDeep, depth_around};
+use crate::sequence::{MAX_PARTS, TooLarge, depth_around, parts_of};
 use crate::value::Value;
 
 /// `{:a 1, "b" 2}`: keys of any kind, each with a value, in the order in which the keys first came.
@@ -37,13 +37,16 @@ impl Map {
     }
 
     /// A map of these entries; of equal keys the last wins.
-    pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooDeep> {
+    pub(crate) fn of(entries: impl ExactSizeIterator<Item = (Value, Value)>) -> Result<Self, TooLarge> {
         let mut table = Table { entries: Vec::with_capacity(entries.len()), ..Table::default() };
         for (key, value) in entries {
             let depth = depth_around(key.depth().max(value.depth()))?;
+            table.grow(key.parts().saturating_add(value.parts()));
             table.insert(key, value, depth);
         }
-        Ok(Self(Arc::new(table)))
+        let mut map = Self(Arc::new(table));
+        map.bounded()?;
+        Ok(map)
     }
 
     /// Number of entries.
@@ -76,9 +79,30 @@ impl Map {
     /// Gives `key` this value and returns the one it had. A key that was there keeps its place.
     ///
     /// In place if nobody else holds this map, else in a copy.
-    pub fn insert(&mut self, key: Value, value: Value) -> Result<Option<Value>, TooDeep> {
+    pub fn insert(&mut self, key: Value, value: Value) -> Result<Option<Value>, TooLarge> {
         let depth = depth_around(key.depth().max(value.depth()))?;
-        Ok(Arc::make_mut(&mut self.0).insert(key, value, depth))
+        let table = Arc::make_mut(&mut self.0);
+        table.grow(key.parts().saturating_add(value.parts()));
+        let old = table.insert(key, value, depth);
+        self.bounded()?;
+        Ok(old)
+    }
+
+    /// Counts again, if there may be too many parts: what was taken out since was not counted.
+    #[inline(always)]
+    fn bounded(&mut self) -> Result<(), TooLarge> {
+        if self.0.parts < MAX_PARTS { Ok(()) } else { self.recount() }
+    }
+
+    #[cold]
+    fn recount(&mut self) -> Result<(), TooLarge> {
+        let parts = parts_of(self.iter().flat_map(|(key, value)| [key, value]))?;
+        Arc::make_mut(&mut self.0).parts = parts;
+        Ok(())
+    }
+
+    pub(crate) fn parts(&self) -> u32 {
+        self.0.parts.max(1)
     }
 
     /// Removes a key and returns its value.
@@ -186,9 +210,20 @@ impl Set {
     /// Adds a member and says whether it was new.
     ///
     /// In place if nobody else holds this set, else in a copy.
-    pub fn insert(&mut self, member: Value) -> Result<bool, TooDeep> {
+    pub fn insert(&mut self, member: Value) -> Result<bool, TooLarge> {
         let depth = depth_around(member.depth())?;
-        Ok(Arc::make_mut(&mut self.0).insert(member, (), depth).is_none())
+        let table = Arc::make_mut(&mut self.0);
+        table.grow(member.parts());
+        let is_new = table.insert(member, (), depth).is_none();
+        if self.0.parts >= MAX_PARTS {
+            let parts = parts_of(self.iter())?;
+            Arc::make_mut(&mut self.0).parts = parts;
+        }
+        Ok(is_new)
+    }
+
+    pub(crate) fn parts(&self) -> u32 {
+        self.0.parts.max(1)
     }
 
     /// Removes a member and says whether it was there.
@@ -259,6 +294,8 @@ struct Table<V> {
     index: Option<Box<Index>>,
     /// The depth of the collection, or of one that it was: exact again after holes were squeezed out.
     depth: u16,
+    /// As many parts as there are in it at most.
+    parts: u32,
     /// Whether this is what `catch` gave.
     error: bool,
 }
@@ -273,7 +310,7 @@ struct Index {
 
 impl<V> Default for Table<V> {
     fn default() -> Self {
-        Self { entries: Vec::new(), holes: 0, index: None, depth: 0, error: false }
+        Self { entries: Vec::new(), holes: 0, index: None, depth: 0, parts: 1, error: false }
     }
 }
 
@@ -320,6 +357,11 @@ impl<V> Table<V> {
             None => (0..self.entries.len()).find(|&at| is_at(at)),
             Some(index) => index.places.find(hash, |&at| is_at(at as usize)).map(|&at| at as usize),
         }
+    }
+
+    #[inline(always)]
+    fn grow(&mut self, parts: u32) {
+        self.parts = self.parts.saturating_add(parts);
     }
 
     fn insert(&mut self, key: Value, value: V, depth: u16) -> Option<V> {

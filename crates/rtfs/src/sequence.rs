@@ -21,6 +21,8 @@ struct Items {
     items: Vec<Value>,
     start: usize,
     depth: u16,
+    /// As many parts as there are in it at most; see [`MAX_PARTS`].
+    parts: u32,
 }
 
 impl PartialEq for Items {
@@ -31,14 +33,30 @@ impl PartialEq for Items {
 
 impl Clone for Items {
     fn clone(&self) -> Self {
-        Self { items: self.items().to_vec(), start: 0, depth: self.depth }
+        Self { items: self.items().to_vec(), start: 0, depth: self.depth, parts: self.parts }
     }
 }
 
 impl Items {
-    fn new(items: Vec<Value>) -> Result<Arc<Self>, TooDeep> {
+    fn new(items: Vec<Value>) -> Result<Arc<Self>, TooLarge> {
         let depth = depth_around(items.iter().map(Value::depth).max().unwrap_or(0))?;
-        Ok(Arc::new(Self { items, start: 0, depth }))
+        let parts = parts_of(&items)?;
+        Ok(Arc::new(Self { items, start: 0, depth, parts }))
+    }
+
+    /// Counts what is added.
+    #[inline(always)]
+    fn grow(&mut self, parts: u32) -> Result<(), TooLarge> {
+        self.parts = self.parts.saturating_add(parts);
+        if self.parts <= MAX_PARTS { Ok(()) } else { self.recount(parts) }
+    }
+
+    /// What has been taken out since was not counted.
+    #[cold]
+    fn recount(&mut self, more: u32) -> Result<(), TooLarge> {
+        self.parts = parts_of(self.items())?;
+        self.parts = self.parts.saturating_add(more);
+        if self.parts <= MAX_PARTS { Ok(()) } else { Err(TooLarge::Parts) }
     }
 
     #[inline(always)]
@@ -46,16 +64,18 @@ impl Items {
         &self.items[self.start..]
     }
 
-    fn push(&mut self, item: Value) -> Result<(), TooDeep> {
+    fn push(&mut self, item: Value) -> Result<(), TooLarge> {
         let depth = depth_around(item.depth())?;
         self.depth = self.depth.max(depth);
+        self.grow(item.parts())?;
         self.items.push(item);
         Ok(())
     }
 
-    fn push_front(&mut self, item: Value) -> Result<(), TooDeep> {
+    fn push_front(&mut self, item: Value) -> Result<(), TooLarge> {
         let depth = depth_around(item.depth())?;
         self.depth = self.depth.max(depth);
+        self.grow(item.parts())?;
         if self.start == 0 {
             let gap = self.items.len().max(4);
             self.items.splice(0..0, std::iter::repeat_n(Value::Nil, gap));
@@ -74,20 +94,27 @@ impl Items {
     }
 }
 
+/// The parts of a collection of these items.
+pub(crate) fn parts_of<'a>(items: impl IntoIterator<Item = &'a Value>) -> Result<u32, TooLarge> {
+    let parts = items.into_iter().fold(1, |sum: u32, item| sum.saturating_add(item.parts()));
+    if parts <= MAX_PARTS { Ok(parts) } else { Err(TooLarge::Parts) }
+}
+
 /// The depth of a collection whose deepest member has depth `inner`.
-pub(crate) fn depth_around(inner: u16) -> Result<u16, TooDeep> {
-    if inner < MAX_DEPTH { Ok(inner + 1) } else { Err(TooDeep) }
+pub(crate) fn depth_around(inner: u16) -> Result<u16, TooLarge> {
+    if inner < MAX_DEPTH { Ok(inner + 1) } else { Err(TooLarge::Levels) }
 }
 
 impl Vector {
     /// Fails if it would be deeper than [`MAX_DEPTH`].
-    pub fn new(items: Vec<Value>) -> Result<Self, TooDeep> {
+    pub fn new(items: Vec<Value>) -> Result<Self, TooLarge> {
         Items::new(items).map(Self)
     }
 
     /// Of items that are no collections, so that its depth is known.
     pub(crate) fn flat(items: Vec<Value>) -> Self {
-        Self(Arc::new(Items { items, start: 0, depth: 1 }))
+        let parts = u32::try_from(items.len()).unwrap_or(u32::MAX).saturating_add(1);
+        Self(Arc::new(Items { items, start: 0, depth: 1, parts }))
     }
 
     /// The items in their order.
@@ -100,17 +127,22 @@ impl Vector {
         self.0.depth
     }
 
+    pub(crate) fn parts(&self) -> u32 {
+        self.0.parts
+    }
+
     /// Appends in place if nobody else holds this vector, else to a copy.
     #[inline]
-    pub fn push(&mut self, item: Value) -> Result<(), TooDeep> {
+    pub fn push(&mut self, item: Value) -> Result<(), TooLarge> {
         Arc::make_mut(&mut self.0).push(item)
     }
 
     /// Changes an item in place if nobody else holds this vector, else in a copy.
-    pub(crate) fn set(&mut self, at: usize, item: Value) -> Result<(), TooDeep> {
+    pub(crate) fn set(&mut self, at: usize, item: Value) -> Result<(), TooLarge> {
         let depth = depth_around(item.depth())?;
         let inner = Arc::make_mut(&mut self.0);
         inner.depth = inner.depth.max(depth);
+        inner.grow(item.parts())?;
         let at = inner.start + at;
         inner.items[at] = item;
         Ok(())
@@ -139,7 +171,8 @@ impl Vector {
             Some(inner) => inner.drop_front(n),
             None => {
                 let items = self.items()[n..].to_vec();
-                self.0 = Arc::new(Items { items, start: 0, depth: self.0.depth });
+                let Items { depth, parts, .. } = *self.0;
+                self.0 = Arc::new(Items { items, start: 0, depth, parts });
             }
         }
     }
@@ -150,8 +183,9 @@ impl Vector {
             Some(inner) => inner.items.truncate(inner.start + n),
             None => {
                 let n = n.min(self.items().len());
-                self.0 =
-                    Arc::new(Items { items: self.items()[..n].to_vec(), start: 0, depth: self.0.depth });
+                let items = self.items()[..n].to_vec();
+                let Items { depth, parts, .. } = *self.0;
+                self.0 = Arc::new(Items { items, start: 0, depth, parts });
             }
         }
     }
@@ -179,7 +213,8 @@ impl Vector {
     /// As many places, all nil, for items of this vector.
     pub(crate) fn blank(&self) -> Self {
         let items = std::iter::repeat_with(Value::default).take(self.items().len()).collect();
-        Self(Arc::new(Items { items, start: 0, depth: self.0.depth }))
+        let Items { depth, parts, .. } = *self.0;
+        Self(Arc::new(Items { items, start: 0, depth, parts }))
     }
 
     pub(crate) fn is_unique(&self) -> bool {
@@ -203,7 +238,7 @@ impl Vector {
 
 impl List {
     /// Fails if it would be deeper than [`MAX_DEPTH`].
-    pub fn new(items: Vec<Value>) -> Result<Self, TooDeep> {
+    pub fn new(items: Vec<Value>) -> Result<Self, TooLarge> {
         Items::new(items).map(Self)
     }
 
@@ -217,8 +252,12 @@ impl List {
         self.0.depth
     }
 
+    pub(crate) fn parts(&self) -> u32 {
+        self.0.parts
+    }
+
     /// Prepends in place if nobody else holds this list, else to a copy.
-    pub(crate) fn push_front(&mut self, item: Value) -> Result<(), TooDeep> {
+    pub(crate) fn push_front(&mut self, item: Value) -> Result<(), TooLarge> {
         Arc::make_mut(&mut self.0).push_front(item)
     }
 
@@ -235,17 +274,29 @@ impl List {
 /// How deep collections may be nested in each other.
 pub const MAX_DEPTH: u16 = 1_000;
 
-/// A collection would have been nested deeper than [`MAX_DEPTH`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooDeep;
+/// How many parts a value may have, where each is counted as often as it comes. Values share their parts, so one of a
+/// few bytes could be astronomically large when it is compared, hashed or written: whoever walks one comes to its end.
+pub const MAX_PARTS: u32 = 1 << 24;
 
-impl std::fmt::Display for TooDeep {
+/// A collection would have been larger than values may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooLarge {
+    /// Nested deeper than [`MAX_DEPTH`].
+    Levels,
+    /// Of more parts than [`MAX_PARTS`].
+    Parts,
+}
+
+impl std::fmt::Display for TooLarge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "nested deeper than {MAX_DEPTH} levels")
+        match self {
+            Self::Levels => write!(f, "nested deeper than {MAX_DEPTH} levels"),
+            Self::Parts => write!(f, "of more than {MAX_PARTS} parts"),
+        }
     }
 }
 
-impl std::error::Error for TooDeep {}
+impl std::error::Error for TooLarge {}
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use crate::function::{Closure, Code, Native};
 use crate::lazy::Seq;
 use crate::map::{Map, Set};
 use crate::scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};
-use crate::sequence::{List, TooDeep, Vector};
+use crate::sequence::{List, TooLarge, Vector};
 
 /// Any datum of the language.
 ///
@@ -77,7 +77,7 @@ impl Value {
     }
 
     /// A vector of these items, unless it would be too deep.
-    pub fn vector(items: Vec<Self>) -> Result<Self, TooDeep> {
+    pub fn vector(items: Vec<Self>) -> Result<Self, TooLarge> {
         Vector::new(items).map(Self::Vector)
     }
 
@@ -101,6 +101,18 @@ impl Value {
             Self::Native(_) | Self::Code(_) | Self::Closure(_) => "function",
             Self::Seq(seq) if seq.is_stream() => "stream",
             Self::Seq(_) => "sequence",
+        }
+    }
+
+    /// How many parts it has at most, each counted as often as it comes: 1 for what is no collection.
+    pub(crate) fn parts(&self) -> u32 {
+        match self {
+            Self::Vector(vector) => vector.parts(),
+            Self::List(list) => list.parts(),
+            Self::Map(map) => map.parts(),
+            Self::Set(set) => set.parts(),
+            Self::Seq(seq) => seq.realized().map_or(1, Vector::parts),
+            _ => 1,
         }
     }
 
@@ -347,7 +359,7 @@ mod tests {
 
     #[test]
     fn nothing_is_deeper_than_the_limit() {
-        let wraps: [fn(Value) -> Result<Value, TooDeep>; 4] = [
+        let wraps: [fn(Value) -> Result<Value, TooLarge>; 4] = [
             |inner| Value::vector(vec![inner]),
             |inner| List::new(vec![inner]).map(Value::List),
             |inner| {
@@ -365,7 +377,7 @@ mod tests {
             let deepest = || (0..MAX_DEPTH).try_fold(Value::Nil, |inner, _| wrap(inner)).unwrap();
             let (a, b) = (deepest(), deepest());
             assert_eq!(a.depth(), MAX_DEPTH);
-            assert_eq!(wrap(a.clone()), Err(TooDeep));
+            assert_eq!(wrap(a.clone()), Err(TooLarge::Levels));
             // Recursion ends before the stack does.
             assert!(a == b && a.compare(&b).is_eq() && hash_of(&a) == hash_of(&b));
             assert!(a.pr_str().len() > 2 * usize::from(MAX_DEPTH));

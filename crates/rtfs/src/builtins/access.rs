@@ -518,10 +518,8 @@ fn cell(_: &mut Context, seq: &Value) -> Answer {
 
 /// The value, when nothing lazy in it is unknown any more.
 fn finished(_: &mut Context, value: &Value) -> Answer {
-    match super::data::unknown_part(value) {
-        Some(seq) => Err(Box::new(Fault::Realize(seq))),
-        None => Ok(value.clone()),
-    }
+    super::data::known(value)?;
+    Ok(value.clone())
 }
 
 /// A place that `memoize` keeps its map in: the one thing that changes, and nobody can tell.

@@ -6,6 +6,7 @@ use crate::lazy::Seq;
 use crate::machine::op::HostOp;
 use crate::machine::{Context, Fault, fault};
 use crate::map::{Map, Set};
+use crate::sequence::{MAX_PARTS, TooLarge};
 use crate::syntax::{self, Source};
 use crate::value::Value;
 
@@ -22,11 +23,16 @@ pub(super) static ENTRIES: &[Entry] = &[
 ];
 
 /// A lazy sequence somewhere inside that is not known to its end.
-pub(super) fn unknown_part(value: &Value) -> Option<Seq> {
+///
+/// # Errors
+/// What has become known of it makes it larger than values may be.
+fn unknown_part(value: &Value) -> Result<Option<Seq>, TooLarge> {
     let mut open = vec![value.clone()];
+    let mut left = MAX_PARTS;
     while let Some(value) = open.pop() {
+        left = left.checked_sub(1).ok_or(TooLarge::Parts)?;
         match &value {
-            Value::Seq(seq) if seq.realized().is_none() => return Some(seq.clone()),
+            Value::Seq(seq) if seq.realized().is_none() => return Ok(Some(seq.clone())),
             Value::Map(map) => {
                 open.extend(
                     map.iter()
@@ -44,7 +50,7 @@ pub(super) fn unknown_part(value: &Value) -> Option<Seq> {
             }
         }
     }
-    None
+    Ok(None)
 }
 
 /// Asks for what is lazy inside, before a value is made into text.
@@ -53,18 +59,21 @@ pub(crate) fn known(value: &Value) -> Result<(), Box<Fault>> {
         value,
         Value::Seq(_) | Value::Vector(_) | Value::List(_) | Value::Map(_) | Value::Set(_)
     );
-    match if may_be { unknown_part(value) } else { None } {
+    match if may_be { unknown_part(value)? } else { None } {
         Some(seq) => Err(Box::new(Fault::Realize(seq))),
         None => Ok(()),
     }
 }
 
 /// What is lazy in an argument that goes to the host.
-pub(crate) fn lazy_inside(value: &Value, kind: HostOp) -> Option<Seq> {
+///
+/// # Errors
+/// As [`known`].
+pub(crate) fn lazy_inside(value: &Value, kind: HostOp) -> Result<Option<Seq>, TooLarge> {
     match (kind, value) {
         // A stream is meant itself here.
-        (HostOp::Next | HostOp::Send | HostOp::Close, Value::Seq(seq)) if seq.is_stream() => None,
-        (_, value) if value.is_immediate() => None,
+        (HostOp::Next | HostOp::Send | HostOp::Close, Value::Seq(seq)) if seq.is_stream() => Ok(None),
+        (_, value) if value.is_immediate() => Ok(None),
         (_, value) => unknown_part(value),
     }
 }

@@ -99,16 +99,16 @@ impl Entry {
 
     /// Something in the argument at this place has to be known before the function can look at it.
     #[inline]
-    pub(crate) fn unknown(&self, at: usize, arg: &Value) -> Option<crate::Seq> {
+    pub(crate) fn unknown(&self, at: usize, arg: &Value) -> Option<Box<Fault>> {
         if let Value::Seq(seq) = arg
             && !self.takes_lazy
             && seq.realized().is_none()
         {
-            return Some(seq.clone());
+            return Some(Box::new(Fault::Realize(seq.clone())));
         }
         let (from, step) = self.compared?;
         let is_compared = at.checked_sub(from.into()).is_some_and(|at| at % usize::from(step) == 0);
-        if is_compared && !arg.is_immediate() { data::unknown_part(arg) } else { None }
+        if is_compared && !arg.is_immediate() { known(arg).err() } else { None }
     }
 }
 

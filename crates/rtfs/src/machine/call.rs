@@ -192,8 +192,8 @@ pub(super) fn native(
 ) -> Result<Value, Box<Fault>> {
     if context.has_lazy {
         for (at, arg) in args.iter().enumerate() {
-            if let Some(seq) = entry.unknown(at, arg) {
-                return Err(Box::new(Fault::Realize(seq)));
+            if let Some(fault) = entry.unknown(at, arg) {
+                return Err(fault);
             }
         }
     }

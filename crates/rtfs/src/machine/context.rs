@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::Error;
 use crate::lazy::Seq;
-use crate::sequence::TooDeep;
+use crate::sequence::TooLarge;
 use crate::types::{Definitions, TypeExpr};
 use crate::value::Value;
 
@@ -53,9 +53,19 @@ impl From<Error> for Box<Fault> {
     }
 }
 
-impl From<TooDeep> for Box<Fault> {
-    fn from(deep: TooDeep) -> Self {
-        Error::limit("nesting", format!("a collection would be {deep}")).into()
+impl From<TooLarge> for Error {
+    fn from(large: TooLarge) -> Self {
+        let limit = match large {
+            TooLarge::Levels => "nesting",
+            TooLarge::Parts => "parts",
+        };
+        Self::limit(limit, format!("a collection would be {large}"))
+    }
+}
+
+impl From<TooLarge> for Box<Fault> {
+    fn from(large: TooLarge) -> Self {
+        Error::from(large).into()
     }
 }
 

@@ -547,9 +547,9 @@ pub(super) fn exec(
                     let Function::One(function) = entry.function else { continue };
                     let operand = &reg!(a);
                     if context.has_lazy
-                        && let Some(seq) = entry.unknown(0, operand)
+                        && let Some(fault) = entry.unknown(0, operand)
                     {
-                        break Box::new(Fault::Realize(seq));
+                        break fault;
                     }
                     match function(context, operand) {
                         Ok(value) => set!(d, value),
@@ -562,9 +562,9 @@ pub(super) fn exec(
                     let Function::Two(function) = entry.function else { continue };
                     let (one, two) = (&reg!(a), &reg!(b));
                     if context.has_lazy
-                        && let Some(seq) = entry.unknown(0, one).or_else(|| entry.unknown(1, two))
+                        && let Some(fault) = entry.unknown(0, one).or_else(|| entry.unknown(1, two))
                     {
-                        break Box::new(Fault::Realize(seq));
+                        break fault;
                     }
                     match function(context, one, two) {
                         Ok(value) => set!(d, value),
@@ -577,9 +577,9 @@ pub(super) fn exec(
                     let Function::Three(function) = entry.function else { continue };
                     let (one, two, three) = (&reg!(a), &reg!(b), &reg!(c));
                     if context.has_lazy
-                        && let Some(seq) = entry.unknown(0, one).or_else(|| entry.unknown(1, two))
+                        && let Some(fault) = entry.unknown(0, one).or_else(|| entry.unknown(1, two))
                     {
-                        break Box::new(Fault::Realize(seq));
+                        break fault;
                     }
                     match function(context, one, two, three) {
                         Ok(value) => set!(d, value),

@@ -31,8 +31,13 @@ impl Run {
         let args: Vec<_> =
             strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
         if has_lazy
-            && let Some(seq) = args.iter().find_map(|arg| crate::builtins::lazy_inside(arg, kind))
+            && let Some(found) =
+                args.iter().find_map(|arg| crate::builtins::lazy_inside(arg, kind).transpose())
         {
+            let seq = match found {
+                Ok(seq) => seq,
+                Err(large) => return self.go_wrong(id, large.into()),
+            };
             // A lazy sequence leaves the run as what it comes to: compute that, and ask again.
             for (slot, arg) in strand.stack[from..].iter_mut().zip(args) {
                 *slot = arg;

@@ -4,7 +4,7 @@ use super::diagnostic::{Diagnostic, Diagnostics, Source, Span};
 use super::tree::{Kind, NodeId, Tree};
 use crate::map::{Map, Set};
 use crate::scalar::Symbol;
-use crate::sequence::{List, TooDeep};
+use crate::sequence::{List, TooLarge};
 use crate::value::Value;
 
 /// Reads all values of a text.
@@ -14,14 +14,15 @@ use crate::value::Value;
 pub fn read(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     let mut tree = Tree::read(source.clone())?;
     let roots = tree.roots.clone();
-    let deep =
-        |tree: &Tree, id| Diagnostics(vec![Diagnostic::new(source, tree.span(id), TooDeep.to_string())]);
+    let deep = |tree: &Tree, id| {
+        Diagnostics(vec![Diagnostic::new(source, tree.span(id), TooLarge::Levels.to_string())])
+    };
     roots.into_iter().map(|id| tree.value(id).map_err(|_| deep(&tree, id))).collect()
 }
 
 impl Tree {
     /// The form as data.
-    pub(crate) fn value(&mut self, id: NodeId) -> Result<Value, TooDeep> {
+    pub(crate) fn value(&mut self, id: NodeId) -> Result<Value, TooLarge> {
         let node = self.node(id);
         Ok(match node.kind {
             Kind::Nil => Value::Nil,
@@ -58,19 +59,19 @@ impl Tree {
         })
     }
 
-    fn kid_values(&mut self, id: NodeId) -> Result<Vec<Value>, TooDeep> {
+    fn kid_values(&mut self, id: NodeId) -> Result<Vec<Value>, TooLarge> {
         let node = self.node(id);
         (node.a..node.a + node.n).map(|at| self.value(self.kids[at as usize])).collect()
     }
 
-    fn tagged(&mut self, name: &str, id: NodeId) -> Result<Value, TooDeep> {
+    fn tagged(&mut self, name: &str, id: NodeId) -> Result<Value, TooLarge> {
         let mut items = vec![Value::Symbol(Symbol::new(name))];
         items.extend(self.kid_values(id)?);
         List::new(items).map(Value::List)
     }
 
     /// A value that is marked as optional becomes `(? value)`.
-    fn map_value(&mut self, id: NodeId) -> Result<Value, TooDeep> {
+    fn map_value(&mut self, id: NodeId) -> Result<Value, TooLarge> {
         let kids = self.kids(id).to_vec();
         let mut map = Map::with_capacity(kids.len() / 2);
         let mut key = None;

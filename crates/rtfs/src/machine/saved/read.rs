@@ -18,12 +18,12 @@ use crate::machine::run::{Run, Waiting};
 use crate::machine::strand::{Frame, Handler, Join, Strand};
 use crate::map::{Map, Set};
 use crate::scalar::{Instant, Keyword, Symbol, Uuid};
-use crate::sequence::{List, TooDeep, Vector};
+use crate::sequence::{List, TooLarge, Vector};
 use crate::syntax::{Position, Span};
 use crate::value::Value;
 
-impl From<TooDeep> for InvalidRun {
-    fn from(_: TooDeep) -> Self {
+impl From<TooLarge> for InvalidRun {
+    fn from(_: TooLarge) -> Self {
         Self("a value is nested too deep")
     }
 }
