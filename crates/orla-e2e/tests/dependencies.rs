@@ -139,8 +139,8 @@ const FEATURES: &[(&str, &str)] = &[
 fn metadata() -> Metadata {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let mut command = MetadataCommand::new();
-    command.manifest_path(manifest).other_options(["--offline".to_owned()]);
-    command.exec().expect("cargo metadata works without the network")
+    command.manifest_path(manifest).other_options(["--locked".to_owned()]);
+    command.exec().expect("cargo metadata, with the lock file as it is")
 }
 
 fn members(metadata: &Metadata) -> BTreeMap<String, &Package> {
