@@ -91,17 +91,20 @@ impl Program {
         self.scope.macro_names()
     }
 
-    /// The function of that number.
-    #[inline(always)]
-    /// The function of that number, if there is one.
+    /// The function of that number, if a run of this program may be in it.
+    ///
+    /// That is no function for the text of the prelude itself: it has run long ago, with definitions of its own.
     pub(crate) fn find(&self, p: u32) -> Option<&Proto> {
         let proto = match p.checked_sub(self.prelude) {
             Some(own) => self.own.get(own as usize),
+            None if p == crate::compiler::prelude().entry => None,
             None => self.shared.get(p as usize),
         };
         proto.map(|proto| &**proto)
     }
 
+    /// The function of that number.
+    #[inline(always)]
     pub(crate) fn proto(&self, p: u32) -> &Proto {
         match p.checked_sub(self.prelude) {
             Some(own) => &self.own[own as usize],
@@ -143,5 +146,26 @@ impl Program {
 impl From<&Global> for Keyword {
     fn from(global: &Global) -> Self {
         Self::new(&*global.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, Source, compile};
+
+    #[test]
+    fn a_run_may_be_in_any_function_but_the_text_of_the_prelude() {
+        let program = compile(&Source::new("", "(map inc [1])"), &Options::default()).unwrap();
+        let prelude = crate::compiler::prelude();
+        for p in 0..program.prelude {
+            assert_eq!(
+                program.find(p).is_some(),
+                p != prelude.entry,
+                "function {p} of {}",
+                program.prelude
+            );
+        }
+        assert!(program.find(program.entry).is_some());
+        assert!(program.find(program.prelude + program.own.len() as u32).is_none());
     }
 }
