@@ -29,7 +29,8 @@ usage: cargo xtask COMMAND
 
   interop [WHAT…]    run foreign clients and the conformance suite against the release binary
                      (or $ORLA_BIN); WHAT is any of: conformance, python, typescript,
-                     inspector, differential, behind, pasted, openapi (default: all)
+                     inspector, differential, behind, pasted, openapi, plugins, agents,
+                     streams, remotes (default: all)
   bench [--quick] [--no-build] [WHAT…]
                      measure the release binary; prints a table, writes target/bench/report.json;
                      WHAT is any part of a part's name (default: all)

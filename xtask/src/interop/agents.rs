@@ -1,4 +1,4 @@
-//! Agents on the official A2A SDK behind orla, over every binding that it offers, and the SDK's client in front of orla.
+//! Agents on the official A2A SDKs behind orla, over every binding that they offer.
 
 use std::path::Path;
 use std::process::Command;
@@ -29,33 +29,68 @@ const CALLS: [(&str, &str, &str); 6] = [
     (r#"{"message":"fail"}"#, "/content/1/text", "agent__talk failed at the agent: no luck"),
 ];
 
-/// Calls an agent of each binding.
+/// An SDK, the agent on it, and the bindings that it offers and orla speaks.
+struct Sdk {
+    title: &'static str,
+    script: &'static str,
+    bindings: &'static [&'static str],
+}
+
+const SDKS: [Sdk; 3] = [
+    Sdk { title: "Python", script: "a2a_sdk_agent.py", bindings: &["jsonrpc", "rest", "grpc", "older"] },
+    Sdk {
+        title: "JavaScript",
+        script: "a2a_js_agent.mjs",
+        bindings: &["jsonrpc", "rest", "grpc", "older"],
+    },
+    Sdk { title: "JavaScript 0.3", script: "a2a_js_v0_agent.mjs", bindings: &["older"] },
+];
+
+/// Calls an agent of each SDK and binding.
 pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
-    for binding in ["jsonrpc", "rest", "grpc", "older"] {
-        let folder = foreign.folder.join("agents").join(binding);
-        std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
-        let (port, grpc) = (free_port()?, free_port()?);
-        let mut agent = Command::new(&foreign.python);
-        agent.arg(fixtures().join("a2a_sdk_agent.py")).arg(binding);
-        agent.arg(port.to_string()).arg(grpc.to_string());
-        let agent = Server::listening(agent, &folder.join("agent.log"), |line| {
-            line.contains("Uvicorn running on").then(|| format!("127.0.0.1:{port}"))
-        })?;
-        let protocol = if binding == "grpc" { "grpc" } else { "http" };
-        let config = json!({"builtins": false, "timeout": 3, "agents": {"agent": {
-            "url": format!("http://{}", agent.address), "protocol": protocol, "origins": [format!("http://127.0.0.1:{grpc}")]}}});
-        let orla = serve(binary, &folder.join("orla"), "orla.yaml", &config.to_string())?;
-        let call = |input: &str| call(binary, &folder, &orla, input);
-        for (input, place, expected) in CALLS {
-            let verdict = call(input).and_then(|result| same(&result, place, expected));
-            tally.check(&format!("A2A SDK's agent over {binding}: {input}"), verdict);
+    for sdk in &SDKS {
+        for binding in sdk.bindings {
+            behind(sdk, binding, binary, foreign, tally)?;
         }
-        tally.check(&format!("A2A SDK's agent over {binding}: a question is answered"), question(&call));
-        tally.check(
-            &format!("A2A SDK's agent over {binding}: a task that never ends is cancelled"),
-            endless(&call),
-        );
     }
+    Ok(())
+}
+
+fn behind(
+    sdk: &Sdk,
+    binding: &str,
+    binary: &Path,
+    foreign: &Foreign,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let folder = foreign.folder.join("agents").join(sdk.script).join(binding);
+    std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
+    let (port, grpc) = (free_port()?, free_port()?);
+    let mut agent = if sdk.script.ends_with(".py") {
+        let mut python = Command::new(&foreign.python);
+        python.arg(fixtures().join(sdk.script));
+        python
+    } else {
+        let mut node = Command::new(&foreign.node);
+        node.arg(foreign.folder.join(sdk.script));
+        node
+    };
+    agent.arg(binding).arg(port.to_string()).arg(grpc.to_string());
+    let agent = Server::listening(agent, &folder.join("agent.log"), |line| {
+        line.contains("running on").then(|| format!("127.0.0.1:{port}"))
+    })?;
+    let protocol = if binding == "grpc" { "grpc" } else { "http" };
+    let config = json!({"builtins": false, "timeout": 3, "agents": {"agent": {
+        "url": format!("http://{}", agent.address), "protocol": protocol, "origins": [format!("http://127.0.0.1:{grpc}")]}}});
+    let orla = serve(binary, &folder.join("orla"), "orla.yaml", &config.to_string())?;
+    let call = |input: &str| call(binary, &folder, &orla, input);
+    let title = format!("{} A2A SDK's agent over {binding}", sdk.title);
+    for (input, place, expected) in CALLS {
+        let verdict = call(input).and_then(|result| same(&result, place, expected));
+        tally.check(&format!("{title}: {input}"), verdict);
+    }
+    tally.check(&format!("{title}: a question is answered"), question(&call));
+    tally.check(&format!("{title}: a task that never ends is cancelled"), endless(&call));
     Ok(())
 }
 

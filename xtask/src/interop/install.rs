@@ -44,6 +44,8 @@ pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
         "requirements.txt",
         "typescript_sdk.mjs",
         "typescript_sdk_v1.mjs",
+        "a2a_js_agent.mjs",
+        "a2a_js_v0_agent.mjs",
     ] {
         copy(&fixtures().join(name), &folder.join(name))?;
     }

@@ -219,7 +219,12 @@ impl Script {
         };
         let done = |parts: Value| vec![task(&id, "COMPLETED", &parts, None)];
         let events = match text.as_str() {
-            _ if message["taskId"].is_string() => done(json!([{"text": format!("you said {text}")}])),
+            _ if message["taskId"].is_string() => {
+                // As some do, it begins with how the task stood.
+                let stood = task(&id, "INPUT_REQUIRED", &json!([]), Some("which one?"));
+                let done = done(json!([{"text": format!("you said {text}")}]));
+                Some(stood).filter(|_| self.streams).into_iter().chain(done).collect()
+            }
             "pieces" => pieces(&id, 3, true),
             "cut" => return Told { events: pieces(&id, 2, false), then: Then::Cut },
             "never" => return Told { events: pieces(&id, 1, false), then: Then::Hang },

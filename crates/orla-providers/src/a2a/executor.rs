@@ -30,6 +30,8 @@ const POLL_MAX: Duration = Duration::from_secs(2);
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a call that is over waits to hear which task it began.
 const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long an agent that is given an answer may go on repeating its question before that counts as a new one.
+const SECOND_THOUGHT: Duration = Duration::from_secs(10);
 /// The most questions of an agent in one call.
 const MAX_QUESTIONS: usize = 32;
 
@@ -217,24 +219,44 @@ async fn begin(
     leaving: &CancellationToken,
     teller: &mut Teller<'_>,
 ) -> Result<Result<(), Fault>, Fault> {
+    let answered = message.task_id.clone();
     let request = SendMessageRequest {
         message,
         configuration: Some(SendMessageConfiguration {
             accepted_output_modes: None,
             task_push_notification_config: None,
             history_length: None,
-            // Only who knows its task can end it.
-            return_immediately: Some(true),
+            // Only who knows its task can end it. And who is told at once is told of a task that still asks.
+            return_immediately: Some(answered.is_none()),
         }),
         metadata: None,
         tenant: None,
     };
-    let mut events = wire.send(request, is_streaming).await?;
-    if gathered.task.is_none()
+    let sent = wire.send(request, is_streaming);
+    let mut events = match answered.as_ref() {
+        None => sent.await?,
+        Some(task) => match leaving.run_until_cancelled(sent).await {
+            Some(events) => events?,
+            None => {
+                gathered.task.get_or_insert_with(|| task.clone());
+                return Ok(Ok(()));
+            }
+        },
+    };
+    if (answered.is_some() || gathered.task.is_none())
         && let Some(first) = events.next().await
         && let Err(fault) = first.and_then(|event| take(event, gathered, teller))
     {
         return Ok(Err(fault));
+    }
+    // An agent begins with how its task stood when the answer came.
+    if answered.is_some() && gathered.turn() == Turn::Asking {
+        let next = timeout(SECOND_THOUGHT, events.next());
+        if let Some(Ok(Some(event))) = leaving.run_until_cancelled(next).await
+            && let Err(fault) = event.and_then(|event| take(event, gathered, teller))
+        {
+            return Ok(Err(fault));
+        }
     }
     let rest = leaving.run_until_cancelled(drain(events, gathered, teller)).await;
     Ok(rest.unwrap_or(Ok(())))
