@@ -2,9 +2,11 @@
 //!
 //! Both are a [`Table`]: entries in the order in which their keys first came. Up to
 //! [`LINEAR`] entries a key is found by looking at each; beyond, by an index of hashes. A removed
-//! entry leaves a hole, and when half of the entries are holes they are squeezed out.
+//! entry leaves a hole, and when half of the entries are holes they are squeezed out. Whoever looks up
+//! a key mostly changes what it has next, so a table remembers where the last one was found.
 
 use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use hashbrown::HashTable;
 use triomphe::Arc;
@@ -285,7 +287,6 @@ impl PartialEq for Set {
 }
 
 /// Entries in order, with an index when there are many.
-#[derive(Clone)]
 struct Table<V> {
     /// `None` is a hole.
     entries: Vec<Option<(Value, V)>>,
@@ -298,6 +299,23 @@ struct Table<V> {
     parts: u32,
     /// Whether this is what `catch` gave.
     error: bool,
+    /// Where a key was last found. Only a guess: the key there decides.
+    recent: AtomicU32,
+}
+
+impl<V: Clone> Clone for Table<V> {
+    fn clone(&self) -> Self {
+        let Self { entries, holes, index, depth, parts, error, recent } = self;
+        Self {
+            entries: entries.clone(),
+            holes: *holes,
+            index: index.clone(),
+            depth: *depth,
+            parts: *parts,
+            error: *error,
+            recent: AtomicU32::new(recent.load(Relaxed)),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -310,14 +328,26 @@ struct Index {
 
 impl<V> Default for Table<V> {
     fn default() -> Self {
-        Self { entries: Vec::new(), holes: 0, index: None, depth: 0, parts: 1, error: false }
+        Self {
+            entries: Vec::new(),
+            holes: 0,
+            index: None,
+            depth: 0,
+            parts: 1,
+            error: false,
+            recent: AtomicU32::new(0),
+        }
     }
 }
 
-/// The hash of a key in an index. Keywords have theirs at hand.
+/// The hash of a key in an index. Keywords have theirs at hand, and short texts are hashed as one number.
 fn hash_of_key(key: &Value) -> u64 {
     match key {
         Value::Keyword(keyword) => hash_of_keyword(keyword.cached_hash()),
+        Value::Str(text) => match text.packed() {
+            Some(bits) => hash_of(&bits),
+            None => hash_of(text.as_str()),
+        },
         _ => hash_of(key),
     }
 }
@@ -341,7 +371,16 @@ impl<V> Table<V> {
     }
 
     fn find(&self, key: &Value) -> Option<usize> {
-        self.find_by(self.hash_for(key), |candidate| candidate == key)
+        let at = self.find_by(self.hash_for(key), |candidate| candidate == key)?;
+        self.recent.store(at as u32, Relaxed);
+        Some(at)
+    }
+
+    /// The same for one that was probably found last.
+    #[inline]
+    fn find_again(&self, key: &Value) -> Option<usize> {
+        let at = self.recent.load(Relaxed) as usize;
+        self.entries.get(at)?.as_ref().is_some_and(|(known, _)| known == key).then_some(at)
     }
 
     /// The hash by which a key is found; anything if there is no index.
@@ -366,8 +405,12 @@ impl<V> Table<V> {
 
     fn insert(&mut self, key: Value, value: V, depth: u16) -> Option<V> {
         self.depth = self.depth.max(depth);
-        let hash = self.hash_for(&key);
-        if let Some(at) = self.find_by(hash, |candidate| *candidate == key)
+        let mut hash = 0;
+        let found = self.find_again(&key).or_else(|| {
+            hash = self.hash_for(&key);
+            self.find_by(hash, |candidate| *candidate == key)
+        });
+        if let Some(at) = found
             && let Some((_, old)) = &mut self.entries[at]
         {
             return Some(std::mem::replace(old, value));

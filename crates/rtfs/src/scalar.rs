@@ -139,8 +139,25 @@ impl Str {
 
     #[inline]
     fn short(text: &str) -> Option<Self> {
-        let mut bytes = [0; SHORT];
-        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        let text = text.as_bytes();
+        if text.len() > SHORT {
+            return None;
+        }
+        // The first and the last bytes of it, which may overlap: no loop, whatever its length is.
+        let bits = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+            (Some(first), Some(last)) => {
+                let last = u128::from(u64::from_le_bytes(*last));
+                u128::from(u64::from_le_bytes(*first)) | last << (8 * (text.len() - 8))
+            }
+            _ => match (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+                (Some(first), Some(last)) => {
+                    let last = u128::from(u32::from_le_bytes(*last));
+                    u128::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4))
+                }
+                _ => text.iter().rev().fold(0, |bits, byte| bits << 8 | u128::from(*byte)),
+            },
+        };
+        let [bytes @ .., _, _] = bits.to_le_bytes();
         Some(Self(Repr::Short { len: text.len() as u8, bytes }))
     }
 
@@ -199,6 +216,24 @@ impl Str {
         match &self.0 {
             Repr::Short { len, bytes } => &bytes[..usize::from(*len)],
             Repr::Long(text) => text.text.as_bytes(),
+        }
+    }
+
+    /// A text that could be short as a number of its own, however it is kept.
+    #[inline]
+    pub(crate) fn packed(&self) -> Option<u128> {
+        let pack = |len: u8, bytes: &[u8; SHORT]| {
+            let mut all = [0; 16];
+            all[0] = len;
+            all[1..=SHORT].copy_from_slice(bytes);
+            u128::from_le_bytes(all)
+        };
+        match &self.0 {
+            Repr::Short { len, bytes } => Some(pack(*len, bytes)),
+            Repr::Long(text) => match Self::short(&text.text)?.0 {
+                Repr::Short { len, bytes } => Some(pack(len, &bytes)),
+                Repr::Long(_) => None,
+            },
         }
     }
 

@@ -191,13 +191,18 @@ fn sort_by(context: &mut Context, args: &mut [Value]) -> Answer {
 fn frequencies(context: &mut Context, coll: &Value) -> Answer {
     room(context, 4 * len_of(coll).unwrap_or(0))?;
     let mut map = Map::new();
-    for item in items_of("frequencies", coll)? {
-        as_key(&item)?;
-        let count = match map.get(&item) {
+    let mut count = |item: &Value| -> Result<(), Box<Fault>> {
+        as_key(item)?;
+        let count = match map.get(item) {
             Some(Value::Int(count)) => *count,
             _ => 0,
         };
-        map.insert(item, Value::Int(count + 1))?;
+        map.insert(item.clone(), Value::Int(count + 1))?;
+        Ok(())
+    };
+    match coll.items() {
+        Some(items) => items.iter().try_for_each(&mut count)?,
+        None => items_of("frequencies", coll)?.iter().try_for_each(&mut count)?,
     }
     Ok(Value::Map(map))
 }

@@ -3,6 +3,7 @@
 use super::{ANY, Answer, Entry, count_of, int_of, items_of, many, one, shown, text_of, two, wrong};
 use crate::machine::{Context, Fault, fault};
 use crate::scalar::{Keyword, Str, Symbol};
+use crate::sequence::{MAX_PARTS, Vector};
 use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
@@ -30,7 +31,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     two("split", split),
     one("split-lines", |context, s| {
         context.reserve(s.items().map_or(0, <[_]>::len))?;
-        super::vector(text_of("split-lines", s)?.lines().map(Value::from).collect())
+        flat(text_of("split-lines", s)?.lines().map(Value::from).collect())
     }),
     many("replace", 3, 3, |context, args| replace(context, "replace", args, false)),
     many("replace-first", 3, 3, |context, args| replace(context, "replace-first", args, true)),
@@ -197,18 +198,38 @@ fn join(context: &mut Context, args: &mut [Value]) -> Answer {
 
 fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
     let (text, separator) = (text_of("split", s)?, text_of("split", separator)?);
-    let parts: Vec<&str> = if separator.is_empty() {
+    if separator.is_empty() {
         // Once: what asks twice, and gets the first part alone, would ask again and again.
         context.reserve(text.len().saturating_mul(81))?;
         let characters = text.split("").filter(|part| !part.is_empty());
-        return super::vector(characters.map(Value::from).collect());
-    } else if let [byte] = separator.as_bytes() {
-        text.split(char::from(*byte)).collect()
-    } else {
-        text.split(separator).collect()
-    };
+        return flat(characters.map(Value::from).collect());
+    }
+    if let &[byte] = separator.as_bytes() {
+        let ends = memchr::memchr_iter(byte, text.as_bytes());
+        let count = ends.clone().count() + 1;
+        context.reserve(count.saturating_mul(80).saturating_add(text.len()))?;
+        let mut parts = Vec::with_capacity(count);
+        let mut start = 0;
+        for end in ends {
+            parts.push(Value::from(&text[start..end]));
+            start = end + 1;
+        }
+        parts.push(Value::from(&text[start..]));
+        return flat(parts);
+    }
+    let parts: Vec<&str> = text.split(separator).collect();
     context.reserve(parts.len().saturating_mul(80).saturating_add(text.len()))?;
-    super::vector(parts.into_iter().map(Value::from).collect())
+    flat(parts.into_iter().map(Value::from).collect())
+}
+
+/// A vector of texts.
+fn flat(texts: Vec<Value>) -> Answer {
+    // Nothing is deep in it, and its parts are as many as it has.
+    if texts.len() < MAX_PARTS as usize {
+        Ok(Value::Vector(Vector::flat(texts)))
+    } else {
+        super::vector(texts)
+    }
 }
 
 fn replace(context: &mut Context, name: &str, args: &[Value], first: bool) -> Answer {
