@@ -127,6 +127,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-providers", "remote"),
     ("orla-providers", "stream"),
     ("orla-providers", "wasm"),
+    ("orla-server", "a2a"),
     ("orla", "a2a"),
     ("orla", "agent"),
     ("orla", "http"),

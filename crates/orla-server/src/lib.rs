@@ -34,6 +34,8 @@
 //! Providers and processes: this crate knows the marketplace and nothing behind it. TLS: a proxy's
 //! task. JSON-RPC batches, which one old revision had.
 
+#[cfg(feature = "a2a")]
+mod a2a;
 mod body;
 mod changes;
 mod client;
@@ -73,11 +75,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 pub use listener::{BindError, Bound};
-pub use options::{BearerToken, ServerOptions};
+pub use options::{AgentOptions, BearerToken, ServerOptions};
 pub use status::StatusRow;
 pub use tools::call_result_json;
 
-use crate::state::{Core, Settings};
+use crate::state::Core;
 
 /// Serves a marketplace to MCP clients. Cloning shares it.
 #[derive(Clone)]
@@ -94,7 +96,7 @@ impl Server {
     /// Puts other options in force, for every request from now on. `max_connections` holds from the
     /// next start on, and what is open keeps its timeouts.
     pub fn reconfigure(&self, options: ServerOptions) {
-        self.core.settings.store(Arc::new(Settings::new(options)));
+        self.core.reconfigure(options);
     }
 
     /// Takes the socket; with port 0, any that is free.

@@ -40,6 +40,46 @@ pub struct ServerOptions {
     pub list_ttl: Duration,
     /// How long calls may go on once the server is told to stop: 10 s.
     pub drain: Duration,
+    /// What the server is as an agent.
+    pub agent: AgentOptions,
+}
+
+/// What the server is to those who speak the Agent2Agent protocol with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AgentOptions {
+    /// Its name: `orla`.
+    pub name: String,
+    /// What it says of itself; where empty, how it is spoken to.
+    pub description: String,
+    /// Where clients reach the server, `https://HOST`, if not where they asked for its card; empty by default.
+    pub url: String,
+    /// The capability that answers texts which are no programs. Its input is `{message, message_id, context_id?, data?}`;
+    /// where empty, such texts are refused, as by default.
+    pub text: String,
+    /// The most tasks that are kept; beyond it the oldest that is over makes room: 1,000.
+    pub max_tasks: usize,
+    /// The most bytes of all of them, about: 64 MiB.
+    pub max_bytes: usize,
+    /// The most bytes of one, its messages and results together: 16 MiB.
+    pub max_task_bytes: usize,
+    /// How long a task is kept that is over: 1 day.
+    pub keep: Duration,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            name: "orla".to_owned(),
+            description: String::new(),
+            url: String::new(),
+            text: String::new(),
+            max_tasks: 1_000,
+            max_bytes: 64 * 1024 * 1024,
+            max_task_bytes: 16 * 1024 * 1024,
+            keep: Duration::from_secs(86_400),
+        }
+    }
 }
 
 /// A bearer token, and what its bearer is called.
@@ -81,6 +121,7 @@ impl Default for ServerOptions {
             max_piped_requests: 4096,
             list_ttl: Duration::from_secs(5),
             drain: Duration::from_secs(10),
+            agent: AgentOptions::default(),
         }
     }
 }

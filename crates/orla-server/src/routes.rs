@@ -17,6 +17,8 @@ use orla_marketplace::Principal;
 use rmcp::model::ErrorData;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "a2a")]
+use crate::a2a;
 use crate::body::{self, Body};
 use crate::dispatch::{self, Answer, Caller, Job};
 use crate::era::{self, Era};
@@ -148,6 +150,8 @@ async fn route(
             }
             _ => not_allowed("POST, OPTIONS"),
         },
+        #[cfg(feature = "a2a")]
+        path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core))),
         "/metrics" => {
             let format = metrics::content_type(&parts.headers);
@@ -525,7 +529,7 @@ fn unreadable(status: StatusCode, max: usize) -> Response<Body> {
     response
 }
 
-fn why_unreadable(status: StatusCode, max: usize) -> String {
+pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {max} bytes"),
         StatusCode::REQUEST_TIMEOUT => "the body took too long".to_owned(),

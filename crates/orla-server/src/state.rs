@@ -2,6 +2,8 @@
 //! server ends.
 
 use std::sync::Arc;
+#[cfg(feature = "a2a")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -14,6 +16,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+#[cfg(feature = "a2a")]
+use crate::a2a::Agent;
 use crate::changes::Lists;
 use crate::guard::Guard;
 use crate::metrics::Metrics;
@@ -45,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) abort: CancellationToken,
     pub(crate) started: Instant,
     serving: AtomicBool,
+    #[cfg(feature = "a2a")]
+    agent: OnceLock<Agent>,
 }
 
 /// The options in force, with what is compiled from them.
@@ -79,7 +85,24 @@ impl Core {
             abort: CancellationToken::new(),
             started: Instant::now(),
             serving: AtomicBool::new(false),
+            #[cfg(feature = "a2a")]
+            agent: OnceLock::new(),
         })
+    }
+
+    /// What answers messages of the Agent2Agent protocol.
+    #[cfg(feature = "a2a")]
+    pub(crate) fn agent(&self) -> &Agent {
+        self.agent.get_or_init(|| Agent::new(&self.settings.load().options.agent))
+    }
+
+    /// Puts other options in force.
+    pub(crate) fn reconfigure(&self, options: ServerOptions) {
+        #[cfg(feature = "a2a")]
+        if let Some(agent) = self.agent.get() {
+            agent.reconfigure(&options.agent);
+        }
+        self.settings.store(Arc::new(Settings::new(options)));
     }
 
     /// Whether requests are being taken.

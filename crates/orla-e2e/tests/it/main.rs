@@ -4,6 +4,7 @@
 //! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
 
 mod a2a;
+mod a2a_server;
 mod agent;
 mod capsule;
 mod capsules;

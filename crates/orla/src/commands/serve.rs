@@ -186,6 +186,7 @@ fn options(config: &Config) -> ServerOptions {
     options.auth_tokens.clone_from(&config.auth_tokens);
     options.max_body_bytes = config.max_body_bytes;
     options.session_idle = config.session_idle;
+    options.agent.clone_from(&config.a2a);
     options
 }
 

@@ -264,6 +264,11 @@ pub(crate) const KEYS: &[Key] = &[
         about: "The model that `orla agent` asks, and how far it may go.",
     },
     Key {
+        name: "a2a",
+        kind: Kind::Section(A2A_KEYS),
+        about: "What orla is to those who speak the Agent2Agent protocol with it: its card, and the tasks that it keeps.",
+    },
+    Key {
         name: "trusted_keys",
         kind: Kind::Own(governance::KEYS),
         about: "Whose attestations count: the public keys by the names of their authorities. `orla attest --new-key FILE` makes one.",
@@ -359,6 +364,46 @@ const PROGRAM_KEYS: &[Key] = &[
         name: "output",
         kind: Kind::Count { place: |c| &mut c.programs.output, min: 1, max: MOST_BYTES },
         about: "Bytes of the result, about.",
+    },
+];
+
+/// The keys of `a2a`.
+const A2A_KEYS: &[Key] = &[
+    Key { name: "name", kind: Kind::Text(|c| &mut c.a2a.name), about: "The agent's name on its card." },
+    Key {
+        name: "description",
+        kind: Kind::Text(|c| &mut c.a2a.description),
+        about: "What the card says the agent does; how it is spoken to where absent.",
+    },
+    Key {
+        name: "url",
+        kind: Kind::Text(|c| &mut c.a2a.url),
+        about: "Where clients reach the server (https://HOST), for the card; where they asked for it where absent.",
+    },
+    Key {
+        name: "text",
+        kind: Kind::Text(|c| &mut c.a2a.text),
+        about: "The capability that answers messages which are plain texts; its input is {message, message_id, context_id?, data?}. Where absent, such messages are rejected.",
+    },
+    Key {
+        name: "max_tasks",
+        kind: Kind::Count { place: |c| &mut c.a2a.max_tasks, min: 1, max: 1_000_000 },
+        about: "Tasks that are kept; beyond it the oldest one that is over makes room.",
+    },
+    Key {
+        name: "max_bytes",
+        kind: Kind::Count { place: |c| &mut c.a2a.max_bytes, min: 1024, max: 1 << 32 },
+        about: "Bytes of all tasks together, about.",
+    },
+    Key {
+        name: "max_task_bytes",
+        kind: Kind::Count { place: |c| &mut c.a2a.max_task_bytes, min: 1024, max: 1 << 30 },
+        about: "Bytes of the messages and results of one task.",
+    },
+    Key {
+        name: "keep",
+        kind: Kind::Seconds { place: |c| &mut c.a2a.keep, max: 3650 * 86_400 },
+        about: "Seconds that a task is kept which is over.",
     },
 ];
 

@@ -48,7 +48,7 @@ use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
-use orla_server::BearerToken;
+use orla_server::{AgentOptions, BearerToken};
 
 pub(crate) use agent::AgentConfig;
 pub(crate) use builtins::Builtins;
@@ -112,6 +112,8 @@ pub(crate) struct Config {
     pub(crate) governance: GovernanceConfig,
     pub(crate) expose: Exposure,
     pub(crate) agent: AgentConfig,
+    /// What the server is as an agent.
+    pub(crate) a2a: AgentOptions,
     /// What the file names besides directories: a change of one is a change of the configuration.
     pub(crate) named_files: Vec<PathBuf>,
     /// What works and may not be meant.
@@ -289,6 +291,7 @@ impl Default for Config {
             governance: GovernanceConfig::default(),
             expose: Exposure::default(),
             agent: AgentConfig::default(),
+            a2a: AgentOptions::default(),
             named_files: Vec::new(),
             warnings: Vec::new(),
             file: None,

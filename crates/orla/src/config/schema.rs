@@ -48,7 +48,13 @@ fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
             }
             schema
         }
-        Kind::Text(place) => json!({"type": "string", "minLength": 1, "default": place(defaults)}),
+        Kind::Text(place) => {
+            let mut schema = json!({"type": "string", "minLength": 1});
+            if !place(defaults).is_empty() {
+                schema["default"] = json!(place(defaults));
+            }
+            schema
+        }
         Kind::Port(place) => or_variable(
             &json!({"type": "integer", "minimum": 0, "maximum": 65535}),
             &json!(place(defaults)),

@@ -1,0 +1,304 @@
+//! What an agent does when it is asked, whichever binding it was asked over.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use a2a::{
+    A2AError, CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part,
+    Role, SendMessageRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task,
+    TaskState,
+};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use orla_marketplace::{Call, Notice, NoticeSink, Outcome, Progress, RuntimeError, RuntimeResult};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::Caller;
+use super::question::Asker;
+use super::result::{self, Form};
+use super::table::{Bounds, shorten};
+use super::tasks::{Deaf, Following, Tasks, Until};
+use super::work;
+use crate::federation;
+use crate::options::AgentOptions;
+
+/// The agent: made when it is first asked.
+pub(crate) struct Agent {
+    pub(super) tasks: Arc<Tasks>,
+    /// The snapshot that was last shown, and since when.
+    shown: Mutex<(u64, SystemTime)>,
+}
+
+impl Agent {
+    pub(crate) fn new(options: &AgentOptions) -> Self {
+        let shown = Mutex::new((0, SystemTime::UNIX_EPOCH));
+        Self { tasks: Arc::new(Tasks::new(bounds(options))), shown }
+    }
+
+    /// Since when a snapshot has been shown.
+    pub(super) fn since(&self, generation: u64, now: SystemTime) -> SystemTime {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.0 != generation {
+            *shown = (generation, now);
+        }
+        shown.1
+    }
+
+    /// Takes over other options.
+    pub(crate) fn reconfigure(&self, options: &AgentOptions) {
+        self.tasks.bound(bounds(options));
+    }
+}
+
+fn bounds(options: &AgentOptions) -> Bounds {
+    Bounds {
+        tasks: options.max_tasks,
+        bytes: options.max_bytes,
+        task_bytes: options.max_task_bytes,
+        age: options.keep,
+    }
+}
+
+type Answer<T> = Result<T, A2AError>;
+
+impl Caller {
+    /// Begins what a message asks for, or goes on with it, and waits until it is the caller's turn.
+    pub(super) async fn send(&self, request: SendMessageRequest) -> Answer<SendMessageResponse> {
+        let configuration = request.configuration.clone();
+        let at_once = configuration.as_ref().and_then(|it| it.return_immediately) == Some(true);
+        let length = configuration.and_then(|it| it.history_length);
+        let (answer, mut answered) = oneshot::channel();
+        let following = self.begin(request, (!at_once).then_some(answer))?;
+        let mut task = Task::clone(&following.first);
+        if !at_once {
+            let tasks = Arc::clone(&self.agent().tasks);
+            // The first event is how it stands now.
+            let mut events = tasks.events(following, Until::CallersTurn).boxed();
+            while events.next().await.is_some() {}
+            if let Ok(message) = answered.try_recv() {
+                return Ok(SendMessageResponse::Message(message));
+            }
+            let known = tasks.get(&task.id, self.principal.as_ref());
+            task = Task::clone(&*known.ok_or_else(|| A2AError::task_not_found(&task.id))?);
+        }
+        shorten(&mut task, length);
+        Ok(SendMessageResponse::Task(task))
+    }
+
+    /// The same, and tells what happens.
+    pub(super) fn stream(
+        &self,
+        request: SendMessageRequest,
+    ) -> Answer<BoxStream<'static, StreamResponse>> {
+        let length = request.configuration.as_ref().and_then(|it| it.history_length);
+        let following = self.begin(request, None)?;
+        let events = self.agent().tasks.events(following, Until::CallersTurn);
+        Ok(self.until_the_end(events.map(move |mut event| {
+            if let StreamResponse::Task(task) = &mut event {
+                shorten(task, length);
+            }
+            event
+        })))
+    }
+
+    /// What happens to a task from now on.
+    pub(super) fn subscribe(
+        &self,
+        asked: &SubscribeToTaskRequest,
+    ) -> Answer<BoxStream<'static, StreamResponse>> {
+        let tasks = &self.agent().tasks;
+        let following = tasks.follow(&asked.id, self.principal.as_ref());
+        let following = following.ok_or_else(|| A2AError::task_not_found(&asked.id))?;
+        if following.first.status.state.is_terminal() {
+            return Err(A2AError::unsupported_operation(format!("task {} is over", asked.id)));
+        }
+        Ok(self.until_the_end(tasks.events(following, Until::End)))
+    }
+
+    pub(super) fn get(&self, asked: &GetTaskRequest) -> Answer<Task> {
+        if asked.history_length.is_some_and(|length| length < 0) {
+            return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
+        }
+        let task = self.agent().tasks.get(&asked.id, self.principal.as_ref());
+        let mut task = Task::clone(&*task.ok_or_else(|| A2AError::task_not_found(&asked.id))?);
+        shorten(&mut task, asked.history_length);
+        Ok(task)
+    }
+
+    pub(super) fn list(&self, asked: &ListTasksRequest) -> Answer<ListTasksResponse> {
+        self.agent().tasks.list(asked, self.principal.as_ref()).map_err(A2AError::invalid_params)
+    }
+
+    /// Cancels a task and gives it as it is then.
+    pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> Answer<Task> {
+        let tasks = &self.agent().tasks;
+        let lost = || A2AError::task_not_found(&asked.id);
+        let following = tasks.follow(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
+        let token = tasks.token(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
+        let Some(token) = token else { return Err(A2AError::task_not_cancelable(&asked.id)) };
+        token.cancel();
+        tasks.ended(following).await;
+        let task = tasks.get(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
+        match task.status.state {
+            TaskState::Canceled => Ok(Task::clone(&task)),
+            // It came to its end before.
+            _ => Err(A2AError::task_not_cancelable(&asked.id)),
+        }
+    }
+
+    /// A stream that ends when the server takes no more requests.
+    fn until_the_end(
+        &self,
+        events: impl futures_util::Stream<Item = StreamResponse> + Send + 'static,
+    ) -> BoxStream<'static, StreamResponse> {
+        events.take_until(self.core.abort.clone().cancelled_owned()).boxed()
+    }
+
+    /// Begins a task, or gives a message to the one that waits for it. `answer` takes a message, should that be the
+    /// answer.
+    fn begin(
+        &self,
+        request: SendMessageRequest,
+        answer: Option<oneshot::Sender<Message>>,
+    ) -> Answer<Following> {
+        let message = request.message;
+        work::check(&message)?;
+        if let Some(configuration) = request.configuration {
+            if configuration.task_push_notification_config.is_some() {
+                return Err(A2AError::push_notification_not_supported());
+            }
+            if configuration.history_length.is_some_and(|length| length < 0) {
+                return Err(A2AError::invalid_params("configuration.historyLength: expected 0 or more"));
+            }
+        }
+        match message.task_id.clone() {
+            Some(id) => self.go_on(&id, message),
+            None => self.start(message, answer),
+        }
+    }
+
+    /// A message for a task that there is: the answer to what it asked.
+    fn go_on(&self, id: &str, message: Message) -> Answer<Following> {
+        let tasks = &self.agent().tasks;
+        let lost = || A2AError::task_not_found(id);
+        let known = tasks.get(id, self.principal.as_ref()).ok_or_else(lost)?;
+        if message.context_id.as_ref().is_some_and(|context| *context != known.context_id) {
+            return Err(A2AError::invalid_params("message.contextId: it is not that of the task"));
+        }
+        match tasks.answer(id, message) {
+            Ok(following) => following.ok_or_else(lost),
+            Err(Deaf::Over) => Err(A2AError::unsupported_operation(format!("task {id} is over"))),
+            Err(Deaf::NotAsking) => {
+                Err(A2AError::unsupported_operation(format!("task {id} has asked nothing")))
+            }
+            Err(Deaf::Full) => Err(too_large()),
+        }
+    }
+
+    fn start(&self, message: Message, answer: Option<oneshot::Sender<Message>>) -> Answer<Following> {
+        let texts = self.core.settings.load().options.agent.text.clone();
+        let mut call =
+            work::read(&message).into_call(Some(texts.as_str()).filter(|name| !name.is_empty()));
+        if let Ok(call) = &mut call {
+            federation::carry(call, &self.headers).map_err(A2AError::invalid_request)?;
+        }
+        let token = self.core.abort.child_token();
+        let begun = self.agent().tasks.begin(message, self.principal.as_ref(), token.clone());
+        let begun = begun.map_err(|_| too_large())?;
+        let following =
+            begun.ok_or_else(|| A2AError::internal("every task is at work; try again later"))?;
+        let id = following.first.id.clone();
+        self.core.tracker.spawn(self.clone().run(id, call, token, answer));
+        Ok(following)
+    }
+
+    /// Does the work of a task, to its end.
+    async fn run(
+        self,
+        id: String,
+        call: Result<Call, String>,
+        token: CancellationToken,
+        answer: Option<oneshot::Sender<Message>>,
+    ) {
+        let tasks = &self.agent().tasks;
+        let call = match call {
+            Ok(call) => call,
+            Err(why) => return tasks.become_of(&id, TaskState::Rejected, Some(vec![Part::text(why)])),
+        };
+        tasks.become_of(&id, TaskState::Working, None);
+        let result = self.call(&id, call, token.clone()).await;
+        if let (Ok(outcome), Some(answer)) = (&result, answer)
+            && result::form(outcome) == Form::Message
+            && answer.send(self.message(&id, outcome)).is_ok()
+        {
+            // There was no task: who asked has the answer.
+            return tasks.forget(&id);
+        }
+        let ended_by_server = self.core.abort.is_cancelled();
+        self.end(&id, &result, token.is_cancelled(), ended_by_server);
+    }
+
+    async fn call(&self, id: &str, mut call: Call, token: CancellationToken) -> RuntimeResult<Outcome> {
+        let tasks = &self.agent().tasks;
+        let (told, own) = (Arc::clone(tasks), id.to_owned());
+        call.notices = NoticeSink::new(move |notice| {
+            if let Notice::Progress(Progress { message: Some(text), .. })
+            | Notice::Log { message: text, .. } = notice
+            {
+                told.become_of(&own, TaskState::Working, Some(vec![Part::text(text)]));
+            }
+        });
+        call.client = Some(Arc::new(Asker {
+            tasks: Arc::clone(tasks),
+            task: id.to_owned(),
+            closing: self.core.draining.clone(),
+            token: token.clone(),
+        }));
+        call.principal.clone_from(&self.principal);
+        call.cancellation = token;
+        self.core.market.call(call).await
+    }
+
+    /// Puts a task into the state that its result means.
+    fn end(&self, id: &str, result: &RuntimeResult<Outcome>, cancelled: bool, ended_by_server: bool) {
+        let tasks = &self.agent().tasks;
+        let given = result.as_ref().map_or_else(RuntimeError::outcome, Some);
+        let fits = given.and_then(result::artifact).is_none_or(|artifact| tasks.give(id, artifact));
+        match result {
+            Ok(_) if !fits => {
+                let what = "what it gave is larger than a task may be".to_owned();
+                let error = RuntimeError::Limit { id: "the task".to_owned(), what };
+                tasks.become_of(id, TaskState::Failed, Some(result::said(&error)));
+            }
+            Ok(_) => tasks.become_of(id, TaskState::Completed, None),
+            Err(_) if ended_by_server => {
+                tasks.become_of(id, TaskState::Failed, Some(vec![Part::text(SERVER_ENDED)]));
+            }
+            Err(_) if cancelled => tasks.become_of(id, TaskState::Canceled, None),
+            Err(error) => {
+                let is_refusal =
+                    matches!(error, RuntimeError::Unknown { .. } | RuntimeError::Denied { .. })
+                        || given.is_some_and(|outcome| result::form(outcome) == Form::Rejection);
+                let state = if is_refusal { TaskState::Rejected } else { TaskState::Failed };
+                tasks.become_of(id, state, Some(result::said(error)));
+            }
+        }
+    }
+
+    /// What a call gave, as a message.
+    fn message(&self, id: &str, outcome: &Outcome) -> Message {
+        let task = self.agent().tasks.get(id, self.principal.as_ref());
+        Message {
+            context_id: task.map(|task| task.context_id.clone()),
+            ..Message::new(Role::Agent, result::parts(outcome))
+        }
+    }
+}
+
+/// What a task says whose server ended.
+pub(super) const SERVER_ENDED: &str = "The server ended while the task was at work.";
+
+fn too_large() -> A2AError {
+    A2AError::invalid_params("message: with it, the task would be larger than a task may be")
+}

@@ -1,0 +1,132 @@
+//! The agent's card (A2A §4.4): who it is, where it is reached, and what it can do, made from the catalogue.
+
+use std::time::SystemTime;
+
+use a2a::agent_card::HttpAuthSecurityScheme;
+use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill, SecurityScheme};
+use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LAST_MODIFIED};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use orla_marketplace::{Catalog, Entry, TITLE};
+use sha2::{Digest as _, Sha256};
+
+use super::work::MEDIA_TYPES;
+use super::{Caller, ENDPOINT};
+use crate::body::Body;
+use crate::exchange::json;
+use crate::state::Settings;
+
+/// The card, as this caller may see it.
+pub(super) async fn answer(caller: &Caller, settings: &Settings, parts: &Parts) -> Response<Body> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        let mut response = json(StatusCode::METHOD_NOT_ALLOWED, "{}");
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
+    let market = &caller.core.market;
+    market.prepare_listing().await;
+    let catalog = market.snapshot();
+    let card = card(caller, settings, &catalog, host.unwrap_or("localhost"));
+    let text = serde_json::to_vec(&card).unwrap_or_default();
+    let digest = Sha256::digest(&text);
+    let tag: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let tag = format!("\"{tag}\"");
+    let named = parts.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_known = named.flat_map(|value| value.split(',')).any(|known| {
+        let known = known.trim();
+        known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag
+    });
+    let mut response = match is_known {
+        true => Response::new(Body::empty()),
+        false => json(StatusCode::OK, text),
+    };
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    // What is served may change at any time, and is not the same for everybody.
+    let fresh = format!("private, max-age={}", settings.options.list_ttl.as_secs());
+    let since = httpdate::fmt_http_date(caller.agent().since(catalog.generation(), SystemTime::now()));
+    for (name, value) in [(CACHE_CONTROL, fresh), (ETAG, tag), (LAST_MODIFIED, since)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("authorization"));
+    response
+}
+
+/// The card for who reached the server by this host.
+fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> AgentCard {
+    let own = &settings.options.agent;
+    let permitted =
+        catalog.listed().filter(|entry| catalog.permits(caller.principal.as_ref(), entry).is_ok());
+    let base = match own.url.trim_end_matches('/') {
+        "" => format!("http://{host}"),
+        url => url.to_owned(),
+    };
+    let needs_token = !settings.options.auth_tokens.is_empty();
+    let scheme =
+        HttpAuthSecurityScheme { scheme: "Bearer".to_owned(), description: None, bearer_format: None };
+    let mut description = own.description.clone();
+    if description.is_empty() {
+        description = DESCRIPTION.to_owned();
+    }
+    AgentCard {
+        name: own.name.clone(),
+        description,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        supported_interfaces: interfaces(&base),
+        capabilities: AgentCapabilities {
+            streaming: Some(true),
+            push_notifications: Some(false),
+            extensions: None,
+            extended_agent_card: Some(false),
+        },
+        default_input_modes: modes(),
+        default_output_modes: modes(),
+        skills: permitted.map(|entry| skill(entry)).collect(),
+        provider: None,
+        documentation_url: None,
+        icon_url: None,
+        security_schemes: needs_token
+            .then(|| [("bearer".to_owned(), SecurityScheme::HttpAuth(scheme))].into()),
+        security_requirements: needs_token.then(|| vec![[("bearer".to_owned(), Vec::new())].into()]),
+        signatures: None,
+    }
+}
+
+/// What the agent says of itself where nobody has said anything else.
+const DESCRIPTION: &str = "Runs whatever is served here. A message has a data part {\"capability\": NAME, \"input\": {…}}, \
+    or names a skill in its metadata (skillId) and has its input as a data part; or it is a program of RTFS, as text or as a \
+    data part {\"program\": TEXT}.";
+
+fn modes() -> Vec<String> {
+    MEDIA_TYPES.map(str::to_owned).into()
+}
+
+fn interfaces(base: &str) -> Vec<AgentInterface> {
+    let at = |binding: &str| AgentInterface {
+        url: format!("{base}{ENDPOINT}"),
+        protocol_binding: binding.to_owned(),
+        protocol_version: a2a::VERSION.to_owned(),
+        tenant: None,
+    };
+    vec![at("JSONRPC"), at("HTTP+JSON")]
+}
+
+fn skill(entry: &Entry) -> AgentSkill {
+    let manifest = &entry.manifest;
+    let name = manifest.metadata.get(TITLE).cloned().unwrap_or_else(|| entry.name.to_string());
+    AgentSkill {
+        id: entry.name.to_string(),
+        name,
+        description: manifest.description.clone(),
+        tags: vec![manifest.provider.kind().to_owned()],
+        examples: None,
+        input_modes: None,
+        output_modes: None,
+        security_requirements: None,
+    }
+}

@@ -1,0 +1,198 @@
+//! orla as an agent of the Agent2Agent protocol (A2A 1.x): whatever can be called, called by messages.
+//!
+//! # How it works
+//!
+//! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what is to be run
+//! (`work`, pure) and becomes a task (`tasks`, `table`), whose work is a call of the marketplace like any other: with the
+//! caller's principal, authorised, admitted, recorded (`agent`). What it gives becomes an artifact (`result`, pure). Two
+//! bindings say the same thing at `/a2a`: JSON-RPC (`rpc`) and HTTP+JSON (`rest`). What is asked of the caller while a task
+//! runs makes it `input-required`, and the next message of that task is the answer (`question`).
+//!
+//! A text that is no program is an input like another: that of the capability which
+//! [`AgentOptions::text`](crate::AgentOptions::text) names. Whoever wants texts answered (by a model, say) registers a
+//! capability for it; its input is `{message, message_id, context_id?, data?}`.
+//!
+//! # Invariants
+//!
+//! - Nothing is made before the first request: an agent that nobody asks costs nothing.
+//! - Nobody sees a task but who began it.
+//! - Tasks are bounded in number, in bytes and in age; those that are over make room, the oldest first.
+//! - A task outlives its connection.
+//!
+//! # Deliberately absent
+//!
+//! The framework of the A2A project (its types are used): it needs an HTTP stack of its own, keeps every task for ever, and takes a task
+//! that waits for an answer for one that is not there. Numbers keep what a double holds of them, which is what the protocol
+//! has. Files in messages: no capability takes one. A WebSocket, which is no binding of the protocol.
+
+mod agent;
+mod card;
+mod error;
+mod question;
+mod rest;
+mod result;
+mod rpc;
+mod table;
+mod tasks;
+mod work;
+
+use std::sync::Arc;
+
+use a2a::{A2AError, error_code};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use hyper::body::Incoming;
+use orla_marketplace::Principal;
+
+pub(crate) use agent::Agent;
+
+use crate::body::{self, Body};
+use crate::routes::why_unreadable;
+use crate::state::{Core, Settings};
+
+/// The path of the endpoint.
+pub(crate) const ENDPOINT: &str = "/a2a";
+/// The path of the card.
+pub(crate) const CARD: &str = "/.well-known/agent-card.json";
+
+/// The header that names the protocol's version.
+const VERSION: &str = "a2a-version";
+
+/// Who asks, and what came beside the message.
+#[derive(Clone)]
+struct Caller {
+    core: Arc<Core>,
+    principal: Option<Principal>,
+    headers: HeaderMap,
+}
+
+impl Caller {
+    fn agent(&self) -> &Agent {
+        self.core.agent()
+    }
+}
+
+/// Whether a path is the agent's.
+pub(crate) fn is_here(path: &str) -> bool {
+    path == CARD
+        || path.strip_prefix(ENDPOINT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers a request of the agent's.
+pub(crate) async fn serve(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    parts: &Parts,
+    body: Incoming,
+) -> Response<Body> {
+    let caller = Caller { core: Arc::clone(core), principal, headers: parts.headers.clone() };
+    let path = parts.uri.path();
+    if path == CARD {
+        return card::answer(&caller, settings, parts).await;
+    }
+    let path = path.strip_prefix(ENDPOINT).unwrap_or_default().trim_start_matches('/');
+    let is_rpc = path.is_empty();
+    if is_rpc && parts.method != Method::POST {
+        let error = A2AError::invalid_request("messages are posted here");
+        let mut response = rpc::refused(StatusCode::METHOD_NOT_ALLOWED, &error);
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+        return response;
+    }
+    let refuse = |status: StatusCode, error: &A2AError| match is_rpc {
+        true => rpc::refused(status, error),
+        false => rest::refused(&parts.headers, error),
+    };
+    let options = &settings.options;
+    let discards = !parts.headers.contains_key(header::EXPECT);
+    let body = match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
+        Ok(body) => body,
+        Err(status) => {
+            let error = A2AError::invalid_request(why_unreadable(status, options.max_body_bytes));
+            let mut response = refuse(status, &error);
+            *response.status_mut() = status;
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
+    };
+    if !body.is_empty() && !is_json(&parts.headers) {
+        let what = "Content-Type must be application/json or application/a2a+json";
+        let error = A2AError::new(error_code::CONTENT_TYPE_NOT_SUPPORTED, what);
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error);
+    }
+    let version = version(&parts.headers, parts.uri.query());
+    match (is_rpc, version) {
+        (true, version) => rpc::answer(caller, version, &body).await,
+        (false, Ok(())) => rest::answer(caller, &parts.method, path, parts.uri.query(), &body).await,
+        (false, Err(error)) => rest::refused(&parts.headers, &error),
+    }
+}
+
+/// Whether the version that a request names, in its head or its query, is served. Who names none means 0.3 (A2A §3.6.2).
+///
+/// # Errors
+/// It is not.
+fn version(headers: &HeaderMap, query: Option<&str>) -> Result<(), A2AError> {
+    let asked = rest::parameters(query)
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(a2a::SVC_PARAM_VERSION));
+    let head = headers.get(VERSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let version =
+        head.filter(|version| !version.trim().is_empty()).or(asked.map(|(_, version)| version));
+    let version = version.unwrap_or_default();
+    let mut numbers = version.trim().split('.');
+    match (numbers.next(), numbers.next()) {
+        (Some("1"), None | Some("0")) => Ok(()),
+        _ => {
+            let named: String = version.trim().chars().take(20).collect();
+            let named = if named.is_empty() { "0.3 (none was named)" } else { &named };
+            Err(A2AError::version_not_supported(&format!("{named}; send A2A-Version: 1.0")))
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
+    essence.is_some_and(|essence| {
+        ["application/json", rest::MEDIA_TYPE].iter().any(|kind| essence.eq_ignore_ascii_case(kind))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_agent_are_told_from_others() {
+        for (path, is_here) in [
+            ("/a2a", true),
+            ("/a2a/", true),
+            ("/a2a/tasks", true),
+            ("/.well-known/agent-card.json", true),
+            ("/a2ab", false),
+            ("/.well-known/x", false),
+        ] {
+            assert_eq!(super::is_here(path), is_here, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_that_of_the_head_or_of_the_query() {
+        for (head, query, is_served) in [
+            (Some("1.0"), None, true),
+            (Some("1.0.3"), None, true),
+            (Some("1"), None, true),
+            (Some(""), Some("A2A-Version=1.0"), true),
+            (None, Some("a=b&A2A-Version=1.0"), true),
+            (None, None, false),
+            (Some("1.1"), None, false),
+            (Some("99.0"), Some("A2A-Version=1.0"), false),
+        ] {
+            let headers =
+                head.map(|head| (http::HeaderName::from_static(VERSION), head.parse().unwrap()));
+            let headers = headers.into_iter().collect();
+            assert_eq!(version(&headers, query).is_ok(), is_served, "{head:?} {query:?}");
+        }
+    }
+}

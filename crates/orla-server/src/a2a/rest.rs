@@ -1,0 +1,210 @@
+//! The HTTP+JSON binding (A2A §11): `message:send`, `message:stream`, `tasks`, `tasks/ID`, `tasks/ID:cancel`, `tasks/ID:subscribe`.
+
+use a2a::{
+    A2AError, CancelTaskRequest, GetTaskRequest, ListTasksRequest, StreamResponse,
+    SubscribeToTaskRequest,
+};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::Caller;
+use super::error;
+use super::rpc::{alive, no_extended_card, sse, value};
+use crate::body::Body;
+use crate::exchange::{events, json};
+
+/// The binding's own media type (A2A §14.1).
+pub(super) const MEDIA_TYPE: &str = "application/a2a+json";
+
+/// Answers a request for a path below the endpoint.
+pub(super) async fn answer(
+    caller: Caller,
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    body: &[u8],
+) -> Response<Body> {
+    let result = match Asked::read(method, path) {
+        Ok(asked) => run(&caller, asked, query, body).await,
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(Given::Value(value)) => typed(&caller.headers, json(StatusCode::OK, value.to_string())),
+        Ok(Given::Stream(stream)) => {
+            let wrap = |event: StreamResponse| sse(&serde_json::to_vec(&event).unwrap_or_default());
+            events(alive(stream.map(wrap).boxed()))
+        }
+        Err(error) => refused(&caller.headers, &error),
+    }
+}
+
+/// What a path and a method ask for.
+#[derive(Debug, PartialEq)]
+enum Asked {
+    Send,
+    Stream,
+    List,
+    Get(String),
+    Cancel(String),
+    Subscribe(String),
+    Push,
+    ExtendedCard,
+}
+
+impl Asked {
+    fn read(method: &Method, path: &str) -> Result<Self, A2AError> {
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let words: Vec<String> = path.split('/').map(decoded).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let is_post = method == Method::POST;
+        let is_get = matches!(*method, Method::GET | Method::HEAD);
+        Ok(match words[..] {
+            ["message:send"] if is_post => Self::Send,
+            ["message:stream"] if is_post => Self::Stream,
+            ["tasks"] if is_get => Self::List,
+            ["extendedAgentCard"] if is_get => Self::ExtendedCard,
+            ["tasks", _, "pushNotificationConfigs"] | ["tasks", _, "pushNotificationConfigs", _] => {
+                Self::Push
+            }
+            ["tasks", task] => match task.rsplit_once(':') {
+                Some((id, "cancel")) if is_post => Self::Cancel(id.to_owned()),
+                // The first clients of 1.0 asked with POST.
+                Some((id, "subscribe")) if is_post || is_get => Self::Subscribe(id.to_owned()),
+                _ if is_get => Self::Get(task.to_owned()),
+                _ => return Err(A2AError::method_not_found(path)),
+            },
+            _ => return Err(A2AError::method_not_found(path)),
+        })
+    }
+}
+
+/// What an operation gives.
+enum Given {
+    Value(Value),
+    Stream(BoxStream<'static, StreamResponse>),
+}
+
+async fn run(
+    caller: &Caller,
+    asked: Asked,
+    query: Option<&str>,
+    body: &[u8],
+) -> Result<Given, A2AError> {
+    Ok(Given::Value(match asked {
+        Asked::Send => value(&caller.send(read(body)?).await?)?,
+        Asked::Stream => return Ok(Given::Stream(caller.stream(read(body)?)?)),
+        Asked::List => value(&caller.list(&listed(query)?)?)?,
+        Asked::Get(id) => {
+            let history_length = number(&parameters(query), "historyLength")?;
+            value(&caller.get(&GetTaskRequest { id, history_length, tenant: None })?)?
+        }
+        Asked::Cancel(id) => {
+            value(&caller.cancel(&CancelTaskRequest { id, metadata: None, tenant: None }).await?)?
+        }
+        Asked::Subscribe(id) => {
+            return Ok(Given::Stream(caller.subscribe(&SubscribeToTaskRequest { id, tenant: None })?));
+        }
+        Asked::Push => return Err(A2AError::push_notification_not_supported()),
+        Asked::ExtendedCard => return Err(no_extended_card()),
+    }))
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, A2AError> {
+    serde_json::from_slice(body).map_err(|err| match err.is_data() {
+        true => A2AError::invalid_params(format!("the body: {err}")),
+        false => A2AError::parse_error(format!("the body is no JSON: {err}")),
+    })
+}
+
+/// The filter of a list.
+fn listed(query: Option<&str>) -> Result<ListTasksRequest, A2AError> {
+    let mut given = parameters(query);
+    let mut members = Map::new();
+    for name in ["pageSize", "historyLength"] {
+        if let Some(number) = number(&given, name)? {
+            members.insert(name.to_owned(), number.into());
+        }
+        given.retain(|(own, _)| own != name);
+    }
+    for (name, value) in given {
+        let value =
+            if name == "includeArtifacts" { Value::Bool(value == "true") } else { Value::String(value) };
+        members.insert(name, value);
+    }
+    serde_json::from_value(Value::Object(members))
+        .map_err(|err| A2AError::invalid_params(format!("the query: {err}")))
+}
+
+fn number(given: &[(String, String)], name: &str) -> Result<Option<i32>, A2AError> {
+    let Some((_, text)) = given.iter().find(|(own, _)| own == name) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| A2AError::invalid_params(format!("{name}: expected a number")))
+}
+
+pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
+    let decoded =
+        |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect()
+}
+
+/// An error, in the binding's form.
+pub(super) fn refused(asked: &HeaderMap, error: &A2AError) -> Response<Body> {
+    let (status, body) = error::rest(error);
+    typed(asked, json(status, body.to_string()))
+}
+
+/// The response in the binding's own media type, for those who know it.
+fn typed(asked: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
+    let named = [header::ACCEPT, header::CONTENT_TYPE].into_iter().flat_map(|name| asked.get_all(name));
+    let mut named = named.filter_map(|value| value.to_str().ok());
+    if named.any(|value| value.to_ascii_lowercase().contains(MEDIA_TYPE)) {
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_says_what_is_asked() {
+        let id = || "a b".to_owned();
+        for (method, path, asked) in [
+            (Method::POST, "message:send", Some(Asked::Send)),
+            (Method::POST, "message:stream", Some(Asked::Stream)),
+            (Method::GET, "message:send", None),
+            (Method::GET, "tasks", Some(Asked::List)),
+            (Method::GET, "tasks/a%20b", Some(Asked::Get(id()))),
+            (Method::POST, "tasks/a%20b:cancel", Some(Asked::Cancel(id()))),
+            (Method::GET, "tasks/a%20b:subscribe", Some(Asked::Subscribe(id()))),
+            (Method::GET, "tasks/x/pushNotificationConfigs", Some(Asked::Push)),
+            (Method::DELETE, "tasks/x/pushNotificationConfigs/y", Some(Asked::Push)),
+            (Method::GET, "extendedAgentCard", Some(Asked::ExtendedCard)),
+            (Method::GET, "nothing", None),
+        ] {
+            assert_eq!(Asked::read(&method, path).ok(), asked, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_a_filter() {
+        let list =
+            listed(Some("contextId=a%20b&pageSize=5&status=TASK_STATE_WORKING&includeArtifacts=true"))
+                .unwrap();
+        assert_eq!(
+            (list.context_id.as_deref(), list.page_size, list.include_artifacts),
+            (Some("a b"), Some(5), Some(true))
+        );
+        for wrong in ["pageSize=x", "status=?"] {
+            assert!(listed(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The JSON-RPC binding (A2A §9): one request a body; streams are server-sent events, each a response.
+
+use a2a::{A2AError, JsonRpcId, JsonRpcRequest, JsonRpcResponse, StreamResponse, methods};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use http::{Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::Caller;
+use crate::body::Body;
+use crate::exchange::{events, json};
+
+/// Answers a body.
+pub(super) async fn answer(
+    caller: Caller,
+    version: Result<(), A2AError>,
+    body: &[u8],
+) -> Response<Body> {
+    let request: JsonRpcRequest = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(err) => {
+            let id = serde_json::from_slice::<Value>(body).ok();
+            let id = id.and_then(|value| serde_json::from_value(value.get("id")?.clone()).ok());
+            let error = match err.is_data() {
+                true => A2AError::invalid_request(format!("this is no request: {err}")),
+                false => A2AError::parse_error(format!("this is no JSON: {err}")),
+            };
+            return failed(id.unwrap_or(JsonRpcId::Null), &error);
+        }
+    };
+    let id = request.id.clone();
+    if request.jsonrpc != "2.0" {
+        return failed(id, &A2AError::invalid_request("jsonrpc: expected \"2.0\""));
+    }
+    if let Err(error) = version {
+        return failed(id, &error);
+    }
+    match run(&caller, request).await {
+        Ok(Given::Value(value)) => json(StatusCode::OK, response(&JsonRpcResponse::success(id, value))),
+        Ok(Given::Stream(stream)) => {
+            let wrap = move |event: StreamResponse| {
+                let value = serde_json::to_value(event).unwrap_or_default();
+                sse(&response(&JsonRpcResponse::success(id.clone(), value)))
+            };
+            events(alive(stream.map(wrap).boxed()))
+        }
+        Err(error) => failed(id, &error),
+    }
+}
+
+/// What a method gives.
+enum Given {
+    Value(Value),
+    Stream(BoxStream<'static, StreamResponse>),
+}
+
+async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Given, A2AError> {
+    let given = request.params;
+    Ok(Given::Value(match request.method.as_str() {
+        methods::SEND_MESSAGE => value(&caller.send(read(given)?).await?)?,
+        methods::SEND_STREAMING_MESSAGE => return Ok(Given::Stream(caller.stream(read(given)?)?)),
+        methods::GET_TASK => value(&caller.get(&read(given)?)?)?,
+        methods::LIST_TASKS => value(&caller.list(&read(given)?)?)?,
+        methods::CANCEL_TASK => value(&caller.cancel(&read(given)?).await?)?,
+        methods::SUBSCRIBE_TO_TASK => return Ok(Given::Stream(caller.subscribe(&read(given)?)?)),
+        methods::CREATE_PUSH_CONFIG
+        | methods::GET_PUSH_CONFIG
+        | methods::LIST_PUSH_CONFIGS
+        | methods::DELETE_PUSH_CONFIG => return Err(A2AError::push_notification_not_supported()),
+        methods::GET_EXTENDED_AGENT_CARD => return Err(no_extended_card()),
+        other => return Err(A2AError::method_not_found(other)),
+    }))
+}
+
+/// There is one card alone.
+pub(super) fn no_extended_card() -> A2AError {
+    A2AError::unsupported_operation("there is no other card than the public one")
+}
+
+fn read<T: DeserializeOwned>(params: Option<Value>) -> Result<T, A2AError> {
+    let params = params.unwrap_or_else(|| Value::Object(Map::new()));
+    serde_json::from_value(params).map_err(|err| A2AError::invalid_params(format!("params: {err}")))
+}
+
+/// What is given, as JSON.
+pub(super) fn value<T: Serialize>(given: &T) -> Result<Value, A2AError> {
+    serde_json::to_value(given).map_err(|err| A2AError::internal(err.to_string()))
+}
+
+fn response(response: &JsonRpcResponse) -> Vec<u8> {
+    serde_json::to_vec(response).unwrap_or_default()
+}
+
+fn failed(id: JsonRpcId, error: &A2AError) -> Response<Body> {
+    json(StatusCode::OK, response(&JsonRpcResponse::error(id, error.to_jsonrpc_error())))
+}
+
+/// A refusal of what nobody has read.
+pub(super) fn refused(status: StatusCode, error: &A2AError) -> Response<Body> {
+    let mut response = failed(JsonRpcId::Null, error);
+    *response.status_mut() = status;
+    response
+}
+
+/// A server-sent event.
+pub(super) fn sse(data: &[u8]) -> Bytes {
+    [b"data: ", data, b"\n\n"].concat().into()
+}
+
+/// The stream, with a comment where it would be quiet for long.
+pub(super) fn alive(stream: BoxStream<'static, Bytes>) -> BoxStream<'static, Bytes> {
+    const EVERY: std::time::Duration = std::time::Duration::from_secs(15);
+    futures_util::stream::unfold(stream, |mut stream| async move {
+        let next = tokio::time::timeout(EVERY, stream.next()).await;
+        match next {
+            Ok(next) => next.map(|event| (event, stream)),
+            Err(_) => Some((crate::stream::KEEP_ALIVE, stream)),
+        }
+    })
+    .boxed()
+}

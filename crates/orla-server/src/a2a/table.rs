@@ -1,0 +1,410 @@
+//! The table of tasks: what each is, whose, and which have to make room. Pure but for what goes to those who follow one.
+//!
+//! A task that is over gives its place to a new one, the oldest first; one that is not over never does.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use a2a::{ListTasksRequest, ListTasksResponse, Message, StreamResponse, Task, TaskState};
+use chrono::{DateTime, Utc};
+use orla_marketplace::Principal;
+use tokio::sync::{broadcast, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// The most tasks on one page of a list.
+const MAX_PAGE: i32 = 100;
+/// How many are on one where nobody says.
+const PAGE: i32 = 50;
+
+/// How much a table holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) tasks: usize,
+    /// Of all tasks together.
+    pub(super) bytes: usize,
+    /// Of one.
+    pub(super) task_bytes: usize,
+    /// How long one is kept that is over.
+    pub(super) age: Duration,
+}
+
+/// The tasks.
+pub(super) struct Table {
+    bounds: Bounds,
+    records: HashMap<String, Record>,
+    /// By the time of their last state, the oldest first.
+    order: BTreeSet<(u64, String)>,
+    states: u64,
+    bytes: usize,
+}
+
+/// A task, and whose it is.
+pub(super) struct Record {
+    pub(super) task: Arc<Task>,
+    pub(super) owner: Option<Principal>,
+    /// The number of its last state.
+    number: u64,
+    bytes: usize,
+    /// There while the task is not over.
+    pub(super) live: Option<Live>,
+}
+
+/// What there is of a task that is not over.
+pub(super) struct Live {
+    pub(super) events: broadcast::Sender<Arc<StreamResponse>>,
+    /// Cancels its work.
+    pub(super) token: CancellationToken,
+    /// Takes the next message, where somebody waits for it.
+    pub(super) asking: Option<oneshot::Sender<Message>>,
+}
+
+impl Table {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self { bounds, records: HashMap::new(), order: BTreeSet::new(), states: 0, bytes: 0 }
+    }
+
+    /// Other bounds, for what comes from now on.
+    pub(super) fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// A task, if it is this caller's.
+    pub(super) fn of(&mut self, id: &str, caller: Option<&Principal>) -> Option<&mut Record> {
+        self.records.get_mut(id).filter(|record| record.owner.as_ref() == caller)
+    }
+
+    /// A task, whoever asks.
+    pub(super) fn get(&self, id: &str) -> Option<&Record> {
+        self.records.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Record> {
+        self.records.get_mut(id)
+    }
+
+    /// Adds a task; not where there is no room, as every other is at work.
+    pub(super) fn add(&mut self, task: Task, owner: Option<Principal>, live: Option<Live>) -> bool {
+        let bytes = size(&task);
+        let is_full = |table: &Self| {
+            table.records.len() >= table.bounds.tasks || table.bytes + bytes > table.bounds.bytes
+        };
+        while is_full(self) {
+            if !self.make_room(None) {
+                return false;
+            }
+        }
+        self.states += 1;
+        let (id, number) = (task.id.clone(), self.states);
+        self.bytes += bytes;
+        self.order.insert((number, id.clone()));
+        self.records.insert(id, Record { task: Arc::new(task), owner, number, bytes, live });
+        true
+    }
+
+    /// Changes a task that is not over, and tells those who follow it. What has become of it, where that is so.
+    pub(super) fn change(
+        &mut self,
+        id: &str,
+        change: impl FnOnce(&mut Task) -> StreamResponse,
+    ) -> Option<&mut Record> {
+        let record = self.records.get_mut(id)?;
+        let events = record.live.as_ref()?.events.clone();
+        let event = change(Arc::make_mut(&mut record.task));
+        let bytes = size(&record.task);
+        self.bytes = self.bytes - record.bytes + bytes;
+        record.bytes = bytes;
+        if matches!(event, StreamResponse::StatusUpdate(_)) {
+            self.states += 1;
+            self.order.remove(&(record.number, id.to_owned()));
+            record.number = self.states;
+            self.order.insert((record.number, id.to_owned()));
+        }
+        if record.task.status.state.is_terminal() {
+            record.live = None;
+        }
+        // Nobody may be following.
+        let _ = events.send(Arc::new(event));
+        while self.bytes > self.bounds.bytes && self.make_room(Some(id)) {}
+        self.records.get_mut(id)
+    }
+
+    /// Whether so much more fits into a task.
+    pub(super) fn fits(&self, id: &str, more: usize) -> bool {
+        self.records.get(id).is_some_and(|record| record.bytes + more <= self.bounds.task_bytes)
+    }
+
+    /// Whether one task may be so large.
+    pub(super) fn takes(&self, bytes: usize) -> bool {
+        bytes <= self.bounds.task_bytes
+    }
+
+    /// Forgets a task.
+    pub(super) fn forget(&mut self, id: &str) {
+        if let Some(record) = self.records.remove(id) {
+            self.bytes -= record.bytes;
+            self.order.remove(&(record.number, id.to_owned()));
+        }
+    }
+
+    /// Forgets what was over before its time came.
+    pub(super) fn expire(&mut self, now: DateTime<Utc>) {
+        let Some(before) = now.checked_sub_signed(
+            chrono::TimeDelta::from_std(self.bounds.age).unwrap_or(chrono::TimeDelta::MAX),
+        ) else {
+            return;
+        };
+        let is_old = |record: &Record| record.task.status.timestamp.is_some_and(|time| time < before);
+        let old = self.order.iter().map(|(_, id)| id);
+        // In the order of their times: what follows the first that is young is young too.
+        let old = old.filter_map(|id| self.records.get(id)).take_while(|record| is_old(record));
+        let over = old.filter(|record| record.live.is_none()).map(|record| record.task.id.clone());
+        for id in over.collect::<Vec<_>>() {
+            self.forget(&id);
+        }
+    }
+
+    /// The tasks of a caller that fit, the newest state first.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub(super) fn list(
+        &self,
+        asked: &ListTasksRequest,
+        caller: Option<&Principal>,
+    ) -> Result<ListTasksResponse, String> {
+        let size = match asked.page_size {
+            None => PAGE,
+            Some(size) if (1..=MAX_PAGE).contains(&size) => size,
+            Some(_) => return Err(format!("pageSize: expected 1 to {MAX_PAGE}")),
+        };
+        if asked.history_length.is_some_and(|length| length < 0) {
+            return Err("historyLength: expected 0 or more".to_owned());
+        }
+        let before = match asked.page_token.as_deref() {
+            None | Some("") => u64::MAX,
+            Some(token) => token
+                .parse()
+                .map_err(|_| "pageToken: it is of no page that was given here".to_owned())?,
+        };
+        let fits = |record: &&Record| {
+            let task = &record.task;
+            record.owner.as_ref() == caller
+                && asked.context_id.as_ref().is_none_or(|context| *context == task.context_id)
+                && asked.status.as_ref().is_none_or(|state| *state == task.status.state)
+                && asked
+                    .status_timestamp_after
+                    .is_none_or(|after| task.status.timestamp.is_some_and(|time| time >= after))
+        };
+        let newest = self.order.iter().rev().filter_map(|(_, id)| self.records.get(id));
+        let all: Vec<&Record> = newest.filter(fits).collect();
+        let mut rest = all.iter().filter(|record| record.number < before).peekable();
+        let page: Vec<&&Record> =
+            rest.by_ref().take(usize::try_from(size).unwrap_or_default()).collect();
+        let next = page.last().filter(|_| rest.peek().is_some()).map(|last| last.number.to_string());
+        let tasks = page.iter().map(|record| {
+            let mut task = Task::clone(&record.task);
+            task.artifacts = match asked.include_artifacts {
+                Some(true) => Some(task.artifacts.unwrap_or_default()),
+                _ => None,
+            };
+            shorten(&mut task, asked.history_length);
+            task
+        });
+        Ok(ListTasksResponse {
+            tasks: tasks.collect(),
+            next_page_token: next.unwrap_or_default(),
+            page_size: size,
+            total_size: i32::try_from(all.len()).unwrap_or(i32::MAX),
+        })
+    }
+
+    /// Forgets the oldest task that is over, but this one. Whether there was one.
+    fn make_room(&mut self, but: Option<&str>) -> bool {
+        let is_over = |id: &&String| {
+            self.records.get(*id).is_some_and(|record| record.live.is_none()) && Some(id.as_str()) != but
+        };
+        let Some(id) = self.order.iter().map(|(_, id)| id).find(is_over).cloned() else { return false };
+        self.forget(&id);
+        true
+    }
+}
+
+/// Leaves at most so many messages, the newest.
+pub(super) fn shorten(task: &mut Task, length: Option<i32>) {
+    let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return };
+    if length == 0 {
+        task.history = None;
+    } else if let Some(history) = &mut task.history {
+        history.drain(..history.len().saturating_sub(length));
+    }
+}
+
+/// Whether nothing more happens unless the caller does something.
+pub(super) fn is_callers_turn(state: &TaskState) -> bool {
+    state.is_terminal() || matches!(state, TaskState::InputRequired | TaskState::AuthRequired)
+}
+
+/// About as many bytes as something takes.
+pub(super) fn size(value: &impl serde::Serialize) -> usize {
+    /// Counts what is written.
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Nothing that is written into a number fails.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use a2a::{Part, Role, TaskStatus, TaskStatusUpdateEvent};
+    use proptest::prelude::*;
+
+    const BOUNDS: Bounds =
+        Bounds { tasks: 3, bytes: 1 << 20, task_bytes: 1 << 16, age: Duration::from_secs(60) };
+
+    fn task(id: &str, state: TaskState) -> Task {
+        Task {
+            id: id.to_owned(),
+            context_id: format!("context of {id}"),
+            status: TaskStatus { state, message: None, timestamp: Some(Utc::now()) },
+            artifacts: None,
+            history: Some(vec![Message::new(Role::User, vec![Part::text("x")])]),
+            metadata: None,
+        }
+    }
+
+    fn live() -> Live {
+        Live { events: broadcast::channel(8).0, token: CancellationToken::new(), asking: None }
+    }
+
+    fn begin(table: &mut Table, id: &str, owner: Option<&Principal>) -> bool {
+        table.add(task(id, TaskState::Submitted), owner.cloned(), Some(live()))
+    }
+
+    fn become_of(table: &mut Table, id: &str, state: TaskState) {
+        table.change(id, |task| {
+            task.status = TaskStatus { state, message: None, timestamp: Some(Utc::now()) };
+            StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+                task_id: task.id.clone(),
+                context_id: task.context_id.clone(),
+                status: task.status.clone(),
+                metadata: None,
+            })
+        });
+    }
+
+    fn asked(json: serde_json::Value) -> ListTasksRequest {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn ids(list: &ListTasksResponse) -> Vec<&str> {
+        list.tasks.iter().map(|task| task.id.as_str()).collect()
+    }
+
+    #[test]
+    fn nobody_sees_anothers_task() {
+        let mut table = Table::new(BOUNDS);
+        let (ada, bob) = (Principal("ada".into()), Principal("bob".into()));
+        assert!(begin(&mut table, "a", Some(&ada)));
+        assert!(table.of("a", Some(&ada)).is_some());
+        assert!(table.of("a", Some(&bob)).is_none() && table.of("a", None).is_none());
+        let all = asked(serde_json::json!({}));
+        assert_eq!(ids(&table.list(&all, Some(&ada)).unwrap()), ["a"]);
+        assert_eq!(table.list(&all, Some(&bob)).unwrap().total_size, 0);
+    }
+
+    #[test]
+    fn what_is_over_makes_room_the_oldest_first_and_what_is_at_work_does_not() {
+        let mut table = Table::new(BOUNDS);
+        for id in ["a", "b", "c"] {
+            assert!(begin(&mut table, id, None));
+        }
+        assert!(!begin(&mut table, "d", None), "all are at work");
+        become_of(&mut table, "b", TaskState::Completed);
+        become_of(&mut table, "a", TaskState::Failed);
+        assert!(begin(&mut table, "d", None));
+        assert!(table.get("b").is_none() && table.get("a").is_some());
+        become_of(&mut table, "a", TaskState::Working);
+        assert_eq!(table.get("a").unwrap().task.status.state, TaskState::Failed, "the end is the end");
+    }
+
+    #[test]
+    fn what_is_over_for_long_is_forgotten() {
+        let mut table = Table::new(BOUNDS);
+        begin(&mut table, "a", None);
+        begin(&mut table, "b", None);
+        become_of(&mut table, "a", TaskState::Completed);
+        table.expire(Utc::now());
+        assert!(table.get("a").is_some());
+        table.expire(Utc::now() + Duration::from_secs(61));
+        assert!(table.get("a").is_none() && table.get("b").is_some());
+    }
+
+    #[test]
+    fn a_list_comes_in_pages_the_newest_state_first() {
+        let mut table = Table::new(Bounds { tasks: 10, ..BOUNDS });
+        for id in ["a", "b", "c", "d"] {
+            begin(&mut table, id, None);
+        }
+        become_of(&mut table, "a", TaskState::Completed);
+        let first = table.list(&asked(serde_json::json!({"pageSize": 3})), None).unwrap();
+        assert_eq!((ids(&first), first.total_size), (vec!["a", "d", "c"], 4));
+        let next = serde_json::json!({"pageSize": 3, "pageToken": first.next_page_token});
+        let second = table.list(&asked(next), None).unwrap();
+        assert_eq!((ids(&second), second.next_page_token.as_str()), (vec!["b"], ""));
+        for (filter, found) in [
+            (serde_json::json!({"status": "TASK_STATE_COMPLETED"}), vec!["a"]),
+            (serde_json::json!({"contextId": "context of c"}), vec!["c"]),
+            (serde_json::json!({"statusTimestampAfter": "2999-01-01T00:00:00Z"}), vec![]),
+        ] {
+            assert_eq!(ids(&table.list(&asked(filter.clone()), None).unwrap()), found, "{filter}");
+        }
+        for wrong in [
+            serde_json::json!({"pageSize": 0}),
+            serde_json::json!({"pageSize": 101}),
+            serde_json::json!({"pageToken": "x"}),
+            serde_json::json!({"historyLength": -1}),
+        ] {
+            assert!(table.list(&asked(wrong.clone()), None).is_err(), "{wrong}");
+        }
+        let bare = table.list(&asked(serde_json::json!({"historyLength": 0})), None).unwrap();
+        assert!(bare.tasks.iter().all(|task| task.history.is_none() && task.artifacts.is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_is_never_more_than_its_bounds_and_what_it_counts_is_there(
+            steps in proptest::collection::vec((0..6_u8, 0..4_u8), 0..60)
+        ) {
+            let mut table = Table::new(BOUNDS);
+            for (id, what) in steps {
+                let id = id.to_string();
+                match what {
+                    0 if table.get(&id).is_none() => drop(begin(&mut table, &id, None)),
+                    1 => become_of(&mut table, &id, TaskState::Working),
+                    2 => become_of(&mut table, &id, TaskState::Completed),
+                    3 => table.forget(&id),
+                    _ => {}
+                }
+                prop_assert!(table.records.len() <= BOUNDS.tasks);
+                prop_assert_eq!(table.records.len(), table.order.len());
+                let bytes: usize = table.records.values().map(|record| size(&*record.task)).sum();
+                prop_assert_eq!(table.bytes, bytes);
+                for record in table.records.values() {
+                    prop_assert_eq!(record.live.is_none(), record.task.status.state.is_terminal());
+                }
+            }
+        }
+    }
+}
