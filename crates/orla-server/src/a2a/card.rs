@@ -7,6 +7,7 @@ use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill, SecuritySche
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LAST_MODIFIED};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
+use orla_marketplace::program::IDS;
 use orla_marketplace::{Catalog, Entry, TITLE};
 use sha2::{Digest as _, Sha256};
 
@@ -60,8 +61,6 @@ pub(super) async fn answer(caller: &Caller, settings: &Settings, parts: &Parts) 
 /// The card for who reached the server by this host.
 fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> AgentCard {
     let own = &settings.options.agent;
-    let permitted =
-        catalog.listed().filter(|entry| catalog.permits(caller.principal.as_ref(), entry).is_ok());
     let base = match own.url.trim_end_matches('/') {
         "" => format!("http://{host}"),
         url => url.to_owned(),
@@ -86,7 +85,7 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
         },
         default_input_modes: modes(),
         default_output_modes: modes(),
-        skills: permitted.map(|entry| skill(entry)).collect(),
+        skills: skills(caller, catalog),
         provider: None,
         documentation_url: None,
         icon_url: None,
@@ -114,6 +113,14 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
         tenant: None,
     };
     vec![at("JSONRPC"), at("HTTP+JSON")]
+}
+
+/// What is listed and this caller may use; and programs, which no list has to name.
+fn skills(caller: &Caller, catalog: &Catalog) -> Vec<AgentSkill> {
+    let programs = catalog.get(IDS[0]).filter(|entry| !entry.is_listed());
+    let all = catalog.listed().chain(programs);
+    let permitted = all.filter(|entry| catalog.permits(caller.principal.as_ref(), entry).is_ok());
+    permitted.map(|entry| skill(entry)).collect()
 }
 
 fn skill(entry: &Entry) -> AgentSkill {
