@@ -4,20 +4,24 @@ use a2a::{A2AError, error_code, error_reason, errordetails};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// The error as HTTP+JSON has it (A2A §11.6): a `google.rpc.Status`.
-pub(super) fn rest(error: &A2AError) -> (StatusCode, Value) {
-    let status = match error.code {
+/// The status of an error over HTTP+JSON (A2A §5.4).
+pub(super) fn status(error: &A2AError) -> StatusCode {
+    match error.code {
         // No operation is there.
         error_code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
         _ => StatusCode::from_u16(error.http_status_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-    };
+    }
+}
+
+/// The error as HTTP+JSON has it (A2A §11.6): a `google.rpc.Status`.
+pub(super) fn rest(status: StatusCode, error: &A2AError) -> Value {
     let info = json!({
         "@type": errordetails::ERROR_INFO_TYPE,
         "reason": error_reason(error.code),
         "domain": errordetails::PROTOCOL_DOMAIN,
     });
     let body = json!({"code": status.as_u16(), "status": name(error.code), "message": error.message, "details": [info]});
-    (status, json!({ "error": body }))
+    json!({ "error": body })
 }
 
 /// The name of the gRPC status of an error (A2A §5.4).
@@ -44,7 +48,7 @@ mod tests {
 
     #[test]
     fn an_error_is_a_status_with_its_reason() {
-        for (error, status, name, reason) in [
+        for (error, code, name, reason) in [
             (A2AError::task_not_found("t"), 404, "NOT_FOUND", "TASK_NOT_FOUND"),
             (A2AError::version_not_supported("9"), 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
             (
@@ -56,8 +60,8 @@ mod tests {
             (A2AError::method_not_found("x"), 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
             (A2AError::internal("x"), 500, "INTERNAL", "INTERNAL_ERROR"),
         ] {
-            let (given, body) = rest(&error);
-            assert_eq!(given, status);
+            let body = rest(status(&error), &error);
+            assert_eq!((status(&error).as_u16(), &body["error"]["code"]), (code, &json!(code)));
             assert_eq!(body["error"]["status"], name);
             assert_eq!(body["error"]["details"][0]["reason"], reason);
         }

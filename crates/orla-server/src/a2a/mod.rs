@@ -101,7 +101,7 @@ pub(crate) async fn serve(
     }
     let refuse = |status: StatusCode, error: &A2AError| match is_rpc {
         true => rpc::refused(status, error),
-        false => rest::refused(&parts.headers, error),
+        false => rest::refused(&parts.headers, status, error),
     };
     let options = &settings.options;
     let discards = !parts.headers.contains_key(header::EXPECT);
@@ -124,7 +124,7 @@ pub(crate) async fn serve(
     match (is_rpc, version) {
         (true, version) => rpc::answer(caller, version, &body).await,
         (false, Ok(())) => rest::answer(caller, &parts.method, path, parts.uri.query(), &body).await,
-        (false, Err(error)) => rest::refused(&parts.headers, &error),
+        (false, Err(error)) => rest::refused(&parts.headers, error::status(&error), &error),
     }
 }
 

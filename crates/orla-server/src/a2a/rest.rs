@@ -38,7 +38,7 @@ pub(super) async fn answer(
             let wrap = |event: StreamResponse| sse(&serde_json::to_vec(&event).unwrap_or_default());
             events(alive(stream.map(wrap).boxed()))
         }
-        Err(error) => refused(&caller.headers, &error),
+        Err(error) => refused(&caller.headers, error::status(&error), &error),
     }
 }
 
@@ -155,9 +155,8 @@ pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
 }
 
 /// An error, in the binding's form.
-pub(super) fn refused(asked: &HeaderMap, error: &A2AError) -> Response<Body> {
-    let (status, body) = error::rest(error);
-    typed(asked, json(status, body.to_string()))
+pub(super) fn refused(asked: &HeaderMap, status: StatusCode, error: &A2AError) -> Response<Body> {
+    typed(asked, json(status, error::rest(status, error).to_string()))
 }
 
 /// The response in the binding's own media type, for those who know it.

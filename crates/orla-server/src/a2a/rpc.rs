@@ -80,9 +80,34 @@ pub(super) fn no_extended_card() -> A2AError {
     A2AError::unsupported_operation("there is no other card than the public one")
 }
 
+/// The parameters. As in all ProtoJSON, a member may also have the name of the messages' definition: `history_length`.
 fn read<T: DeserializeOwned>(params: Option<Value>) -> Result<T, A2AError> {
-    let params = params.unwrap_or_else(|| Value::Object(Map::new()));
+    let params = match params.unwrap_or_else(|| Value::Object(Map::new())) {
+        Value::Object(mut members) => {
+            let others: Vec<String> =
+                members.keys().filter(|name| name.contains('_')).cloned().collect();
+            for name in others {
+                if let Some(value) = members.remove(&name) {
+                    members.entry(camel(&name)).or_insert(value);
+                }
+            }
+            Value::Object(members)
+        }
+        other => other,
+    };
     serde_json::from_value(params).map_err(|err| A2AError::invalid_params(format!("params: {err}")))
+}
+
+/// `historyLength` for `history_length`.
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |mut whole, word| {
+        let mut letters = word.chars();
+        whole.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        whole.push_str(letters.as_str());
+        whole
+    })
 }
 
 /// What is given, as JSON.
@@ -121,4 +146,28 @@ pub(super) fn alive(stream: BoxStream<'static, Bytes>) -> BoxStream<'static, Byt
         }
     })
     .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use a2a::GetTaskRequest;
+    use serde_json::json;
+
+    #[test]
+    fn parameters_have_either_of_their_names() {
+        for params in [
+            json!({"id": "t", "historyLength": 3}),
+            json!({"id": "t", "history_length": 3}),
+            json!({"id": "t", "history_length": 4, "historyLength": 3}),
+        ] {
+            let asked: GetTaskRequest = read(Some(params.clone())).unwrap();
+            assert_eq!(asked.history_length, Some(3), "{params}");
+        }
+        for (name, expected) in
+            [("status_timestamp_after", "statusTimestampAfter"), ("_", ""), ("id", "id")]
+        {
+            assert_eq!(camel(name), expected);
+        }
+    }
 }
