@@ -5,6 +5,7 @@
 //!   it (published servers, a large API).
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine, and the language beside other
 //!   embedded ones.
+//! - `tck` runs the official compatibility kit of the A2A project, which has to be checked out somewhere.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
 //! - `licences` compares the licences of everything that is built into the product with a list.
@@ -23,6 +24,7 @@ mod licences;
 mod process;
 mod server;
 mod tally;
+mod tck;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -30,7 +32,9 @@ usage: cargo xtask COMMAND
   interop [WHAT…]    run foreign clients and the conformance suite against the release binary
                      (or $ORLA_BIN); WHAT is any of: conformance, python, typescript,
                      inspector, differential, behind, pasted, openapi, plugins, agents,
-                     streams, remotes (default: all)
+                     asked, streams, remotes (default: all)
+  tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
+                     branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   bench [--quick] [--no-build] [WHAT…]
                      measure the release binary; prints a table, writes target/bench/report.json;
                      WHAT is any part of a part's name (default: all)
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
     };
     let result = match command {
         "interop" => interop::run(rest),
+        "tck" => tck::run(rest),
         "bench" => bench::run(rest),
         "endure" => endure::run(rest),
         "licences" | "licenses" => licences::run(),

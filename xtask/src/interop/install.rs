@@ -46,6 +46,7 @@ pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
         "typescript_sdk_v1.mjs",
         "a2a_js_agent.mjs",
         "a2a_js_v0_agent.mjs",
+        "a2a_js_client.mjs",
     ] {
         copy(&fixtures().join(name), &folder.join(name))?;
     }

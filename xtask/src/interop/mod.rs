@@ -10,6 +10,7 @@
 //! once; deleting that folder starts afresh.
 
 mod agents;
+mod asked;
 mod behind;
 mod clients;
 mod conformance;
@@ -40,6 +41,7 @@ const PARTS: &[&str] = &[
     "openapi",
     "plugins",
     "agents",
+    "asked",
     "streams",
     "remotes",
 ];
@@ -56,8 +58,9 @@ pub(crate) fn run(names: &[String]) -> Outcome {
         None => server::build()?,
     };
     let started = Instant::now();
-    let foreign =
-        install::install(["python", "differential", "behind", "agents"].into_iter().any(wanted))?;
+    let foreign = install::install(
+        ["python", "differential", "behind", "agents", "asked"].into_iter().any(wanted),
+    )?;
     println!("foreign programs are in place ({:.1} s)", started.elapsed().as_secs_f64());
 
     let mut tally = Tally::default();
@@ -86,6 +89,9 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     if wanted("agents") {
         agents::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("asked") {
+        asked::run(&binary, &foreign, &mut tally)?;
     }
     if wanted("streams") {
         instances::streams(&binary, &mut tally)?;

@@ -1,0 +1,53 @@
+//! orla as an agent, for the clients of the official A2A SDKs, over every binding.
+//!
+//! Each SDK has a driver (`xtask/fixtures/clients/a2a_*_client.*`) that does in one run what there is to do, and prints what
+//! went wrong; what orla serves to them is in `xtask/fixtures/agent`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::install::{Foreign, fixtures};
+use crate::process;
+use crate::server::Server;
+use crate::tally::Tally;
+
+/// How long one client may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Lets each client do everything over each binding.
+pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
+    let orla = Server::start(binary, &crate::root().join("xtask/fixtures/agent"), &foreign.folder)?;
+    let url = format!("http://{}", orla.address);
+    for binding in ["JSONRPC", "HTTP+JSON"] {
+        for (sdk, mut driver) in [
+            ("Python", script(&foreign.python, &fixtures().join("a2a_python_client.py"))),
+            ("JavaScript", script(&foreign.node, &foreign.folder.join("a2a_js_client.mjs"))),
+        ] {
+            driver.args([binding, &url]);
+            let title = format!("{sdk} A2A SDK's client over {binding}");
+            match report(&mut driver, &foreign.folder) {
+                Ok(report) => {
+                    for (check, problem) in report {
+                        tally.check(&format!("{title}: {check}"), problem.map_or(Ok(()), Err));
+                    }
+                }
+                Err(problem) => tally.check(&title, Err(problem)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn script(program: &Path, script: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg(script);
+    command
+}
+
+/// What was checked, and what was wrong.
+fn report(driver: &mut Command, folder: &Path) -> Result<BTreeMap<String, Option<String>>, String> {
+    let printed = process::run(driver, folder, PATIENCE)?.stdout_of_success()?;
+    serde_json::from_str(&printed).map_err(|err| format!("{err}: {printed}"))
+}
