@@ -1,11 +1,12 @@
 //! What runs when a capability is called: that which its content hash is taken of.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
-use crate::provider::{HttpCapability, MCPCapability, ProviderType};
+use crate::provider::{HttpCapability, MCPCapability, ProviderType, StreamOptions};
 
 /// Where the content of a capability is to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ use crate::provider::{HttpCapability, MCPCapability, ProviderType};
 pub enum ContentSource {
     /// One file: its bytes.
     File(PathBuf),
+    /// One file and how it is started.
+    Command(CommandLine),
     /// A directory with everything in it.
     Directory(PathBuf),
     /// Something elsewhere: the configuration that says how it is reached.
@@ -21,6 +24,58 @@ pub enum ContentSource {
     Program,
     /// That is not known, so nobody can vouch for it.
     Unknown,
+}
+
+/// A program's file, and how it is started. Of the environment that are the names, and the values that lead to more
+/// code; others may be secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// The file.
+    pub program: PathBuf,
+    args: Vec<String>,
+    env: BTreeMap<String, Option<String>>,
+    directory: Option<PathBuf>,
+}
+
+impl fmt::Debug for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments are where people put keys.
+        f.debug_struct("CommandLine").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl CommandLine {
+    /// All of it as JSON, where the file has this hash. A directory below `base` is named from there, so that the same
+    /// configuration elsewhere is the same.
+    pub fn to_json(&self, hash: &str, base: &Path) -> String {
+        let below = |path: &PathBuf| path.strip_prefix(base).unwrap_or(path).display().to_string();
+        let directory = self.directory.as_ref().map(below);
+        json!({"program": hash, "args": self.args, "env": self.env, "cwd": directory}).to_string()
+    }
+}
+
+/// Whether the value of this variable says what else is run: by the system's loader, or by an interpreter.
+fn leads_to_code(variable: &str) -> bool {
+    const NAMES: [&str; 17] = [
+        "BASH_ENV",
+        "CLASSPATH",
+        "ENV",
+        "GCONV_PATH",
+        "JAVA_TOOL_OPTIONS",
+        "LUA_INIT",
+        "LUA_PATH",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "PATH",
+        "PERL5LIB",
+        "PERL5OPT",
+        "PYTHONHOME",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "RUBYLIB",
+        "RUBYOPT",
+    ];
+    NAMES.contains(&variable) || variable.starts_with("LD_") || variable.starts_with("DYLD_")
 }
 
 /// The configuration that says how something elsewhere is reached, without secrets: the values of header
@@ -63,10 +118,34 @@ impl Definition {
 }
 
 impl ContentSource {
+    /// A program that is started so: its file alone where nothing else is said. What a name in PATH leads to is not
+    /// known here.
+    pub fn of_program<'a>(
+        program: &Path,
+        args: &[String],
+        env: impl IntoIterator<Item = (&'a String, &'a String)>,
+        directory: Option<&Path>,
+    ) -> Self {
+        if !program.as_os_str().to_string_lossy().contains('/') {
+            return Self::Unknown;
+        }
+        let valued = |(name, value): (&String, &String)| {
+            (name.clone(), leads_to_code(name).then(|| value.clone()))
+        };
+        let env: BTreeMap<String, Option<String>> = env.into_iter().map(valued).collect();
+        let (program, directory) = (program.to_owned(), directory.map(Path::to_owned));
+        match args.is_empty() && env.is_empty() && directory.is_none() {
+            true => Self::File(program),
+            false => Self::Command(CommandLine { program, args: args.to_owned(), env, directory }),
+        }
+    }
+
     /// The source as provenance names it: a path or an address.
     pub fn name(&self) -> String {
         match self {
-            Self::File(path) | Self::Directory(path) => path.display().to_string(),
+            Self::File(path)
+            | Self::Directory(path)
+            | Self::Command(CommandLine { program: path, .. }) => path.display().to_string(),
             Self::Definition(definition) => definition.source.clone(),
             Self::Program => "orla".to_owned(),
             Self::Unknown => String::new(),
@@ -89,11 +168,22 @@ impl ProviderType {
                     .with("origins", agent.options.origins.clone())
                     .with_names("headers", &agent.options.headers),
             ),
-            // What a name in PATH leads to is not known here.
-            Self::Plugin(plugin) if !plugin.plugin_path.contains('/') => ContentSource::Unknown,
-            Self::Plugin(plugin) => ContentSource::File(PathBuf::from(&plugin.plugin_path)),
+            Self::Plugin(plugin) => match &plugin.options.content {
+                Some(content) => content.clone(),
+                None => ContentSource::of_program(plugin.plugin_path.as_ref(), &[], [], None),
+            },
             Self::RemoteRTFS(remote) => ContentSource::Definition(Definition::new(&remote.endpoint)),
-            Self::Stream(stream) => stream.provider.content(),
+            Self::Stream(stream) => match &*stream.provider {
+                Self::Plugin(plugin) => {
+                    let StreamOptions { args, env, directory, .. } = &*stream.options;
+                    let directory = directory.as_deref();
+                    let program: &Path = plugin.plugin_path.as_ref();
+                    let is_path = plugin.plugin_path.contains('/');
+                    let from = directory.filter(|_| is_path).unwrap_or("".as_ref());
+                    ContentSource::of_program(&from.join(program), args, env, directory)
+                }
+                provider => provider.content(),
+            },
             Self::Custom(custom) => custom.content(),
         }
     }
@@ -172,6 +262,40 @@ mod tests {
         assert_ne!(first, of("https://a.example/mcp", "sub"));
         assert_eq!(first, of("https://a.example/mcp?token=x", "add"));
         assert_ne!(of("stdio:run a?", "t"), of("stdio:run a?b", "t"));
+    }
+
+    #[test]
+    fn whatever_a_program_is_started_with_is_a_part_of_it_but_for_secrets() {
+        use crate::provider::{PluginCapability, StreamCapabilityImpl, StreamType};
+        let plain = ProviderType::Plugin(PluginCapability::new("/bin/p", ""));
+        assert_eq!(plain.content(), ContentSource::File("/bin/p".into()));
+        let named = ProviderType::Plugin(PluginCapability::new("p", ""));
+        assert_eq!(named.content(), ContentSource::Unknown);
+        let form = |change: &dyn Fn(&mut StreamOptions)| {
+            let mut stream = StreamCapabilityImpl::new(plain.clone(), StreamType::Source);
+            stream.options.args.push("-v".into());
+            change(&mut stream.options);
+            match ProviderType::Stream(stream).content() {
+                ContentSource::Command(line) => line.to_json("sha256:0", Path::new("/etc/orla")),
+                other => panic!("{other:?}"),
+            }
+        };
+        let set = |name: &'static str, value: &'static str| {
+            move |options: &mut StreamOptions| drop(options.env.insert(name.into(), value.into()))
+        };
+        let forms = [
+            form(&|_| {}),
+            form(&|options| options.args[0] = "-w".into()),
+            form(&|options| options.directory = Some("/etc/orla/x".into())),
+            form(&set("KEY", "CANARY")),
+            form(&set("LD_PRELOAD", "/a.so")),
+            form(&set("LD_PRELOAD", "/b.so")),
+        ];
+        for (at, one) in forms.iter().enumerate() {
+            assert!(!forms[..at].contains(one) && !one.contains("CANARY"), "{one}");
+        }
+        assert_eq!(forms[3], form(&set("KEY", "OTHER")));
+        assert!(forms[2].contains(r#""cwd":"x""#), "{}", forms[2]);
     }
 
     #[test]

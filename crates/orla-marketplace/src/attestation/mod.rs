@@ -23,7 +23,7 @@ mod keys;
 mod statement;
 
 pub use canonical::{CanonicalError, canonical_json, manifest_form};
-pub use content::{ContentSource, Definition};
+pub use content::{CommandLine, ContentSource, Definition};
 pub use custody::{Content, Custody};
 pub use instant::{format_instant, parse_instant};
 pub use keys::{KeyError, PublicKey, SigningKey};

@@ -1,6 +1,7 @@
 //! The settings of functions of plugins (RTFS capability system §3.3).
 
 use super::Connection;
+use crate::attestation::ContentSource;
 
 /// A function of a plugin (RTFS capability system §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,4 +33,6 @@ pub struct PluginOptions {
     /// The plugin, where the executor knows it already. A capability that holds one keeps its processes: they end
     /// with their last user.
     pub connection: Option<Connection>,
+    /// What runs, where that is more than the program's file.
+    pub content: Option<ContentSource>,
 }

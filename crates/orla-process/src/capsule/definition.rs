@@ -108,7 +108,9 @@ impl Definition {
         match self {
             Self::Package(package) => ContentSource::Directory(package.directory.clone()),
             Self::Plugin(Plugin { command, .. }) if command.command.contains('/') => {
-                ContentSource::File(self.path())
+                let env = command.env.iter().map(|(name, value)| (name, value));
+                let directory = command.directory.as_deref();
+                ContentSource::of_program(&self.path(), &command.args, env, directory)
             }
             Self::Server(_) | Self::Plugin(_) => ContentSource::Unknown,
         }

@@ -201,6 +201,7 @@ fn provider(plugin: &Arc<Plugin>, function: &str, permissions: &[String]) -> Pro
         permissions: permissions.into(),
     };
     capability.options.connection = Some(Connection::new(Arc::new(connected)));
+    capability.options.content = Some(plugin.content.clone());
     ProviderType::Plugin(capability)
 }
 

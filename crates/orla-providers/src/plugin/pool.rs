@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
 use orla_process::capsule::{Capsule, Capsules, Command, Definition, Gate, Plugin as Program};
 use orla_process::mcp::{Ask, Ending, Fault, Learned, Peer};
@@ -20,6 +21,8 @@ pub(super) struct Plugin {
     pub(super) name: String,
     /// The program, as it was configured.
     pub(super) path: String,
+    /// What somebody who vouches for it vouches for.
+    pub(super) content: ContentSource,
     works: Works,
 }
 
@@ -106,8 +109,10 @@ impl Plugin {
         describes: bool,
     ) -> Self {
         let (name, path) = (shown.to_owned(), settings.command.clone());
+        let definition = definition(settings, describes, 0);
+        let content = definition.content();
         if is_component(Path::new(&path)) {
-            let (gate, definition) = (Arc::clone(gate), definition(settings, describes, 0));
+            let gate = Arc::clone(gate);
             let may_start = move || {
                 let gate = gate.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 gate.map_or(Ok(()), |gate| gate.ask(&definition))
@@ -118,7 +123,7 @@ impl Plugin {
                 }
                 Err(problem) => Works::Broken(problem),
             };
-            return Self { name, path, works };
+            return Self { name, path, content, works };
         }
         let definitions = definitions(settings, describes);
         let turns = settings.processes.map(|count| Turns {
@@ -126,7 +131,7 @@ impl Plugin {
             indices: Mutex::new((0..count.max(1)).rev().collect()),
         });
         let all = definitions.into_iter().map(|definition| capsules.one(definition)).collect();
-        Self { name, path, works: Works::Processes(Processes { all, turns }) }
+        Self { name, path, content, works: Works::Processes(Processes { all, turns }) }
     }
 
     /// Calls a function. A component may do what the permissions say.

@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use orla_marketplace::attestation::{Content, ContentSource, Hasher, canonical_json, hash_text};
+use orla_marketplace::attestation::{
+    CommandLine, Content, ContentSource, Hasher, canonical_json, hash_text,
+};
 use orla_process::file_version::FileVersion;
 
 use crate::config::reason;
@@ -45,9 +47,14 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// The content of one capability. Nothing is read yet.
-    pub(crate) fn of(&self, source: ContentSource) -> Arc<dyn Content> {
+    /// The content of one capability of a configuration in the directory `base`. Nothing is read yet.
+    pub(crate) fn of(&self, source: ContentSource, base: &Path) -> Arc<dyn Content> {
         let (path, is_directory) = match source {
+            ContentSource::Command(line) => {
+                let file = self.on_disk(line.program.clone(), false);
+                let base = base.to_owned();
+                return Arc::new(Started { file, line, base, known: Mutex::default() });
+            }
             ContentSource::File(path) => (path, false),
             ContentSource::Directory(path) => (path, true),
             ContentSource::Program => match std::env::current_exe() {
@@ -55,16 +62,19 @@ impl Contents {
                 Err(_) => return fixed(Err("the program's own file is not known".to_owned())),
             },
             ContentSource::Definition(definition) => {
-                let hash = canonical_json(&definition.to_json()).map(|form| hash_text(form.as_bytes()));
-                return fixed(hash.map_err(|err| err.to_string()));
+                return fixed(hash_of(&definition.to_json()));
             }
             _ => return fixed(Err("what it runs is not known".to_owned())),
         };
+        Arc::new(self.on_disk(path, is_directory))
+    }
+
+    fn on_disk(&self, path: PathBuf, is_directory: bool) -> Shared {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let content = files.entry(path).or_insert_with_key(|path| {
             Arc::new(OnDisk { path: path.clone(), is_directory, known: Mutex::default() })
         });
-        Arc::new(Shared(Arc::clone(content)))
+        Shared(Arc::clone(content))
     }
 
     /// Forgets what no capability runs any more.
@@ -145,6 +155,48 @@ impl Content for Shared {
             hash.map(|hash| hash.to_string())
         })
     }
+}
+
+/// A program's file with how it is started.
+struct Started {
+    file: Shared,
+    line: CommandLine,
+    base: PathBuf,
+    /// The hash of all of it, by that of the file.
+    known: Mutex<Option<(String, Arc<str>)>>,
+}
+
+impl Started {
+    fn with(&self, file: &str) -> Result<Arc<str>, String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, hash)) = known.as_ref().filter(|known| known.0 == file) {
+            return Ok(Arc::clone(hash));
+        }
+        let hash: Arc<str> = hash_of(&self.line.to_json(file, &self.base))?.into();
+        *known = Some((file.to_owned(), Arc::clone(&hash)));
+        Ok(hash)
+    }
+}
+
+impl Content for Started {
+    fn hash(&self) -> Result<String, String> {
+        self.with(&self.file.hash()?).map(|hash| hash.to_string())
+    }
+
+    fn known_hash(&self) -> Option<Arc<str>> {
+        self.with(&self.file.known_hash()?).ok()
+    }
+
+    fn hash_later(&self) -> Later {
+        let (file, line, base) = (self.file.hash_later(), self.line.clone(), self.base.clone());
+        Box::pin(async move { hash_of(&line.to_json(&file.await?, &base)) })
+    }
+}
+
+/// The hash of a text in JSON, however it is written.
+fn hash_of(json: &str) -> Result<String, String> {
+    let form = canonical_json(json).map_err(|err| err.to_string())?;
+    Ok(hash_text(form.as_bytes()))
 }
 
 impl OnDisk {
@@ -268,11 +320,12 @@ mod tests {
     use super::*;
 
     fn file(path: &Path) -> Arc<dyn Content> {
-        Contents::default().of(ContentSource::File(path.to_owned()))
+        Contents::default().of(ContentSource::File(path.to_owned()), Path::new(""))
     }
 
     fn directory(path: &Path) -> String {
-        Contents::default().of(ContentSource::Directory(path.to_owned())).hash().unwrap()
+        let content = Contents::default().of(ContentSource::Directory(path.to_owned()), Path::new(""));
+        content.hash().unwrap()
     }
 
     #[test]
@@ -287,6 +340,24 @@ mod tests {
         fs::write(&path, vec![7; 200_000]).unwrap();
         assert_eq!(content.hash().unwrap(), hash_text(&[7; 200_000]));
         assert!(file(dir.path()).hash().is_err(), "a directory is no file");
+    }
+
+    #[test]
+    fn a_program_that_is_started_otherwise_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        fs::write(&path, "abc").unwrap();
+        let contents = Contents::default();
+        let of = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            contents.of(ContentSource::of_program(&path, &args, [], None), Path::new(""))
+        };
+        let (plain, one, other) = (of(&[]), of(&["-a"]), of(&["-b"]));
+        assert_eq!(plain.hash().unwrap(), hash_text(b"abc"));
+        let first = one.hash().unwrap();
+        assert!(first != plain.hash().unwrap() && first != other.hash().unwrap());
+        fs::write(&path, "abcd").unwrap();
+        assert_ne!(one.hash().unwrap(), first, "and so is another file");
     }
 
     #[test]
@@ -344,19 +415,20 @@ mod tests {
         use orla_marketplace::attestation::Definition;
         let contents = Contents::default();
         let of = |source: &str| {
-            contents.of(ContentSource::Definition(Definition::new(source))).hash().unwrap()
+            let source = ContentSource::Definition(Definition::new(source));
+            contents.of(source, Path::new("")).hash().unwrap()
         };
         assert_eq!(of("https://a.example/x"), of("https://a.example/x?key=1"));
         assert_ne!(of("https://a.example/x"), of("https://a.example/y"));
-        assert!(contents.of(ContentSource::Unknown).hash().is_err());
-        assert!(contents.of(ContentSource::Program).hash().is_ok());
+        assert!(contents.of(ContentSource::Unknown, Path::new("")).hash().is_err());
+        assert!(contents.of(ContentSource::Program, Path::new("")).hash().is_ok());
     }
 
     #[test]
     fn what_nobody_runs_is_forgotten() {
         let contents = Contents::default();
-        let one = contents.of(ContentSource::File("/a".into()));
-        drop(contents.of(ContentSource::File("/b".into())));
+        let one = contents.of(ContentSource::File("/a".into()), Path::new(""));
+        drop(contents.of(ContentSource::File("/b".into()), Path::new("")));
         contents.tidy();
         let paths: Vec<PathBuf> = contents.files.lock().unwrap().keys().cloned().collect();
         assert_eq!(paths, [PathBuf::from("/a")]);

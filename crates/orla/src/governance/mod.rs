@@ -55,6 +55,8 @@ pub(crate) struct Rules {
     attestations: Attestations,
     keys: TrustedKeys,
     required: bool,
+    /// The directory of the configuration.
+    base: PathBuf,
     /// How MCP servers are reached, by their names.
     servers: BTreeMap<String, Definition>,
     /// What is wrong with the attestations that do not hold, by id.
@@ -98,6 +100,7 @@ impl Governance {
             attestations,
             keys: own.trusted_keys.clone(),
             required: own.require_attestation,
+            base: base.to_owned(),
             servers: servers.map(|server| (server.name.clone(), reached(server, base))).collect(),
             broken: Mutex::default(),
             vouched_servers: Mutex::default(),
@@ -135,7 +138,7 @@ impl Rules {
         });
         // Computed for whoever asks.
         provenance.content_hash.clear();
-        let mut custody = Custody::new(self.contents.of(source));
+        let mut custody = Custody::new(self.contents.of(source, &self.base));
         let claimed =
             declared.map(|declared| declared.content_hash).filter(|claimed| !claimed.is_empty());
         if let Some(claimed) = claimed.filter(|claimed| custody.content_hash().as_ref() != Ok(claimed)) {
@@ -203,7 +206,7 @@ impl Rules {
         if !self.required {
             return Ok(());
         }
-        let hash = self.contents.of(content).hash()?;
+        let hash = self.contents.of(content, &self.base).hash()?;
         let now = SystemTime::now();
         let is_about_it =
             |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);
