@@ -47,6 +47,13 @@ pub trait StreamHandle: Send + Sync {
     /// The stream takes no values, or cannot be reached.
     async fn send(&self, value: Payload) -> RuntimeResult<()>;
 
+    /// Says that nothing more is sent. Whether items may still come; where none can, that is
+    /// [`close`](Self::close), and nothing is asked of the stream afterwards.
+    async fn finish(&self) -> bool {
+        self.close().await;
+        false
+    }
+
     /// Says goodbye. What is still on its way to the other end is delivered, in the time that the executor
     /// grants for it; no item is asked for afterwards.
     async fn close(&self);
@@ -88,6 +95,16 @@ impl OpenStream {
     /// See [`StreamHandle::send`].
     pub async fn send(&self, value: Payload) -> RuntimeResult<()> {
         self.handle.send(value).await
+    }
+
+    /// Says that nothing more is sent: what takes no values, or gives none, ends with that. Whether items may
+    /// still come.
+    pub async fn finish(&self) -> bool {
+        let gives = self.handle.finish().await;
+        if !gives {
+            self.ended(Ok(()));
+        }
+        gives
     }
 
     /// Ends the stream in good order. Once is enough.

@@ -10,7 +10,7 @@ pub(crate) fn beginning(text: &str, max: usize) -> String {
 }
 
 /// The end of `text`, at most `max` bytes.
-pub(crate) fn end(text: &str, max: usize) -> &str {
+pub fn end(text: &str, max: usize) -> &str {
     let from = text.len().saturating_sub(max);
     let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     &text[from..]

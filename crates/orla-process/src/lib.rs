@@ -30,7 +30,7 @@ pub mod child;
 pub mod directives;
 pub mod discovery;
 pub mod document;
-mod excerpt;
+pub mod excerpt;
 mod exit_watch;
 pub mod file_version;
 pub mod header;

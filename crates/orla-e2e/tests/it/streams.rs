@@ -163,13 +163,15 @@ fn a_foreign_web_socket_is_a_stream_in_both_directions() {
     let server = world().config(&config).serve();
     let both = r#"(let [s (stream :shout {})] (send! s "a") (let [a (first s)] (send! s "b") [a (first (rest s))]))"#;
     assert_eq!(run(&server, both), json!({"value": ["A", "B"]}));
+    let rest = r#"(let [s (stream :shout {})] (send! s "a") (send! s "b") (close! s) (vec s))"#;
+    assert_eq!(run(&server, rest), json!({"value": ["A", "B"]}), "what was under way");
     let result = server.client().call("again", json!({"send": ["x", {"y": 1}]}));
     assert_eq!(result.structured()["items"], json!(["X", {"Y": 1}]), "{}", result.json);
     let cut = r#"(let [s (stream :shout {})] (send! s "a") (send! s "cut")
         (try (vec s) (catch :unavailable e (:message e))))"#;
     let said = run(&server, cut)["value"].as_str().expect("a message").to_owned();
     assert!(said.contains("after one item: the connection"), "{said}");
-    eventually("every connection is gone", || foreign.world.read("gone").len() == 3);
+    eventually("every connection is gone", || foreign.world.read("gone").len() == 4);
 }
 
 /// Whether a program that wrote its number to a file still runs.
@@ -182,7 +184,7 @@ const ENDLESS: &str = "echo $$ > pid; exec yes '{\"text\": \"and again\"}'";
 
 #[test]
 fn v5_programs_are_streams_that_end_when_nobody_reads_them() {
-    let config = "capabilities:\n- id: endless\n  provider: {stream: {command: ./endless}}\n- id: sorted\n  provider: {stream: {command: sort, direction: transform}}\n- id: cut\n  provider: {stream: {command: ./cut, reconnect: true}}\n- id: kept\n  provider: {stream: {command: sh, args: [-c, 'cat >> kept'], direction: sink}}\n";
+    let config = "capabilities:\n- id: endless\n  provider: {stream: {command: ./endless}}\n- id: sorted\n  provider: {stream: {command: sort, direction: transform}}\n- id: cut\n  provider: {stream: {command: ./cut, reconnect: true}}\n- id: kept\n  provider: {stream: {command: sh, args: [-c, 'cat >> kept'], direction: sink}}\n- id: broken\n  provider: {stream: {command: sh, args: [-c, 'echo 1; echo 2; echo no $API_KEY >&2; exit 3'], env: {API_KEY: hunter22}}}\n- id: odd\n  provider: {stream: {command: sh, args: [-c, 'echo 1; echo 2; echo x; echo 4'], output_schema: int}}\n";
     let server = world()
         .config(config)
         .tool("../endless", sh(ENDLESS))
@@ -195,6 +197,22 @@ fn v5_programs_are_streams_that_end_when_nobody_reads_them() {
     assert_eq!(called.structured()["items"].as_array().map(Vec::len), Some(1000), "bounded");
     eventually("it ends with the call", || !runs(&server, "pid"));
     assert_eq!(run(&server, "(vec (stream :sorted [\"b\" \"a\"]))"), json!({"value": ["a", "b"]}));
+    let closed = r#"(let [s (stream :sorted {})] (send! s "b") (send! s "a") (close! s) (vec s))"#;
+    assert_eq!(run(&server, closed), json!({"value": ["a", "b"]}));
+    let broken = server.client().call("broken", json!({}));
+    assert!(
+        broken.is_error() && broken.sentence().contains("exited with code 3: no ***"),
+        "{}",
+        broken.json
+    );
+    assert_eq!(broken.structured(), &json!({"items": [1, 2], "ended_by": "error"}));
+    let odd = server.client().call("odd", json!({}));
+    assert!(
+        odd.is_error() && odd.sentence().contains("items[2]: expected :int, got \"x\""),
+        "{}",
+        odd.json
+    );
+    assert_eq!(odd.structured(), &json!({"items": [1, 2], "ended_by": "error"}));
     assert_eq!(run(&server, "(vec (stream :cut {}))"), json!({"value": [1, 2, 3, 4, 5, 6, 7, 8, 9]}));
     assert_eq!(
         run(&server, "(let [s (stream :kept {})] (send! s {:a 1}) (send! s 2) (close! s))"),

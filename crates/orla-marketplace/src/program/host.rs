@@ -71,7 +71,7 @@ impl<'a> Host<'a> {
                 unless_cancelled(&token, self.streams.send(stream, value)).await
             }
             Request::Close { stream } => {
-                self.streams.close(stream).await;
+                self.streams.finish(stream).await;
                 Ok(Value::Nil)
             }
             _ => Err(Error::new("unavailable", "this host has no answer to that")),

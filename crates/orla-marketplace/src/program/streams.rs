@@ -50,6 +50,15 @@ impl Streams {
         }
     }
 
+    /// Lets nothing more be sent, and closes the stream where nothing more can come of it then.
+    pub(super) async fn finish(&self, ticket: Ticket) {
+        if let Some(named) = self.get(ticket)
+            && !named.stream.finish().await
+        {
+            self.take(ticket);
+        }
+    }
+
     /// Closes all in good order, as far as there is time for that, besides those that are `closing`.
     pub(super) async fn close_all(&self, mut closing: impl Stream<Item = ()> + Unpin) {
         let all: Vec<_> = {

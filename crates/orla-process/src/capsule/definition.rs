@@ -73,6 +73,19 @@ impl fmt::Debug for Command {
     }
 }
 
+impl Command {
+    /// A text of the process without the values of the variables that were set for it, where these look like
+    /// secrets: some programs print what they do not like, and the text goes to logs and messages.
+    pub fn without_secrets<'t>(&self, mut text: Cow<'t, str>) -> Cow<'t, str> {
+        for (_, value) in self.env.iter().filter(|(name, value)| looks_secret(name, value)) {
+            if text.contains(value.as_str()) {
+                text = text.replace(value.as_str(), "***").into();
+            }
+        }
+        text
+    }
+}
+
 /// Whether a variable's value is one that nobody should read: its name says so, or it is long and looks like
 /// nothing that a person wrote.
 fn looks_secret(name: &str, value: &str) -> bool {
@@ -184,17 +197,12 @@ impl Definition {
         }
     }
 
-    /// A text of the process without the values of the variables that were set for it, where these look like
-    /// secrets: some servers print what they do not like, and the text goes to logs and messages.
+    /// A text of the process without the secrets that it was given.
     pub(crate) fn without_secrets<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
-        let Some(command) = self.command() else { return text };
-        let mut text = text;
-        for (_, value) in command.env.iter().filter(|(name, value)| looks_secret(name, value)) {
-            if text.contains(value.as_str()) {
-                text = text.replace(value.as_str(), "***").into();
-            }
+        match self.command() {
+            Some(command) => command.without_secrets(text),
+            None => text,
         }
-        text
     }
 
     /// What runs it, such as `python3`.

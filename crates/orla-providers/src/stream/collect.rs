@@ -76,6 +76,8 @@ enum Reason {
     Limit,
     Time,
     Size,
+    Error,
+    Cancelled,
 }
 
 impl Reason {
@@ -85,6 +87,8 @@ impl Reason {
             Self::Limit => "limit",
             Self::Time => "time",
             Self::Size => "size",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -106,7 +110,7 @@ pub(super) async fn collect(
         for value in wanted.send {
             stream.send(value).await?;
         }
-        stream.finish().await?;
+        stream.settle().await?;
         return outcome(format!(r#"{{"sent":{sent}}}"#));
     }
     // Where nobody says what the last one is, there is one for each.
@@ -126,7 +130,7 @@ pub(super) async fn collect(
         let item = tokio::select! {
             biased;
             () = ctx.cancellation.cancelled() => {
-                let outcome = items.outcome(Reason::Time).ok().map(Box::new);
+                let outcome = items.outcome(Reason::Cancelled).ok().map(Box::new);
                 return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome });
             }
             () = &mut time_is_up => break Reason::Time,
@@ -191,7 +195,7 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
     if items.count == 0 {
         return error;
     }
-    let came = items.outcome(Reason::End).ok().map(Box::new);
+    let came = items.outcome(Reason::Error).ok().map(Box::new);
     match error {
         RuntimeError::Unavailable { id, reason, .. } => {
             let message = format!("{id} is unavailable: {reason}");

@@ -49,7 +49,7 @@ pub(super) struct Connector {
 
 enum Way {
     Http { prepared: Box<Prepared>, host: Arc<str> },
-    Program(Box<Command>),
+    Program(Arc<Command>),
 }
 
 /// Whether settings can ever give a stream.
@@ -147,7 +147,7 @@ impl Connector {
         }
     }
 
-    async fn start(&self, program: &Command) -> RuntimeResult<(Source, Sink)> {
+    async fn start(&self, program: &Arc<Command>) -> RuntimeResult<(Source, Sink)> {
         let mut process = program.start(Arc::clone(&self.instance)).await.map_err(|err| {
             let name = program.command.rsplit('/').next().unwrap_or_default();
             let reason = format!("{name} cannot be started: {err}");
@@ -158,7 +158,7 @@ impl Connector {
             Some(stdin) => Sink::Program { stdin, rest: Default::default() },
             None => Sink::Closed,
         };
-        Ok((Source::Program(Box::new(Program::new(process, self.max))), sink))
+        Ok((Source::Program(Box::new(Program::new(process, Arc::clone(program), self.max))), sink))
     }
 
     /// A request whose body goes on for as long as values are sent.
@@ -280,7 +280,7 @@ fn of_program(
     let mut env: Vec<(String, String)> =
         options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     env.push((INPUT.to_owned(), text.to_owned()));
-    Ok(Way::Program(Box::new(Command {
+    Ok(Way::Program(Arc::new(Command {
         name: ctx.name.to_string(),
         command: program.plugin_path.clone(),
         args: options.args.clone(),

@@ -1,6 +1,7 @@
 //! An open stream: what whoever opened it reads and writes.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use orla_marketplace::{
     Payload, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle, StreamItems,
     StreamTransport, StreamType, seconds,
 };
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -34,9 +35,13 @@ pub(super) struct Opened {
     form: StreamItems,
     input: Option<Validator>,
     output: Option<Validator>,
-    reader: Mutex<Reader>,
-    writer: Arc<Mutex<Sink>>,
+    reader: AsyncMutex<Reader>,
+    writer: Arc<AsyncMutex<Sink>>,
+    /// Nothing more is sent, by the other end's leave or not.
+    finished: AtomicBool,
     closed: CancellationToken,
+    /// Cancelled when the connection that is written to is no more; each has its own.
+    gone: Mutex<CancellationToken>,
 }
 
 /// What reads.
@@ -87,9 +92,11 @@ impl Opened {
             form: options.items,
             input,
             output,
-            reader: Mutex::new(reader),
-            writer: Arc::new(Mutex::new(sink.unwrap_or(Sink::Closed))),
+            reader: AsyncMutex::new(reader),
+            writer: Arc::new(AsyncMutex::new(sink.unwrap_or(Sink::Closed))),
+            finished: AtomicBool::new(false),
             closed: CancellationToken::new(),
+            gone: Mutex::default(),
         })
     }
 
@@ -107,6 +114,7 @@ impl Opened {
             writer.lock().await.finish().await;
         };
         self.reader.lock().await.feed = Some(Box::pin(feed));
+        self.finished.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -114,7 +122,7 @@ impl Opened {
     ///
     /// # Errors
     /// The other end refuses what it was sent.
-    pub(super) async fn finish(&self) -> RuntimeResult<()> {
+    pub(super) async fn settle(&self) -> RuntimeResult<()> {
         self.writer.lock().await.close().await;
         let mut reader = self.reader.lock().await;
         match &mut reader.source {
@@ -137,7 +145,16 @@ impl Opened {
 
     /// Sends an item. What a program that only takes says meanwhile is passed over, as nobody reads it.
     async fn delivered(&self, item: Bytes) -> Result<(), Unsent> {
-        let sending = async { self.writer.lock().await.send(item).await };
+        let sending = async {
+            let mut writer = self.writer.lock().await;
+            let gone = self.gone().clone();
+            // What is no more takes nothing, and may not say so; and it is to make room for its successor.
+            let sent = gone.run_until_cancelled(writer.send(item)).await.unwrap_or(Err(Unsent::Gone));
+            if self.finished.load(Ordering::Acquire) {
+                writer.close().await;
+            }
+            sent
+        };
         if self.stream_type != StreamType::Sink {
             return sending.await;
         }
@@ -173,10 +190,13 @@ impl Opened {
         })
     }
 
-    fn decoded(&self, data: &Bytes) -> RuntimeResult<Payload> {
-        let item = items::decode(self.form, data).map_err(|problem| failed(&self.name, &problem))?;
+    /// The item that so many came before.
+    fn decoded(&self, data: &Bytes, index: u64) -> RuntimeResult<Payload> {
+        let path = || format!("items[{index}]");
+        let item = items::decode(self.form, data)
+            .map_err(|problem| failed(&self.name, &format!("{} is {problem}", path())))?;
         if let Some(schema) = &self.output {
-            schema.check_payload(&item, "item").map_err(|violations| RuntimeError::InvalidOutput {
+            schema.check_payload(&item, &path()).map_err(|violations| RuntimeError::InvalidOutput {
                 id: self.name.to_string(),
                 violations,
                 outcome: Box::default(),
@@ -225,6 +245,7 @@ impl Opened {
                 Ok(false) => (Ended::Orderly, None),
                 Err(cut) if !cut.passes => {
                     reader.source = None;
+                    self.gone().cancel();
                     return Err(self.broken(&cut, &so_far(reader.taken)));
                 }
                 Err(cut) => (Ended::Cut, Some(cut)),
@@ -234,9 +255,15 @@ impl Opened {
                 Ended::Cut | Ended::Refused => None,
             };
             (reader.source, reader.feed) = (None, None);
+            self.gone().cancel();
             // A goodbye is answered with one.
             let _ = timeout(GOODBYE, async { self.writer.lock().await.close().await }).await;
-            match reader.resumption.ended(how) {
+            let next = match how {
+                // What it was sent will not be sent again.
+                Ended::Cut if self.finished.load(Ordering::Acquire) => Next::Fail,
+                _ => reader.resumption.ended(how),
+            };
+            match next {
                 Next::Connect(pause) => reader.connect_at = Some(Instant::now() + pause),
                 Next::End => {}
                 Next::Fail => {
@@ -291,7 +318,10 @@ impl Opened {
                     items = reader.taken,
                     "the stream is taken up again"
                 );
-                *self.writer.lock().await = sink;
+                let mut writer = self.writer.lock().await;
+                *self.gone() = CancellationToken::new();
+                *writer = sink;
+                drop(writer);
                 (reader.source, reader.connect_at) = (Some(source), None);
                 Ok(true)
             }
@@ -307,6 +337,11 @@ impl Opened {
                 Ok(true)
             }
         }
+    }
+
+    fn gone(&self) -> MutexGuard<'_, CancellationToken> {
+        // What is guarded is whole at every moment: a panic left nothing half done.
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn broken(&self, cut: &Cut, when: &str) -> RuntimeError {
@@ -352,12 +387,16 @@ impl StreamHandle for Opened {
         }
         let mut reader = self.reader.lock().await;
         let read = self.read(&mut reader).await;
-        read.and_then(|data| data.map(|data| self.decoded(&data)).transpose()).transpose()
+        let index = reader.taken.saturating_sub(1);
+        read.and_then(|data| data.map(|data| self.decoded(&data, index)).transpose()).transpose()
     }
 
     async fn send(&self, value: Payload) -> RuntimeResult<()> {
         let item = self.encoded(&value)?;
-        let sent = self.delivered(item).await;
+        let sent = match self.finished.load(Ordering::Acquire) {
+            true => Err(Unsent::Closed),
+            false => self.delivered(item).await,
+        };
         sent.map_err(|unsent| match unsent {
             Unsent::Closed => failed(&self.name, "it takes no more values"),
             Unsent::Gone => {
@@ -367,10 +406,29 @@ impl StreamHandle for Opened {
         })
     }
 
+    async fn finish(&self) -> bool {
+        if !self.stream_type.takes() || !self.stream_type.gives() {
+            self.close().await;
+            return false;
+        }
+        // What it was opened with goes on being sent, and is followed by its end.
+        if !self.finished.swap(true, Ordering::AcqRel) {
+            // Where that takes long, the other end does not read: what it was sent last is not waited for.
+            // Whoever sends right now closes it then.
+            let closing = timeout(GOODBYE, async { self.writer.lock().await.close().await });
+            if closing.await.is_err()
+                && let Ok(mut writer) = self.writer.try_lock()
+            {
+                *writer = Sink::Closed;
+            }
+        }
+        true
+    }
+
     async fn close(&self) {
         let goodbye = async {
             if self.stream_type == StreamType::Sink {
-                let _ = self.finish().await;
+                let _ = self.settle().await;
             } else {
                 self.writer.lock().await.close().await;
             }

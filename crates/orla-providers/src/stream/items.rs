@@ -80,7 +80,7 @@ pub(super) fn decode(form: StreamItems, bytes: &Bytes) -> Result<Payload, String
         match JsonText::parse(bytes.clone()) {
             Ok(json) => return Ok(Payload::from_json(json)),
             Err(err) if form == StreamItems::Json => {
-                return Err(format!("an item that is no JSON: {err}"));
+                return Err(format!("no JSON: {err}"));
             }
             Err(_) => {}
         }

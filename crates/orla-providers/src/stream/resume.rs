@@ -2,7 +2,8 @@
 //!
 //! A stream of server-sent events whose events have ids is taken up behind the last one (`Last-Event-ID`). A server
 //! that does not know ids begins anew then: events that were seen are passed over. A stream ends when taking it
-//! up brings nothing new. What has no ids is connected again only where that was asked for, as items may be lost.
+//! up brings nothing new. Where some events have no id, an end in good order is the end: what would come next
+//! might be those again. What has no ids is connected again only where that was asked for, as items may be lost.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,10 +30,10 @@ pub(super) struct Resumption {
     seen: VecDeque<u64>,
     /// Connections in a row that brought nothing.
     failures: u32,
-    /// The connection is not the first, and has brought nothing yet.
+    /// The connection is not the first, and has brought nothing new yet: what was seen is passed over.
     is_fresh: bool,
-    /// The server has begun anew: what was seen is passed over.
-    passes_over: bool,
+    /// An item came without an id.
+    is_mixed: bool,
 }
 
 /// How a connection ended.
@@ -67,7 +68,7 @@ impl Resumption {
             seen: VecDeque::new(),
             failures: 0,
             is_fresh: false,
-            passes_over: false,
+            is_mixed: false,
         }
     }
 
@@ -90,15 +91,19 @@ impl Resumption {
 
     /// An item has come, with its id where it has one. Whether it is given on.
     pub(super) fn admits(&mut self, id: Option<&Bytes>) -> bool {
-        let Some(id) = id.filter(|id| id.len() <= MAX_ID) else {
-            self.came();
+        let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else {
+            self.stands_at(id);
+            self.is_mixed = true;
+            // Behind an id, what has none may be what came before.
+            if self.last_id.is_none() {
+                self.came();
+            }
             return true;
         };
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let hash = hasher.finish();
-        if (self.is_fresh || self.passes_over) && self.seen.contains(&hash) {
-            self.passes_over = true;
+        if self.is_fresh && self.seen.contains(&hash) {
             return false;
         }
         self.came();
@@ -111,25 +116,24 @@ impl Resumption {
     }
 
     fn came(&mut self) {
-        (self.failures, self.is_fresh, self.passes_over) = (0, false, false);
+        (self.failures, self.is_fresh) = (0, false);
     }
 
     /// Decides when a connection has ended.
     pub(super) fn ended(&mut self, how: Ended) -> Next {
         let can_resume = self.last_id.is_some();
-        let brought_nothing = self.is_fresh || self.passes_over;
         match how {
-            Ended::Orderly if !can_resume || brought_nothing => return Next::End,
+            Ended::Orderly if !can_resume || self.is_mixed || self.is_fresh => return Next::End,
             Ended::Cut | Ended::Refused if !can_resume && !self.reconnect => return Next::Fail,
             _ => {}
         }
-        if brought_nothing || how == Ended::Refused {
+        if self.is_fresh || how == Ended::Refused {
             self.failures += 1;
         }
         if self.failures > self.max_failures {
             return Next::Fail;
         }
-        (self.is_fresh, self.passes_over) = (true, false);
+        self.is_fresh = true;
         Next::Connect((self.pause * 2_u32.saturating_pow(self.failures.min(16))).min(MAX_PAUSE))
     }
 }
@@ -187,6 +191,29 @@ mod tests {
         assert_eq!(again.ended(Ended::Refused), Next::Connect(Duration::from_millis(40)));
         assert_eq!(again.ended(Ended::Refused), Next::Fail);
         assert!(stream_after_empty_id().last_id().is_none());
+    }
+
+    #[test]
+    fn what_has_ids_in_part_ends_with_an_end_in_good_order_and_goes_on_behind_a_cut() {
+        let mut stream = Resumption::new(false, 2);
+        assert!(stream.admits(None) && stream.admits(id("1")));
+        assert_eq!(stream.ended(Ended::Orderly), Next::End);
+        let mut cut = Resumption::new(false, 2);
+        assert!(cut.admits(id("1")) && cut.admits(None));
+        assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE));
+        assert_eq!(cut.last_id(), id("1"));
+        // A server that begins anew, again and again: it brings nothing new, although not all of it is known.
+        for pause in [2, 4] {
+            assert!(cut.admits(None) && !cut.admits(id("1")));
+            assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE * pause));
+        }
+        assert!(!cut.admits(id("1")) && cut.admits(None));
+        assert_eq!(cut.ended(Ended::Cut), Next::Fail);
+        // An empty id takes the last one back, each time anew.
+        let mut empty = Resumption::new(true, 2);
+        assert!(empty.admits(id("1")) && empty.admits(id("")));
+        assert_eq!(empty.ended(Ended::Cut), Next::Connect(PAUSE));
+        assert!(empty.admits(id("")) && empty.last_id().is_none());
     }
 
     fn stream_after_empty_id() -> Resumption {

@@ -1,13 +1,15 @@
 //! What comes of a connection or a program, piece by piece.
 
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SplitStream;
-use orla_process::capsule::Process;
+use orla_process::capsule::{Command, Process};
+use orla_process::excerpt;
 use reqwest::{Response, Upgraded};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -24,6 +26,8 @@ use crate::sse::Events;
 const PIECE: usize = 16 * 1024;
 /// How much of a program's standard error an error repeats.
 const SHOWN: usize = 500;
+/// How much of it is kept, so that no secret is shown in part: it would not be recognised.
+const KEPT: usize = 4 * 1024;
 /// How long a program that has closed its output may take to exit.
 const EXIT: Duration = Duration::from_secs(1);
 
@@ -46,6 +50,7 @@ pub(super) enum Source {
 /// A program's output.
 pub(super) struct Program {
     process: Process,
+    command: Arc<Command>,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     lines: Lines,
@@ -168,8 +173,9 @@ async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> 
 }
 
 impl Program {
-    pub(super) fn new(mut process: Process, max: usize) -> Self {
+    pub(super) fn new(mut process: Process, command: Arc<Command>, max: usize) -> Self {
         Self {
+            command,
             stdout: process.stdout.take(),
             stderr: process.stderr.take(),
             process,
@@ -216,8 +222,8 @@ impl Program {
             Some(code) => format!("the program exited with code {code}"),
             None => "the program was ended by a signal".to_owned(),
         };
-        let said = String::from_utf8_lossy(&self.said);
-        match said.trim() {
+        let said = self.command.without_secrets(String::from_utf8_lossy(&self.said));
+        match excerpt::end(said.trim(), SHOWN) {
             "" => how,
             said => format!("{how}: {said}"),
         }
@@ -275,7 +281,7 @@ async fn listen(stderr: &mut Option<pipe::Receiver>, buffer: &mut BytesMut, said
         Ok(0) | Err(_) => *stderr = None,
         Ok(_) => {
             said.extend_from_slice(&buffer.split());
-            let more = said.len().saturating_sub(SHOWN);
+            let more = said.len().saturating_sub(KEPT);
             let _ = said.split_to(more);
         }
     }

@@ -9,7 +9,7 @@ use axum::routing::post;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, HttpCapability, JsonText, Notice, NoticeSink, Outcome, Payload,
     PluginCapability, ProviderType, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle,
-    StreamTransport, StreamType,
+    StreamItems, StreamTransport, StreamType,
 };
 use orla_process::Instance;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -34,6 +34,10 @@ fn shell(script: &str, stream_type: StreamType) -> StreamCapabilityImpl {
     stream.options.transport = StreamTransport::Lines;
     stream.options.args = vec!["-c".into(), script.into()];
     stream
+}
+
+fn sort_lines(stream_type: StreamType) -> StreamCapabilityImpl {
+    shell("exec sort", stream_type)
 }
 
 async fn open_with(stream: &StreamCapabilityImpl, input: &str) -> RuntimeResult<Box<dyn StreamHandle>> {
@@ -114,6 +118,14 @@ async fn a_server_that_knows_no_ids_again_gives_nothing_twice() {
     let (items, error) = all(&*open(&stream).await).await;
     assert!(error.is_none(), "{error:?}");
     assert_eq!(items, numbers(1..=5));
+    // One whose last event alone has an id.
+    let server = Server::start(|_, to| {
+        to.send(EVENTS);
+        to.send(b"data: 1\n\ndata: 2\n\nid: x\ndata: 3\n\n");
+    });
+    let stream = over_http(&server.url(), StreamTransport::Sse, StreamType::Source);
+    let (items, error) = all(&*open(&stream).await).await;
+    assert_eq!((items.join(" ").as_str(), error.is_none()), ("1 2 3", true));
 }
 
 #[tokio::test]
@@ -224,6 +236,14 @@ async fn programs_give_take_and_transform_lines() {
     assert_eq!(items, [r#"{"n": 1.10}"#]);
     let error = error.unwrap().to_string();
     assert_eq!(error, "feed is unavailable: after one item: the program exited with code 3: oh");
+    let mut secret =
+        shell(r#"echo 1; echo "no $API_KEY $(printf '%496s' x)" >&2; exit 3"#, StreamType::Source);
+    secret.options.env.insert("API_KEY".to_owned(), "hunter22".to_owned());
+    let error = all(&*open(&secret).await).await.1.unwrap().to_string();
+    assert!(!error.contains("22") && error.contains("code 3: **"), "{error}");
+    let came = call(&secret, "{}", &CallContext::for_tests("feed")).await.unwrap_err();
+    let came = text(came.outcome().unwrap());
+    assert_eq!(came, r#"{"items":[1],"ended_by":"error"}"#);
 
     let sort = shell("exec sort", StreamType::Transform);
     let sorted = open_with(&sort, "[3, 1, 2]").await.unwrap();
@@ -250,6 +270,19 @@ async fn programs_give_take_and_transform_lines() {
     }
     echo.close().await;
     assert!(echo.next().await.is_none());
+    // Who says that nothing more comes still gets what comes of it.
+    for kind in [StreamType::Bidirectional, StreamType::Duplex, StreamType::Transform] {
+        let sorting = open(&sort_lines(kind)).await;
+        for n in [3, 1, 2] {
+            sorting.send(Payload::from_value(n.into())).await.unwrap();
+        }
+        assert!(sorting.finish().await && sorting.finish().await);
+        let refused = sorting.send(Payload::from_value(4.into())).await.unwrap_err();
+        assert!(refused.to_string().contains("it takes no more values"), "{refused}");
+        let (items, error) = all(&*sorting).await;
+        assert_eq!((items.join(" ").as_str(), error.is_none()), ("1 2 3", true));
+    }
+    assert!(!open(&given).await.finish().await, "a source ends with that");
     let source = open(&shell("echo 1", StreamType::Source)).await;
     let refused = source.send(Payload::from_value(1.into())).await.unwrap_err();
     assert!(refused.to_string().contains("takes no values"), "{refused}");
@@ -283,7 +316,13 @@ async fn items_are_bounded_and_of_their_type() {
     let mut typed = shell("echo 1; echo '\"a\"'", StreamType::Source);
     typed.output_schema = Some(":int".parse().unwrap());
     let (items, error) = all(&*open(&typed).await).await;
-    assert_eq!((items.len(), error.unwrap().kind()), (1, "invalid-output"));
+    let error = error.unwrap();
+    assert_eq!((items.len(), error.kind()), (1, "invalid-output"));
+    assert!(error.to_string().contains("items[1]: expected :int, got"), "{error}");
+    typed.options.items = StreamItems::Json;
+    typed.options.args[1] = "echo 1; echo 2; echo oh".into();
+    let error = all(&*open(&typed).await).await.1.unwrap().to_string();
+    assert!(error.starts_with("feed failed: items[2] is no JSON"), "{error}");
     let mut taking = shell("cat", StreamType::Duplex);
     taking.input_schema = Some(":int".parse().unwrap());
     let refused = open(&taking).await.send(Payload::from_value("a".into())).await.unwrap_err();
@@ -340,9 +379,17 @@ async fn a_web_socket_goes_both_ways() {
     handle.send(Payload::from_value("bye".into())).await.unwrap();
     assert!(handle.next().await.is_none(), "the other end has said goodbye");
     until(|| ended.load(Ordering::Relaxed) == 1).await;
+    let finished = open(&stream).await;
+    for n in 0..50 {
+        finished.send(Payload::from_value(n.into())).await.unwrap();
+    }
+    assert!(finished.finish().await);
+    let (items, error) = all(&*finished).await;
+    assert_eq!((items.len(), error.is_none()), (50, true), "what was under way has come");
+    until(|| ended.load(Ordering::Relaxed) == 2).await;
     let dropped = open(&stream).await;
     drop(dropped);
-    until(|| ended.load(Ordering::Relaxed) == 2).await;
+    until(|| ended.load(Ordering::Relaxed) == 3).await;
     let transform = over_http(&url, StreamTransport::WebSocket, StreamType::Transform);
     assert_eq!(called(&transform, r#"{"send": [1, 2]}"#).await, r#"{"items":[1,2],"ended_by":"limit"}"#);
     let page = Server::start(|_, to| answer(to, "200 OK", "", b"hello"));
