@@ -348,7 +348,13 @@ impl App {
         }
         self.plugins.guard(gate(rules));
         let entries = config.plugins.iter().map(|entry| entry.value.clone());
-        self.plugins.load(entries, own.iter().map(|one| one.value.clone()), policy(config));
+        let base = config.file.as_deref().and_then(std::path::Path::parent);
+        self.plugins.load(
+            entries,
+            own.iter().map(|one| one.value.clone()),
+            base.unwrap_or("".as_ref()),
+            policy(config),
+        );
     }
 
     #[cfg(not(feature = "plugin"))]

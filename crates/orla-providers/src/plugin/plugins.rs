@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -44,6 +44,8 @@ struct Known {
     declared: Vec<(Registration, Arc<Plugin>)>,
     /// Plugins that a `plugin_path` names by itself, by that.
     own: HashMap<String, Arc<Plugin>>,
+    /// The directory of the configuration.
+    base: PathBuf,
 }
 
 /// What a capability of a plugin holds of it.
@@ -72,14 +74,17 @@ impl Plugins {
     /// nothing.
     ///
     /// `capabilities` are those of the configuration whose provider is a plugin. One of an entry
-    /// (`plugin:NAME`) is completed by what the plugin says of its function.
+    /// (`plugin:NAME`) is completed by what the plugin says of its function. `base` is the directory of the
+    /// configuration.
     pub fn load(
         &self,
         plugins: impl IntoIterator<Item = PluginSettings>,
         capabilities: impl IntoIterator<Item = Registration>,
+        base: &Path,
         policy: Policy,
     ) {
-        let plugins: Vec<Arc<PluginSettings>> = plugins.into_iter().map(Arc::new).collect();
+        let placed = |settings| Arc::new(PluginSettings { base: base.to_owned(), ..settings });
+        let plugins: Vec<Arc<PluginSettings>> = plugins.into_iter().map(placed).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
         let mut own: HashMap<String, PluginSettings> = HashMap::new();
         for capability in &capabilities {
@@ -87,7 +92,7 @@ impl Plugins {
                 continue;
             };
             if !plugin.plugin_path.starts_with(ENTRY) {
-                let settings = settings_of(&plugin.plugin_path);
+                let settings = settings_of(&plugin.plugin_path, base);
                 own.entry(plugin.plugin_path.clone()).or_insert(settings);
             }
         }
@@ -96,7 +101,7 @@ impl Plugins {
         let others = own.values().flat_map(|settings| definitions(settings, false));
         self.processes.supervise(entries.chain(others), policy);
         let mut known = lock(&self.known);
-        let mut next = Known::default();
+        let mut next = Known { base: base.to_owned(), ..Known::default() };
         for settings in plugins {
             let same = known.entries.iter().find(|(old, _)| *old == settings);
             let plugin = match same {
@@ -107,8 +112,8 @@ impl Plugins {
         }
         for (path, settings) in own {
             let plugin = match known.own.get(&path) {
-                Some(plugin) => Arc::clone(plugin),
-                None => Arc::new(self.plugin(&shown(&path), &settings, false)),
+                Some(plugin) if known.base == base => Arc::clone(plugin),
+                _ => Arc::new(self.plugin(&shown(&path), &settings, false)),
             };
             next.own.insert(path, plugin);
         }
@@ -158,7 +163,8 @@ impl Plugins {
         if let Some(name) = path.strip_prefix(ENTRY) {
             return Err(format!("no plugin is called {name}"));
         }
-        let plugin = Arc::new(self.plugin(&shown(path), &settings_of(path), false));
+        let settings = settings_of(path, &known.base);
+        let plugin = Arc::new(self.plugin(&shown(path), &settings, false));
         known.own.insert(path.to_owned(), Arc::clone(&plugin));
         Ok(plugin)
     }
@@ -171,9 +177,9 @@ impl fmt::Debug for Plugins {
 }
 
 /// The settings of a program that has no entry. A path is its name: no entry has a name with a slash in it.
-fn settings_of(path: &str) -> PluginSettings {
+fn settings_of(path: &str, base: &Path) -> PluginSettings {
     let command = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
-    PluginSettings::new(command.clone(), command)
+    PluginSettings { base: base.to_owned(), ..PluginSettings::new(command.clone(), command) }
 }
 
 /// What a program is called in messages: they go to strangers, whom its directory does not concern.

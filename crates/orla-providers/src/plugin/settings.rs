@@ -23,6 +23,8 @@ pub struct PluginSettings {
     pub env: BTreeMap<String, String>,
     /// Where it runs; orla's own directory where absent.
     pub cwd: Option<PathBuf>,
+    /// Where relative paths in the permissions of a component lead from; orla's own directory where empty.
+    pub base: PathBuf,
     /// How many processes of it there may be, each of which is given one call at a time; where absent, there
     /// is one, which is given every call at once.
     pub processes: Option<usize>,
@@ -68,6 +70,7 @@ impl PluginSettings {
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
+            base: PathBuf::new(),
             processes: None,
             fuel: Self::FUEL,
             memory: Self::MEMORY,

@@ -1,12 +1,14 @@
 //! What a component may do outside of itself, going by permissions.
 //!
-//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: what is below, under the same path; writing includes reading.
+//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: what is below, under the same path; writing includes reading. A
+//!   relative path leads from the configuration's directory.
 //! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance is made; `net`
 //!   is any host. Names may be looked up then.
 //!
 //! Other permissions, such as `exec:…`, give a component nothing.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
@@ -21,22 +23,22 @@ enum Grant<'a> {
     Nothing,
 }
 
-/// The world outside for an instance with these permissions.
+/// The world outside for an instance with these permissions, whose relative paths lead from `base`.
 ///
 /// # Errors
 /// What is granted is not there, or cannot be granted to a component.
-pub(super) async fn wasi(permissions: &[String]) -> Result<WasiCtx, String> {
+pub(super) async fn wasi(permissions: &[String], base: &Path) -> Result<WasiCtx, String> {
     let mut wasi = WasiCtxBuilder::new();
     let (mut addresses, mut any) = (Vec::new(), false);
     for permission in permissions {
         let cannot = |problem: String| format!("{permission} cannot be granted to it: {problem}");
         match read(permission).map_err(|problem| cannot(problem.to_owned()))? {
             Grant::Read(path) => {
-                wasi.preopened_dir(path, path, FsPerms::ReadOnly)
+                wasi.preopened_dir(base.join(path), path, FsPerms::ReadOnly)
                     .map_err(|err| cannot(err.to_string()))?;
             }
             Grant::Write(path) => {
-                wasi.preopened_dir(path, path, FsPerms::ReadWrite)
+                wasi.preopened_dir(base.join(path), path, FsPerms::ReadWrite)
                     .map_err(|err| cannot(err.to_string()))?;
             }
             Grant::AnyHost => any = true,

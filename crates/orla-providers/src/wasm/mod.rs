@@ -29,7 +29,7 @@ use orla_process::mcp::{Ending, Fault, Learned};
 use orla_process::plugin::wire::{self, Failure};
 use tokio::time::{Instant, sleep_until, timeout};
 use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
-use wasmtime::{Config, Engine, Store, StoreLimits, StoreLimitsBuilder, Trap};
+use wasmtime::{Config, Engine, ResourceLimiter, Store, StoreLimits, StoreLimitsBuilder, Trap};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::plugin::PluginSettings;
@@ -38,12 +38,16 @@ use crate::plugin::PluginSettings;
 const YIELD: u64 = 1_000_000;
 /// Instances that are kept for the next calls.
 const MAX_IDLE: usize = 64;
+/// The memory of all that are kept; one that has grown too large for that is not.
+const MAX_KEPT: usize = 128 * 1024 * 1024;
 /// The most that a component's file may have: 64 MiB.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
 
 /// One component.
 pub(crate) struct Component {
     path: PathBuf,
+    /// Where relative paths of permissions lead from.
+    base: PathBuf,
     fuel: u64,
     memory: usize,
     startup: Duration,
@@ -76,6 +80,8 @@ struct State {
     learned: Option<Arc<Learned>>,
     loads: u64,
     failure: Option<String>,
+    /// The file that cannot be compiled, and why: it is not tried again before it changes.
+    broken: Option<(FileVersion, String)>,
 }
 
 /// A component that is compiled.
@@ -102,7 +108,50 @@ struct Instance {
 struct Host {
     wasi: WasiCtx,
     table: ResourceTable,
-    limits: StoreLimits,
+    limits: Limits,
+}
+
+/// The bounds of an instance, and what it has of them.
+struct Limits {
+    bounds: StoreLimits,
+    /// Bytes of memory, of all its modules.
+    memory: usize,
+}
+
+impl ResourceLimiter for Limits {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let may = self.bounds.memory_growing(current, desired, maximum)?;
+        if may {
+            self.memory += desired.saturating_sub(current);
+        }
+        Ok(may)
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        self.bounds.table_growing(current, desired, maximum)
+    }
+
+    fn instances(&self) -> usize {
+        self.bounds.instances()
+    }
+
+    fn tables(&self) -> usize {
+        self.bounds.tables()
+    }
+
+    fn memories(&self) -> usize {
+        self.bounds.memories()
+    }
 }
 
 impl WasiView for Host {
@@ -120,6 +169,7 @@ impl Component {
         check()?;
         Ok(Self {
             path: settings.cwd.clone().unwrap_or_default().join(&settings.command),
+            base: settings.base.clone(),
             fuel: settings.fuel,
             memory: usize::try_from(settings.memory).unwrap_or(usize::MAX),
             startup: settings.startup_timeout,
@@ -243,11 +293,21 @@ impl Component {
         if let Some(loaded) = current() {
             return Ok(loaded);
         }
+        let version = FileVersion::of(&self.path);
+        let broken = self.state().broken.clone().filter(|broken| Some(&broken.0) == version.as_ref());
+        if let Some((_, reason)) = broken {
+            return Err(reason);
+        }
         let (path, may_start) = (self.path.clone(), Arc::clone(&self.may_start));
-        let compiled =
-            tokio::task::spawn_blocking(move || may_start().and_then(|()| compile(&path))).await;
-        let compiled = compiled.unwrap_or_else(|_| Err("its compilation failed".to_owned()));
+        let compiled = tokio::task::spawn_blocking(move || {
+            may_start()?;
+            Ok(compile(&path))
+        });
+        let lost = || Ok(Err("its compilation failed".to_owned()));
+        // Whether it may be started is asked again each time.
+        let compiled: Result<Loaded, String> = compiled.await.unwrap_or_else(|_| lost())?;
         let mut state = self.state();
+        state.broken = None;
         match compiled {
             Ok(loaded) => {
                 let loaded = Arc::new(loaded);
@@ -257,6 +317,7 @@ impl Component {
             }
             Err(reason) => {
                 state.failure = Some(reason.clone());
+                state.broken = version.map(|version| (version, reason.clone()));
                 Err(reason)
             }
         }
@@ -272,11 +333,12 @@ impl Component {
     }
 
     async fn store(&self, permissions: &[String]) -> Result<Store<Host>, String> {
-        let wasi = grants::wasi(permissions).await?;
+        let wasi = grants::wasi(permissions, &self.base).await?;
         // One component may be made of several modules.
-        let limits =
+        let bounds =
             StoreLimitsBuilder::new().memory_size(self.memory).memories(16).tables(64).instances(64);
-        let host = Host { wasi, table: ResourceTable::new(), limits: limits.build() };
+        let limits = Limits { bounds: bounds.build(), memory: 0 };
+        let host = Host { wasi, table: ResourceTable::new(), limits };
         let mut store = Store::new(engine()?, host);
         store.limiter(|host| &mut host.limits);
         let metered =
@@ -308,7 +370,9 @@ impl Loaded {
 
     fn keep(&self, instance: Instance) {
         let mut idle = lock(&self.idle);
-        if idle.len() < MAX_IDLE {
+        let all = idle.iter().chain([&instance]);
+        let memory: usize = all.map(|instance| instance.store.data().limits.memory).sum();
+        if idle.len() < MAX_IDLE && memory <= MAX_KEPT {
             idle.push(instance);
         }
     }

@@ -1,5 +1,5 @@
 ;; A component for tests. Its functions are told apart by their first letter:
-;; echo, fail, garbage, loop, more (memory), trap, and directories (how many it may use).
+;; echo, fail, garbage, loop, more (memory), trap, directories (how many it may use), and keep (137 MiB of memory).
 (component
   (import "wasi:filesystem/types@0.2.0" (instance $types
     (export "descriptor" (type (sub resource)))))
@@ -55,6 +55,8 @@
           (loop $more
             (br_if $more (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
           (unreachable)))
+      (if (i32.eq (local.get $letter) (i32.const 107)) ;; k
+        (then (drop (memory.grow (i32.const 2200)))))
       (if (i32.eq (local.get $letter) (i32.const 116)) ;; t
         (then (unreachable)))
       (if (i32.eq (local.get $letter) (i32.const 100)) ;; d

@@ -1,6 +1,7 @@
 //! Components as they behave, with one that is written by hand: see `test.wat`.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use orla_marketplace::CallContext;
@@ -77,6 +78,19 @@ async fn what_goes_too_far_is_ended_and_the_next_call_answers() {
 }
 
 #[tokio::test]
+async fn an_instance_that_has_grown_large_is_not_kept() {
+    let dir = world();
+    let component = component(&settings(&dir));
+    let kept = || lock(&component.state().loaded.as_ref().unwrap().idle).len();
+    assert_eq!(called(&component, "echo", &[]).await, r#"{"n": 1.10}"#);
+    assert_eq!(kept(), 1);
+    assert_eq!(called(&component, "keep", &[]).await, r#"{"n": 1.10}"#);
+    assert_eq!(kept(), 0);
+    assert_eq!(called(&component, "echo", &[]).await, r#"{"n": 1.10}"#);
+    assert_eq!(kept(), 1);
+}
+
+#[tokio::test]
 async fn a_call_that_is_cancelled_ends() {
     let dir = world();
     let component = component(&settings(&dir));
@@ -89,7 +103,12 @@ async fn a_call_that_is_cancelled_ends() {
 #[tokio::test]
 async fn directories_are_those_that_are_granted() {
     let dir = world();
-    let component = component(&settings(&dir));
+    let mut settings = settings(&dir);
+    settings.base = dir.path().to_owned();
+    let component = component(&settings);
+    assert_eq!(called(&component, "directories", &["fs:read:."]).await, "1");
+    let refused = called(&component, "directories", &["fs:read:./target"]).await;
+    assert!(refused.starts_with("gone: fs:read:./target cannot be granted"), "{refused}");
     let read = format!("fs:read:{}", dir.path().display());
     let write = format!("fs:write:{}", dir.path().display());
     assert_eq!(called(&component, "directories", &[]).await, "0");
@@ -106,7 +125,13 @@ async fn directories_are_those_that_are_granted() {
 #[tokio::test]
 async fn a_file_that_changes_is_compiled_anew_and_what_is_none_says_so() {
     let dir = world();
-    let component = component(&settings(&dir));
+    let compiled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&compiled);
+    let may_start = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    let component = Component::new(&settings(&dir), Arc::new(may_start)).unwrap();
     assert_eq!(called(&component, "fail", &[]).await, ": no luck");
     let text = include_str!("test.wat").replace("no luck", "as new!");
     fs::write(dir.path().join("new"), wat::parse_str(&text).unwrap()).unwrap();
@@ -116,6 +141,8 @@ async fn a_file_that_changes_is_compiled_anew_and_what_is_none_says_so() {
     fs::rename(dir.path().join("new"), dir.path().join("c.wasm")).unwrap();
     let broken = called(&component, "fail", &[]).await;
     assert!(broken.starts_with("gone: it is no component"), "{broken}");
+    assert_eq!(called(&component, "fail", &[]).await, broken);
+    assert_eq!(compiled.load(Ordering::Relaxed), 3, "what is broken is compiled once");
     assert_eq!(component.status().state.as_deref(), Some("CRASHED"));
     fs::remove_file(dir.path().join("c.wasm")).unwrap();
     assert!(called(&component, "fail", &[]).await.starts_with("gone: its file cannot be read"));
