@@ -324,7 +324,40 @@ capabilities:
     ] {
         server.log_says(&[&format!("\"plugin\":\"{plugin}\""), reason]);
     }
+    server.log_says(&["\"level\":\"warn\"", "did not answer describe within 0.2 s"]);
     server.log_says(&["none.py is not there"]);
+}
+
+#[test]
+fn v4_a_function_that_a_plugin_does_not_have_is_refused_at_once() {
+    let config = |more: &str| {
+        format!(
+            "plugins:\n  p: {{path: ./p.py{more}}}\ncapabilities:\n  - id: gone\n    provider: {{plugin: {{plugin_path: 'plugin:p', function_name: gone}}}}\n"
+        )
+    };
+    // It says nothing at all to what it does not know.
+    let deaf = plugin(&[("real", "return 1")]).replace(
+        "function = {",
+        "if call['function'] == 'gone':\n            continue\n        function = {",
+    );
+    for more in ["", ", processes: 2"] {
+        let world = world().config(&config(more));
+        world.write("p.py", &deaf, 0o755);
+        let server = world.serve();
+        let mut client = server.client();
+        // Whether it has been started or not.
+        for _ in 0..3 {
+            let refused = client.call("gone", json!({}));
+            let sentence = refused.sentence();
+            assert!(
+                sentence.contains(
+                    "it has no such function, only real (unknown-function); function gone of plugin p"
+                ),
+                "{sentence}"
+            );
+        }
+        assert_eq!(client.call("p", json!({})).text(), "1");
+    }
 }
 
 #[test]

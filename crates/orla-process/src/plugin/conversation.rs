@@ -4,7 +4,7 @@
 //! Every call has a number that no other call of this plugin's name ever had, whichever process it went to. So an
 //! answer that comes late, or from a process that is gone, meets no other call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,9 +14,13 @@ use tokio::sync::oneshot;
 
 use super::Manner;
 use super::wire::{self, Body, Failure};
+use crate::excerpt::beginning;
 use crate::lines::{Outgoing, quoted};
 use crate::mcp::conversation::{Heard, Request};
 use crate::mcp::{Ask, Fault, Learned, Reply};
+
+/// How long the list of functions is that an error shows, in bytes.
+const SHOWN: usize = 500;
 
 /// One conversation with one process.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(crate) struct Conversation {
     /// How many of the pending calls someone waits for.
     in_flight: usize,
     describing: Describing,
+    /// What it serves, where it has said so.
+    functions: HashSet<Arc<str>>,
     is_serial: bool,
     /// Whether it has said nothing since a call was withdrawn.
     is_silent: bool,
@@ -76,6 +82,7 @@ impl Conversation {
             pending: HashMap::new(),
             in_flight: 0,
             describing: if describes { Describing::Asked } else { Describing::Unasked },
+            functions: HashSet::new(),
             is_serial,
             is_silent: false,
             noise: false,
@@ -121,6 +128,10 @@ impl Conversation {
             return;
         };
         let function = tool.unwrap_or_else(|| only().into());
+        if self.describing == Describing::Done && !self.functions.contains(&function) {
+            let _ = reply.send(Err(Fault::Failed(unknown(self.functions.iter().map(|name| &**name)))));
+            return;
+        }
         wire::write_call(self.out.buffer(), ticket, &function, &arguments);
         self.pending.insert(ticket, Pending::Call { function, notices: caller.notices, reply });
         self.in_flight += 1;
@@ -187,6 +198,7 @@ impl Conversation {
                         "what it describes is in part no function"
                     );
                 }
+                self.functions = functions.iter().map(|function| (*function.name).into()).collect();
                 Heard::Ready(Some(Learned { tools: Some(functions), ..Learned::default() }))
             }
             Err(problem) => {
@@ -239,6 +251,17 @@ impl Conversation {
             tracing::warn!(plugin, id, "an answer to a request that was never sent is dropped");
         }
     }
+}
+
+/// That it has no such function, only these.
+fn unknown<'a>(functions: impl Iterator<Item = &'a str>) -> Failure {
+    let mut all: Vec<&str> = functions.collect();
+    all.sort_unstable();
+    let message = match all[..] {
+        [] => "it has no functions".to_owned(),
+        _ => format!("it has no such function, only {}", beginning(&all.join(", "), SHOWN)),
+    };
+    Failure { kind: "unknown-function".to_owned(), message }
 }
 
 fn reply_of(body: Body) -> Result<JsonText, Fault> {
@@ -373,6 +396,12 @@ mod tests {
             panic!("not ready")
         };
         assert_eq!(learned.tools.unwrap()[0].name, "a");
+        let (_, mut answer) = setting.call("b");
+        let Err(Fault::Failed(failure)) = answer.try_recv().unwrap() else { panic!("it was sent") };
+        assert_eq!(failure.message, "it has no such function, only a");
+        assert_eq!((setting.talk.in_flight(), setting.written().as_str()), (0, ""));
+        setting.call("a");
+        assert_eq!(setting.talk.in_flight(), 1);
         for (line, problem) in [
             (r#"{"id":0,"error":{"kind":"unknown","message":"no such function"}}"#, "no such function"),
             (r#"{"id":0,"ok":[]}"#, "expected an object with functions"),

@@ -23,6 +23,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::excerpt::beginning;
 use crate::lines::end_line;
 use crate::mcp::answer::ListedTool;
 use crate::mcp::object::push_text;
@@ -50,7 +51,12 @@ pub enum Body {
     Progress(Progress),
 }
 
-/// Why a function of a plugin gave no value, in the plugin's own words.
+/// The most that is kept of a failure's kind, in bytes.
+const MAX_KIND: usize = 100;
+/// The most that is kept of a message for people, in bytes.
+const MAX_MESSAGE: usize = 8 * 1024;
+
+/// Why a function of a plugin gave no value, in the plugin's own words, as far as they are no flood.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Failure {
@@ -92,7 +98,7 @@ pub fn read(line: &Bytes) -> Option<Message> {
             progress,
             // A part of 1, unless it says otherwise.
             total: total.or_else(|| (progress <= 1.0).then_some(1.0)),
-            message: message.map(Cow::into_owned),
+            message: message.map(|message| beginning(&message, MAX_MESSAGE)),
         }),
         (None, None, None) => return None,
     };
@@ -101,13 +107,13 @@ pub fn read(line: &Bytes) -> Option<Message> {
 
 /// Whatever stands at the error's place, it is one.
 fn failure(error: &RawValue) -> Failure {
-    if error.get().starts_with('{')
-        && let Ok(failure) = serde_json::from_str(error.get())
-    {
-        return failure;
-    }
-    let message = serde_json::from_str(error.get()).unwrap_or_else(|_| error.get().to_owned());
-    Failure { kind: String::new(), message }
+    let text = error.get();
+    let read = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
+    let Failure { kind, message } = read.unwrap_or_else(|| Failure {
+        kind: String::new(),
+        message: serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()),
+    });
+    Failure { kind: beginning(&kind, MAX_KIND), message: beginning(&message, MAX_MESSAGE) }
 }
 
 /// The most functions of one plugin.
@@ -233,6 +239,25 @@ mod tests {
         for (line, expected) in cases {
             assert_eq!(shown(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn what_a_plugin_says_to_people_is_bounded() {
+        let flood = "x".repeat(1_000_000);
+        for error in [
+            format!(r#"{{"kind":"{flood}","message":"{flood}"}}"#),
+            format!("\"{flood}\""),
+            format!("[\"{flood}\"]"),
+        ] {
+            let line = Bytes::from(format!(r#"{{"id":1,"error":{error}}}"#));
+            let Some(Message { body: Body::Error(Failure { kind, message }), .. }) = read(&line) else {
+                panic!("no error")
+            };
+            assert!(kind.len() < 200 && (8_000..9_000).contains(&message.len()), "{}", message.len());
+        }
+        let line = Bytes::from(format!(r#"{{"id":1,"progress":1,"message":"{flood}"}}"#));
+        let Some(Message { body: Body::Progress(progress), .. }) = read(&line) else { panic!() };
+        assert!(progress.message.unwrap().len() < 9_000);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::super::process::Process;
-use super::super::state::State;
+use super::super::state::{State, Then};
 use super::Task;
 
 impl Task {
@@ -26,7 +26,7 @@ impl Task {
         let pid = self.process.as_ref().map(Process::id);
         let is_given_up = self.failure.is_some() && !self.inbox.stop.is_cancelled();
         match self.state {
-            State::Crashed { .. } => {
+            State::Crashed { .. } | State::Ending { then: Then::Crash { .. }, .. } => {
                 tracing::warn!(capsule, server, plugin, from, to, cause, pid, "{kind}");
             }
             State::Stopped if is_given_up => {
