@@ -136,6 +136,7 @@ fn a_question_of_the_agent_reaches_the_callers_client_or_is_an_error_that_says_h
         }
     };
     assert_eq!(answer["result"]["content"][0]["text"], "you said the last");
+    assert_eq!(agent.asked("reply for \"talk\""), 2, "the same skill goes on");
 }
 
 /// A session of a client that can be asked.
@@ -228,6 +229,25 @@ fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
         client.call("helper__talk", json!({"message": "echo still there"})).text(),
         "still there"
     );
+}
+
+#[test]
+fn v3_an_agent_that_gives_no_card_is_waited_for_once_and_told_of_when_it_does() {
+    // Nobody accepts: whoever connects waits.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let config = format!(
+        "agents:\n  helper: {{url: \"http://{address}\", startup_timeout: 1}}\nbuiltins: false\n"
+    );
+    let server = world().config(&config).serve();
+    let mut client = server.session();
+    assert!(client.tool_names().is_empty());
+    server.log_says(&["helper", "gives no card within 1 s"]);
+    let mut told = client.notification_stream(server.address());
+    let _agent = Agent::at(listener);
+    let event = told.next_event().expect("a stream").expect("an event");
+    assert!(event.contains("notifications/tools/list_changed"), "{event}");
+    assert_eq!(client.tool_names(), ["helper__add", "helper__talk"]);
 }
 
 #[test]

@@ -65,7 +65,17 @@ impl Agent {
         Self::start(Binding::JsonRpc, true, card, elsewhere)
     }
 
+    /// One that takes over a listener.
+    pub(crate) fn at(listener: TcpListener) -> Self {
+        Self::on(listener, Binding::JsonRpc, true, "", "")
+    }
+
     fn start(binding: Binding, streams: bool, card: &str, elsewhere: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::on(listener, binding, streams, card, elsewhere)
+    }
+
+    fn on(listener: TcpListener, binding: Binding, streams: bool, card: &str, elsewhere: &str) -> Self {
         let random = ring::rand::SystemRandom::new();
         let pkcs8 = Ed25519KeyPair::generate_pkcs8(&random).expect("a key");
         let script = Arc::new(Script {
@@ -80,8 +90,7 @@ impl Agent {
             asked: Mutex::default(),
             address: Mutex::default(),
         });
-        let listen = |serve: fn(TcpStream, &Script)| {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listen = |listener: TcpListener, serve: fn(TcpStream, &Script)| {
             let address = listener.local_addr().expect("an address");
             let script = Arc::clone(&script);
             thread::spawn(move || {
@@ -96,7 +105,8 @@ impl Agent {
             });
             address
         };
-        let (address, socket) = (listen(over_http), listen(over_socket));
+        let sockets = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (address, socket) = (listen(listener, over_http), listen(sockets, over_socket));
         *script.address.lock().expect("no panic") = Some((address, socket));
         Self { address, socket, script }
     }
@@ -220,6 +230,7 @@ impl Script {
         let done = |parts: Value| vec![task(&id, "COMPLETED", &parts, None)];
         let events = match text.as_str() {
             _ if message["taskId"].is_string() => {
+                self.note(&format!("reply for {}", message["metadata"]["skillId"]));
                 // As some do, it begins with how the task stood.
                 let stood = task(&id, "INPUT_REQUIRED", &json!([]), Some("which one?"));
                 let done = done(json!([{"text": format!("you said {text}")}]));

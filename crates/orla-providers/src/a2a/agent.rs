@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use url::{Host, Url};
 
 use super::card::{Binding, Card, Interface};
@@ -23,8 +24,8 @@ use super::wire::{Clients, Fault, Flavour, Wire, host, is_local, read_bounded};
 const MAX_CARD: usize = 1024 * 1024;
 /// How old a card may be before a listing asks for it again.
 const FRESH: Duration = Duration::from_secs(300);
-/// How long a listing does not ask an agent again that gave no card.
-const PAUSE: Duration = Duration::from_secs(5);
+/// How long after a failure it is asked again; it doubles with each, up to the time that a card stays fresh.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Where cards are, below an agent's address or its origin; the second is that of the first agents.
 const PLACES: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
@@ -38,6 +39,10 @@ pub(super) struct Agent {
     known: Mutex<Known>,
     /// One asks at a time.
     asking: tokio::sync::Mutex<()>,
+    /// Whether a task keeps asking until there is a card.
+    is_followed: AtomicBool,
+    /// Whether it has given a card, or failed to, since it was first asked.
+    answered: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -68,8 +73,16 @@ impl Agent {
         changes: watch::Sender<u64>,
         is_plain: bool,
     ) -> Self {
-        let (known, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { settings, clients, changes, is_plain, known, asking }
+        Self {
+            settings,
+            clients,
+            changes,
+            is_plain,
+            known: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+            is_followed: AtomicBool::new(false),
+            answered: watch::Sender::new(false),
+        }
     }
 
     /// What its card told, if it has been asked.
@@ -105,17 +118,47 @@ impl Agent {
         }
     }
 
-    /// Asks it for its card where that is not known, or old.
-    pub(super) async fn learn(&self) {
-        let _alone = self.asking.lock().await;
-        let is_due = {
-            let known = self.lock();
-            let wait = if known.learned.is_some() { FRESH } else { PAUSE };
-            known.asked.is_none_or(|asked| asked.elapsed() >= wait)
-        };
-        if is_due && let Err(fault) = self.ask().await {
-            tracing::warn!(agent = self.settings.name, problem = %fault, "an agent gives no card that can be used");
+    /// Whether its card is to be asked for, as it is not known or old, and nobody does: whoever is told so goes on with
+    /// [`follow`](Self::follow).
+    pub(super) fn begin(&self) -> bool {
+        let is_due =
+            self.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH) || self.known().is_none();
+        is_due && !self.is_followed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Asks for the card until there is one, or the agent is no longer wanted. The task holds nothing that would
+    /// keep it.
+    pub(super) fn follow(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        let agent = Arc::downgrade(&self);
+        async move {
+            let (mut pause, mut said) = (PAUSE, String::new());
+            loop {
+                let Some(this) = agent.upgrade() else { return };
+                let asked = {
+                    let _alone = this.asking.lock().await;
+                    this.ask().await
+                };
+                let Err(fault) = asked else {
+                    this.is_followed.store(false, Ordering::Release);
+                    return;
+                };
+                let problem = fault.to_string();
+                if problem != said {
+                    let agent = &this.settings.name;
+                    tracing::warn!(agent, problem, "an agent gives no card that can be used");
+                    said = problem;
+                }
+                drop(this);
+                sleep(pause).await;
+                pause = (pause * 2).min(FRESH);
+            }
         }
+    }
+
+    /// Waits until it has given a card, or has failed to, for the first time.
+    pub(super) async fn answered(&self) {
+        // Its sender lives as long as this.
+        let _ = self.answered.subscribe().wait_for(|answered| *answered).await;
     }
 
     async fn ask(&self) -> Result<Arc<Learned>, Fault> {
@@ -124,6 +167,7 @@ impl Agent {
         let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
         let mut known = self.lock();
         known.asked = Some(Instant::now());
+        self.answered.send_replace(true);
         match result {
             Ok(learned) => {
                 let is_new = known.learned.as_ref().is_none_or(|old| old.card != learned.card);

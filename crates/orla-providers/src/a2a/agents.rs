@@ -1,6 +1,7 @@
 //! Every agent that is configured, and what they can do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -11,6 +12,9 @@ use orla_marketplace::{
 };
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::agent::{Agent, Learned};
 use super::card::Skill;
@@ -19,15 +23,25 @@ use super::settings::{AgentSettings, Protocol};
 use super::wire::Clients;
 use crate::names::{is_below, is_chosen};
 
+/// How long who lists waits for the cards of agents that were never asked.
+const LEARN: Duration = Duration::from_secs(5);
 /// The most agents that are kept which a capability names by itself.
 const MAX_OWN: usize = 256;
 
-/// Every agent of an instance. Nothing is opened before it is needed.
+/// Every agent of an instance.
+///
+/// # How it works
+///
+/// Nothing is asked before something is needed: a list, or a name that nobody serves. An agent that gives no card then is
+/// asked again by a task, until it does or the configuration drops it; lists wait for the first answer alone. What
+/// an agent last said of itself stays while it cannot be reached.
 #[derive(Debug)]
 pub struct Agents {
     clients: Arc<Clients>,
     changes: watch::Sender<u64>,
     known: Mutex<Known>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +60,13 @@ pub(super) struct Connected {
 impl Agents {
     /// No agents yet.
     pub fn new() -> Self {
-        Self { clients: Arc::default(), changes: watch::Sender::new(0), known: Mutex::default() }
+        Self {
+            clients: Arc::default(),
+            changes: watch::Sender::new(0),
+            known: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
     }
 
     /// Takes what a configuration that was loaded says. An agent that stays as it is keeps its card. Asks
@@ -144,10 +164,23 @@ impl Source for Agents {
 
     async fn learn(&self) {
         let agents = self.entries();
-        join_all(agents.iter().map(|agent| agent.learn())).await;
+        for agent in agents.iter().filter(|agent| agent.begin()) {
+            let following = Arc::clone(agent).follow();
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                let _ = stop.run_until_cancelled(following).await;
+            });
+        }
+        let all = join_all(agents.iter().map(|agent| agent.answered()));
+        // Who has not answered by then is told as a change.
+        let _ = timeout(LEARN, all).await;
     }
 
-    async fn shutdown(&self) {}
+    async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }
 
 /// The capabilities of an agent: one for each skill, or one for the agent where its card names none.

@@ -190,6 +190,7 @@ async fn converse(
     let wire = learned.wire.traced(ctx.traceparent.as_deref());
     let is_streaming = learned.card.streaming;
     let mut teller = Teller { ctx, told: 0.0 };
+    let metadata = message.metadata.clone();
     let mut next = Some(message);
     for _ in 0..MAX_QUESTIONS {
         let Some(message) = next.take().filter(|_| !leaving.is_cancelled()) else { break };
@@ -204,7 +205,10 @@ async fn converse(
         else {
             break;
         };
-        next = Some(input::reply(&text, &task, gathered.context.as_deref()));
+        let mut reply = input::reply(&text, &task, gathered.context.as_deref());
+        // It is the same skill that goes on.
+        reply.metadata.clone_from(&metadata);
+        next = Some(reply);
         gathered.answered();
     }
     Ok(())
