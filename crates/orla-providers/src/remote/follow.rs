@@ -8,7 +8,7 @@ use bytes::Bytes;
 use orla_marketplace::RuntimeError;
 use reqwest::StatusCode;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::listing::{self, Listed, Listing};
@@ -24,8 +24,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// What that grows to.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// The least time between two answers: one that changes all the time is not asked all the time.
+/// The least time between two answers: one that changes all the time is not asked all the time. It doubles with each
+/// that says at once that nothing has changed, as one who knows no waiting does.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Whoever answers sooner than this has not waited for a change.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// The largest catalogue that is read, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -91,11 +94,12 @@ impl Followed {
         let stop = self.stop.clone();
         let remote = Arc::downgrade(&self);
         async move {
-            let (mut version, mut backoff) = (None::<String>, BACKOFF_MIN);
+            let (mut version, mut backoff, mut idle) = (None::<String>, BACKOFF_MIN, PAUSE);
             loop {
                 let Some(this) = remote.upgrade() else { return };
                 let settings = this.settings.clone();
                 drop(this);
+                let since = Instant::now();
                 let asked = tokio::select! {
                     asked = ask(&settings, &around, version.as_deref()) => asked,
                     () = stop.cancelled() => return,
@@ -104,12 +108,13 @@ impl Followed {
                 let pause = match asked {
                     Ok(listing) => {
                         backoff = BACKOFF_MIN;
-                        if let Some(listing) = listing {
+                        let is_news = listing.is_some_and(|listing| {
                             version = Some(listing.version.clone());
-                            this.take(listing, &around);
-                        }
+                            this.take(listing, &around)
+                        });
                         this.note(None);
-                        PAUSE
+                        idle = pause_after(idle, is_news, since.elapsed());
+                        idle
                     }
                     Err(problem) => {
                         // Another process may have its number.
@@ -130,7 +135,8 @@ impl Followed {
         }
     }
 
-    fn take(&self, listing: Listing, around: &Surroundings) {
+    /// Whether it serves something else than it did.
+    fn take(&self, listing: Listing, around: &Surroundings) -> bool {
         let Listing { capabilities, left_out, .. } = listing;
         if left_out > 0 {
             let remote = &self.settings.name;
@@ -138,7 +144,7 @@ impl Followed {
         }
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         if **listed == capabilities {
-            return;
+            return false;
         }
         tracing::info!(
             remote = self.settings.name,
@@ -148,6 +154,7 @@ impl Followed {
         *listed = Arc::new(capabilities);
         drop(listed);
         around.changes.send_modify(|count| *count += 1);
+        true
     }
 
     fn note(&self, problem: Option<String>) {
@@ -156,6 +163,14 @@ impl Followed {
             tracing::warn!(remote = self.settings.name, problem, "a remote instance cannot be asked");
         }
         *noted = problem;
+    }
+}
+
+/// How long it is not asked after an answer that took so long, where the last pause was `idle`.
+fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
+    match is_news || took >= AT_ONCE {
+        true => PAUSE,
+        false => (idle * 2).min(BACKOFF_MAX),
     }
 }
 
@@ -192,4 +207,21 @@ async fn ask(
     };
     let done = timeout(patience, exchange).await;
     done.unwrap_or_else(|_| Err(format!("{host} does not answer within {} s", patience.as_secs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_knows_no_waiting_is_asked_more_and_more_seldom_until_something_changes() {
+        let (at_once, later) = (Duration::from_millis(3), Duration::from_secs(25));
+        let mut pauses = vec![PAUSE];
+        for _ in 0..20 {
+            pauses.push(pause_after(*pauses.last().unwrap(), false, at_once));
+        }
+        assert_eq!((pauses[1], pauses[2], pauses[20]), (PAUSE * 2, PAUSE * 4, BACKOFF_MAX));
+        assert_eq!(pause_after(BACKOFF_MAX, true, at_once), PAUSE);
+        assert_eq!(pause_after(BACKOFF_MAX, false, later), PAUSE);
+    }
 }
