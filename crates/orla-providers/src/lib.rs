@@ -8,10 +8,12 @@ pub mod a2a;
 pub mod http;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-#[cfg(any(feature = "a2a", feature = "mcp", feature = "plugin"))]
+#[cfg(any(feature = "a2a", feature = "mcp", feature = "plugin", feature = "remote"))]
 mod names;
 #[cfg(feature = "http")]
 pub mod openapi;
+#[cfg(any(feature = "a2a", feature = "http", feature = "remote"))]
+mod patience;
 #[cfg(feature = "plugin")]
 pub mod plugin;
 #[cfg(feature = "remote")]

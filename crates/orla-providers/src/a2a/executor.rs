@@ -13,7 +13,7 @@ use orla_marketplace::{
     Progress, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
 };
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::agent::Agent;
@@ -21,6 +21,7 @@ use super::agents::{Agents, Connected};
 use super::gather::{Gathered, Odd, Turn};
 use super::wire::{Events, Fault, Wire};
 use super::{answer, input};
+use crate::patience::patience;
 
 /// How long a task is left alone before it is asked again how it stands; this grows …
 const POLL_MIN: Duration = Duration::from_millis(50);
@@ -73,12 +74,7 @@ impl CapabilityExecutor for A2AExecutor {
                 outcome: None,
             })?,
         };
-        let own = Duration::from_millis(settings.timeout_ms);
-        let end = Instant::now() + own;
-        let (deadline, limit) = match settings.timeout_ms > 0 && end < ctx.deadline {
-            true => (end, own),
-            false => (ctx.deadline, ctx.timeout),
-        };
+        let (deadline, limit) = patience(settings.timeout_ms, ctx);
         let mut gathered = Gathered::default();
         let leaving = CancellationToken::new();
         let end = {

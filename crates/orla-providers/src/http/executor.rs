@@ -12,13 +12,13 @@ use orla_marketplace::{
 };
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
-use tokio::time::Instant;
 
 use super::answer::{self, Context};
 use super::client::{Clients, HttpLimits};
 use super::redirect::{self, Next, host};
 use super::request::{Prepared, Unfit, prepare};
 use super::transport::{self, Stage};
+use crate::patience::patience;
 
 /// Runs [`HttpCapability`] providers (RTFS capability system §3.3).
 ///
@@ -75,7 +75,7 @@ impl CapabilityExecutor for HttpExecutor {
         {
             prepared.common.insert("traceparent", value);
         }
-        let (deadline, limit) = patience(http, ctx);
+        let (deadline, limit) = patience(http.timeout_ms, ctx);
         let arrived = AtomicUsize::new(NOTHING);
         let exchange = async {
             let whole = self.exchange(http, prepared, &ctx.name, &arrived).await?;
@@ -240,13 +240,6 @@ pub(crate) fn request(prepared: &Prepared) -> Request {
     }
     *request.body_mut() = prepared.body.clone().map(Into::into);
     request
-}
-
-/// When the call has to be over, and how long it had.
-fn patience(http: &HttpCapability, ctx: &CallContext) -> (Instant, Duration) {
-    let own = Duration::from_millis(http.timeout_ms);
-    let end = Instant::now() + own;
-    if http.timeout_ms > 0 && end < ctx.deadline { (end, own) } else { (ctx.deadline, ctx.timeout) }
 }
 
 /// What a call that was too slow waited for.

@@ -10,10 +10,11 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, CapabilityManifest, Outcome, Payload, ProviderStatus, ProviderType,
     RemoteRTFSCapability, RuntimeError, RuntimeResult,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use super::{answer, request};
 use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};
+use crate::patience::patience;
 
 /// How much longer than the call's own time is waited: the other instance knows the deadline too, and says
 /// what there was by then.
@@ -62,7 +63,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         let host = host_of(&url);
         let hops = ctx.hops.through(remote.options.name.as_deref().unwrap_or(&host));
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
-        let (deadline, limit) = patience(remote, ctx);
+        let (deadline, limit) = patience(remote.timeout_ms, ctx);
         let capability = remote.options.capability.as_deref().unwrap_or(&ctx.name);
         let request = request::of_call(remote, url, capability, inputs.json()?, &hops, deadline, ctx);
         let request = request.map_err(failed)?;
@@ -100,11 +101,4 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         status.source = provider.settings().ok().map(RemoteRTFSCapability::address);
         status
     }
-}
-
-/// When the call has to be over, and how long it had.
-fn patience(remote: &RemoteRTFSCapability, ctx: &CallContext) -> (Instant, Duration) {
-    let own = Duration::from_millis(remote.timeout_ms);
-    let end = Instant::now() + own;
-    if remote.timeout_ms > 0 && end < ctx.deadline { (end, own) } else { (ctx.deadline, ctx.timeout) }
 }

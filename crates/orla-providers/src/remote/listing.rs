@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::RemoteSettings;
+use crate::names::is_chosen;
 
 /// The most capabilities that are taken over of one instance.
 pub(super) const MAX_CAPABILITIES: usize = 10_000;
@@ -73,7 +74,8 @@ pub(super) fn read(body: &Bytes, settings: &RemoteSettings, own: &str) -> Result
             continue;
         };
         // What comes from here would come back to where it began.
-        if one.via.iter().any(|instance| &**instance == own) || !settings.serves(&one.id) {
+        let is_chosen = is_chosen(settings.include.as_deref(), &settings.exclude, &one.id);
+        if one.via.iter().any(|instance| &**instance == own) || !is_chosen {
             continue;
         }
         let is_plain =

@@ -50,12 +50,6 @@ impl RemoteSettings {
         }
     }
 
-    /// Whether what has this id there is served here.
-    pub fn serves(&self, id: &str) -> bool {
-        let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(id));
-        self.include.as_deref().is_none_or(fits) && !fits(&self.exclude)
-    }
-
     /// Whether a capability of this id or name may turn out to be served.
     pub fn may_serve(&self, name: &str) -> bool {
         let start = self.id_of("");
@@ -81,9 +75,6 @@ mod tests {
         assert!(remote.may_serve("b.x") && remote.may_serve("b__x") && !remote.may_serve("bx"));
         remote.prefix = Some("far_".into());
         assert_eq!(remote.id_of("x.y"), "far_x.y");
-        remote.include = Some(vec![Pattern::new("x.*")]);
-        remote.exclude = vec![Pattern::new("*.secret")];
-        assert!(remote.serves("x.y") && !remote.serves("z") && !remote.serves("x.secret"));
         remote.token = Some("hush".into());
         assert!(!format!("{remote:?}").contains("hush"));
     }
