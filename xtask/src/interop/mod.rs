@@ -14,6 +14,7 @@ mod asked;
 mod behind;
 mod clients;
 mod conformance;
+mod cutter;
 mod differential;
 mod install;
 mod instances;
@@ -21,6 +22,7 @@ mod openapi;
 mod pasted;
 mod pattern;
 mod plugins;
+mod streams;
 mod upstream;
 
 use std::time::Instant;
@@ -59,7 +61,7 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     };
     let started = Instant::now();
     let foreign = install::install(
-        ["python", "differential", "behind", "agents", "asked"].into_iter().any(wanted),
+        ["python", "differential", "behind", "agents", "asked", "streams"].into_iter().any(wanted),
     )?;
     println!("foreign programs are in place ({:.1} s)", started.elapsed().as_secs_f64());
 
@@ -95,6 +97,7 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     if wanted("streams") {
         instances::streams(&binary, &mut tally)?;
+        streams::run(&binary, &foreign, &mut tally)?;
     }
     if wanted("remotes") {
         instances::remotes(&binary, &mut tally)?;
