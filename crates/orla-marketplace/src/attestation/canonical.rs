@@ -17,6 +17,8 @@ use crate::schema::json_schema_of;
 const MAX_DEPTH: usize = 128;
 /// The largest exponent of a number that is told apart: beyond it no two programs agree.
 const MAX_EXPONENT: u64 = 1_000_000;
+/// The most digits of a number, from its first that is not 0 to its last.
+const MAX_DIGITS: usize = 100_000;
 
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,13 +128,13 @@ fn number(text: &str) -> Result<String, CanonicalError> {
     if digits.is_empty() {
         return Ok("0".to_owned());
     }
-    // The value is 0.DIGITS × 10^point.
+    // The value is 0.DIGITS × 10^point. Bounds are those of the value, so that its form is within them as well.
     let exponent: i64 = exponent.trim_start_matches('+').parse().unwrap_or(i64::MAX);
-    let point = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
-    if exponent.unsigned_abs() > MAX_EXPONENT || all.len() > 100_000 {
+    let signed = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
+    let point = exponent.saturating_add(signed(whole.len()) - signed(leading));
+    if point.saturating_sub(1).unsigned_abs() > MAX_EXPONENT || digits.len() > MAX_DIGITS {
         return Err(CanonicalError(format!("the number {text:.40} is out of bounds")));
     }
-    let point = exponent + point(whole.len()) - point(leading);
     let count = digits.len();
     let laid_out = match usize::try_from(point) {
         Ok(before @ 1..=21) if count <= before => format!("{digits}{}", "0".repeat(before - count)),
@@ -204,6 +206,7 @@ mod tests {
             ("small ones too", "[0.000001, 0.0000001, 123.4560]", "[0.000001,1e-7,123.456]"),
             ("every digit counts", "[9007199254740993, 0.10]", "[9007199254740993,0.1]"),
             ("what no double holds stays", "[1e400]", "[1e+400]"),
+            ("bounds are those of the value", "[10e999999, 0.1e1000001]", "[1e+1000000,1e+1000000]"),
         ];
         for (name, text, canonical) in cases {
             assert_eq!(canonical_json(text).as_deref(), Ok(canonical), "{name}");
@@ -218,6 +221,7 @@ mod tests {
             "{",
             "[1,]",
             "1e99999999",
+            "400E999999",
             "1e-9223372036854775808",
             "nul",
             "",
