@@ -1,7 +1,7 @@
 //! The one seam: whatever can be called is called through a [`CapabilityExecutor`]
 //! (RTFS capability system §2.2).
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
@@ -123,12 +123,20 @@ pub(crate) struct Within {
     pub(crate) catalog: Option<Arc<Catalog>>,
     /// How often it may be made again at most, where its caller says so.
     pub(crate) retries: Option<u32>,
+    /// What a call further out shares with all within it.
+    pub(crate) shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl CallContext {
     /// The snapshot that the caller named, where it named one: a session calls what it last listed.
     pub fn catalog(&self) -> Option<&Arc<Catalog>> {
         self.within.catalog.as_ref()
+    }
+
+    /// What the nearest call further out shares that shares anything ([`Call::sharing`](crate::Call::sharing)),
+    /// if it is of this type.
+    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.within.shared.as_ref()?).downcast().ok()
     }
 
     /// Waits for calls within this one ([`Call::within`](crate::Call::within)). This one gives its place
@@ -219,6 +227,8 @@ pub enum Notice {
         /// What it says.
         message: String,
     },
+    /// A part of the text that it gives in the end, for who wants to read along.
+    Text(String),
 }
 
 /// How far a call is.

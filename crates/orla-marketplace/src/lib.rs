@@ -64,11 +64,11 @@ pub use marketplace::{Call, CapabilityMarketplace};
 pub use payload::{JsonText, Payload};
 pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
 pub use provider::{
-    A2ACapability, A2AOptions, BodyMapping, Connection, CredentialPlace, CustomProvider, HttpCapability,
-    HttpCredential, HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpOptions,
-    ParameterPlace, ParameterStyle, PluginCapability, PluginOptions, ProviderType, Redirects,
-    RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl, StreamItems, StreamOptions,
-    StreamTransport, StreamType,
+    A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,
+    CustomProvider, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
+    LocalCapability, MCPCapability, McpOptions, ParameterPlace, ParameterStyle, PluginCapability,
+    PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl,
+    StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 pub use record::CallRecord;
 pub use rtfs;

@@ -6,7 +6,7 @@
 //! (again where that is safe and may help), validate the output, record. Executors do none of it. A call that asks its client something gives
 //! its place back meanwhile (`admission`).
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -91,6 +91,7 @@ pub struct Call {
     pub depth: u32,
     /// The instances that it has come through.
     pub hops: Hops,
+    pub(crate) shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Call {
@@ -109,6 +110,7 @@ impl Call {
             traceparent: None,
             depth: 0,
             hops: Hops::default(),
+            shared: None,
         }
     }
 
@@ -129,7 +131,16 @@ impl Call {
             traceparent: ctx.traceparent.clone(),
             depth: ctx.depth + 1,
             hops: ctx.hops.clone(),
+            shared: ctx.within.shared.clone(),
         }
+    }
+
+    /// The call, which shares this with all calls within it: such as what all of them together may cost. An
+    /// executor finds it in its context ([`CallContext::shared`]).
+    #[must_use]
+    pub fn sharing(mut self, shared: Arc<dyn Any + Send + Sync>) -> Self {
+        self.shared = Some(shared);
+        self
     }
 
     /// The call with this input.
@@ -374,7 +385,12 @@ impl CapabilityMarketplace {
             traceparent: call.traceparent.clone(),
             depth: call.depth,
             hops: call.hops.clone(),
-            within: Within { seat: None, catalog: call.catalog.clone(), retries: call.retries },
+            within: Within {
+                seat: None,
+                catalog: call.catalog.clone(),
+                retries: call.retries,
+                shared: call.shared.clone(),
+            },
         }
     }
 

@@ -82,6 +82,10 @@ impl Audience {
                 *last = progress.progress;
                 outlet.send(progress_message(token, &progress));
             }
+            // The protocol has no word of its own for a result that is still being written.
+            (Notice::Text(text), Wanted { log_level: Some(least), .. }) if LogLevel::Info >= *least => {
+                outlet.send(log_message(LogLevel::Info, logger, &text));
+            }
             (Notice::Log { level, message }, Wanted { log_level: Some(least), .. })
                 if level >= *least =>
             {

@@ -39,6 +39,10 @@ use orla_providers::stream::{StreamExecutor, Streams};
 use documents::Documents;
 
 use crate::Failure;
+#[cfg(feature = "agent")]
+use crate::agent::environment;
+#[cfg(feature = "agent")]
+use crate::agent::prompted::{self, PromptedExecutor};
 use crate::config::{Config, Problem};
 use crate::findings::{Findings, sentences};
 use crate::governance::{Governance, Rules};
@@ -113,6 +117,8 @@ impl App {
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
         marketplace.replace_executor(Arc::new(LanguageExecutor::new(&marketplace)));
         marketplace.replace_executor(Arc::new(ProgramFileExecutor::new(&marketplace)));
+        #[cfg(feature = "agent")]
+        marketplace.replace_executor(Arc::new(PromptedExecutor::new(&marketplace)));
         #[cfg(feature = "http")]
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]
@@ -233,6 +239,8 @@ impl App {
         self.load_remotes(config, &mut findings);
         #[cfg(feature = "stream")]
         self.streams.load(config.capabilities.iter().map(|one| &one.value));
+        let mut builtins = builtins(config);
+        builtins.extend(agent(config, &mut findings));
         let declared = config
             .capabilities
             .iter()
@@ -241,7 +249,7 @@ impl App {
             config: config.clone(),
             tools: found.registrations,
             declared: declared.cloned().collect(),
-            builtins: builtins(config),
+            builtins,
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
         };
@@ -478,6 +486,20 @@ fn builtins(config: &Config) -> Vec<Registration> {
         listing.is_some()
     });
     builtins
+}
+
+/// What answers prompts, where a model is configured for it.
+#[cfg(feature = "agent")]
+fn agent(config: &Config, findings: &mut Findings) -> Option<Registration> {
+    prompted::registration(&config.agent, &environment).unwrap_or_else(|failure| {
+        findings.warnings.push(format!("agent: no prompts are answered: {}", failure.text()));
+        None
+    })
+}
+
+#[cfg(not(feature = "agent"))]
+fn agent(_: &Config, _: &mut Findings) -> Option<Registration> {
+    None
 }
 
 /// Whether the tools directory is one package, which is then served without anything else.

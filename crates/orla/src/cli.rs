@@ -394,6 +394,9 @@ pub(crate) struct Agent {
     /// Where the model is reached [default: at its provider]
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub(crate) base_url: Option<String>,
+    /// The environment variable that holds the key [default: the provider's own, unless there is a base URL]
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) api_key_env: Option<String>,
     /// A file with what the model is told before the prompt
     #[arg(long, value_name = "FILE")]
     pub(crate) system: Option<PathBuf>,

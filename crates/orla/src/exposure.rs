@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use orla_marketplace::{Catalog, CatalogBuilder, Entry, discovery, program};
+use orla_marketplace::{ANSWERS_PROMPTS, Catalog, CatalogBuilder, Entry, discovery, program};
 
 /// What clients see when they list. All can be found and called either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Exposure {
             let provider = &entry.manifest.provider;
             // A file in the language is a user's own; its kind is that of the language's tools.
             let is_language = provider.settings::<program::Language>().is_ok();
-            !is_language && !matches!(provider.kind(), "discovery" | "local")
+            !is_language && !matches!(provider.kind(), "discovery" | "local" | ANSWERS_PROMPTS)
         };
         match self {
             Self::All => catalog.listed().count(),

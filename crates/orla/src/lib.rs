@@ -148,6 +148,12 @@ impl From<Exit> for ExitCode {
 }
 
 impl Failure {
+    /// All of it in one line.
+    #[cfg(feature = "agent")]
+    fn text(&self) -> String {
+        self.lines.join("; ")
+    }
+
     /// The operation failed.
     pub(crate) fn failed(line: impl Into<String>) -> Self {
         Self { exit: Exit::Failed, lines: vec![line.into()] }

@@ -53,7 +53,7 @@ fn agent() -> World {
         )
 }
 
-fn message(part: &Value) -> Value {
+pub(crate) fn message(part: &Value) -> Value {
     json!({"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [part]}})
 }
 
@@ -61,7 +61,7 @@ fn calls(capability: &str, input: &Value) -> Value {
     message(&json!({"data": {"capability": capability, "input": input}}))
 }
 
-fn rpc(method: &str, params: &Value) -> Request {
+pub(crate) fn rpc(method: &str, params: &Value) -> Request {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     Request::new("POST", "/a2a")
         .header("content-type", "application/json")
@@ -89,11 +89,11 @@ fn refusal(server: &Server, method: &str, params: &Value) -> i64 {
     answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"))
 }
 
-fn state(task: &Value) -> &str {
+pub(crate) fn state(task: &Value) -> &str {
     task["status"]["state"].as_str().unwrap_or_else(|| panic!("no state: {task}"))
 }
 
-fn task(server: &Server, params: &Value) -> Value {
+pub(crate) fn task(server: &Server, params: &Value) -> Value {
     ask(server, "SendMessage", params)["task"].clone()
 }
 

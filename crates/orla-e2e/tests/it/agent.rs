@@ -11,7 +11,7 @@ use crate::{sh, world};
 const KEY: &str = "sk-do-not-tell";
 
 /// A tool that says of itself that it only reads.
-fn safe(body: &str) -> String {
+pub(crate) fn safe(body: &str) -> String {
     sh(&format!("# /// orla\n# annotations: {{readOnlyHint: true}}\n# ///\n{body}"))
 }
 
@@ -21,6 +21,12 @@ fn run(world: &World, model: &Scripted, wire: &Wire, arguments: &[&str]) -> Fini
     let mut all = vec!["agent", "--model", wire.model, "--base-url", &base];
     all.extend(arguments);
     world.run(&all)
+}
+
+/// The same, and the provider's key is sent to it.
+fn run_with_key(world: &World, model: &Scripted, wire: &Wire, arguments: &[&str]) -> Finished {
+    let key = wire.key.map(|(variable, _)| ["--api-key-env", variable]);
+    run(world, model, wire, &[key.as_ref().map_or(&[][..], |key| key), arguments].concat())
 }
 
 fn with_keys(mut world: World) -> World {
@@ -41,7 +47,7 @@ fn a_model_of_each_provider_calls_tools_and_answers_with_what_they_gave() {
         let answer = (wire.answer)(&["Hello ", "Ada, it is ", "5 °C.\n"], &[]);
         let model = Scripted::new(vec![(wire.answer)(&["Let me ", "see."], &calls), answer]);
         let world = with_keys(world().tool("greet", safe("echo hello $(cat)")).tool("add", safe("cat")));
-        let done = run(&world, &model, wire, &["greet Ada"]);
+        let done = run_with_key(&world, &model, wire, &["greet Ada"]);
         assert_eq!(done.code, Some(0), "{}: {}", wire.model, done.all());
         assert_eq!(done.stdout, "Let me see.\nHello Ada, it is 5 °C.\n", "{}", wire.model);
         let noted: Vec<&str> = done.stderr.lines().filter_map(|line| line.split(' ').next()).collect();
@@ -202,7 +208,7 @@ fn a_model_that_answers_nonsense_or_breaks_off_is_an_error_in_one_line() {
                 Some((variable, _)) => world().env(variable, KEY),
                 None => world().env("OPENAI_API_KEY", KEY),
             };
-            let done = run(&world, &model, wire, &["--json", "go"]);
+            let done = run_with_key(&world, &model, wire, &["--json", "go"]);
             let shown = format!("{}: {reply:?}: {}", wire.model, done.all());
             assert_eq!(done.code, Some(1), "{shown}");
             assert_eq!(done.stderr.lines().count(), 1, "{shown}");
@@ -222,7 +228,7 @@ fn a_transcript_is_lines_of_json_without_secrets() {
     let calls = [("look", json!({"stdin": "x"}))];
     let model = Scripted::new(vec![openai(&["Looking."], &calls), openai(&["Done."], &[])]);
     let world = with_keys(world().tool("look", safe("cat"))).file("me.md", "You are terse.");
-    let done = run(&world, &model, &WIRES[0], &["--json", "--system", "me.md", "go"]);
+    let done = run_with_key(&world, &model, &WIRES[0], &["--json", "--system", "me.md", "go"]);
     assert_eq!(done.code, Some(0), "{}", done.all());
     assert_eq!(done.stderr, "");
     assert!(!done.stdout.contains(KEY));
@@ -238,6 +244,44 @@ fn a_transcript_is_lines_of_json_without_secrets() {
     assert_eq!(lines[7]["reason"], "answered");
     assert_eq!(lines[7]["input_tokens"], 22);
     assert!(model.asked()[0].body.to_string().contains("You are terse."));
+}
+
+#[test]
+fn a_key_that_is_not_named_is_not_sent_to_a_server_of_ones_own() {
+    let denied = Reply::Status(401, json!({"error": {"message": "who are you?"}}).to_string());
+    for wire in &WIRES {
+        let model = Scripted::new(vec![denied.clone()]);
+        let done = run(&with_keys(world()), &model, wire, &["go"]);
+        assert_eq!(done.code, Some(1), "{}", done.all());
+        let asked = &model.asked()[0];
+        assert!(!asked.head.contains(KEY) && !asked.path.contains(KEY), "{}", asked.head);
+        assert!(
+            wire.key.is_none() || done.stderr.contains("who are you? (no key was sent: --api-key-env"),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_wants_too_many_calls_ends_the_run_before_any_is_made() {
+    let calls: Vec<(&str, Value)> = (0..65).map(|_| ("look", json!({}))).collect();
+    let model = Scripted::new(vec![openai(&[], &calls)]);
+    let done = run(&world().tool("look", safe("touch ran")), &model, &WIRES[0], &["go"]);
+    let sentence = "error: the model wants 65 calls at once; at most 64 are made\n";
+    assert_eq!((done.code, done.stderr.as_str()), (Some(1), sentence));
+    assert_eq!(model.asked().len(), 1);
+}
+
+#[test]
+fn text_that_came_before_a_limit_ended_the_run_is_in_its_transcript() {
+    let Reply::Stream(kind, parts) = openai(&["Half of ", "an answer"], &[]) else { panic!() };
+    let model = Scripted::new(vec![Reply::Hang(kind, parts[..3].to_vec())]);
+    let world = world().config("agent: {timeout: 1}\n");
+    let done = run(&world, &model, &WIRES[0], &["--json", "go"]);
+    let lines = lines(&done);
+    assert_eq!(lines[1], json!({"type": "text", "text": "Half of an answer", "partial": true}));
+    assert_eq!(lines[2]["reason"], "timeout");
 }
 
 #[test]

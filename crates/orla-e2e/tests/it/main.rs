@@ -25,6 +25,7 @@ mod logs;
 mod model;
 mod plugins;
 mod programs;
+mod prompted;
 mod prompts;
 mod protocol;
 mod protocol_hostile;

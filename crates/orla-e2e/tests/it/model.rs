@@ -25,6 +25,8 @@ pub(crate) enum Reply {
     Cut(&'static str, Vec<String>),
     /// The beginning of one, which ends as if it were whole.
     Short(&'static str, Vec<String>),
+    /// The beginning of one, after which nothing more comes for as long as the client waits.
+    Hang(&'static str, Vec<String>),
     Status(u16, String),
     /// These bytes, and nothing else.
     Raw(Vec<u8>),
@@ -95,6 +97,11 @@ fn write(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
             stream.write_all(b"0\r\n\r\n")?;
         }
         Reply::Cut(kind, parts) => chunked(&mut stream, kind, parts)?,
+        Reply::Hang(kind, parts) => {
+            chunked(&mut stream, kind, parts)?;
+            // Until the client goes away.
+            return std::io::copy(&mut stream, &mut std::io::sink()).map(drop);
+        }
         Reply::Status(status, body) => write!(
             stream,
             "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",

@@ -126,6 +126,8 @@ impl<'a> Host<'a> {
         let id = id.to_owned();
         NoticeSink::new(move |notice| match notice {
             Notice::Log { .. } => notices.send(notice),
+            // It is the text of that call, and not of the run.
+            Notice::Text(_) => {}
             Notice::Progress(progress) => reporter.call(|| match (progress.message, progress.total) {
                 (Some(message), _) => format!("{id}: {message}"),
                 (None, Some(total)) => format!("{id}: {} of {total}", progress.progress),

@@ -29,6 +29,10 @@ pub use plugin::{PluginCapability, PluginOptions};
 pub use remote::{RemoteOptions, RemoteRTFSCapability};
 pub use stream::{StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType};
 
+/// The kind of a provider that answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end that
+/// is given a text and no name of a capability has it answered by such a one.
+pub const ANSWERS_PROMPTS: &str = "agent";
+
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
 ///
 /// This is data. The executor for a kind is found by the [`TypeId`] of the settings struct, so a

@@ -1,5 +1,6 @@
 //! What an agent does when it is asked, whichever binding it was asked over.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -10,7 +11,10 @@ use a2a::{
 };
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use orla_marketplace::{Call, Notice, NoticeSink, Outcome, Progress, RuntimeError, RuntimeResult};
+use orla_marketplace::{
+    ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Progress, RuntimeError,
+    RuntimeResult,
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +23,7 @@ use super::question::Asker;
 use super::result::{self, Form};
 use super::table::{Bounds, shorten};
 use super::tasks::{Deaf, Following, Tasks, Until};
-use super::work;
+use super::work::{self, Texts};
 use crate::federation;
 use crate::options::AgentOptions;
 
@@ -198,8 +202,7 @@ impl Caller {
 
     fn start(&self, message: Message, answer: Option<oneshot::Sender<Message>>) -> Answer<Following> {
         let texts = self.core.settings.load().options.agent.text.clone();
-        let mut call =
-            work::read(&message).into_call(Some(texts.as_str()).filter(|name| !name.is_empty()));
+        let mut call = work::read(&message).into_call(self.texts(&texts, &self.core.market.snapshot()));
         if let Ok(call) = &mut call {
             federation::carry(call, &self.headers).map_err(A2AError::invalid_request)?;
         }
@@ -211,6 +214,20 @@ impl Caller {
         let id = following.first.id.clone();
         self.core.tracker.spawn(self.clone().run(id, call, token, answer));
         Ok(following)
+    }
+
+    /// What answers texts: what is configured for it, else the capability that answers prompts, where this caller may
+    /// use it.
+    fn texts<'a>(&self, configured: &'a str, catalog: &'a Catalog) -> Option<Texts<'a>> {
+        let takes_prompt = |entry: &Entry| entry.manifest.provider.kind() == ANSWERS_PROMPTS;
+        if !configured.is_empty() {
+            let takes_prompt = catalog.get(configured).is_some_and(|entry| takes_prompt(entry));
+            return Some(Texts { name: configured, takes_prompt });
+        }
+        let permits = |entry: &Entry| catalog.permits(self.principal.as_ref(), entry).is_ok();
+        let entries = catalog.entries().iter();
+        let entry = entries.map(|entry| &**entry).find(|entry| takes_prompt(entry) && permits(entry))?;
+        Some(Texts { name: &entry.name, takes_prompt: true })
     }
 
     /// Does the work of a task, to its end.
@@ -241,13 +258,17 @@ impl Caller {
 
     async fn call(&self, id: &str, mut call: Call, token: CancellationToken) -> RuntimeResult<Outcome> {
         let tasks = &self.agent().tasks;
-        let (told, own) = (Arc::clone(tasks), id.to_owned());
-        call.notices = NoticeSink::new(move |notice| {
-            if let Notice::Progress(Progress { message: Some(text), .. })
-            | Notice::Log { message: text, .. } = notice
-            {
+        let (told, own, begun) = (Arc::clone(tasks), id.to_owned(), AtomicBool::new(false));
+        call.notices = NoticeSink::new(move |notice| match notice {
+            Notice::Progress(Progress { message: Some(text), .. })
+            | Notice::Log { message: text, .. } => {
                 told.become_of(&own, TaskState::Working, Some(vec![Part::text(text)]));
             }
+            Notice::Text(text) => {
+                let append = begun.swap(true, Ordering::Relaxed);
+                told.give_part(&own, result::piece(text), append);
+            }
+            Notice::Progress(Progress { message: None, .. }) => {}
         });
         call.client = Some(Arc::new(Asker {
             tasks: Arc::clone(tasks),

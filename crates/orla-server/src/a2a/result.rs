@@ -44,14 +44,23 @@ pub(super) fn form(outcome: &Outcome) -> Form {
 /// What a call gave, as an artifact; none where it gave nothing.
 pub(super) fn artifact(outcome: &Outcome) -> Option<Artifact> {
     let parts = parts(outcome);
-    (!parts.is_empty()).then(|| Artifact {
+    (!parts.is_empty()).then(|| Artifact { metadata: metadata(outcome), ..of(parts) })
+}
+
+/// A part of the result's text, while it is written.
+pub(super) fn piece(text: String) -> Artifact {
+    of(vec![Part::text(text)])
+}
+
+fn of(parts: Vec<Part>) -> Artifact {
+    Artifact {
         artifact_id: "result".to_owned(),
         name: Some("result".to_owned()),
         description: None,
         parts,
-        metadata: metadata(outcome),
+        metadata: None,
         extensions: None,
-    })
+    }
 }
 
 /// What a call gave, as parts.

@@ -134,6 +134,21 @@ impl Tasks {
         fits
     }
 
+    /// Tells who follows a task of a part of its result, which is not there yet: nothing of it is kept, as the whole
+    /// takes its place.
+    pub(super) fn give_part(&self, id: &str, artifact: Artifact, append: bool) {
+        self.lock().change(id, |task| {
+            StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+                task_id: task.id.clone(),
+                context_id: task.context_id.clone(),
+                artifact,
+                append: Some(append),
+                last_chunk: Some(false),
+                metadata: None,
+            })
+        });
+    }
+
     /// What cancels a task, if it is this caller's; `None` inside where it is over.
     pub(super) fn token(
         &self,

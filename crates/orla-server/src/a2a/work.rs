@@ -6,7 +6,7 @@
 //! | `metadata.skillId`, and data, or a text that is a JSON object or that the capability is given as `input` | that capability |
 //! | a data part `{program, input?, limits?}` | the program |
 //! | a text that begins with `(` | the program that it is |
-//! | any other text | the capability for texts, where one is configured |
+//! | any other text | the capability for texts, where one is configured; else what answers prompts, where that is served |
 
 use a2a::{A2AError, Message, Part, PartContent, Role, error_code};
 use orla_marketplace::program::IDS;
@@ -29,15 +29,26 @@ pub(super) enum Work {
     Unclear(String),
 }
 
+/// The capability that texts are for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Texts<'a> {
+    pub(super) name: &'a str,
+    /// Whether it takes a prompt and nothing else.
+    pub(super) takes_prompt: bool,
+}
+
 impl Work {
     /// The call, with nobody's name on it yet.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn into_call(self, texts: Option<&str>) -> Result<Call, String> {
+    pub(super) fn into_call(self, texts: Option<Texts<'_>>) -> Result<Call, String> {
         let (target, input) = match (self, texts) {
             (Self::Run { target, input }, _) => (target, input),
-            (Self::Answer { input }, Some(target)) => (target.to_owned(), input),
+            (Self::Answer { input }, Some(texts)) => {
+                let input = if texts.takes_prompt { prompt(&input) } else { input };
+                (texts.name.to_owned(), input)
+            }
             (Self::Answer { .. }, None) => {
                 return Err("I run capabilities and programs, and cannot answer a text. Send a data part \
                     {\"capability\": NAME, \"input\": {…}}, or a program of RTFS such as (call :NAME {…}); what there is to call is in my card."
@@ -47,6 +58,15 @@ impl Work {
         };
         let input = JsonText::of(&input).map_err(|err| err.to_string())?;
         Ok(Call::to(target).with(Payload::from_json(input)))
+    }
+}
+
+/// A text as a prompt, and after it the data that came with it.
+fn prompt(input: &Value) -> Value {
+    let text = input["message"].as_str().unwrap_or_default();
+    match input.get("data") {
+        Some(data) => json!({"prompt": format!("{text}\n\n{data}")}),
+        None => json!({ "prompt": text }),
     }
 }
 
@@ -205,8 +225,16 @@ mod tests {
 
     #[test]
     fn a_text_is_for_the_capability_that_answers_texts() {
-        let answer = || read(&message(&json!([{"text": "hello"}]), &json!(null)));
-        assert_eq!(answer().into_call(Some("talk")).unwrap().target, "talk");
+        let answer = || read(&message(&json!([{"text": "hello"}, {"data": [1]}]), &json!(null)));
+        let named =
+            |takes_prompt| answer().into_call(Some(Texts { name: "talk", takes_prompt })).unwrap();
+        let input = |call: Call| call.input.json().unwrap().as_str().to_owned();
+        assert_eq!(named(true).target, "talk");
+        let whole = r#"{"message":"hello","message_id":"m","data":[1]}"#;
+        assert_eq!(
+            (input(named(false)), input(named(true))),
+            (whole.into(), r#"{"prompt":"hello\n\n[1]"}"#.into())
+        );
         assert!(answer().into_call(None).err().unwrap().contains("cannot answer a text"));
     }
 

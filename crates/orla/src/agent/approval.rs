@@ -2,16 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::sync::Arc;
 
 use genai::chat::ToolCall;
+use orla_marketplace::{Client, ClientError, JsonText};
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::render;
 
+/// Characters of arguments that a client's question shows.
+const SHOWN: usize = 4000;
+
 /// Who is asked, and to what they have agreed for the rest of the run.
-#[derive(Debug)]
 pub(crate) struct Approval {
-    is_terminal: bool,
+    who: Who,
     agreed: BTreeSet<String>,
+}
+
+enum Who {
+    Terminal,
+    /// Whoever sits at the client of a call: asked by elicitation.
+    Client(Arc<dyn Client>),
+    /// No one; and what would allow such calls.
+    Nobody(&'static str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +40,14 @@ impl Approval {
     /// Asks at the terminal, if there is one to show the question and one to answer it.
     pub(crate) fn at_terminal() -> Self {
         let is_terminal = std::io::stdin().is_terminal() && render::stderr_is_terminal();
-        Self { is_terminal, agreed: BTreeSet::new() }
+        let who = if is_terminal { Who::Terminal } else { Who::Nobody("`--yes`") };
+        Self { who, agreed: BTreeSet::new() }
+    }
+
+    /// Asks the client of a call, if there is one.
+    pub(crate) fn by_client(client: Option<&Arc<dyn Client>>) -> Self {
+        let who = client.map_or(Who::Nobody(CONFIGURED), |client| Who::Client(Arc::clone(client)));
+        Self { who, agreed: BTreeSet::new() }
     }
 
     /// Waits for the answer; `called` is what the call calls in the end.
@@ -38,19 +59,22 @@ impl Approval {
         if self.agreed.contains(called) {
             return Ok(());
         }
-        if !self.is_terminal {
-            return Err(format!(
+        let no_one = |way: &str| {
+            format!(
                 "not called: {name} may destroy something, and there is no one to agree to it. \
-                 Do not try again; tell the user that `--yes` would allow it"
-            ));
-        }
-        render::question(&format!("call {name} {}? [y]es, [n]o, [a]lways ", call.fn_arguments));
-        let read = tokio::task::spawn_blocking(|| {
-            let mut line = String::new();
-            std::io::stdin().read_line(&mut line).map(|_| line)
-        });
-        let line = read.await.ok().and_then(Result::ok).unwrap_or_default();
-        match Verdict::of(&line) {
+                 Do not try again; tell the user that {way} would allow it"
+            )
+        };
+        let verdict = match &self.who {
+            Who::Nobody(way) => return Err(no_one(way)),
+            Who::Terminal => at_terminal(call).await,
+            Who::Client(client) => match by_client(&**client, call).await {
+                Ok(verdict) => verdict,
+                Err(ClientError::Unsupported(_)) => return Err(no_one(CONFIGURED)),
+                Err(err) => return Err(format!("not called: nobody agreed to it: {err}")),
+            },
+        };
+        match verdict {
             Verdict::Yes => Ok(()),
             Verdict::Always => {
                 self.agreed.insert(called.to_owned());
@@ -59,6 +83,51 @@ impl Approval {
             Verdict::No => Err("not called: the user did not agree".to_owned()),
         }
     }
+}
+
+/// What allows such calls where no terminal is.
+const CONFIGURED: &str = "`agent: {approve: never}` in the server's configuration";
+
+async fn at_terminal(call: &ToolCall) -> Verdict {
+    let (name, arguments) = (&call.fn_name, &call.fn_arguments);
+    render::question(&format!("call {name} {arguments}? [y]es, [n]o, [a]lways "));
+    let read = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map(|_| line)
+    });
+    Verdict::of(&read.await.ok().and_then(Result::ok).unwrap_or_default())
+}
+
+async fn by_client(client: &dyn Client, call: &ToolCall) -> Result<Verdict, ClientError> {
+    let arguments = render::cut(&call.fn_arguments.to_string(), SHOWN);
+    let form = json!({
+        "message": format!("The model wants to call {} with {arguments}. Allow it?", call.fn_name),
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": ["yes", "no", "always"],
+                "description": "`always` is for every call of it in this run."}},
+            "required": ["answer"],
+        },
+    });
+    let form = JsonText::of(&form).map_err(|_| ClientError::Gone)?;
+    let given = client.request("elicitation/create", form).await?;
+    let given: Given = serde_json::from_str(given.as_str()).unwrap_or_default();
+    let is_accepted = given.action == "accept";
+    Ok(if is_accepted { Verdict::of(&given.content.answer) } else { Verdict::No })
+}
+
+/// The answer to an elicitation.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Given {
+    action: String,
+    content: Content,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Content {
+    answer: String,
 }
 
 impl Verdict {

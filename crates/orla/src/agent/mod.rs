@@ -5,7 +5,8 @@
 //! [`Run`] decides and does nothing: it is told what the model answered and what the calls gave, and says what
 //! comes next. [`Agent::drive`] carries that out: it asks the [`Model`], has a person agree to what may destroy
 //! something, and makes the calls of one answer at the same time, through the marketplace as everybody's are
-//! made. [`Transcript`] tells of all that while it happens.
+//! made. An [`Audience`] is told of all that while it happens: [`Transcript`] prints it. What answers prompts for
+//! clients is the capability `agent` ([`prompted`]), which is a run within a call.
 //!
 //! # Deliberately absent
 //!
@@ -15,6 +16,8 @@
 mod approval;
 mod calls;
 mod model;
+pub(crate) mod prompted;
+mod prompts;
 mod run;
 mod tools;
 mod transcript;
@@ -23,47 +26,70 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use genai::chat::ToolResponse;
-use orla_marketplace::{Call, CapabilityMarketplace, Payload};
+use genai::chat::{ToolCall, ToolResponse};
+use orla_marketplace::{Call, CallContext, CapabilityMarketplace, NoticeSink, Payload};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::agent::Approve;
 pub(crate) use approval::Approval;
-pub(crate) use model::Model;
-pub(crate) use run::{End, Run};
-use run::{Next, Wanted};
+pub(crate) use model::{Model, environment};
+use run::{Answer, Next, Wanted};
+pub(crate) use run::{Budget, End, Run};
 pub(crate) use tools::Tools;
 pub(crate) use transcript::Transcript;
 
+/// What the model is told of itself unless somebody says otherwise.
+pub(crate) const SYSTEM: &str = "You answer the user's request with the help of the tools you are given. Call them where \
+    they help, and do not make up what a tool can tell you. Say plainly what you could not do.";
+
+/// Who is told of a run while it happens.
+pub(crate) trait Audience {
+    /// A part of an answer's text.
+    fn text(&self, part: &str);
+    /// A whole answer.
+    fn answered(&self, answer: &Answer);
+    /// A call that is about to be made.
+    fn calls(&self, call: &ToolCall);
+    /// What a call gave, as the model is told.
+    fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration);
+    /// Who hears what a call says while it runs.
+    fn notices(&self, _call: &ToolCall) -> NoticeSink {
+        NoticeSink::default()
+    }
+}
+
 /// What a run has at its disposal.
-pub(crate) struct Agent<'a> {
+pub(crate) struct Agent<'a, A> {
     pub(crate) marketplace: Arc<CapabilityMarketplace>,
     pub(crate) model: &'a Model,
     pub(crate) tools: Tools,
-    pub(crate) transcript: &'a Transcript,
+    pub(crate) audience: &'a A,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) approve: Approve,
+    /// The call that the run is a part of, if it is.
+    pub(crate) within: Option<&'a CallContext>,
     /// How long one call may take, if not as long as the capability says.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_result: usize,
     pub(crate) cancellation: CancellationToken,
 }
 
-impl Agent<'_> {
+impl<A: Audience> Agent<'_, A> {
     /// Goes on until the model has answered or may not go on.
     ///
     /// # Errors
     /// A sentence: the model cannot be reached, or what it says makes no sense.
     pub(crate) async fn drive(&self, run: &mut Run, mut approval: Approval) -> Result<End, String> {
-        let mut next = Next::Ask;
+        let mut next = run.begin();
         loop {
             next = match next {
                 Next::Ask => {
                     let request = run.request(&self.tools.offered);
-                    let asked = self.model.ask(request, |text| self.transcript.text(text));
+                    let asked = self.model.ask(request, |text| self.audience.text(text));
                     let answer = self.cancellation.run_until_cancelled(asked).await;
                     let Some(answer) = answer else { return Ok(End::Cancelled) };
                     let answer = answer?;
-                    self.transcript.answered(&answer);
+                    self.audience.answered(&answer);
                     run.answered(answer)
                 }
                 Next::Call(wanted) => {
@@ -82,7 +108,7 @@ impl Agent<'_> {
     async fn call(&self, wanted: Vec<Wanted>, approval: &mut Approval) -> Vec<ToolResponse> {
         let mut calls = Vec::with_capacity(wanted.len());
         for wanted in wanted {
-            self.transcript.calls(&wanted.call);
+            self.audience.calls(&wanted.call);
             let agreed = match &wanted.input {
                 Err(problem) => Err(problem.clone()),
                 Ok(_) if !self.tools.needs_approval(self.approve, &wanted.call) => Ok(()),
@@ -95,7 +121,11 @@ impl Agent<'_> {
             };
             calls.push((wanted, agreed));
         }
-        join_all(calls.into_iter().map(|(wanted, agreed)| self.call_one(wanted, agreed))).await
+        let calling = join_all(calls.into_iter().map(|(wanted, agreed)| self.call_one(wanted, agreed)));
+        match self.within {
+            Some(ctx) => ctx.wait_for(calling).await,
+            None => calling.await,
+        }
     }
 
     async fn call_one(&self, wanted: Wanted, agreed: Result<(), String>) -> ToolResponse {
@@ -104,16 +134,24 @@ impl Agent<'_> {
         let (text, is_error) = match agreed.and(input) {
             Err(problem) => (problem, true),
             Ok(input) => {
-                let mut request = Call::to(call.fn_name.as_str()).with(Payload::from_json(input));
+                let name = call.fn_name.as_str();
+                let mut request = match self.within {
+                    Some(ctx) => Call::within(ctx, name),
+                    None => Call::to(name),
+                };
+                if self.within.is_none() {
+                    request.timeout = self.timeout;
+                }
+                request = request.with(Payload::from_json(input)).sharing(self.budget.clone());
                 // As it was when it was judged.
                 request.catalog = Some(Arc::clone(&self.tools.catalog));
                 request.cancellation = self.cancellation.child_token();
-                request.timeout = self.timeout;
+                request.notices = self.audience.notices(&call);
                 let result = self.marketplace.call(request).await;
                 (tools::result_text(&result, self.max_result), result.is_err())
             }
         };
-        self.transcript.gave(&call, &text, is_error, began.elapsed());
+        self.audience.gave(&call, &text, is_error, began.elapsed());
         let shown = if is_error { format!("error: {text}") } else { text };
         ToolResponse::from_tool_call(&call, shown)
     }

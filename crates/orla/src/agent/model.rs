@@ -39,11 +39,15 @@ const SHOWN: usize = 300;
 /// A variable of the environment that is set and not empty.
 pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// What the environment says.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// A model, and how to reach it.
 pub(crate) struct Model {
     client: Client,
-    model: ModelIden,
-    key: Option<String>,
+    named: Named,
 }
 
 impl fmt::Debug for Model {
@@ -52,16 +56,30 @@ impl fmt::Debug for Model {
     }
 }
 
+/// Which model, where and with which key: what can be said of it without asking anyone.
+#[derive(Clone)]
+pub(crate) struct Named {
+    model: ModelIden,
+    base: Option<String>,
+    key: Option<String>,
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Named({})", self.name())
+    }
+}
+
 impl Model {
     /// The model that the configuration names; else the first one of an Ollama on this machine, else that of
     /// the first provider whose key is in the environment.
     pub(crate) async fn choose(config: &AgentConfig, variable: Variable<'_>) -> Result<Self, Failure> {
         let http = http_client()?;
-        let mut base = config.base_url.as_deref().map(with_slash);
+        let mut base = config.base_url.clone();
         let name = match &config.model {
             Some(name) => name.clone(),
             None => {
-                let at = base.clone().unwrap_or_else(|| OLLAMA.to_owned());
+                let at = base.as_deref().map_or_else(|| OLLAMA.to_owned(), with_slash);
                 match (first_of_ollama(&http, &at).await, &base) {
                     (Some(name), _) => {
                         base = Some(at);
@@ -72,26 +90,17 @@ impl Model {
                 }
             }
         };
-        let kind = AdapterKind::from_model(&name).map_err(|err| Failure::usage(err.to_string()))?;
-        let key = key(config, kind, variable)?;
-        let (auth, endpoint) = (key.clone(), base.map(Endpoint::from_owned));
-        let target = move |mut target: ServiceTarget| -> genai::resolver::Result<ServiceTarget> {
-            if let Some(endpoint) = &endpoint {
-                target.endpoint = endpoint.clone();
-            }
-            // Without one, a server of one's own that asks for none is sent a word in its place.
-            target.auth = AuthData::from_single(auth.as_deref().unwrap_or("none"));
-            Ok(target)
-        };
-        let client = Client::builder().with_reqwest(http).with_service_target_resolver_fn(target);
-        let client = client.build().map_err(|err| Failure::failed(err.to_string()))?;
-        Ok(Self { client, model: ModelIden::new(kind, name), key })
+        Named::of(config, name, base.as_deref(), variable)?.connect(http)
+    }
+
+    /// The model that a configuration has named.
+    pub(crate) fn connect(named: &Named) -> Result<Self, Failure> {
+        named.clone().connect(http_client()?)
     }
 
     /// Its name, and whose it is.
     pub(crate) fn name(&self) -> String {
-        let (_, name) = self.model.model_name.namespace_and_name();
-        format!("{}::{name}", self.model.adapter_kind.as_lower_str())
+        self.named.name()
     }
 
     /// Asks, and gives the text to `on_text` while it comes.
@@ -103,7 +112,7 @@ impl Model {
         mut request: ChatRequest,
         mut on_text: impl FnMut(&str),
     ) -> Result<Answer, String> {
-        if matches!(self.model.adapter_kind, AdapterKind::Ollama | AdapterKind::OllamaCloud) {
+        if matches!(self.kind(), AdapterKind::Ollama | AdapterKind::OllamaCloud) {
             request.messages = request.messages.into_iter().flat_map(one_result_each).collect();
         }
         let options = ChatOptions::default()
@@ -111,7 +120,8 @@ impl Model {
             .with_capture_content(true)
             .with_capture_reasoning_content(true)
             .with_capture_tool_calls(!self.comes_in_parts());
-        let asked = self.client.exec_chat_stream(self.model.clone(), request, Some(&options)).await;
+        let asked =
+            self.client.exec_chat_stream(self.named.model.clone(), request, Some(&options)).await;
         let mut stream = asked.map_err(|err| self.sentence(&err))?.stream;
         let (mut size, mut calls) = (0, Calls::default());
         while let Some(event) = stream.next().await {
@@ -145,7 +155,7 @@ impl Model {
     /// was closed; such an end has no reason.
     fn whole(&self, end: StreamEnd, calls: Calls) -> Result<Answer, String> {
         let says_why = [AdapterKind::Ollama, AdapterKind::Gemini, AdapterKind::OpenAIResp];
-        if end.captured_stop_reason.is_none() && says_why.contains(&self.model.adapter_kind) {
+        if end.captured_stop_reason.is_none() && says_why.contains(&self.kind()) {
             return Err(self.cut());
         }
         let content = end.captured_content.unwrap_or_default();
@@ -159,7 +169,11 @@ impl Model {
 
     /// Whether calls come as parts, which are put together here: in the format that servers of every kind speak.
     fn comes_in_parts(&self) -> bool {
-        self.model.adapter_kind == AdapterKind::OpenAI
+        self.kind() == AdapterKind::OpenAI
+    }
+
+    fn kind(&self) -> AdapterKind {
+        self.named.model.adapter_kind
     }
 
     fn cut(&self) -> String {
@@ -169,11 +183,70 @@ impl Model {
     /// What went wrong, without the key, should the provider have repeated it.
     fn sentence(&self, err: &genai::Error) -> String {
         let reason = reason(err);
-        let reason = match &self.key {
+        let reason = match &self.named.key {
             Some(key) => reason.replace(key.as_str(), "…"),
+            None if is_refusal(err) => format!("{reason} ({NO_KEY})"),
             None => reason,
         };
         format!("{}: {reason}", self.name())
+    }
+}
+
+impl Named {
+    /// The model that the configuration names; none where it names none.
+    ///
+    /// # Errors
+    /// What is missing: its key, or who serves it.
+    pub(crate) fn configured(
+        config: &AgentConfig,
+        variable: Variable<'_>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(name) = &config.model else { return Ok(None) };
+        Self::of(config, name.clone(), config.base_url.as_deref(), variable).map(Some)
+    }
+
+    fn of(
+        config: &AgentConfig,
+        name: String,
+        base: Option<&str>,
+        variable: Variable<'_>,
+    ) -> Result<Self, Failure> {
+        let kind = AdapterKind::from_model(&name).map_err(|err| Failure::usage(err.to_string()))?;
+        let key = key(config, kind, variable)?;
+        Ok(Self { model: ModelIden::new(kind, name), base: base.map(with_slash), key })
+    }
+
+    /// Where it is reached; nothing where that is not known.
+    pub(crate) fn address(&self) -> &str {
+        self.base.as_deref().unwrap_or(match self.model.adapter_kind {
+            AdapterKind::OpenAI | AdapterKind::OpenAIResp => "https://api.openai.com/",
+            AdapterKind::Anthropic => "https://api.anthropic.com/",
+            AdapterKind::Gemini => "https://generativelanguage.googleapis.com/",
+            AdapterKind::Ollama => "http://localhost:11434/",
+            _ => "",
+        })
+    }
+
+    /// Its name, and whose it is.
+    pub(crate) fn name(&self) -> String {
+        let (_, name) = self.model.model_name.namespace_and_name();
+        format!("{}::{name}", self.model.adapter_kind.as_lower_str())
+    }
+
+    fn connect(self, http: reqwest::Client) -> Result<Model, Failure> {
+        let endpoint = self.base.clone().map(Endpoint::from_owned);
+        // Without one, a server of one's own that asks for none is sent a word in its place.
+        let auth = AuthData::from_single(self.key.as_deref().unwrap_or("none"));
+        let target = move |mut target: ServiceTarget| -> genai::resolver::Result<ServiceTarget> {
+            if let Some(endpoint) = &endpoint {
+                target.endpoint = endpoint.clone();
+            }
+            target.auth = auth.clone();
+            Ok(target)
+        };
+        let client = Client::builder().with_reqwest(http).with_service_target_resolver_fn(target);
+        let client = client.build().map_err(|err| Failure::failed(err.to_string()))?;
+        Ok(Model { client, named: self })
     }
 }
 
@@ -181,6 +254,18 @@ const NO_MODEL: &str = "no model to ask: start Ollama (`ollama serve`, with a mo
     ANTHROPIC_API_KEY or GEMINI_API_KEY, or name a model with --model or agent.model in orla.yaml";
 const UNNAMED: &str = "no model is named, and what is at agent.base_url is no Ollama with models: name one with \
     --model, as openai::NAME for a server that speaks OpenAI's protocol";
+
+const NO_KEY: &str =
+    "no key was sent: --api-key-env or agent.api_key_env names the variable that holds one";
+
+/// Whether the model's server wants to know who asks.
+fn is_refusal(err: &genai::Error) -> bool {
+    match err {
+        genai::Error::HttpError { status, .. } => matches!(status.as_u16(), 401 | 403),
+        genai::Error::WebStream { error, .. } => error.downcast_ref().is_some_and(is_refusal),
+        _ => false,
+    }
+}
 
 /// The messages of Ollama hold one result each; of several, only the last would be sent.
 fn one_result_each(message: ChatMessage) -> Vec<ChatMessage> {
@@ -208,21 +293,17 @@ fn by_key(variable: Variable<'_>) -> Option<&'static str> {
     BY_KEY.iter().find(|(key, _)| variable(key).is_some()).map(|(_, model)| *model)
 }
 
-/// The key that is sent, if one is.
+/// The key that is sent, if one is. To another address than its provider's, only one that is named: what
+/// happens to be in the environment is the provider's alone.
 fn key(
     config: &AgentConfig,
     kind: AdapterKind,
     variable: Variable<'_>,
 ) -> Result<Option<String>, Failure> {
-    let (name, is_needed) = match (&config.api_key_env, kind.default_key_env_name()) {
-        (Some(name), _) => (name.as_str(), true),
-        (None, Some(name)) => (name, config.base_url.is_none()),
-        (None, None) => return Ok(None),
-    };
-    match variable(name) {
-        None if is_needed => Err(Failure::usage(format!("{name} is not set: it holds the model's key"))),
-        key => Ok(key),
-    }
+    let own = kind.default_key_env_name().filter(|_| config.base_url.is_none());
+    let Some(name) = config.api_key_env.as_deref().or(own) else { return Ok(None) };
+    let key = variable(name);
+    key.map(Some).ok_or_else(|| Failure::usage(format!("{name} is not set: it holds the model's key")))
 }
 
 /// Why a model gave no answer, in one line.
@@ -293,7 +374,8 @@ mod tests {
         assert!(format!("{needed:?}").contains("ANTHROPIC_API_KEY is not set"));
         assert_eq!(key(&config, AdapterKind::Ollama, &none).unwrap(), None);
         let own = AgentConfig { base_url: Some("http://127.0.0.1/".into()), ..AgentConfig::default() };
-        assert_eq!(key(&own, AdapterKind::OpenAI, &none).unwrap(), None);
+        let all = |_: &str| Some("s3cret".to_owned());
+        assert_eq!(key(&own, AdapterKind::OpenAI, &all).unwrap(), None, "it is for the provider alone");
         let named = AgentConfig { api_key_env: Some("MINE".into()), ..own };
         assert!(key(&named, AdapterKind::OpenAI, &none).is_err());
         let set = |name: &str| (name == "MINE").then(|| "s3cret".to_owned());

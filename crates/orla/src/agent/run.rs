@@ -1,5 +1,7 @@
 //! What comes next in a run, without I/O.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use genai::chat::{ChatMessage, ChatRequest, MessageContent, StopReason, Tool, ToolCall, ToolResponse};
 use orla_marketplace::JsonText;
 use serde_json::Value;
@@ -7,7 +9,7 @@ use serde_json::Value;
 use crate::config::AgentConfig;
 use crate::config::agent::Price;
 
-/// Calls of one answer that are made; a model that wants more is told.
+/// Calls of one answer; one that wants more of them ends the run.
 const MAX_CALLS: usize = 64;
 
 /// A conversation with a model, and what it has cost so far.
@@ -15,17 +17,24 @@ const MAX_CALLS: usize = 64;
 pub(crate) struct Run {
     system: String,
     messages: Vec<ChatMessage>,
-    bounds: Bounds,
-    steps: usize,
+    budget: Arc<Budget>,
+    pub(crate) steps: usize,
     pub(crate) spent: Tokens,
 }
 
-/// How far a run may go.
-#[derive(Clone, Debug)]
-struct Bounds {
+/// What a run may use together with all runs within it, and what they have used.
+#[derive(Debug)]
+pub(crate) struct Budget {
     steps: usize,
     tokens: Option<u64>,
     price: Option<Price>,
+    used: Mutex<Used>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    steps: usize,
+    tokens: Tokens,
 }
 
 /// Tokens as the model's provider counts them.
@@ -71,6 +80,8 @@ pub(crate) enum End {
     Empty,
     /// The provider has cut the answer: it was too long.
     Cut,
+    /// The answer wants this many calls at once, which are too many.
+    Calls(usize),
     Steps(usize),
     Tokens(u64),
     Cost(f64),
@@ -79,11 +90,9 @@ pub(crate) enum End {
 }
 
 impl Run {
-    /// A run that begins with a prompt.
-    pub(crate) fn new(config: &AgentConfig, system: String, prompt: String) -> Self {
-        let bounds = Bounds { steps: config.max_steps, tokens: config.max_tokens, price: config.price };
-        let messages = vec![ChatMessage::user(prompt)];
-        Self { system, messages, bounds, steps: 0, spent: Tokens::default() }
+    /// A run that begins with these messages.
+    pub(crate) fn new(budget: Arc<Budget>, system: String, messages: Vec<ChatMessage>) -> Self {
+        Self { system, messages, budget, steps: 0, spent: Tokens::default() }
     }
 
     /// What the model is asked.
@@ -95,10 +104,16 @@ impl Run {
         request
     }
 
+    /// What comes first.
+    pub(crate) fn begin(&self) -> Next {
+        self.budget.take_step().map_or(Next::Ask, Next::End)
+    }
+
     /// Takes the model's answer.
     pub(crate) fn answered(&mut self, answer: Answer) -> Next {
         self.steps += 1;
         self.spent.add(answer.tokens);
+        self.budget.pay(answer.tokens);
         let calls: Vec<ToolCall> = answer.content.tool_calls().into_iter().cloned().collect();
         if matches!(answer.stop, Some(StopReason::MaxTokens(_))) {
             // The last call is likely to be half of one.
@@ -108,7 +123,10 @@ impl Run {
             let has_text = answer.content.texts().iter().any(|text| !text.trim().is_empty());
             return Next::End(if has_text { End::Answered } else { End::Empty });
         }
-        if let Some(end) = self.bounds.reached(self.steps, self.spent) {
+        if calls.len() > MAX_CALLS {
+            return Next::End(End::Calls(calls.len()));
+        }
+        if let Some(end) = self.budget.reached() {
             return Next::End(end);
         }
         let mut message = ChatMessage::assistant(answer.content);
@@ -116,26 +134,56 @@ impl Run {
             message = message.with_reasoning_content(answer.reasoning);
         }
         self.messages.push(message);
-        Next::Call(calls.into_iter().enumerate().map(|(at, call)| Wanted::of(at, call)).collect())
+        Next::Call(calls.into_iter().map(Wanted::of).collect())
     }
 
-    /// Takes what the calls gave, in the order of the calls.
+    /// Takes what the calls gave, in the order of the calls. One of them may have been a run of its own, which
+    /// used up what there was.
     pub(crate) fn resulted(&mut self, results: Vec<ToolResponse>) -> Next {
         self.messages.push(ChatMessage::from(results));
-        Next::Ask
+        self.begin()
     }
 }
 
-impl Bounds {
-    fn reached(&self, steps: usize, spent: Tokens) -> Option<End> {
-        if steps >= self.steps {
+impl Budget {
+    /// What the configuration grants, untouched.
+    pub(crate) fn new(config: &AgentConfig) -> Arc<Self> {
+        let (steps, tokens, price) = (config.max_steps, config.max_tokens, config.price);
+        Arc::new(Self { steps, tokens, price, used: Mutex::default() })
+    }
+
+    /// The model is asked once more, unless a bound is reached. Runs that go on at the same time ask no more
+    /// often than they may together.
+    fn take_step(&self) -> Option<End> {
+        let mut used = self.used();
+        let end = self.bound(*used);
+        used.steps += usize::from(end.is_none());
+        end
+    }
+
+    /// What an answer has cost.
+    fn pay(&self, tokens: Tokens) {
+        self.used().tokens.add(tokens);
+    }
+
+    /// Which bound is reached, if one is.
+    fn reached(&self) -> Option<End> {
+        self.bound(*self.used())
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bound(&self, used: Used) -> Option<End> {
+        if used.steps >= self.steps {
             return Some(End::Steps(self.steps));
         }
-        if let Some(most) = self.tokens.filter(|most| spent.input.saturating_add(spent.output) >= *most)
-        {
+        let tokens = used.tokens.input.saturating_add(used.tokens.output);
+        if let Some(most) = self.tokens.filter(|most| tokens >= *most) {
             return Some(End::Tokens(most));
         }
-        let price = self.price.filter(|price| spent.cost(*price) >= price.max)?;
+        let price = self.price.filter(|price| used.tokens.cost(*price) >= price.max)?;
         Some(End::Cost(price.max))
     }
 }
@@ -154,15 +202,12 @@ impl Tokens {
 }
 
 impl Wanted {
-    /// The call at this place of an answer. What a model leaves out is no arguments.
-    fn of(at: usize, mut call: ToolCall) -> Self {
+    /// A call of an answer. What a model leaves out is no arguments.
+    fn of(mut call: ToolCall) -> Self {
         if call.fn_arguments.is_null() || call.fn_arguments == "" {
             call.fn_arguments = Value::Object(serde_json::Map::new());
         }
         let input = match &call.fn_arguments {
-            _ if at >= MAX_CALLS => {
-                Err(format!("not called: at most {MAX_CALLS} calls are made at once"))
-            }
             arguments @ Value::Object(_) => JsonText::of(arguments).map_err(|err| err.to_string()),
             _ => Err("not called: the arguments are no JSON object".to_owned()),
         };
@@ -181,6 +226,7 @@ impl End {
             Self::Answered => "answered",
             Self::Empty => "empty",
             Self::Cut => "cut",
+            Self::Calls(_) => "max_calls",
             Self::Steps(_) => "max_steps",
             Self::Tokens(_) => "max_tokens",
             Self::Cost(_) => "max_cost",
@@ -196,6 +242,9 @@ impl End {
             Self::Empty => "the model answered nothing".to_owned(),
             Self::Cut => {
                 "the answer was cut: it has as many tokens as the model writes at once".to_owned()
+            }
+            Self::Calls(wanted) => {
+                format!("the model wants {wanted} calls at once; at most {MAX_CALLS} are made")
             }
             Self::Steps(most) => {
                 format!("the model has answered {most} times and wants to go on (agent.max_steps)")
@@ -234,7 +283,7 @@ mod tests {
     fn run(change: impl FnOnce(&mut AgentConfig)) -> Run {
         let mut config = AgentConfig::default();
         change(&mut config);
-        Run::new(&config, "system".to_owned(), "prompt".to_owned())
+        Run::new(Budget::new(&config), "system".to_owned(), vec![ChatMessage::user("prompt")])
     }
 
     #[test]
@@ -267,9 +316,29 @@ mod tests {
             assert!(wanted[0].input.as_ref().is_err_and(|problem| problem.contains("JSON object")));
             assert_eq!(wanted[0].call.fn_arguments, json!({}));
         }
-        let many = (0..100).map(|n| call(&format!("c{n}"), json!({}))).collect();
-        let Next::Call(wanted) = run(|_| {}).answered(answer(many)) else { panic!() };
-        assert_eq!(wanted.iter().filter(|wanted| wanted.input.is_ok()).count(), MAX_CALLS);
+    }
+
+    #[test]
+    fn an_answer_that_wants_too_many_calls_ends_the_run() {
+        let many = |n: usize| answer((0..n).map(|n| call(&format!("c{n}"), json!({}))).collect());
+        assert!(matches!(run(|_| {}).answered(many(MAX_CALLS)), Next::Call(_)));
+        let next = run(|_| {}).answered(many(MAX_CALLS + 1));
+        assert!(matches!(next, Next::End(End::Calls(65))), "{next:?}");
+    }
+
+    #[test]
+    fn a_run_within_a_run_uses_up_what_both_have() {
+        let budget = Budget::new(&AgentConfig { max_steps: 2, ..AgentConfig::default() });
+        let run = || Run::new(Arc::clone(&budget), String::new(), vec![ChatMessage::user("go")]);
+        let (mut outer, mut inner) = (run(), run());
+        assert!(matches!(outer.begin(), Next::Ask));
+        assert!(matches!(outer.answered(answer(vec![call("agent", json!({}))])), Next::Call(_)));
+        assert!(matches!(inner.begin(), Next::Ask));
+        assert!(matches!(run().begin(), Next::End(End::Steps(2))));
+        let next = inner.answered(answer(vec![call("a", json!({}))]));
+        assert!(matches!(next, Next::End(End::Steps(2))), "{next:?}");
+        assert!(matches!(outer.resulted(Vec::new()), Next::End(End::Steps(2))));
+        assert_eq!((outer.steps, inner.steps), (1, 1));
     }
 
     #[test]
@@ -283,6 +352,7 @@ mod tests {
         ];
         for (config, expected) in cases {
             let mut run = run(|own| *own = config);
+            assert!(matches!(run.begin(), Next::Ask));
             let next = run.answered(answer(vec![call("a", json!({}))]));
             assert!(matches!(next, Next::End(end) if end == expected), "{next:?}");
             assert!(expected.problem().is_some());
@@ -302,16 +372,21 @@ mod tests {
         fn a_run_ends(steps in 1_usize..6, answers in prop::collection::vec(0_usize..4, 0..12)) {
             let mut run = run(|config| config.max_steps = steps);
             let mut asked = 0;
+            prop_assert!(matches!(run.begin(), Next::Ask));
             for calls in answers {
                 asked += 1;
                 prop_assert!(asked <= steps);
+                let calls_of = calls;
                 let calls = (0..calls).map(|n| call(&n.to_string(), json!({}))).collect();
                 match run.answered(answer(calls)) {
                     Next::Call(wanted) => {
                         let results = wanted.iter().map(|one| ToolResponse::from_tool_call(&one.call, ""));
                         prop_assert!(matches!(run.resulted(results.collect()), Next::Ask));
                     }
-                    Next::End(_) => break,
+                    Next::End(end) => {
+                        prop_assert!(calls_of == 0 || (end == End::Steps(steps) && asked == steps));
+                        break;
+                    }
                     Next::Ask => prop_assert!(false, "nothing was answered"),
                 }
             }

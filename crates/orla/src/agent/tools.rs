@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use genai::chat::{Tool, ToolCall};
 use orla_marketplace::discovery::{self, Discovery};
-use orla_marketplace::{ANNOTATIONS, Catalog, Entry, Outcome, RuntimeResult, program};
+use orla_marketplace::{ANNOTATIONS, Catalog, Entry, Outcome, Principal, RuntimeResult, program};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::prompted::Prompted;
 use crate::commands::answer::Answer;
 use crate::config::agent::Approve;
 
@@ -19,8 +20,13 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    pub(crate) fn of(catalog: Arc<Catalog>, most: usize) -> Self {
-        let may_call = |entry: &&Arc<Entry>| catalog.permits(None, entry).is_ok();
+    /// What this caller may call. A run is not offered to begin runs of its own, which would answer the same
+    /// prompt once more.
+    pub(crate) fn of(catalog: Arc<Catalog>, most: usize, caller: Option<&Principal>) -> Self {
+        let may_call = |entry: &&Arc<Entry>| {
+            let is_run = entry.manifest.provider.settings::<Prompted>().is_ok();
+            !is_run && catalog.permits(caller, entry).is_ok()
+        };
         let listed: Vec<&Arc<Entry>> = catalog.listed().filter(may_call).collect();
         let offered = match listed.len() > most {
             false => listed.into_iter().filter_map(|entry| offer(entry)).collect(),
@@ -129,12 +135,12 @@ mod tests {
     #[test]
     fn what_is_listed_is_offered_and_of_too_much_the_way_to_it() {
         let catalog = catalog();
-        let all = Tools::of(Arc::clone(&catalog), 1_000).offered;
+        let all = Tools::of(Arc::clone(&catalog), 1_000, None).offered;
         let add = all.iter().find(|tool| tool.name.as_str() == "math__add").unwrap();
         assert!(add.description.is_some());
         assert_eq!(add.schema.as_ref().unwrap()["type"], "object");
         let few: Vec<String> =
-            Tools::of(catalog, 2).offered.iter().map(|tool| tool.name.to_string()).collect();
+            Tools::of(catalog, 2, None).offered.iter().map(|tool| tool.name.to_string()).collect();
         let expected =
             ["capability_search", "capability_describe", "capability_call", "rtfs", "rtfs_check"];
         assert_eq!(few, expected);
@@ -142,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_call_is_judged_by_what_is_called_in_the_end() {
-        let tools = Tools::of(catalog(), 1);
+        let tools = Tools::of(catalog(), 1, None);
         let nested = json!({"id": "capability_call", "input": {"id": "rtfs", "input": {}}});
         for (name, arguments, expected) in [
             ("math__add", json!({}), false),

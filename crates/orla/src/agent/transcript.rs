@@ -4,13 +4,14 @@
 //! JSON, everything goes to standard output, one object a line, with `type` one of `prompt`, `text`, `tool_call`,
 //! `tool_result`, `usage` and `end`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use genai::chat::ToolCall;
 use serde_json::{Value, json};
 
+use super::Audience;
 use super::run::{Answer, End, Tokens};
 use crate::render;
 
@@ -22,58 +23,18 @@ pub(crate) struct Transcript {
     to_terminal: bool,
     /// Whether the text so far ends within a line.
     within_line: Cell<bool>,
+    /// What has come of an answer that is not whole yet, where it is told as a whole.
+    begun: RefCell<String>,
 }
 
 impl Transcript {
     pub(crate) fn new(is_json: bool) -> Self {
         let to_terminal = std::io::stdout().is_terminal();
-        Self { is_json, to_terminal, within_line: Cell::new(false) }
+        Self { is_json, to_terminal, within_line: Cell::new(false), begun: RefCell::default() }
     }
 
     pub(crate) fn prompt(&self, model: &str, prompt: &str) {
         self.line(|| json!({"type": "prompt", "model": model, "text": prompt}));
-    }
-
-    /// A part of an answer's text.
-    pub(crate) fn text(&self, part: &str) {
-        if self.is_json || part.is_empty() {
-            return;
-        }
-        match self.to_terminal {
-            true => render::out(&harmless(part)),
-            false => render::out(part),
-        }
-        self.within_line.set(!part.ends_with('\n'));
-    }
-
-    /// A whole answer.
-    pub(crate) fn answered(&self, answer: &Answer) {
-        self.end_line();
-        if let Some(text) = answer.content.joined_texts().filter(|text| !text.is_empty()) {
-            self.line(|| json!({"type": "text", "text": text}));
-        }
-        let Tokens { input, output } = answer.tokens;
-        self.line(|| json!({"type": "usage", "input_tokens": input, "output_tokens": output}));
-    }
-
-    pub(crate) fn calls(&self, call: &ToolCall) {
-        self.line(|| {
-            json!({"type": "tool_call", "id": call.call_id, "name": call.fn_name, "arguments": call.fn_arguments})
-        });
-    }
-
-    pub(crate) fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
-        let ms = took.as_secs_f64() * 1000.0;
-        if self.is_json {
-            self.line(|| {
-                json!({"type": "tool_result", "id": call.call_id, "name": call.fn_name, "is_error": is_error,
-                    "text": text, "duration_ms": (ms * 10.0).round() / 10.0})
-            });
-            return;
-        }
-        let arguments = render::cut(&call.fn_arguments.to_string(), SHOWN);
-        let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
-        render::note(&format!("{} {arguments} ({ms:.1} ms){problem}", call.fn_name));
     }
 
     /// The end, and what all of it has cost.
@@ -83,6 +44,10 @@ impl Transcript {
             Ok(end) => (end.word(), end.problem()),
             Err(error) => ("failed", Some(error.clone())),
         };
+        let begun = self.begun.take();
+        if !begun.is_empty() {
+            self.line(|| json!({"type": "text", "text": begun, "partial": true}));
+        }
         self.line(|| {
             let mut line = json!({"type": "end", "reason": reason,
                 "input_tokens": spent.input, "output_tokens": spent.output});
@@ -104,6 +69,53 @@ impl Transcript {
         if self.is_json {
             render::line(&line().to_string());
         }
+    }
+}
+
+impl Audience for Transcript {
+    fn text(&self, part: &str) {
+        if self.is_json {
+            self.begun.borrow_mut().push_str(part);
+            return;
+        }
+        if part.is_empty() {
+            return;
+        }
+        match self.to_terminal {
+            true => render::out(&harmless(part)),
+            false => render::out(part),
+        }
+        self.within_line.set(!part.ends_with('\n'));
+    }
+
+    fn answered(&self, answer: &Answer) {
+        self.end_line();
+        self.begun.take();
+        if let Some(text) = answer.content.joined_texts().filter(|text| !text.is_empty()) {
+            self.line(|| json!({"type": "text", "text": text}));
+        }
+        let Tokens { input, output } = answer.tokens;
+        self.line(|| json!({"type": "usage", "input_tokens": input, "output_tokens": output}));
+    }
+
+    fn calls(&self, call: &ToolCall) {
+        self.line(|| {
+            json!({"type": "tool_call", "id": call.call_id, "name": call.fn_name, "arguments": call.fn_arguments})
+        });
+    }
+
+    fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
+        let ms = took.as_secs_f64() * 1000.0;
+        if self.is_json {
+            self.line(|| {
+                json!({"type": "tool_result", "id": call.call_id, "name": call.fn_name, "is_error": is_error,
+                    "text": text, "duration_ms": (ms * 10.0).round() / 10.0})
+            });
+            return;
+        }
+        let arguments = render::cut(&call.fn_arguments.to_string(), SHOWN);
+        let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
+        render::note(&format!("{} {arguments} ({ms:.1} ms){problem}", call.fn_name));
     }
 }
 

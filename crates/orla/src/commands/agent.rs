@@ -5,9 +5,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use genai::chat::ChatMessage;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{Agent, Approval, End, Model, Run, Tools, Transcript};
+use crate::agent::{Agent, Approval, Budget, End, Model, Run, SYSTEM, Tools, Transcript, environment};
 use crate::app::App;
 use crate::config::agent::Approve;
 use crate::config::{AgentConfig, Config, Source};
@@ -16,9 +17,6 @@ use crate::{Failure, cli};
 
 /// The largest prompt, in bytes.
 const MAX_PROMPT: u64 = 4 * 1024 * 1024;
-/// What the model is told of itself unless `--system` says otherwise.
-const SYSTEM: &str = "You answer the user's request with the help of the tools you are given. Call them where \
-    they help, and do not make up what a tool can tell you. Say plainly what you could not do.";
 
 pub(crate) fn run(agent: &cli::Agent, source: &Source) -> Result<(), Failure> {
     let prompt = match agent.prompt.as_str() {
@@ -45,6 +43,7 @@ pub(crate) fn run(agent: &cli::Agent, source: &Source) -> Result<(), Failure> {
 fn overlay(config: &mut AgentConfig, flags: &cli::Agent) {
     config.model = flags.model.clone().or(config.model.take());
     config.base_url = flags.base_url.clone().or(config.base_url.take());
+    config.api_key_env = flags.api_key_env.clone().or(config.api_key_env.take());
     config.max_steps = flags.max_steps.unwrap_or(config.max_steps);
     config.approve = flags.approve.unwrap_or(config.approve);
     if flags.yes {
@@ -54,8 +53,7 @@ fn overlay(config: &mut AgentConfig, flags: &cli::Agent) {
 
 async fn answer(is_json: bool, config: &Config, system: String, prompt: String) -> Result<(), Failure> {
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let model = Model::choose(&config.agent, &variable).await?;
+    let model = Model::choose(&config.agent, &environment).await?;
     let app = App::build(config)?;
     // Written to its end when this goes out of scope.
     let audit = super::serve::audit_of(config)?;
@@ -65,13 +63,16 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     app.marketplace().prepare_listing().await;
     let transcript = Transcript::new(is_json);
     transcript.prompt(&model.name(), &prompt);
-    let mut run = Run::new(&config.agent, system, prompt);
+    let budget = Budget::new(&config.agent);
+    let mut run = Run::new(Arc::clone(&budget), system, vec![ChatMessage::user(prompt)]);
     let cancellation = CancellationToken::new();
     let agent = Agent {
         marketplace: Arc::clone(app.marketplace()),
         model: &model,
-        tools: Tools::of(app.marketplace().snapshot(), config.agent.max_tools),
-        transcript: &transcript,
+        tools: Tools::of(app.marketplace().snapshot(), config.agent.max_tools, None),
+        audience: &transcript,
+        budget,
+        within: None,
         approve: config.agent.approve,
         timeout: config.is_asked_for("timeout").then_some(config.timeout),
         max_result: config.agent.max_result_bytes,

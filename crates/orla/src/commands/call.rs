@@ -139,6 +139,7 @@ pub(super) fn shown(notice: &Notice) -> String {
             progress_line(progress.progress, progress.total, progress.message.as_deref())
         }
         Notice::Log { level, message } => format!("[{}] {message}", level.as_str()),
+        Notice::Text(text) => text.trim_end().to_owned(),
     }
 }
 

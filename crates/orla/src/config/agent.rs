@@ -1,4 +1,4 @@
-//! `agent`: the model that `orla agent` asks, and how far it may go.
+//! `agent`: the model that `orla agent` and the tool `agent` ask, and how far it may go.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ const MAX_TOOLS: usize = 1_000;
 /// Bytes of one result that a model can be given, at most.
 const MAX_RESULT: usize = 64 * 1024 * 1024;
 
-/// How `orla agent` goes about a prompt.
+/// How a prompt is gone about.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(
     not(feature = "agent"),
@@ -169,11 +169,11 @@ fn schema() -> Value {
     let count = |max: usize, default: usize, about: &str| json!({"anyOf": [whole(1, max), variable()], "default": default, "description": about});
     let amount = |about: &str| json!({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, variable()], "description": about});
     json!({"type": "object", "properties": {
-        "model": text("The model's name; PROVIDER::NAME where the name alone does not say whose it is, such as openai::qwen3 for a server that speaks OpenAI's protocol."),
+        "model": text("The model's name, with which the tool agent is served too; PROVIDER::NAME where the name alone does not say whose it is, such as openai::qwen3 for a server that speaks OpenAI's protocol."),
         "base_url": text("Where the model is reached, if not at its provider."),
-        "api_key_env": text("The environment variable that holds the key, if not the provider's own."),
+        "api_key_env": text("The environment variable that holds the key, if not the provider's own; with base_url, no other key is sent."),
         "approve": {"enum": Approve::WORDS.map(|(word, _)| word), "default": "destructive",
-            "description": "Which calls a person at the terminal has to agree to: none, those of capabilities that may destroy something, or all."},
+            "description": "Which calls a person, at the terminal or at the client, has to agree to: none, those of capabilities that may destroy something, or all."},
         "max_steps": count(MAX_STEPS, default.max_steps, "Answers of the model in one run."),
         "max_tokens": {"anyOf": [whole(1, u32::MAX as usize), variable()],
             "description": "Tokens that the model reads and writes in one run, as its provider counts them."},

@@ -114,7 +114,12 @@ impl Settings {
 
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         let level = self.level();
-        let level = if is_ours(metadata.target()) { level } else { level.max(Severity::Warn) };
+        let level = match metadata.target() {
+            target if is_ours(target) => level,
+            // It warns of what providers send every time.
+            target if target.starts_with("genai") => level.max(Severity::Error),
+            _ => level.max(Severity::Warn),
+        };
         severity(metadata) >= level && *metadata.level() != Level::TRACE
     }
 }

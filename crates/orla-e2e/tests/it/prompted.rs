@@ -1,0 +1,355 @@
+//! The tool `agent`: a client's prompt, carried out by the configured model (RFC 1 §9.1), with a scripted model.
+
+use orla_e2e::{Client, Pending, Request, Revision, Server, World, eventually};
+use serde_json::{Value, json};
+
+use crate::a2a_server::{message, rpc, state, task};
+use crate::agent::safe;
+use crate::model::{Reply, Scripted, WIRES, openai};
+use crate::{sh, world};
+
+/// The configuration that names a scripted model, with more of its keys.
+fn asking(model: &Scripted, more: &str) -> String {
+    format!("agent: {{model: 'openai::m', base_url: '{}'{more}}}\n", model.base())
+}
+
+/// A server whose model greets with the tool `greet` and answers then.
+fn greeting(model: &Scripted, more: &str) -> Server {
+    world().tool("greet", safe("echo hello $(cat)")).config(&asking(model, more)).serve()
+}
+
+fn greets() -> Scripted {
+    let call = [("greet", json!({"stdin": "Ada"}))];
+    Scripted::new(vec![
+        openai(&["Let me ", "see."], &call),
+        openai(&["Hello ", "Ada.\nThat ", "is all."], &[]),
+    ])
+}
+
+#[test]
+fn a_prompt_of_a_client_is_carried_out_by_the_model_with_the_tools_that_are_served() {
+    for revision in [Revision::Sessionless, Revision::Session] {
+        let model = greets();
+        let server = greeting(&model, "");
+        let mut client = Client::connect(server.address(), revision, None);
+        assert_eq!(client.tool_names(), ["agent", "greet"]);
+        let told = client.call("agent", json!({"prompt": "greet Ada"}));
+        assert_eq!(told.text(), "Hello Ada.\nThat is all.", "{told:?}");
+        let structured = told.structured();
+        assert_eq!(structured["answer"], "Hello Ada.\nThat is all.");
+        assert_eq!((&structured["reason"], &structured["steps"]), (&json!("answered"), &json!(2)));
+        assert_eq!(
+            (&structured["model"], &structured["input_tokens"]),
+            (&json!("openai::m"), &json!(22))
+        );
+        assert_eq!(structured["calls"][0]["name"], "greet");
+        assert_eq!(structured["calls"][0]["is_error"], false);
+
+        let asked = model.asked();
+        // It is not offered to begin the same once more.
+        assert_eq!((WIRES[0].tools)(&asked[0].body), ["greet"]);
+        assert!(asked[0].body.to_string().contains("greet Ada"));
+        assert!((WIRES[0].results)(&asked[1].body)[0].contains("hello Ada"));
+    }
+}
+
+#[test]
+fn each_step_is_progress_and_the_answer_can_be_read_while_it_is_written() {
+    let server = greeting(&greets(), "");
+    let mut client = server.client();
+    let meta = json!({"progressToken": 7, "io.modelcontextprotocol/logLevel": "info"});
+    let params = json!({"name": "agent", "arguments": {"prompt": "greet Ada"}, "_meta": meta});
+    let pending = client.begin("tools/call", params);
+    let told = client.finish_call(pending).unwrap();
+    let steps: Vec<Value> = told.notified("notifications/progress");
+    let steps: Vec<&str> = steps.iter().filter_map(|step| step["message"].as_str()).collect();
+    assert_eq!(steps[0], r#"greet {"stdin":"Ada"}"#);
+    assert!(steps[1].starts_with("greet (") && steps[1].ends_with(" ms)"), "{steps:?}");
+    assert_eq!(steps.len(), 2);
+    let texts = told.notified("notifications/message");
+    let texts: Vec<&str> = texts.iter().filter_map(|text| text["data"].as_str()).collect();
+    assert_eq!(texts, ["Let me see.", "Hello Ada.\nThat ", "is all."]);
+}
+
+#[test]
+fn one_of_the_prompts_that_are_served_is_carried_out_by_its_name() {
+    let model = greets();
+    let prompt =
+        "---\narguments: [{name: who, required: true}]\ntools: [greet]\n---\nGreet {{who}} well.\n";
+    let server = world()
+        .tool("greet", safe("# Greets.\necho hello"))
+        .file("prompts/welcome.md", prompt)
+        .config(&asking(&model, ""))
+        .serve();
+    let mut client = server.client();
+    let told = client.call("agent", json!({"name": "welcome", "arguments": {"who": "Ada"}}));
+    assert_eq!(told.text(), "Hello Ada.\nThat is all.", "{told:?}");
+    let asked = model.asked()[0].body.to_string();
+    assert!(asked.contains("Greet Ada well.") && asked.contains("Use these tools:"), "{asked}");
+
+    for (arguments, sentence) in [
+        (json!({"name": "welcom"}), "agent: unknown prompt: welcom; did you mean welcome?"),
+        (json!({"name": "welcome"}), "agent: prompt welcome needs the argument who"),
+        (json!({}), "agent: give either `prompt` or `name`"),
+        (json!({"prompt": "x", "name": "welcome"}), "agent: give either `prompt` or `name`"),
+    ] {
+        let told = client.call("agent", arguments);
+        assert!(told.is_error());
+        assert_eq!(told.sentence(), sentence);
+    }
+    assert_eq!(model.asked().len(), 2, "the model is asked nothing that makes no sense");
+}
+
+#[test]
+fn without_a_model_or_its_key_there_is_no_such_tool() {
+    let none = world().tool("greet", safe("true")).serve();
+    assert_eq!(none.client().tool_names(), ["greet"]);
+    for (config, said) in [
+        ("agent: {model: claude-sonnet-4-6}\n", "ANTHROPIC_API_KEY is not set"),
+        (
+            "agent: {model: 'openai::m', base_url: 'http://127.0.0.1:9', api_key_env: MINE}\n",
+            "MINE is not set",
+        ),
+    ] {
+        let world = world().tool("greet", safe("true")).env("ANTHROPIC_API_KEY", "").config(config);
+        let server = world.serve();
+        assert_eq!(server.client().tool_names(), ["greet"]);
+        server.log_says(&["no prompts are answered", said]);
+    }
+    let off = asking(&greets(), "") + "tools: {agent: {enabled: false}}\n";
+    assert!(world().config(&off).serve().client().tool_names().is_empty());
+    // Whoever has a tool of this name keeps it.
+    let own = world().tool("agent", safe("echo my own")).config(&asking(&greets(), "")).serve();
+    assert!(own.client().call("agent", json!({})).text().contains("my own"));
+}
+
+#[test]
+fn what_may_destroy_something_is_asked_of_the_caller_and_not_done_where_nobody_agrees() {
+    let calls = [("wipe", json!({"stdin": "all"})), ("wipe", json!({"stdin": "more"}))];
+    let script = || Scripted::new(vec![openai(&[], &calls), openai(&["done"], &[])]);
+    let serve = |model: &Scripted| {
+        world().tool("wipe", sh("echo $(cat) >> wiped")).config(&asking(model, "")).serve()
+    };
+    let model = script();
+    let server = serve(&model);
+    let told = server.client().call("agent", json!({"prompt": "wipe"}));
+    assert_eq!(told.text(), "done");
+    for result in (WIRES[0].results)(&model.asked()[1].body) {
+        assert!(
+            result.contains("no one to agree") && result.contains("agent: {approve: never}"),
+            "{result}"
+        );
+    }
+    assert!(!server.path("wiped").exists());
+
+    for (answers, wiped) in [
+        (&["yes", "no"][..], &["all"][..]),
+        (&["always"], &["all", "more"]),
+        (&["decline", "cancel"], &[]),
+    ] {
+        let model = script();
+        let server = serve(&model);
+        let mut client = able_to_answer(&server);
+        let mut call = client.begin_call("agent", json!({"prompt": "wipe"}));
+        for answer in answers {
+            let question = question(&mut call);
+            assert_eq!(question["method"], "elicitation/create");
+            let message = question["params"]["message"].as_str().unwrap_or_default();
+            assert!(message.contains("wipe") && message.contains("stdin"), "{message}");
+            let result = match *answer {
+                "decline" | "cancel" => json!({ "action": answer }),
+                answer => json!({"action": "accept", "content": {"answer": answer}}),
+            };
+            let body = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
+            server.http().send(&client.post("", None).body(body.to_string())).unwrap();
+        }
+        assert_eq!(client.finish_call(call).unwrap().text(), "done");
+        let done = std::fs::read_to_string(server.path("wiped")).unwrap_or_default();
+        // They run at the same time.
+        let mut done: Vec<&str> = done.lines().collect();
+        done.sort_unstable();
+        assert_eq!(done, wiped, "{answers:?}");
+    }
+}
+
+fn question(call: &mut Pending) -> Value {
+    loop {
+        let message = call.next_message().expect("a question comes");
+        if message.get("id").is_some() {
+            return message;
+        }
+    }
+}
+
+/// A session of a client that can be asked.
+fn able_to_answer(server: &Server) -> Client {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "e2e", "version": "1"}}});
+    let request = Request::new("POST", "/mcp")
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(body.to_string());
+    let answer = server.http().send(&request).expect("initialize is answered");
+    let mut client = server.session();
+    client.set_session(answer.header("mcp-session-id"));
+    client.notify("notifications/initialized", json!({}));
+    client
+}
+
+#[test]
+fn a_run_has_the_rights_of_its_caller_and_each_of_its_calls_is_audited() {
+    let call = [("greet", json!({})), ("other", json!({}))];
+    let model = Scripted::new(vec![openai(&[], &call), openai(&["so"], &[])]);
+    let policy = "auth_tokens: {ada: ada-token, eve: eve-token}\naudit: audit.jsonl\npolicy:\n  \
+        - {to: [ada], allow: ['net:127.0.0.1:*', 'exec:greet']}\n  - {to: [eve], allow: ['exec']}\n";
+    let server = world()
+        .tool("greet", safe("echo hello"))
+        .tool("other", safe("echo other"))
+        .config(&(asking(&model, "") + policy))
+        .serve();
+    let mut eve = Client::connect(server.address(), Revision::Sessionless, Some("eve-token"));
+    assert_eq!(eve.tool_names(), ["greet", "other"], "who may not reach the model has no agent");
+    assert!(eve.call("agent", json!({"prompt": "x"})).sentence().contains("is not permitted here"));
+    let mut ada = Client::connect(server.address(), Revision::Sessionless, Some("ada-token"));
+    assert_eq!(ada.tool_names(), ["agent", "greet"]);
+    assert_eq!(ada.call("agent", json!({"prompt": "x"})).text(), "so");
+    let asked = model.asked();
+    assert_eq!((WIRES[0].tools)(&asked[0].body), ["greet"]);
+    let results = (WIRES[0].results)(&asked[1].body);
+    assert!(results[0].contains("hello"), "{results:?}");
+    assert!(results[1].contains("other is not permitted here"), "{results:?}");
+    let world = &server;
+    eventually("it is all in the audit", || {
+        let audit = world.read("audit.jsonl");
+        let has = |name: &str| audit.lines().any(|line| line.contains(name) && line.contains("ada"));
+        has("\"agent\"") && has("\"greet\"") && has("\"other\"")
+    });
+}
+
+#[test]
+fn limits_and_whoever_withdraws_the_call_end_the_run_and_what_it_has_called() {
+    let again = Scripted::new(vec![openai(&["again"], &[("greet", json!({}))])]);
+    let told = greeting(&again, ", max_steps: 3").client().call("agent", json!({"prompt": "x"}));
+    assert!(told.is_error());
+    let sentence = "agent: the model has answered 3 times and wants to go on (agent.max_steps)";
+    assert_eq!((told.sentence(), &told.structured()["reason"]), (sentence, &json!("max_steps")));
+    assert_eq!((&told.structured()["steps"], again.asked().len()), (&json!(3), 3));
+
+    let slow = Scripted::new(vec![openai(&["Wait."], &[("slow", json!({}))])]);
+    let serve = |more: &str| {
+        let tool = safe("echo $$ > started; exec sleep 600");
+        world().tool("slow", tool).config(&(asking(&slow, more) + "timeout: 500\n")).serve()
+    };
+    let server = serve(", timeout: 1");
+    let told = server.client().call("agent", json!({"prompt": "x"}));
+    assert_eq!(told.sentence(), "agent timed out after 1 s");
+    server.assert_no_tool_is_left();
+
+    let server = serve("");
+    let mut client = server.client();
+    let call = client.begin_call("agent", json!({"prompt": "x"}));
+    eventually("the tool runs", || server.path("started").exists());
+    drop(call);
+    eventually("nothing goes on", || server.children().iter().all(|child| child.name() != "sleep"));
+
+    let broken = Scripted::new(vec![Reply::Status(500, "{\"error\": \"on fire\"}".to_owned())]);
+    let told = greeting(&broken, "").client().call("agent", json!({"prompt": "x"}));
+    assert!(told.is_error() && told.sentence().contains("on fire"), "{}", told.sentence());
+}
+
+#[test]
+fn a_run_that_begins_runs_of_its_own_ends_with_all_of_them() {
+    for call in [
+        ("agent", json!({"prompt": "again"})),
+        ("capability_call", json!({"id": "agent", "input": {"prompt": "again"}})),
+        ("rtfs", json!({"program": "(pmap (fn [n] (call :agent {:prompt (str n)})) [1 2 3])"})),
+    ] {
+        let model = Scripted::new(vec![openai(&[], &[call])]);
+        let server = greeting(&model, ", max_steps: 12, approve: never");
+        let told = server.client().call("agent", json!({"prompt": "x"}));
+        assert!(told.is_error());
+        assert!(
+            told.sentence().contains("agent: the model has answered 12 times"),
+            "{}",
+            told.sentence()
+        );
+        assert!(model.asked().len() <= 12, "{}", model.asked().len());
+    }
+    // Where there are steps enough, it is the depth that ends.
+    let model = Scripted::new(vec![openai(&[], &[("agent", json!({"prompt": "again"}))])]);
+    let server = greeting(&model, ", max_steps: 100, approve: never");
+    let told = server.client().call("agent", json!({"prompt": "x"}));
+    assert!(told.is_error(), "{told:?}");
+    let results =
+        model.asked().iter().flat_map(|asked| (WIRES[0].results)(&asked.body)).collect::<Vec<_>>();
+    assert!(
+        results.iter().any(|result| result.contains("calls nested 64 deep (max_depth)")),
+        "{results:?}"
+    );
+}
+
+#[test]
+fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_question() {
+    let wipe = [("wipe", json!({"stdin": "all"}))];
+    let model = Scripted::new(vec![openai(&["I will.\n"], &wipe), openai(&["It is\n", "gone."], &[])]);
+    let wiping = |text: &str| {
+        world().tool("wipe", sh("cat > wiped")).config(&(asking(&model, "") + text)).serve()
+    };
+    let server = wiping("");
+    let asked = task(&server, &message(&json!({"text": "tidy up"})));
+    assert_eq!(state(&asked), "TASK_STATE_INPUT_REQUIRED", "{asked}");
+    let question = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
+    assert!(question.contains("wants to call wipe"), "{asked}");
+    assert!(!server.path("wiped").exists());
+
+    // Who follows reads along.
+    let mut events = server
+        .http()
+        .write(&rpc("SubscribeToTask", &json!({"id": asked["id"]})))
+        .unwrap()
+        .head()
+        .unwrap();
+    let mut yes = message(&json!({"text": "yes"}));
+    yes["message"]["taskId"] = asked["id"].clone();
+    let done = task(&server, &yes);
+    assert_eq!(state(&done), "TASK_STATE_COMPLETED", "{done}");
+    let parts = &done["artifacts"][0]["parts"];
+    assert_eq!(
+        (&parts[0]["text"], &parts[1]["data"]["reason"]),
+        (&json!("It is\ngone."), &json!("answered")),
+        "{done}"
+    );
+    assert_eq!(done["artifacts"].as_array().map(Vec::len), Some(1), "{done}");
+    assert_eq!(server.read("wiped"), "all");
+    assert!(model.asked()[0].body.to_string().contains("tidy up"));
+    let (mut told, mut steps) = (Vec::new(), Vec::new());
+    while let Some(event) = events.next_event().unwrap() {
+        let event: Value = serde_json::from_str(&event).unwrap();
+        let update = &event["result"]["artifactUpdate"];
+        if let Some(text) = update["artifact"]["parts"][0]["text"].as_str() {
+            told.push((text.to_owned(), update["append"] == true));
+        }
+        let said = &event["result"]["statusUpdate"]["status"]["message"]["parts"][0]["text"];
+        steps.extend(said.as_str().map(str::to_owned));
+    }
+    let expected = [("It is\n", true), ("gone.", true), ("It is\ngone.", false)];
+    assert_eq!(told, expected.map(|(text, append)| (text.to_owned(), append)));
+    assert!(steps.iter().any(|step| step.starts_with("wipe (")), "{steps:?}");
+
+    // Named for texts, it is given the prompt alone.
+    let named = Scripted::new(vec![openai(&["Hello."], &[])]);
+    let server = world().config(&(asking(&named, "") + "a2a: {text: agent}\n")).serve();
+    assert_eq!(state(&task(&server, &message(&json!({"text": "hi"})))), "TASK_STATE_COMPLETED");
+    // Without a model, it is said what to send instead.
+    let silent = task(&world().serve(), &message(&json!({"text": "hi"})));
+    assert_eq!(state(&silent), "TASK_STATE_REJECTED");
+}
+
+#[test]
+fn a_program_leaves_a_task_to_the_model_and_goes_on_with_its_answer() {
+    let model = Scripted::new(vec![openai(&["Lisbon"], &[])]);
+    let world: World = world().config(&asking(&model, ""));
+    let program = "(str \"Go to \" (:answer (call :agent {:prompt \"where to?\"})) \".\")";
+    let done = world.run(&["rtfs", "-e", program]);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "\"Go to Lisbon.\"\n"), "{}", done.all());
+}

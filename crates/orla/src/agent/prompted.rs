@@ -1,0 +1,364 @@
+//! The capability `agent`: a prompt that the configured model answers with the help of what is served
+//! (RFC 1 §9.1), for clients without a model, or with one that leaves a task to another.
+//!
+//! # How it works
+//!
+//! It is a capability like any other, with a provider ([`Prompted`]) and an executor ([`PromptedExecutor`]) of its
+//! own kind, and there where a model is configured. A call is a run ([`Agent`]): what the model calls are calls
+//! within that call, for the same principal, on the same snapshot, in the time that is left. Its caller hears of
+//! each step as progress and reads the answer while it is written; what may destroy something it is asked by
+//! elicitation.
+//!
+//! A run that is begun within a run, by a program or through `capability_call`, shares what that one may use, so
+//! that no number of them goes on for ever.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use genai::chat::{ChatMessage, ToolCall};
+use orla_marketplace::attestation::{ContentSource, Definition};
+use orla_marketplace::schema::type_from_json_schema;
+use orla_marketplace::{
+    ANSWERS_PROMPTS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
+    CustomProvider, HttpCapability, JsonText, Notice, NoticeSink, Outcome, Payload, Progress,
+    ProviderType, Registration, RuntimeError, RuntimeResult, TITLE,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::sleep_until;
+
+use super::model::{Named, Variable};
+use super::run::Answer;
+use super::{Agent, Approval, Audience, Budget, End, Model, Run, SYSTEM, Tools, prompts};
+use crate::config::AgentConfig;
+use crate::{Failure, render};
+
+/// Its id.
+pub(crate) const ID: &str = "agent";
+
+const DESCRIPTION: &str = "Gives a prompt to a language model, which answers it with the help of the tools that are served here, and \
+    gives its answer. For a task of several steps that is to be left to another model as a whole. Takes either a `prompt` in words, \
+    or the `name` of one of the prompts that are served here, with its `arguments`.";
+/// Characters of arguments and errors that a notice shows.
+const SHOWN: usize = 200;
+/// Bytes of text that are told at once, unless a line ends before.
+const PIECE: usize = 80;
+
+/// What answers prompts: a model, and how far it may go.
+pub(crate) struct Prompted {
+    config: AgentConfig,
+    named: Named,
+    model: OnceLock<Model>,
+}
+
+impl fmt::Debug for Prompted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Prompted({})", self.named.name())
+    }
+}
+
+impl CustomProvider for Prompted {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        ANSWERS_PROMPTS
+    }
+
+    fn requires(&self) -> Vec<String> {
+        ProviderType::Http(HttpCapability::new(self.named.address(), None, 0)).requires()
+    }
+
+    fn content(&self) -> ContentSource {
+        let at = Definition::new(self.named.address());
+        ContentSource::Definition(at.with("model", self.named.name()))
+    }
+}
+
+/// The capability of this configuration; none where no model is named.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn registration(
+    config: &AgentConfig,
+    variable: Variable<'_>,
+) -> Result<Option<Registration>, Failure> {
+    let Some(named) = Named::configured(config, variable)? else { return Ok(None) };
+    let provider = Prompted { config: config.clone(), named, model: OnceLock::new() };
+    let provider = ProviderType::Custom(Arc::new(provider));
+    let mut manifest = CapabilityManifest::new(ID, DESCRIPTION, provider);
+    manifest.version = env!("CARGO_PKG_VERSION").to_owned();
+    manifest.input_schema = Some(type_from_json_schema(&input()));
+    manifest.output_schema = Some(type_from_json_schema(&output()));
+    manifest.metadata.insert(TITLE.to_owned(), "Carry out a prompt".to_owned());
+    let mut registration = Registration::from(manifest);
+    registration.policy = registration.policy.with_timeout(config.timeout);
+    Ok(Some(registration))
+}
+
+fn input() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "prompt": {"type": "string", "minLength": 1, "description": "What is to be done, in words."},
+            "name": {"type": "string", "minLength": 1, "description": "A prompt that is served here, instead of `prompt`."},
+            "arguments": {"type": "object", "additionalProperties": {"type": "string"},
+                "description": "The arguments of the prompt that `name` names."},
+        },
+        "additionalProperties": false,
+    })
+}
+
+fn output() -> Value {
+    let count = |about: &str| json!({"type": "integer", "description": about});
+    json!({
+        "type": "object",
+        "properties": {
+            "answer": {"type": "string", "description": "What the model answers in the end."},
+            "reason": {"type": "string", "description": "Why it ended: `answered`, or what kept it from an answer."},
+            "model": {"type": "string"},
+            "steps": count("How often the model was asked."),
+            "calls": {"type": "array", "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "is_error": {"type": "boolean"}, "duration_ms": {"type": "number"}},
+                "required": ["name", "is_error", "duration_ms"],
+            }},
+            "input_tokens": count("What the model has read."),
+            "output_tokens": count("What it has written."),
+        },
+        "required": ["answer", "reason", "model", "steps", "calls", "input_tokens", "output_tokens"],
+    })
+}
+
+/// Runs [`Prompted`] providers against a marketplace, which it does not keep alive.
+pub(crate) struct PromptedExecutor {
+    marketplace: Weak<CapabilityMarketplace>,
+}
+
+impl PromptedExecutor {
+    /// An executor whose models call what this marketplace has.
+    pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
+        Self { marketplace: Arc::downgrade(marketplace) }
+    }
+}
+
+#[async_trait]
+impl CapabilityExecutor for PromptedExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<Prompted>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let prompted = provider.settings::<Prompted>()?;
+        let unavailable = |reason: String| RuntimeError::Unavailable {
+            id: ctx.name.to_string(),
+            reason,
+            source: None,
+        };
+        let gone = || unavailable("the marketplace is gone".to_owned());
+        let market = self.marketplace.upgrade().ok_or_else(gone)?;
+        let budget = ctx.shared().unwrap_or_else(|| Budget::new(&prompted.config));
+        let catalog = match ctx.catalog() {
+            Some(catalog) => Arc::clone(catalog),
+            None => {
+                market.prepare_listing().await;
+                market.snapshot()
+            }
+        };
+        let wanted: Wanted = serde_json::from_str(inputs.json()?.as_str())
+            .map_err(|err| failed(ctx, &err.to_string(), None))?;
+        let messages = match (wanted.prompt, wanted.name) {
+            (Some(prompt), None) => vec![ChatMessage::user(prompt)],
+            (None, Some(name)) => prompts::messages(&market, &catalog, ctx, &name, wanted.arguments)
+                .await
+                .map_err(|problem| failed(ctx, &problem, None))?,
+            _ => return Err(failed(ctx, "give either `prompt` or `name`", None)),
+        };
+        let model = prompted.model().map_err(|failure| unavailable(failure.text()))?;
+        let told = Arc::new(Told::new(ctx.notices.clone()));
+        let cancellation = ctx.cancellation.child_token();
+        let mut run = Run::new(Arc::clone(&budget), SYSTEM.to_owned(), messages);
+        let agent = Agent {
+            marketplace: market,
+            model,
+            tools: Tools::of(catalog, prompted.config.max_tools, ctx.principal.as_ref()),
+            audience: &told,
+            budget,
+            approve: prompted.config.approve,
+            within: Some(ctx),
+            timeout: None,
+            max_result: prompted.config.max_result_bytes,
+            cancellation: cancellation.clone(),
+        };
+        let end = {
+            let driving = agent.drive(&mut run, Approval::by_client(ctx.client.as_ref()));
+            tokio::pin!(driving);
+            tokio::select! {
+                end = &mut driving => end,
+                () = sleep_until(ctx.deadline) => {
+                    cancellation.cancel();
+                    // What it has called is given its grace.
+                    driving.await.map(|_| End::Timeout)
+                }
+            }
+        };
+        told.end_piece();
+        let reason = end.as_ref().map_or("failed", |end| end.word());
+        let outcome = told.outcome(&prompted.named.name(), reason, &run)?;
+        let id = ctx.name.to_string();
+        match end {
+            Ok(End::Answered) => Ok(outcome),
+            Ok(End::Timeout) => {
+                Err(RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: Some(Box::new(outcome)) })
+            }
+            Ok(End::Cancelled) => Err(RuntimeError::Cancelled { id, outcome: Some(Box::new(outcome)) }),
+            Ok(end) => Err(failed(ctx, &end.problem().unwrap_or_default(), Some(outcome))),
+            Err(problem) => Err(failed(ctx, &problem, Some(outcome))),
+        }
+    }
+}
+
+impl Prompted {
+    /// Its model: made when it is first asked.
+    fn model(&self) -> Result<&Model, Failure> {
+        if let Some(model) = self.model.get() {
+            return Ok(model);
+        }
+        let model = Model::connect(&self.named)?;
+        Ok(self.model.get_or_init(|| model))
+    }
+}
+
+fn failed(ctx: &CallContext, problem: &str, outcome: Option<Outcome>) -> RuntimeError {
+    let message = format!("{}: {problem}", ctx.name);
+    RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: outcome.map(Box::new) }
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    prompt: Option<String>,
+    name: Option<String>,
+    arguments: Option<Map<String, Value>>,
+}
+
+/// Tells the caller of a run, and remembers what the result says of it.
+struct Told {
+    notices: NoticeSink,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Of progress: each is one more than the one before.
+    told: u32,
+    /// Text that has not been told.
+    piece: String,
+    /// The newest answer's text, as far as it has come.
+    answer: String,
+    calls: Vec<Value>,
+}
+
+impl Told {
+    fn new(notices: NoticeSink) -> Self {
+        Self { notices, inner: Mutex::default() }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn step(&self, message: String) {
+        // Sent while nobody else can: what grows also arrives in that order.
+        self.with(|inner| {
+            inner.told += 1;
+            let progress = Progress { progress: inner.told.into(), total: None, message: Some(message) };
+            self.notices.send(Notice::Progress(progress));
+        });
+    }
+
+    /// What is left of the text.
+    fn end_piece(&self) {
+        let piece = self.with(|inner| std::mem::take(&mut inner.piece));
+        if !piece.is_empty() {
+            self.notices.send(Notice::Text(piece));
+        }
+    }
+
+    fn outcome(&self, model: &str, reason: &str, run: &Run) -> RuntimeResult<Outcome> {
+        let (answer, calls) =
+            self.with(|inner| (std::mem::take(&mut inner.answer), std::mem::take(&mut inner.calls)));
+        let json =
+            |value: Value| JsonText::of(&value).map_err(|err| RuntimeError::Generic(err.to_string()));
+        let content = match answer.is_empty() {
+            true => None,
+            false => Some(json(json!([{"type": "text", "text": answer}]))?),
+        };
+        let structured = json(json!({
+            "answer": answer, "reason": reason, "model": model, "steps": run.steps, "calls": calls,
+            "input_tokens": run.spent.input, "output_tokens": run.spent.output,
+        }))?;
+        Ok(Outcome { structured: Some(Payload::from_json(structured)), content, meta: None })
+    }
+}
+
+impl Audience for Arc<Told> {
+    fn text(&self, part: &str) {
+        let is_due = self.with(|inner| {
+            inner.answer.push_str(part);
+            inner.piece.push_str(part);
+            inner.piece.len() >= PIECE || part.contains('\n')
+        });
+        if is_due {
+            self.end_piece();
+        }
+    }
+
+    fn answered(&self, answer: &Answer) {
+        self.end_piece();
+        // An answer that wants calls is a step on the way to another one.
+        if answer.content.contains_tool_call() {
+            self.with(|inner| inner.answer.clear());
+        }
+    }
+
+    fn calls(&self, call: &ToolCall) {
+        let arguments = render::cut(&call.fn_arguments.to_string(), SHOWN);
+        self.step(format!("{} {arguments}", call.fn_name));
+    }
+
+    fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
+        let ms = (took.as_secs_f64() * 10_000.0).round() / 10.0;
+        let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
+        let name = &call.fn_name;
+        self.with(|inner| {
+            inner.calls.push(json!({"name": name, "is_error": is_error, "duration_ms": ms}));
+        });
+        self.step(format!("{name} ({ms} ms){problem}"));
+    }
+
+    /// A call's own progress is a part of the run's; its messages go out as they are, its text does not: that is the
+    /// model's to read.
+    fn notices(&self, call: &ToolCall) -> NoticeSink {
+        if !self.notices.is_wanted() {
+            return NoticeSink::default();
+        }
+        let (told, name) = (Self::clone(self), call.fn_name.clone());
+        NoticeSink::new(move |notice| match notice {
+            Notice::Progress(Progress { message: Some(message), .. }) => {
+                told.step(format!("{name}: {message}"));
+            }
+            Notice::Progress(progress) => told.step(format!("{name}: {}", progress.progress)),
+            Notice::Log { .. } => told.notices.send(notice),
+            Notice::Text(_) => {}
+        })
+    }
+}
