@@ -29,7 +29,10 @@ const CALLS: [(&str, &str, &str); 6] = [
     (r#"{"message":"fail"}"#, "/content/1/text", "agent__talk failed at the agent: no luck"),
 ];
 
-/// An SDK, the agent on it, and the bindings that it offers and orla speaks.
+/// What the SDKs offer; what is `older` is of 0.3.
+const BINDINGS: &[&str] = &["jsonrpc", "rest", "grpc", "older", "older-rest", "older-grpc"];
+
+/// An SDK, the agent on it, and the bindings that it offers.
 struct Sdk {
     title: &'static str,
     script: &'static str,
@@ -37,13 +40,13 @@ struct Sdk {
 }
 
 const SDKS: [Sdk; 3] = [
-    Sdk { title: "Python", script: "a2a_sdk_agent.py", bindings: &["jsonrpc", "rest", "grpc", "older"] },
+    Sdk { title: "Python", script: "a2a_sdk_agent.py", bindings: BINDINGS },
+    Sdk { title: "JavaScript", script: "a2a_js_agent.mjs", bindings: BINDINGS },
     Sdk {
-        title: "JavaScript",
-        script: "a2a_js_agent.mjs",
-        bindings: &["jsonrpc", "rest", "grpc", "older"],
+        title: "JavaScript 0.3",
+        script: "a2a_js_v0_agent.mjs",
+        bindings: &["older", "older-rest", "older-grpc"],
     },
-    Sdk { title: "JavaScript 0.3", script: "a2a_js_v0_agent.mjs", bindings: &["older"] },
 ];
 
 /// Calls an agent of each SDK and binding.
@@ -79,13 +82,18 @@ fn behind(
     let agent = Server::listening(agent, &folder.join("agent.log"), |line| {
         line.contains("running on").then(|| format!("127.0.0.1:{port}"))
     })?;
-    let protocol = if binding == "grpc" { "grpc" } else { "http" };
+    let protocol = if binding.ends_with("grpc") { "grpc" } else { "http" };
     let config = json!({"builtins": false, "timeout": 3, "agents": {"agent": {
         "url": format!("http://{}", agent.address), "protocol": protocol, "origins": [format!("http://127.0.0.1:{grpc}")]}}});
     let orla = serve(binary, &folder.join("orla"), "orla.yaml", &config.to_string())?;
     let call = |input: &str| call(binary, &folder, &orla, input);
     let title = format!("{} A2A SDK's agent over {binding}", sdk.title);
-    for (input, place, expected) in CALLS {
+    for (input, place, mut expected) in CALLS {
+        if sdk.title == "Python" && matches!(binding, "older-rest" | "older-grpc") && expected == "AQI="
+        {
+            // There its protobuf has the base64 itself for the bytes.
+            expected = "QVFJPQ==";
+        }
         let verdict = call(input).and_then(|result| same(&result, place, expected));
         tally.check(&format!("{title}: {input}"), verdict);
     }
@@ -125,6 +133,7 @@ fn call(binary: &Path, folder: &Path, orla: &Server, input: &str) -> Result<Valu
     let mut command = Command::new(binary);
     command.args(["call", "agent__talk", "--raw", "--json", input, "--url"]);
     command.arg(format!("http://{}/mcp", orla.address));
-    let printed = process::run(&mut command, folder, PATIENCE)?.stdout;
-    serde_json::from_str(&printed).map_err(|err| format!("{err}: {printed}"))
+    let printed = process::run(&mut command, folder, PATIENCE)?;
+    serde_json::from_str(&printed.stdout)
+        .map_err(|err| format!("{err}: {}{}", printed.stdout, printed.stderr))
 }

@@ -358,18 +358,15 @@ fn bindings(protocol: Protocol) -> &'static [Binding] {
     }
 }
 
-/// The first interface of the card that can be used, and its address.
+/// The first interface of the card that can be used, those of 1.x before those of 0.3, and its address.
 fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interface, Url), String> {
     let bindings = bindings(settings.protocol);
     let mut astray = None;
     let mut offered = Vec::new();
-    for interface in &card.interfaces {
-        let is_older = interface.dialect == Dialect::V0;
+    let of = |dialect| card.interfaces.iter().filter(move |interface| interface.dialect == dialect);
+    for interface in of(Dialect::V1).chain(of(Dialect::V0)) {
         offered.push(format!("{} {}", interface.binding.as_str(), interface.dialect.version()));
-        // 0.3 has another REST and another gRPC, which no agent has alone.
-        if !bindings.contains(&interface.binding)
-            || (is_older && matches!(interface.binding, Binding::Rest | Binding::Grpc))
-        {
+        if !bindings.contains(&interface.binding) {
             continue;
         }
         let Some(url) = address(&interface.url).map(|url| from_here(url, base)) else { continue };

@@ -1,7 +1,8 @@
 //! The two generations of the protocol's JSON: 1.x, which everything here speaks, and 0.3. Pure.
 //!
 //! What comes from an agent is brought into the form of 1.x, with the members filled in that a writer of ProtoJSON
-//! leaves out because they are empty; what goes to an agent of 0.3 is brought into its form.
+//! leaves out because they are empty; what goes to an agent of 0.3 is brought into its form. 0.3 has two of them: objects that say
+//! their `kind` over JSON-RPC, and ProtoJSON of its own messages over HTTP+JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -75,19 +76,34 @@ impl Dialect {
         Value::Object(members)
     }
 
+    /// The same request, as this dialect has it over HTTP+JSON.
+    pub(super) fn plain_request(self, request: Value) -> Value {
+        if self == Self::V1 {
+            return request;
+        }
+        // The configuration is the same in both forms.
+        let configuration = self.request(json!({"configuration": request["configuration"].clone()}));
+        let Value::Object(mut members) = request else { return request };
+        if let Some(given) = members.get_mut("configuration") {
+            *given = configuration["configuration"].clone();
+        }
+        if let Some(Value::Object(message)) = members.get_mut("message") {
+            each(message, "parts", plain_part);
+            if let Some(parts) = message.remove("parts") {
+                message.insert("content".to_owned(), parts);
+            }
+        }
+        Value::Object(members)
+    }
+
     /// What an agent gave for a message or as an event of a stream: an object with one of `task`, `message`,
     /// `statusUpdate`, `artifactUpdate`.
     pub(super) fn event(self, event: Value) -> Value {
         match self {
-            Self::V1 => {
-                let Value::Object(mut members) = event else { return event };
-                for (name, whole) in WHOLES {
-                    if let Some(inner) = members.get_mut(name) {
-                        *inner = whole(inner.take(), self);
-                    }
-                }
-                Value::Object(members)
+            Self::V0 if event.get("kind").is_none() && event.get("status").is_none() => {
+                self.members(event)
             }
+            Self::V1 => self.members(event),
             Self::V0 => {
                 let kind = event.get("kind").and_then(Value::as_str).unwrap_or_default();
                 let name = match kind {
@@ -102,6 +118,20 @@ impl Dialect {
                 json!({ name: whole.map_or(event.clone(), |(_, whole)| whole(event, self)) })
             }
         }
+    }
+
+    /// An event whose member says what it is.
+    fn members(self, event: Value) -> Value {
+        let Value::Object(mut members) = event else { return event };
+        if let Some(message) = members.remove("msg") {
+            members.insert("message".to_owned(), message);
+        }
+        for (name, whole) in WHOLES {
+            if let Some(inner) = members.get_mut(name) {
+                *inner = whole(inner.take(), self);
+            }
+        }
+        Value::Object(members)
     }
 
     /// What an agent gave where a task was asked for.
@@ -149,6 +179,7 @@ fn status(value: Value, dialect: Dialect) -> Value {
     let state = members.get("state").and_then(Value::as_str).unwrap_or_default();
     let state = match (dialect, state) {
         (_, "") | (Dialect::V0, "unknown") => "TASK_STATE_UNSPECIFIED".to_owned(),
+        (Dialect::V0, "TASK_STATE_CANCELLED") => "TASK_STATE_CANCELED".to_owned(),
         (Dialect::V0, state) if !state.starts_with("TASK_STATE_") => {
             format!("TASK_STATE_{}", state.to_ascii_uppercase().replace('-', "_"))
         }
@@ -169,6 +200,11 @@ fn message(value: Value, dialect: Dialect) -> Value {
     };
     if let Some(role) = role {
         members.insert("role".to_owned(), role.into());
+    }
+    if dialect == Dialect::V0
+        && let Some(content) = members.remove("content")
+    {
+        members.entry("parts").or_insert(content);
     }
     parts(&mut members, dialect);
     Value::Object(members)
@@ -192,13 +228,25 @@ fn part(value: Value, dialect: Dialect) -> Value {
     if dialect == Dialect::V0
         && let Some(Value::Object(mut file)) = members.remove("file")
     {
-        for (from, to) in
-            [("bytes", "raw"), ("uri", "url"), ("mimeType", "mediaType"), ("name", "filename")]
-        {
+        for (from, to) in [
+            ("bytes", "raw"),
+            ("fileWithBytes", "raw"),
+            ("uri", "url"),
+            ("fileWithUri", "url"),
+            ("mimeType", "mediaType"),
+            ("name", "filename"),
+        ] {
             if let Some(value) = file.remove(from).filter(|value| !value.is_null()) {
                 members.insert(to.to_owned(), value);
             }
         }
+    } else if dialect == Dialect::V0
+        && !members.contains_key("kind")
+        && let Some(Value::Object(wrapped)) = members.get_mut("data")
+        && wrapped.len() == 1
+        && let Some(data) = wrapped.remove("data")
+    {
+        members.insert("data".to_owned(), data);
     } else if !has_content {
         members.insert("text".to_owned(), "".into());
     }
@@ -239,6 +287,26 @@ fn older_part(part: Value) -> Value {
     older.insert("kind".to_owned(), "file".into());
     older.insert("file".to_owned(), Value::Object(file));
     Value::Object(older)
+}
+
+/// A part of 1.x in the ProtoJSON of 0.3.
+fn plain_part(part: Value) -> Value {
+    let Value::Object(mut members) = older_part(part) else { return Value::Null };
+    members.remove("kind");
+    change(&mut members, "data", |data| match data {
+        Value::Object(_) => json!({ "data": data }),
+        other => json!({"data": {"value": other}}),
+    });
+    change(&mut members, "file", |file| {
+        let Value::Object(mut file) = file else { return file };
+        for (from, to) in [("bytes", "fileWithBytes"), ("uri", "fileWithUri")] {
+            if let Some(value) = file.remove(from) {
+                file.insert(to.to_owned(), value);
+            }
+        }
+        Value::Object(file)
+    });
+    Value::Object(members)
 }
 
 /// Texts that a writer of ProtoJSON leaves out where they are empty.
@@ -327,6 +395,36 @@ mod tests {
             json!({"message": {"messageId": "m", "role": "user", "kind": "message", "parts": [{"kind": "text", "text": "hi"}, {"kind": "data", "data": [1]},
                 {"kind": "file", "file": {"uri": "http://f", "mimeType": "a/b"}}]}, "configuration": {"blocking": false}})
         );
+    }
+
+    #[test]
+    fn the_older_generation_has_another_form_over_plain_http() {
+        let request = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}, {"data": {"n": 1}}, {"data": [1]},
+            {"raw": "AQI=", "mediaType": "a/b", "filename": "f"}]}, "configuration": {"returnImmediately": false}});
+        assert_eq!(Dialect::V1.plain_request(request.clone()), request);
+        let plain = Dialect::V0.plain_request(request);
+        assert_eq!(
+            plain,
+            json!({"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}, {"data": {"data": {"n": 1}}}, {"data": {"data": {"value": [1]}}},
+                {"file": {"fileWithBytes": "AQI=", "mimeType": "a/b", "name": "f"}}]}, "configuration": {"blocking": true}})
+        );
+        for name in ["message", "msg"] {
+            let StreamResponse::Message(message) =
+                read(Dialect::V0, json!({name: plain["message"].clone()}))
+            else {
+                panic!("a message")
+            };
+            assert_eq!(message.parts.len(), 4);
+            assert_eq!(message.parts[1].content, PartContent::Data(json!({"n": 1})));
+            assert_eq!(message.parts[3].content, PartContent::Raw(vec![1, 2]));
+        }
+        let StreamResponse::StatusUpdate(update) = read(
+            Dialect::V0,
+            json!({"statusUpdate": {"taskId": "t", "contextId": "c", "final": true, "status": {"state": "TASK_STATE_CANCELLED"}}}),
+        ) else {
+            panic!("a status")
+        };
+        assert_eq!(update.status.state, TaskState::Canceled);
     }
 
     #[test]

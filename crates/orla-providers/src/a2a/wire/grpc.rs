@@ -76,23 +76,26 @@ fn events(answer: impl Stream<Item = Result<StreamResponse, Status>> + Send + 's
 }
 
 fn client(wire: &Wire) -> Result<A2aServiceClient<Channel>, Fault> {
-    let origin = wire.url.origin().ascii_serialization();
-    let origin = origin.parse().map_err(|_| Fault::Wrong("its address is none".to_owned()))?;
-    let channel = Channel(wire.client.clone());
-    Ok(A2aServiceClient::with_origin(channel, origin).max_decoding_message_size(MAX_MESSAGE))
+    let client = A2aServiceClient::with_origin(Channel::of(wire), origin(wire)?);
+    Ok(client.max_decoding_message_size(MAX_MESSAGE))
 }
 
-fn asked<T>(wire: &Wire, message: T) -> tonic::Request<T> {
+pub(super) fn origin(wire: &Wire) -> Result<http::Uri, Fault> {
+    let origin = wire.url.origin().ascii_serialization();
+    origin.parse().map_err(|_| Fault::Wrong("its address is none".to_owned()))
+}
+
+pub(super) fn asked<T>(wire: &Wire, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     *request.metadata_mut() = MetadataMap::from_headers(wire.headers.clone());
     request
 }
 
-fn empty() -> Fault {
+pub(super) fn empty() -> Fault {
     Fault::Wrong("it answers with nothing".to_owned())
 }
 
-fn fault(status: &Status) -> Fault {
+pub(super) fn fault(status: &Status) -> Fault {
     let said: String = status.message().chars().take(500).collect();
     let code = match status.code() {
         // The connection broke, which tonic has no other word for.
@@ -116,7 +119,13 @@ fn fault(status: &Status) -> Fault {
 
 /// The HTTP client, as gRPC wants it.
 #[derive(Clone)]
-struct Channel(reqwest::Client);
+pub(super) struct Channel(reqwest::Client);
+
+impl Channel {
+    pub(super) fn of(wire: &Wire) -> Self {
+        Self(wire.client.clone())
+    }
+}
 
 impl Service<Request<Body>> for Channel {
     type Response = Response<reqwest::Body>;

@@ -52,7 +52,8 @@ pub(super) async fn rest_send(
     stream: bool,
 ) -> Result<Events, Fault> {
     let path = if stream { "message:stream" } else { "message:send" };
-    let request = parameters(wire, request)?;
+    let request = serde_json::to_value(request).map_err(|err| Fault::Wrong(err.to_string()))?;
+    let request = wire.dialect.plain_request(request);
     let response = ask(wire, Method::POST, at(wire, &[path])?, Some(&request)).await?;
     events(wire, response, Envelope::Plain).await
 }
@@ -90,7 +91,8 @@ fn at(wire: &Wire, path: &[&str]) -> Result<Url, Fault> {
     {
         let mut segments =
             url.path_segments_mut().map_err(|()| Fault::Wrong("its address is none".to_owned()))?;
-        segments.pop_if_empty().extend(wire.tenant.iter()).extend(path);
+        let version = (wire.dialect == Dialect::V0).then_some("v1");
+        segments.pop_if_empty().extend(version).extend(wire.tenant.iter()).extend(path);
     }
     Ok(url)
 }

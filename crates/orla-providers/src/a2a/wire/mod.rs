@@ -4,6 +4,8 @@ mod client;
 #[cfg(feature = "a2a-grpc")]
 mod grpc;
 mod http;
+#[cfg(feature = "a2a-grpc")]
+mod older_grpc;
 mod websocket;
 
 use a2a::{A2AError, SendMessageRequest, StreamResponse, Task};
@@ -140,6 +142,10 @@ impl Wire {
             Binding::Rest => http::rest_send(self, &request, stream).await,
             Binding::WebSocket => websocket::send(self, &request, stream).await,
             #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc if self.dialect == Dialect::V0 => {
+                older_grpc::send(self, &request, stream).await
+            }
+            #[cfg(feature = "a2a-grpc")]
             Binding::Grpc => grpc::send(self, &request, stream).await,
             _ => http::rpc_send(self, &request, stream).await,
         }
@@ -150,6 +156,8 @@ impl Wire {
         match self.binding {
             Binding::Rest => http::rest_get(self, task).await,
             Binding::WebSocket => websocket::get(self, task).await,
+            #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc if self.dialect == Dialect::V0 => older_grpc::get(self, task).await,
             #[cfg(feature = "a2a-grpc")]
             Binding::Grpc => grpc::get(self, task).await,
             _ => http::rpc_get(self, task).await,
@@ -162,6 +170,8 @@ impl Wire {
             Binding::Rest => http::rest_subscribe(self, task).await,
             Binding::WebSocket => websocket::subscribe(self, task).await,
             #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc if self.dialect == Dialect::V0 => older_grpc::subscribe(self, task).await,
+            #[cfg(feature = "a2a-grpc")]
             Binding::Grpc => grpc::subscribe(self, task).await,
             _ => http::rpc_subscribe(self, task).await,
         }
@@ -172,6 +182,8 @@ impl Wire {
         match self.binding {
             Binding::Rest => http::rest_cancel(self, task).await,
             Binding::WebSocket => websocket::cancel(self, task).await,
+            #[cfg(feature = "a2a-grpc")]
+            Binding::Grpc if self.dialect == Dialect::V0 => older_grpc::cancel(self, task).await,
             #[cfg(feature = "a2a-grpc")]
             Binding::Grpc => grpc::cancel(self, task).await,
             _ => http::rpc_cancel(self, task).await,
