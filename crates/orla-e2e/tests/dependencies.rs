@@ -128,6 +128,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("orla-providers", "stream"),
     ("orla-providers", "wasm"),
     ("orla-server", "a2a"),
+    ("orla-server", "a2a-grpc"),
     ("orla", "a2a"),
     ("orla", "agent"),
     ("orla", "http"),

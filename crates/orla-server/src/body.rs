@@ -17,6 +17,9 @@ use crate::watched::ServingGuard;
 pub(crate) enum Body {
     Whole(Bytes),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// With trailers.
+    #[cfg(feature = "a2a-grpc")]
+    Frames(Pin<Box<dyn HttpBody<Data = Bytes, Error = ()> + Send>>),
 }
 
 /// A body that notes that its request is being answered for as long as it lasts.
@@ -38,6 +41,12 @@ impl Body {
     pub(crate) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::Stream(Box::pin(stream))
     }
+
+    /// A body as it is; one that breaks off ends there.
+    #[cfg(feature = "a2a-grpc")]
+    pub(crate) fn frames(body: impl HttpBody<Data = Bytes> + Send + 'static) -> Self {
+        Self::Frames(Box::pin(body.map_err(drop)))
+    }
 }
 
 impl HttpBody for Body {
@@ -54,17 +63,26 @@ impl HttpBody for Body {
             Self::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|it| Ok(Frame::data(it))))
             }
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => body.as_mut().poll_frame(cx).map(|frame| frame?.ok().map(Ok)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream(_) => false,
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream(_) => SizeHint::default(),
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => body.size_hint(),
         }
     }
 }

@@ -74,6 +74,8 @@ use orla_marketplace::CapabilityMarketplace;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "a2a")]
+pub use a2a::{Push, PushSender};
 pub use listener::{BindError, Bound};
 pub use options::{AgentOptions, BearerToken, ServerOptions};
 pub use status::StatusRow;
@@ -97,6 +99,25 @@ impl Server {
     /// next start on, and what is open keeps its timeouts.
     pub fn reconfigure(&self, options: ServerOptions) {
         self.core.reconfigure(options);
+    }
+
+    /// Has the tasks of the agent kept in this file, from before the first request on; without it, they end with the server.
+    /// To be called within a runtime.
+    ///
+    /// # Errors
+    /// A sentence that says why the file cannot be used: another server has it, or it is none of tasks.
+    #[cfg(feature = "a2a")]
+    pub fn keep_tasks(&self, file: &std::path::Path) -> Result<(), String> {
+        self.core
+            .keep_tasks(file)
+            .map_err(|err| format!("{}: tasks cannot be kept there: {err}", file.display()))
+    }
+
+    /// Has those who want it told of the agent's tasks (push notifications), through this sender; without one they are refused.
+    /// The first one stays.
+    #[cfg(feature = "a2a")]
+    pub fn push_with(&self, sender: Arc<dyn PushSender>) {
+        self.core.push_with(sender);
     }
 
     /// Takes the socket; with port 0, any that is free.

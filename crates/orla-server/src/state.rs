@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "a2a")]
-use crate::a2a::Agent;
+use crate::a2a::{Agent, PushSender};
 use crate::changes::Lists;
 use crate::guard::Guard;
 use crate::metrics::Metrics;
@@ -51,6 +51,9 @@ pub(crate) struct Core {
     serving: AtomicBool,
     #[cfg(feature = "a2a")]
     agent: OnceLock<Agent>,
+    /// Tells of tasks, where somebody can.
+    #[cfg(feature = "a2a")]
+    push: OnceLock<Arc<dyn PushSender>>,
 }
 
 /// The options in force, with what is compiled from them.
@@ -87,6 +90,8 @@ impl Core {
             serving: AtomicBool::new(false),
             #[cfg(feature = "a2a")]
             agent: OnceLock::new(),
+            #[cfg(feature = "a2a")]
+            push: OnceLock::new(),
         })
     }
 
@@ -94,6 +99,31 @@ impl Core {
     #[cfg(feature = "a2a")]
     pub(crate) fn agent(&self) -> &Agent {
         self.agent.get_or_init(|| Agent::new(&self.settings.load().options.agent))
+    }
+
+    /// What posts what happens to tasks.
+    #[cfg(feature = "a2a")]
+    pub(crate) fn push(&self) -> Option<&Arc<dyn PushSender>> {
+        self.push.get()
+    }
+
+    /// Takes what posts what happens to tasks; the first one stays.
+    #[cfg(feature = "a2a")]
+    pub(crate) fn push_with(&self, sender: Arc<dyn PushSender>) {
+        drop(self.push.set(sender));
+    }
+
+    /// Has the agent's tasks kept in a file. To be called before anybody asks the agent.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    #[cfg(feature = "a2a")]
+    pub(crate) fn keep_tasks(&self, file: &std::path::Path) -> Result<(), redb::Error> {
+        let options = self.settings.load();
+        let agent = Agent::keeping(&options.options.agent, file, self.tracker.clone())?;
+        // Where somebody has asked already, its tasks stay where they are.
+        drop(self.agent.set(agent));
+        Ok(())
     }
 
     /// Puts other options in force.

@@ -13,6 +13,8 @@
 //!
 //! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
 
+#[cfg(feature = "a2a")]
+mod a2a;
 #[cfg(feature = "agent")]
 mod agent;
 mod app;

@@ -11,7 +11,7 @@ import json, sys
 def out(message):
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n"); sys.stdout.flush()
 tools = [{"name": n, "description": f"Does {n}.", "inputSchema": {"type": "object"}} for n in ("ask", "talk")]
-waiting = {}
+waiting, asked = {}, 0
 for line in sys.stdin:
     m = json.loads(line)
     method, p = m.get("method"), m.get("params") or {}
@@ -27,22 +27,24 @@ for line in sys.stdin:
                   "serverInfo": {"name": "asking", "version": "1"}}
     elif method == "tools/list": result = {"tools": tools}
     elif method == "tools/call" and p["name"] == "ask":
-        question = "q%d" % len(open("asked.log", "a+").read())
-        open("asked.log", "a").write("x")
+        asked += 1
+        question = "q%d" % asked
         waiting[question] = m["id"]
         out({"id": question, "method": "elicitation/create", "params": {"message": "Who?",
              "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}})
         continue
     elif method == "tools/call":
-        said = p["arguments"]
-        result = {"content": [{"type": "text", "text": "You said: " + said["message"]}]}
-        if said["message"].startswith("just"): result["_meta"] = {"orla/a2a": {"kind": "message"}}
+        said = p["arguments"].get("message") or p["arguments"].get("input")
+        result = {"content": [{"type": "text", "text": "You said: " + said}]}
+        if said.startswith("just"): result["_meta"] = {"orla/a2a": {"kind": "message"}}
     else:
         out({"id": m["id"], "error": {"code": -32601, "message": "not here"}}); continue
     out({"id": m["id"], "result": result})
 "#;
 
-fn agent() -> World {
+pub(crate) const ASKED: &str = "mcpServers: {asking: {command: python3, args: [asking.py]}}\n";
+
+pub(crate) fn agent() -> World {
     world()
         .tool("echo", sh("cat"))
         .tool("broken", sh("echo oh >&2; exit 3"))
@@ -57,7 +59,7 @@ pub(crate) fn message(part: &Value) -> Value {
     json!({"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [part]}})
 }
 
-fn calls(capability: &str, input: &Value) -> Value {
+pub(crate) fn calls(capability: &str, input: &Value) -> Value {
     message(&json!({"data": {"capability": capability, "input": input}}))
 }
 
@@ -69,12 +71,12 @@ pub(crate) fn rpc(method: &str, params: &Value) -> Request {
         .body(body.to_string())
 }
 
-fn send(server: &Server, request: &Request) -> Answer {
+pub(crate) fn send(server: &Server, request: &Request) -> Answer {
     server.http().send(request).expect("an answer")
 }
 
 /// The result of a method.
-fn ask(server: &Server, method: &str, params: &Value) -> Value {
+pub(crate) fn ask(server: &Server, method: &str, params: &Value) -> Value {
     let answer = send(server, &rpc(method, params));
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
     let answer = answer.json();
@@ -84,7 +86,7 @@ fn ask(server: &Server, method: &str, params: &Value) -> Value {
 }
 
 /// The code of the error of a method.
-fn refusal(server: &Server, method: &str, params: &Value) -> i64 {
+pub(crate) fn refusal(server: &Server, method: &str, params: &Value) -> i64 {
     let answer = send(server, &rpc(method, params)).json();
     answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"))
 }
@@ -344,4 +346,52 @@ fn tasks_are_of_those_who_began_them_and_only_what_they_may_use_is_theirs() {
     assert_eq!(send(&server, &rebound).status, 403);
     let page = rpc("ListTasks", &json!({})).header("origin", "https://evil.example");
     assert_eq!(send(&server, &page).status, 403);
+}
+
+#[test]
+fn tasks_survive_the_server_and_what_was_at_work_when_it_was_killed_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("{ASKED}a2a: {{tasks: '{}'}}\n", folder.path().join("tasks").display());
+    let mut first = agent().config(&config).serve();
+    let done = task(&first, &calls("echo", &json!({"a": 1})));
+    let mut begun = calls("slow", &json!({}));
+    begun["configuration"] = json!({"returnImmediately": true});
+    let working = task(&first, &begun);
+    let taken = agent().config(&config).run(&["serve", "--port", "0"]);
+    assert_eq!(taken.code, Some(1));
+    assert!(taken.stderr.contains("tasks cannot be kept there"), "{}", taken.stderr);
+    eventually("the tool runs", || first.path("started").exists());
+    first.kill();
+
+    let mut second = agent().config(&config).serve();
+    let id = |task: &Value| json!({"id": task["id"]});
+    assert_eq!(ask(&second, "GetTask", &id(&done)), done);
+    let failed = ask(&second, "GetTask", &id(&working));
+    assert_eq!(state(&failed), "TASK_STATE_FAILED");
+    let said = &failed["status"]["message"]["parts"][0]["text"];
+    assert_eq!(said, "The server ended while the task was at work.");
+    assert_eq!(ask(&second, "ListTasks", &json!({}))["totalSize"], 2);
+    let more = task(&second, &calls("echo", &json!({})));
+    second.terminate();
+
+    let third = agent().config(&config).serve();
+    assert_eq!(ask(&third, "GetTask", &id(&failed)), failed);
+    assert_eq!(ask(&third, "GetTask", &id(&more)), more);
+}
+
+#[test]
+fn tasks_that_are_over_make_room_and_those_at_work_do_not() {
+    let config = format!("{ASKED}a2a: {{max_tasks: 2, max_task_bytes: 2000}}\n");
+    let server = agent().tool("much", sh("head -c 3000 /dev/zero | tr '\\0' x")).config(&config).serve();
+    let ids: Vec<_> = (0..3).map(|_| task(&server, &calls("echo", &json!({})))["id"].clone()).collect();
+    assert_eq!(refusal(&server, "GetTask", &json!({"id": ids[0]})), -32001);
+    assert_eq!(ask(&server, "ListTasks", &json!({}))["totalSize"], 2);
+    let mut begun = calls("slow", &json!({}));
+    begun["configuration"] = json!({"returnImmediately": true});
+    let working = [task(&server, &begun), task(&server, &begun)];
+    assert_eq!(refusal(&server, "SendMessage", &calls("echo", &json!({}))), -32603, "all are at work");
+    ask(&server, "CancelTask", &json!({"id": working[0]["id"]}));
+    let much = task(&server, &calls("much", &json!({})));
+    assert_eq!(much["status"]["message"]["parts"][1]["data"]["error"]["kind"], "limit", "{much}");
+    assert_eq!(refusal(&server, "SendMessage", &calls("echo", &json!("x".repeat(3000)))), -32602);
 }

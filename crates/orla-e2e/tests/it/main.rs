@@ -4,6 +4,8 @@
 //! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
 
 mod a2a;
+mod a2a_bindings;
+mod a2a_push;
 mod a2a_server;
 mod agent;
 mod capsule;

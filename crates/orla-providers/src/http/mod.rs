@@ -33,6 +33,7 @@ mod redirect;
 mod request;
 mod template;
 mod transport;
+mod webhook;
 
 pub(crate) use address::is_public;
 #[cfg(any(feature = "remote", feature = "stream"))]
@@ -51,6 +52,7 @@ pub(crate) use request::{Prepared, prepare};
 pub use request::{check, origin};
 #[cfg(any(feature = "remote", feature = "stream"))]
 pub(crate) use transport::{Stage, failure};
+pub use webhook::WebHooks;
 
 #[cfg(test)]
 pub(crate) mod test_server;

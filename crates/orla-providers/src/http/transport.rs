@@ -33,7 +33,7 @@ pub(crate) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage)
 }
 
 /// What happened, and whether it may pass.
-fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String, bool) {
+pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String, bool) {
     if let Some(lookup) = cause::<LookupError>(err) {
         return match lookup {
             LookupError::Unknown => (format!("no address is known for {host}"), true),

@@ -1,5 +1,6 @@
 //! What an agent does when it is asked, whichever binding it was asked over.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -15,12 +16,16 @@ use orla_marketplace::{
     ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Progress, RuntimeError,
     RuntimeResult,
 };
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::Caller;
+use super::push::POSTS;
 use super::question::Asker;
 use super::result::{self, Form};
+use super::store::Store;
 use super::table::{Bounds, shorten};
 use super::tasks::{Deaf, Following, Tasks, Until};
 use super::work::{self, Texts};
@@ -30,14 +35,33 @@ use crate::options::AgentOptions;
 /// The agent: made when it is first asked.
 pub(crate) struct Agent {
     pub(super) tasks: Arc<Tasks>,
+    /// Places for what is posted at once.
+    pub(super) posts: Arc<Semaphore>,
     /// The snapshot that was last shown, and since when.
     shown: Mutex<(u64, SystemTime)>,
 }
 
 impl Agent {
     pub(crate) fn new(options: &AgentOptions) -> Self {
+        Self::of(Tasks::new(bounds(options)))
+    }
+
+    /// An agent whose tasks are kept in a file.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub(crate) fn keeping(
+        options: &AgentOptions,
+        file: &Path,
+        tracker: TaskTracker,
+    ) -> Result<Self, redb::Error> {
+        let (store, kept) = Store::open(file)?;
+        Ok(Self::of(Tasks::kept(bounds(options), store, kept, tracker, Handle::current())))
+    }
+
+    fn of(tasks: Arc<Tasks>) -> Self {
         let shown = Mutex::new((0, SystemTime::UNIX_EPOCH));
-        Self { tasks: Arc::new(Tasks::new(bounds(options))), shown }
+        Self { tasks, posts: Arc::new(Semaphore::new(POSTS)), shown }
     }
 
     /// Since when a snapshot has been shown.
@@ -83,6 +107,7 @@ impl Caller {
             if let Ok(message) = answered.try_recv() {
                 return Ok(SendMessageResponse::Message(message));
             }
+            tasks.settled().await;
             let known = tasks.get(&task.id, self.principal.as_ref());
             task = Task::clone(&*known.ok_or_else(|| A2AError::task_not_found(&task.id))?);
         }
@@ -143,6 +168,7 @@ impl Caller {
         let Some(token) = token else { return Err(A2AError::task_not_cancelable(&asked.id)) };
         token.cancel();
         tasks.ended(following).await;
+        tasks.settled().await;
         let task = tasks.get(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
         match task.status.state {
             TaskState::Canceled => Ok(Task::clone(&task)),
@@ -168,18 +194,22 @@ impl Caller {
     ) -> Answer<Following> {
         let message = request.message;
         work::check(&message)?;
-        if let Some(configuration) = request.configuration {
-            if configuration.task_push_notification_config.is_some() {
-                return Err(A2AError::push_notification_not_supported());
-            }
-            if configuration.history_length.is_some_and(|length| length < 0) {
-                return Err(A2AError::invalid_params("configuration.historyLength: expected 0 or more"));
-            }
+        let push =
+            request.configuration.as_ref().and_then(|it| it.task_push_notification_config.clone());
+        if let Some(push) = &push {
+            self.check_push(push)?;
         }
-        match message.task_id.clone() {
-            Some(id) => self.go_on(&id, message),
-            None => self.start(message, answer),
+        if request.configuration.is_some_and(|it| it.history_length.is_some_and(|length| length < 0)) {
+            return Err(A2AError::invalid_params("configuration.historyLength: expected 0 or more"));
         }
+        let following = match message.task_id.clone() {
+            Some(id) => self.go_on(&id, message)?,
+            None => self.start(message, answer)?,
+        };
+        if let Some(push) = push {
+            self.hook(&following.first.id, push)?;
+        }
+        Ok(following)
     }
 
     /// A message for a task that there is: the answer to what it asked.
@@ -262,7 +292,7 @@ impl Caller {
         call.notices = NoticeSink::new(move |notice| match notice {
             Notice::Progress(Progress { message: Some(text), .. })
             | Notice::Log { message: text, .. } => {
-                told.become_of(&own, TaskState::Working, Some(vec![Part::text(text)]));
+                told.say(&own, vec![Part::text(text)]);
             }
             Notice::Text(text) => {
                 let append = begun.swap(true, Ordering::Relaxed);

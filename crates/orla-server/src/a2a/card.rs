@@ -79,7 +79,7 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
         supported_interfaces: interfaces(&base),
         capabilities: AgentCapabilities {
             streaming: Some(true),
-            push_notifications: Some(false),
+            push_notifications: Some(caller.core.push().is_some()),
             extensions: None,
             extended_agent_card: Some(false),
         },
@@ -112,7 +112,13 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
         protocol_version: a2a::VERSION.to_owned(),
         tenant: None,
     };
-    vec![at("JSONRPC"), at("HTTP+JSON")]
+    vec![
+        at("JSONRPC"),
+        at("HTTP+JSON"),
+        // Without TLS it is written as HOST:PORT, which the type sees to.
+        #[cfg(feature = "a2a-grpc")]
+        AgentInterface { url: base.to_owned(), ..at("GRPC") },
+    ]
 }
 
 /// What is listed and this caller may use; and programs, which no list has to name.

@@ -4,8 +4,8 @@
 //!
 //! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what is to be run
 //! (`work`, pure) and becomes a task (`tasks`, `table`), whose work is a call of the marketplace like any other: with the
-//! caller's principal, authorised, admitted, recorded (`agent`). What it gives becomes an artifact (`result`, pure). Two
-//! bindings say the same thing at `/a2a`: JSON-RPC (`rpc`) and HTTP+JSON (`rest`). What is asked of the caller while a task
+//! caller's principal, authorised, admitted, recorded (`agent`). What it gives becomes an artifact (`result`, pure). Three
+//! bindings say the same thing: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`, gRPC (`grpc`) on the same port. What is asked of the caller while a task
 //! runs makes it `input-required`, and the next message of that task is the answer (`question`).
 //!
 //! A text that is no program is an input like another: that of the capability which
@@ -17,7 +17,7 @@
 //! - Nothing is made before the first request: an agent that nobody asks costs nothing.
 //! - Nobody sees a task but who began it.
 //! - Tasks are bounded in number, in bytes and in age; those that are over make room, the oldest first.
-//! - A task outlives its connection.
+//! - A task outlives its connection, and with a file (`store`) the server.
 //!
 //! # Deliberately absent
 //!
@@ -28,10 +28,14 @@
 mod agent;
 mod card;
 mod error;
+#[cfg(feature = "a2a-grpc")]
+mod grpc;
+mod push;
 mod question;
 mod rest;
 mod result;
 mod rpc;
+mod store;
 mod table;
 mod tasks;
 mod work;
@@ -45,6 +49,7 @@ use hyper::body::Incoming;
 use orla_marketplace::Principal;
 
 pub(crate) use agent::Agent;
+pub use push::{Push, PushSender};
 
 use crate::body::{self, Body};
 use crate::routes::why_unreadable;
@@ -55,6 +60,9 @@ pub(crate) const ENDPOINT: &str = "/a2a";
 /// The path of the card.
 pub(crate) const CARD: &str = "/.well-known/agent-card.json";
 
+/// Where the methods of gRPC are.
+#[cfg(feature = "a2a-grpc")]
+const SERVICE: &str = "/lf.a2a.v1.A2AService/";
 /// The header that names the protocol's version.
 const VERSION: &str = "a2a-version";
 
@@ -74,6 +82,10 @@ impl Caller {
 
 /// Whether a path is the agent's.
 pub(crate) fn is_here(path: &str) -> bool {
+    #[cfg(feature = "a2a-grpc")]
+    if path.starts_with(SERVICE) {
+        return true;
+    }
     path == CARD
         || path.strip_prefix(ENDPOINT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -90,6 +102,10 @@ pub(crate) async fn serve(
     let path = parts.uri.path();
     if path == CARD {
         return card::answer(&caller, settings, parts).await;
+    }
+    #[cfg(feature = "a2a-grpc")]
+    if path.starts_with(SERVICE) {
+        return grpc::answer(caller, settings, parts, body).await;
     }
     let path = path.strip_prefix(ENDPOINT).unwrap_or_default().trim_start_matches('/');
     let is_rpc = path.is_empty();
@@ -110,7 +126,6 @@ pub(crate) async fn serve(
         Err(status) => {
             let error = A2AError::invalid_request(why_unreadable(status, options.max_body_bytes));
             let mut response = refuse(status, &error);
-            *response.status_mut() = status;
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             return response;
         }

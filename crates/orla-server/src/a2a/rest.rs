@@ -1,8 +1,9 @@
 //! The HTTP+JSON binding (A2A §11): `message:send`, `message:stream`, `tasks`, `tasks/ID`, `tasks/ID:cancel`, `tasks/ID:subscribe`.
 
 use a2a::{
-    A2AError, CancelTaskRequest, GetTaskRequest, ListTasksRequest, StreamResponse,
-    SubscribeToTaskRequest,
+    A2AError, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
+    ListTasksRequest, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -51,7 +52,10 @@ enum Asked {
     Get(String),
     Cancel(String),
     Subscribe(String),
-    Push,
+    CreatePush(String),
+    ListPush(String),
+    GetPush(String, String),
+    DeletePush(String, String),
     ExtendedCard,
 }
 
@@ -67,8 +71,13 @@ impl Asked {
             ["message:stream"] if is_post => Self::Stream,
             ["tasks"] if is_get => Self::List,
             ["extendedAgentCard"] if is_get => Self::ExtendedCard,
-            ["tasks", _, "pushNotificationConfigs"] | ["tasks", _, "pushNotificationConfigs", _] => {
-                Self::Push
+            ["tasks", task, "pushNotificationConfigs"] if is_post => Self::CreatePush(task.to_owned()),
+            ["tasks", task, "pushNotificationConfigs"] if is_get => Self::ListPush(task.to_owned()),
+            ["tasks", task, "pushNotificationConfigs", id] if is_get => {
+                Self::GetPush(task.to_owned(), id.to_owned())
+            }
+            ["tasks", task, "pushNotificationConfigs", id] if method == Method::DELETE => {
+                Self::DeletePush(task.to_owned(), id.to_owned())
             }
             ["tasks", task] => match task.rsplit_once(':') {
                 Some((id, "cancel")) if is_post => Self::Cancel(id.to_owned()),
@@ -108,7 +117,31 @@ async fn run(
         Asked::Subscribe(id) => {
             return Ok(Given::Stream(caller.subscribe(&SubscribeToTaskRequest { id, tenant: None })?));
         }
-        Asked::Push => return Err(A2AError::push_notification_not_supported()),
+        Asked::CreatePush(task_id) => {
+            let config = TaskPushNotificationConfig { task_id, ..read(body)? };
+            value(&caller.create_push(config).await?)?
+        }
+        Asked::ListPush(task_id) => {
+            let asked = ListTaskPushNotificationConfigsRequest {
+                task_id,
+                page_size: None,
+                page_token: None,
+                tenant: None,
+            };
+            value(&caller.list_push(&asked)?)?
+        }
+        Asked::GetPush(task_id, id) => {
+            value(&caller.get_push(&GetTaskPushNotificationConfigRequest {
+                task_id,
+                id,
+                tenant: None,
+            })?)?
+        }
+        Asked::DeletePush(task_id, id) => {
+            let asked = DeleteTaskPushNotificationConfigRequest { task_id, id, tenant: None };
+            caller.delete_push(&asked).await?;
+            Value::Object(Map::new())
+        }
         Asked::ExtendedCard => return Err(no_extended_card()),
     }))
 }
@@ -184,8 +217,14 @@ mod tests {
             (Method::GET, "tasks/a%20b", Some(Asked::Get(id()))),
             (Method::POST, "tasks/a%20b:cancel", Some(Asked::Cancel(id()))),
             (Method::GET, "tasks/a%20b:subscribe", Some(Asked::Subscribe(id()))),
-            (Method::GET, "tasks/x/pushNotificationConfigs", Some(Asked::Push)),
-            (Method::DELETE, "tasks/x/pushNotificationConfigs/y", Some(Asked::Push)),
+            (Method::GET, "tasks/x/pushNotificationConfigs", Some(Asked::ListPush("x".to_owned()))),
+            (Method::POST, "tasks/x/pushNotificationConfigs", Some(Asked::CreatePush("x".to_owned()))),
+            (
+                Method::DELETE,
+                "tasks/x/pushNotificationConfigs/y",
+                Some(Asked::DeletePush("x".to_owned(), "y".to_owned())),
+            ),
+            (Method::PUT, "tasks/x/pushNotificationConfigs/y", None),
             (Method::GET, "extendedAgentCard", Some(Asked::ExtendedCard)),
             (Method::GET, "nothing", None),
         ] {

@@ -66,10 +66,13 @@ async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Given, A2AError
         methods::LIST_TASKS => value(&caller.list(&read(given)?)?)?,
         methods::CANCEL_TASK => value(&caller.cancel(&read(given)?).await?)?,
         methods::SUBSCRIBE_TO_TASK => return Ok(Given::Stream(caller.subscribe(&read(given)?)?)),
-        methods::CREATE_PUSH_CONFIG
-        | methods::GET_PUSH_CONFIG
-        | methods::LIST_PUSH_CONFIGS
-        | methods::DELETE_PUSH_CONFIG => return Err(A2AError::push_notification_not_supported()),
+        methods::CREATE_PUSH_CONFIG => value(&caller.create_push(read(given)?).await?)?,
+        methods::GET_PUSH_CONFIG => value(&caller.get_push(&read(given)?)?)?,
+        methods::LIST_PUSH_CONFIGS => value(&caller.list_push(&read(given)?)?)?,
+        methods::DELETE_PUSH_CONFIG => {
+            caller.delete_push(&read(given)?).await?;
+            Value::Object(Map::new())
+        }
         methods::GET_EXTENDED_AGENT_CARD => return Err(no_extended_card()),
         other => return Err(A2AError::method_not_found(other)),
     }))

@@ -6,12 +6,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use a2a::{ListTasksRequest, ListTasksResponse, Message, StreamResponse, Task, TaskState};
+use a2a::{
+    ListTasksRequest, ListTasksResponse, Message, StreamResponse, Task, TaskPushNotificationConfig,
+    TaskState,
+};
 use chrono::{DateTime, Utc};
 use orla_marketplace::Principal;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 
+/// The most that are to be told of one task.
+const MAX_HOOKS: usize = 8;
 /// The most tasks on one page of a list.
 const MAX_PAGE: i32 = 100;
 /// How many are on one where nobody says.
@@ -37,12 +42,42 @@ pub(super) struct Table {
     order: BTreeSet<(u64, String)>,
     states: u64,
     bytes: usize,
+    /// What is to be written, where tasks are kept.
+    changes: Option<Changes>,
+}
+
+/// What has changed and was not written yet.
+#[derive(Default)]
+struct Changes {
+    ids: BTreeSet<String>,
+    /// Of all changes ever.
+    count: u64,
+    /// Whether somebody is writing them.
+    writing: bool,
+}
+
+/// A task that is to be written; none where it is forgotten.
+pub(super) type Changed = (String, Option<Snapshot>);
+
+/// A task as it is at a moment, with all that is kept of it.
+pub(super) struct Snapshot {
+    pub(super) task: Arc<Task>,
+    pub(super) owner: Option<Principal>,
+    pub(super) hooks: Vec<TaskPushNotificationConfig>,
+}
+
+/// Somebody who is to be told of a task.
+pub(super) struct Hook {
+    pub(super) config: TaskPushNotificationConfig,
+    /// Cancelled when it is not wanted any more.
+    pub(super) stop: CancellationToken,
 }
 
 /// A task, and whose it is.
 pub(super) struct Record {
     pub(super) task: Arc<Task>,
     pub(super) owner: Option<Principal>,
+    pub(super) hooks: Vec<Hook>,
     /// The number of its last state.
     number: u64,
     bytes: usize,
@@ -61,7 +96,14 @@ pub(super) struct Live {
 
 impl Table {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, records: HashMap::new(), order: BTreeSet::new(), states: 0, bytes: 0 }
+        Self {
+            bounds,
+            records: HashMap::new(),
+            order: BTreeSet::new(),
+            states: 0,
+            bytes: 0,
+            changes: None,
+        }
     }
 
     /// Other bounds, for what comes from now on.
@@ -85,6 +127,7 @@ impl Table {
 
     /// Adds a task; not where there is no room, as every other is at work.
     pub(super) fn add(&mut self, task: Task, owner: Option<Principal>, live: Option<Live>) -> bool {
+        let hooks = Vec::new();
         let bytes = size(&task);
         let is_full = |table: &Self| {
             table.records.len() >= table.bounds.tasks || table.bytes + bytes > table.bounds.bytes
@@ -98,7 +141,8 @@ impl Table {
         let (id, number) = (task.id.clone(), self.states);
         self.bytes += bytes;
         self.order.insert((number, id.clone()));
-        self.records.insert(id, Record { task: Arc::new(task), owner, number, bytes, live });
+        self.note(&id);
+        self.records.insert(id, Record { task: Arc::new(task), owner, hooks, number, bytes, live });
         true
     }
 
@@ -125,6 +169,7 @@ impl Table {
         }
         // Nobody may be following.
         let _ = events.send(Arc::new(event));
+        self.note(id);
         while self.bytes > self.bounds.bytes && self.make_room(Some(id)) {}
         self.records.get_mut(id)
     }
@@ -142,8 +187,10 @@ impl Table {
     /// Forgets a task.
     pub(super) fn forget(&mut self, id: &str) {
         if let Some(record) = self.records.remove(id) {
+            record.hooks.iter().for_each(|hook| hook.stop.cancel());
             self.bytes -= record.bytes;
             self.order.remove(&(record.number, id.to_owned()));
+            self.note(id);
         }
     }
 
@@ -162,6 +209,70 @@ impl Table {
         for id in over.collect::<Vec<_>>() {
             self.forget(&id);
         }
+    }
+
+    /// Adds or replaces who is to be told of a task. Whether there is room.
+    pub(super) fn hook(&mut self, id: &str, hook: Hook) -> bool {
+        let Some(record) = self.records.get_mut(id) else { return false };
+        let is_same = |other: &Hook| other.config.id == hook.config.id;
+        match record.hooks.iter().position(is_same) {
+            Some(at) => std::mem::replace(&mut record.hooks[at], hook).stop.cancel(),
+            None if record.hooks.len() < MAX_HOOKS => record.hooks.push(hook),
+            None => return false,
+        }
+        self.note(id);
+        true
+    }
+
+    /// Takes out who is to be told of a task no more.
+    pub(super) fn unhook(&mut self, id: &str, hook: &str) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        let is_this = |other: &Hook| other.config.id.as_deref() == Some(hook);
+        let gone: Vec<Hook> = record.hooks.extract_if(.., |hook| is_this(hook)).collect();
+        gone.iter().for_each(|hook| hook.stop.cancel());
+        self.note(id);
+    }
+
+    /// From now on, what changes is noted.
+    pub(super) fn note_changes(&mut self) {
+        self.changes.get_or_insert_default();
+    }
+
+    /// Notes that a task has changed.
+    pub(super) fn note(&mut self, id: &str) {
+        if let Some(changes) = &mut self.changes {
+            changes.ids.insert(id.to_owned());
+            changes.count += 1;
+        }
+    }
+
+    /// How often something has changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.as_ref().map_or(0, |changes| changes.count)
+    }
+
+    /// Whether somebody has to begin writing; whoever is told so does.
+    pub(super) fn begin_writing(&mut self) -> bool {
+        let waits = |changes: &&mut Changes| !changes.ids.is_empty() && !changes.writing;
+        let waiting = self.changes.as_mut().filter(waits);
+        waiting.map(|changes| changes.writing = true).is_some()
+    }
+
+    /// What is to be written now, and the count of changes that this is; none where nothing is, and whoever wrote is done.
+    pub(super) fn take_changes(&mut self) -> Option<(u64, Vec<Changed>)> {
+        let changes = self.changes.as_mut()?;
+        let ids = std::mem::take(&mut changes.ids);
+        changes.writing = !ids.is_empty();
+        let (writing, count) = (changes.writing, changes.count);
+        let row = |id: String| {
+            let snapshot = self.records.get(&id).map(|record| Snapshot {
+                task: Arc::clone(&record.task),
+                owner: record.owner.clone(),
+                hooks: record.hooks.iter().map(|hook| hook.config.clone()).collect(),
+            });
+            (id, snapshot)
+        };
+        writing.then(|| (count, ids.into_iter().map(row).collect()))
     }
 
     /// The tasks of a caller that fit, the newest state first.
@@ -345,10 +456,20 @@ mod tests {
         begin(&mut table, "a", None);
         begin(&mut table, "b", None);
         become_of(&mut table, "a", TaskState::Completed);
+        table.note_changes();
         table.expire(Utc::now());
         assert!(table.get("a").is_some());
         table.expire(Utc::now() + Duration::from_secs(61));
         assert!(table.get("a").is_none() && table.get("b").is_some());
+        assert!(table.begin_writing());
+        assert!(!table.begin_writing(), "somebody does already");
+        become_of(&mut table, "b", TaskState::Working);
+        let (count, rows) = table.take_changes().unwrap();
+        let rows: Vec<_> = rows.iter().map(|(id, task)| (id.as_str(), task.is_some())).collect();
+        assert_eq!((count, rows), (2, vec![("a", false), ("b", true)]));
+        assert!(table.take_changes().is_none() && !table.begin_writing());
+        become_of(&mut table, "b", TaskState::Completed);
+        assert!(table.begin_writing());
     }
 
     #[test]

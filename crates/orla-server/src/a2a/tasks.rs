@@ -1,19 +1,27 @@
 //! The tasks of an agent, and those who follow them. One lock; nothing waits while it is held.
+//!
+//! Where tasks are kept, whoever changes the first one begins to write, beside everything else, and goes on until nothing
+//! is left to be written: what changes meanwhile is written together.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use a2a::{
     Artifact, ListTasksRequest, ListTasksResponse, Message, Part, Role, StreamResponse, Task,
-    TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    TaskArtifactUpdateEvent, TaskPushNotificationConfig, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use chrono::{DateTime, SubsecRound, Utc};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use orla_marketplace::Principal;
-use tokio::sync::{broadcast, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::table::{Bounds, Live, Table, is_callers_turn, size};
+use super::agent::SERVER_ENDED;
+use super::store::{Kept, Row, Store};
+use super::table::{Bounds, Changed, Hook, Live, Snapshot, Table, is_callers_turn, size};
 
 /// How many events may wait for who follows a task; beyond that it is told how the task stands.
 const BACKLOG: usize = 64;
@@ -21,6 +29,17 @@ const BACKLOG: usize = 64;
 /// The tasks.
 pub(super) struct Tasks {
     table: Mutex<Table>,
+    keeper: Option<Keeper>,
+}
+
+/// Where tasks are kept.
+struct Keeper {
+    tasks: Weak<Tasks>,
+    store: Arc<Store>,
+    /// How many changes have been written.
+    written: watch::Sender<u64>,
+    tracker: TaskTracker,
+    runtime: Handle,
 }
 
 /// Who follows a task, from a moment on.
@@ -50,9 +69,57 @@ pub(super) enum Deaf {
     Full,
 }
 
+/// What became of the wish to be told of a task.
+pub(super) enum Hooked {
+    /// There is none.
+    NoTask,
+    /// Enough are told already.
+    Full,
+    /// It is over: there is nothing to be told.
+    Over,
+    /// It goes on.
+    Live(Following),
+}
+
 impl Tasks {
-    pub(super) fn new(bounds: Bounds) -> Self {
-        Self { table: Mutex::new(Table::new(bounds)) }
+    /// Tasks that are not kept.
+    pub(super) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::new(Table::new(bounds)), keeper: None })
+    }
+
+    /// Tasks that are kept in a file, with those that are in it. What was at work when the last server ended has failed.
+    pub(super) fn kept(
+        bounds: Bounds,
+        store: Store,
+        kept: Vec<Kept>,
+        tracker: TaskTracker,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        let mut table = Table::new(bounds);
+        let mut changed = fill(&mut table, kept);
+        table.note_changes();
+        changed.drain(..).for_each(|id| table.note(&id));
+        table.expire(Utc::now());
+        let tasks = Arc::new_cyclic(|tasks| Self {
+            table: Mutex::new(table),
+            keeper: Some(Keeper {
+                tasks: Weak::clone(tasks),
+                store: Arc::new(store),
+                written: watch::Sender::new(0),
+                tracker,
+                runtime,
+            }),
+        });
+        drop(tasks.lock());
+        tasks
+    }
+
+    /// Waits until everything that has changed so far is written, where tasks are kept.
+    pub(super) async fn settled(&self) {
+        let Some(keeper) = &self.keeper else { return };
+        let changes = self.lock().changes();
+        // Fails when nobody writes any more, which is when nobody asks.
+        let _ = keeper.written.subscribe().wait_for(|written| *written >= changes).await;
     }
 
     /// Other bounds, for what comes from now on.
@@ -111,6 +178,14 @@ impl Tasks {
     /// Puts a task into another state; not one that is over.
     pub(super) fn become_of(&self, id: &str, state: TaskState, says: Option<Vec<Part>>) {
         become_of(&mut self.lock(), id, state, says);
+    }
+
+    /// Has a task that is at work say something. One that waits for an answer goes on waiting.
+    pub(super) fn say(&self, id: &str, says: Vec<Part>) {
+        let mut table = self.lock();
+        if table.get(id).is_some_and(|record| !is_callers_turn(&record.task.status.state)) {
+            become_of(&mut table, id, TaskState::Working, Some(says));
+        }
     }
 
     /// Adds an artifact. Whether there is room for it.
@@ -199,6 +274,44 @@ impl Tasks {
         Ok(following)
     }
 
+    /// Has somebody told of a task, if it is this caller's.
+    pub(super) fn hook(
+        &self,
+        id: &str,
+        caller: Option<&Principal>,
+        config: TaskPushNotificationConfig,
+        stop: CancellationToken,
+    ) -> Hooked {
+        let mut table = self.lock();
+        let Some(is_live) = table.of(id, caller).map(|record| record.live.is_some()) else {
+            return Hooked::NoTask;
+        };
+        if !table.hook(id, Hook { config, stop }) {
+            return Hooked::Full;
+        }
+        following(&mut table, id, caller).filter(|_| is_live).map_or(Hooked::Over, Hooked::Live)
+    }
+
+    /// Who is told of a task, if it is this caller's.
+    pub(super) fn hooks(
+        &self,
+        id: &str,
+        caller: Option<&Principal>,
+    ) -> Option<Vec<TaskPushNotificationConfig>> {
+        let mut table = self.lock();
+        table.of(id, caller).map(|record| record.hooks.iter().map(|hook| hook.config.clone()).collect())
+    }
+
+    /// Has somebody told no more. Whether there is such a task of this caller's.
+    pub(super) fn unhook(&self, id: &str, caller: Option<&Principal>, hook: &str) -> bool {
+        let mut table = self.lock();
+        let is_there = table.of(id, caller).is_some();
+        if is_there {
+            table.unhook(id, hook);
+        }
+        is_there
+    }
+
     /// See [`Table::list`].
     pub(super) fn list(
         &self,
@@ -263,10 +376,87 @@ impl Tasks {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> Locked<'_> {
         // What is guarded is whole at every moment: a panic left nothing half done.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { table, keeper: self.keeper.as_ref() }
     }
+
+    /// Writes until nothing is left to be written.
+    async fn write(self: Arc<Self>) {
+        let Some(keeper) = &self.keeper else { return };
+        loop {
+            let Some((count, changed)) = self.lock().take_changes() else { return };
+            let store = Arc::clone(&keeper.store);
+            let write = move || store.write(&changed.iter().map(row).collect::<Vec<_>>());
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
+                tracing::error!(%error, "tasks of the agent could not be kept");
+            }
+            keeper.written.send_replace(count);
+        }
+    }
+}
+
+/// The table, while it is held. Whoever lets it go sees to it that what has changed is written.
+struct Locked<'a> {
+    table: MutexGuard<'a, Table>,
+    keeper: Option<&'a Keeper>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper
+            && self.table.begin_writing()
+            && let Some(tasks) = keeper.tasks.upgrade()
+        {
+            keeper.tracker.spawn_on(tasks.write(), &keeper.runtime);
+        }
+    }
+}
+
+/// Adds what was kept, and gives the ids of what is not as it was.
+fn fill(table: &mut Table, mut kept: Vec<Kept>) -> Vec<String> {
+    kept.sort_by_key(|kept| kept.task.status.timestamp);
+    let mut changed = Vec::new();
+    let ids: Vec<String> = kept.iter().map(|kept| kept.task.id.clone()).collect();
+    for Kept { mut task, owner, hooks } in kept {
+        if !task.status.state.is_terminal() {
+            let says = says(&task, vec![Part::text(SERVER_ENDED)]);
+            task.status = status(TaskState::Failed, Some(says));
+            changed.push(task.id.clone());
+        }
+        let id = task.id.clone();
+        table.add(task, owner.map(|name| Principal(name.into())), None);
+        for config in hooks {
+            table.hook(&id, Hook { config, stop: CancellationToken::new() });
+        }
+    }
+    // What has had to make room.
+    changed.extend(ids.into_iter().filter(|id| table.get(id).is_none()));
+    changed
+}
+
+/// A task as it is written.
+fn row((id, task): &Changed) -> Row {
+    let text = task.as_ref().and_then(|Snapshot { task, owner, hooks }| {
+        let owner = owner.as_ref().map(|owner| owner.0.to_string());
+        serde_json::to_vec(&Kept { task: Task::clone(task), owner, hooks: hooks.clone() }).ok()
+    });
+    (id.clone(), text)
 }
 
 fn following(table: &mut Table, id: &str, caller: Option<&Principal>) -> Option<Following> {
@@ -277,14 +467,18 @@ fn following(table: &mut Table, id: &str, caller: Option<&Principal>) -> Option<
 
 fn become_of(table: &mut Table, id: &str, state: TaskState, says: Option<Vec<Part>>) {
     table.change(id, |task| {
-        let says = says.map(|parts| Message {
-            task_id: Some(task.id.clone()),
-            context_id: Some(task.context_id.clone()),
-            ..Message::new(Role::Agent, parts)
-        });
+        let says = says.map(|parts| self::says(task, parts));
         task.status = status(state, says);
         updated(task)
     });
+}
+
+fn says(task: &Task, parts: Vec<Part>) -> Message {
+    Message {
+        task_id: Some(task.id.clone()),
+        context_id: Some(task.context_id.clone()),
+        ..Message::new(Role::Agent, parts)
+    }
 }
 
 fn updated(task: &Task) -> StreamResponse {
@@ -317,8 +511,11 @@ mod tests {
     }
 
     fn tasks() -> Arc<Tasks> {
-        let age = Duration::from_secs(60);
-        Arc::new(Tasks::new(Bounds { tasks: 10, bytes: 1 << 20, task_bytes: 1 << 12, age }))
+        Tasks::new(bounds())
+    }
+
+    fn bounds() -> Bounds {
+        Bounds { tasks: 10, bytes: 1 << 20, task_bytes: 1 << 12, age: Duration::from_secs(60) }
     }
 
     fn begin(tasks: &Tasks) -> Following {
@@ -394,5 +591,42 @@ mod tests {
         tasks.become_of(&id, TaskState::Completed, None);
         assert_eq!(said(&tasks, "x"), Some(Deaf::Over));
         assert!(tasks.begin(message(&"x".repeat(1 << 12)), None, CancellationToken::new()).is_err());
+    }
+
+    #[tokio::test]
+    async fn tasks_that_are_kept_are_there_again_and_what_was_at_work_has_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks");
+        let open = |bounds| {
+            let (store, kept) = Store::open(&path).unwrap();
+            let tracker = TaskTracker::new();
+            (Tasks::kept(bounds, store, kept, tracker.clone(), Handle::current()), tracker)
+        };
+        let end = async |tasks: Arc<Tasks>, tracker: TaskTracker| {
+            tasks.settled().await;
+            drop(tasks);
+            tracker.close();
+            tracker.wait().await;
+        };
+        let (tasks, tracker) = open(bounds());
+        let done = begin(&tasks).first.id.clone();
+        tasks.become_of(&done, TaskState::Completed, None);
+        let (working, gone) = (begin(&tasks).first.id.clone(), begin(&tasks).first.id.clone());
+        tasks.forget(&gone);
+        end(tasks, tracker).await;
+
+        let (tasks, tracker) = open(bounds());
+        let state = |id: &str| tasks.get(id, None).map(|task| task.status.state.clone());
+        assert_eq!((state(&done), state(&gone)), (Some(TaskState::Completed), None));
+        assert_eq!(state(&working), Some(TaskState::Failed));
+        let said = tasks.get(&working, None).unwrap().status.message.clone().unwrap();
+        assert_eq!(said.text(), Some(SERVER_ENDED));
+        end(tasks, tracker).await;
+
+        let (tasks, tracker) = open(Bounds { tasks: 1, ..bounds() });
+        assert!(tasks.get(&done, None).is_none() && tasks.get(&working, None).is_some());
+        end(tasks, tracker).await;
+        let (tasks, _) = open(bounds());
+        assert!(tasks.get(&done, None).is_none(), "what has had to make room is gone");
     }
 }

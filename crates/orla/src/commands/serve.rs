@@ -64,6 +64,8 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut app = App::build(&config)?;
     let audit = audit_of(&config)?;
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
+    #[cfg(feature = "a2a")]
+    crate::a2a::prepare(&server, &config)?;
     let shutdown = CancellationToken::new();
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
@@ -186,7 +188,7 @@ fn options(config: &Config) -> ServerOptions {
     options.auth_tokens.clone_from(&config.auth_tokens);
     options.max_body_bytes = config.max_body_bytes;
     options.session_idle = config.session_idle;
-    options.agent.clone_from(&config.a2a);
+    options.agent.clone_from(&config.a2a.options);
     options
 }
 

@@ -369,41 +369,55 @@ const PROGRAM_KEYS: &[Key] = &[
 
 /// The keys of `a2a`.
 const A2A_KEYS: &[Key] = &[
-    Key { name: "name", kind: Kind::Text(|c| &mut c.a2a.name), about: "The agent's name on its card." },
+    Key {
+        name: "name",
+        kind: Kind::Text(|c| &mut c.a2a.options.name),
+        about: "The agent's name on its card.",
+    },
     Key {
         name: "description",
-        kind: Kind::Text(|c| &mut c.a2a.description),
+        kind: Kind::Text(|c| &mut c.a2a.options.description),
         about: "What the card says the agent does; how it is spoken to where absent.",
     },
     Key {
         name: "url",
-        kind: Kind::Text(|c| &mut c.a2a.url),
+        kind: Kind::Text(|c| &mut c.a2a.options.url),
         about: "Where clients reach the server (https://HOST), for the card; where they asked for it where absent.",
     },
     Key {
         name: "text",
-        kind: Kind::Text(|c| &mut c.a2a.text),
+        kind: Kind::Text(|c| &mut c.a2a.options.text),
         about: "The capability that answers messages which are plain texts; its input is {message, message_id, context_id?, data?}. Where absent, such messages are rejected.",
     },
     Key {
+        name: "tasks",
+        kind: Kind::Path(|c| &mut c.a2a.tasks),
+        about: "File in which tasks are kept, so that they are there again when the server is; in memory alone where absent. A change needs a restart.",
+    },
+    Key {
         name: "max_tasks",
-        kind: Kind::Count { place: |c| &mut c.a2a.max_tasks, min: 1, max: 1_000_000 },
+        kind: Kind::Count { place: |c| &mut c.a2a.options.max_tasks, min: 1, max: 1_000_000 },
         about: "Tasks that are kept; beyond it the oldest one that is over makes room.",
     },
     Key {
         name: "max_bytes",
-        kind: Kind::Count { place: |c| &mut c.a2a.max_bytes, min: 1024, max: 1 << 32 },
+        kind: Kind::Count { place: |c| &mut c.a2a.options.max_bytes, min: 1024, max: 1 << 32 },
         about: "Bytes of all tasks together, about.",
     },
     Key {
         name: "max_task_bytes",
-        kind: Kind::Count { place: |c| &mut c.a2a.max_task_bytes, min: 1024, max: 1 << 30 },
+        kind: Kind::Count { place: |c| &mut c.a2a.options.max_task_bytes, min: 1024, max: 1 << 30 },
         about: "Bytes of the messages and results of one task.",
     },
     Key {
         name: "keep",
-        kind: Kind::Seconds { place: |c| &mut c.a2a.keep, max: 3650 * 86_400 },
+        kind: Kind::Seconds { place: |c| &mut c.a2a.options.keep, max: 3650 * 86_400 },
         about: "Seconds that a task is kept which is over.",
+    },
+    Key {
+        name: "allow_private_push",
+        kind: Kind::Flag(|c| &mut c.a2a.allow_private_push),
+        about: "Tell this machine and local networks of tasks too, where clients ask for it (push notifications). A change needs a restart.",
     },
 ];
 

@@ -113,7 +113,7 @@ pub(crate) struct Config {
     pub(crate) expose: Exposure,
     pub(crate) agent: AgentConfig,
     /// What the server is as an agent.
-    pub(crate) a2a: AgentOptions,
+    pub(crate) a2a: A2aConfig,
     /// What the file names besides directories: a change of one is a change of the configuration.
     pub(crate) named_files: Vec<PathBuf>,
     /// What works and may not be meant.
@@ -171,6 +171,16 @@ impl ProgramConfig {
         let Self { steps, memory, depth, calls, calls_at_once, output } = *self;
         rtfs::Limits { steps: steps as u64, memory, depth, calls: calls as u64, calls_at_once, output }
     }
+}
+
+/// What the server is as an agent: the keys of `a2a`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct A2aConfig {
+    pub(crate) options: AgentOptions,
+    /// Where tasks are kept; nowhere where empty.
+    pub(crate) tasks: PathBuf,
+    /// Whether this machine and local networks may be told of tasks.
+    pub(crate) allow_private_push: bool,
 }
 
 /// What `tools.NAME` changes of one tool.
@@ -291,7 +301,7 @@ impl Default for Config {
             governance: GovernanceConfig::default(),
             expose: Exposure::default(),
             agent: AgentConfig::default(),
-            a2a: AgentOptions::default(),
+            a2a: A2aConfig::default(),
             named_files: Vec::new(),
             warnings: Vec::new(),
             file: None,

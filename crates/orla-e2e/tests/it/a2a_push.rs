@@ -1,0 +1,151 @@
+//! Push notifications: somebody is told of a task over a connection that orla opens.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use orla_e2e::{Request, Server, eventually};
+use serde_json::{Value, json};
+
+use crate::a2a_server::{ASKED, agent, ask, calls, message, refusal, send, state, task};
+
+/// Whoever is told: it keeps what is posted, heads in lower case, and answers with a status.
+#[derive(Clone)]
+struct Told {
+    address: SocketAddr,
+    posts: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Told {
+    /// The first answers are these; all others are 200.
+    fn begin(statuses: &'static [u16]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let told = Self { address: listener.local_addr().expect("an address"), posts: Arc::default() };
+        let posts = Arc::clone(&told.posts);
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let Ok(mut stream) = stream else { return };
+                let mut bytes = Vec::new();
+                let mut piece = [0; 4096];
+                let post = loop {
+                    let Ok(count @ 1..) = stream.read(&mut piece) else { break None };
+                    bytes.extend_from_slice(&piece[..count]);
+                    let text = String::from_utf8_lossy(&bytes);
+                    if let Some((head, body)) = text.split_once("\r\n\r\n")
+                        && let Ok(body) = serde_json::from_str(body)
+                    {
+                        break Some((head.to_lowercase(), body));
+                    }
+                };
+                let status = statuses.get(number).copied().unwrap_or(200);
+                let answer =
+                    format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = stream.write_all(answer.as_bytes());
+                posts.lock().expect("nobody panicked").extend(post);
+            }
+        });
+        told
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/told", self.address)
+    }
+
+    fn posts(&self) -> Vec<(String, Value)> {
+        self.posts.lock().expect("nobody panicked").clone()
+    }
+
+    /// The states that it was told of.
+    fn states(&self) -> Vec<String> {
+        let states = self.posts().into_iter().filter_map(|(_, event)| {
+            let of = if event["task"].is_object() { &event["task"] } else { &event["statusUpdate"] };
+            of.is_object().then(|| state(of).trim_start_matches("TASK_STATE_").to_owned())
+        });
+        states.collect()
+    }
+}
+
+fn open() -> Server {
+    agent().config(&format!("{ASKED}a2a: {{allow_private_push: true}}\n")).serve()
+}
+
+#[test]
+fn who_wants_to_be_told_of_a_task_is_told_to_its_end() {
+    let server = open();
+    let told = Told::begin(&[503]);
+    let mut asking = calls("asking.ask", &json!({}));
+    asking["configuration"] = json!({"taskPushNotificationConfig": {"id": "mine", "url": told.url(), "token": "word",
+        "authentication": {"scheme": "Bearer", "credentials": "secret"}}});
+    let asked = task(&server, &asking);
+    eventually("the question is told", || told.states().iter().any(|state| state == "INPUT_REQUIRED"));
+    let mut more = message(&json!({"text": "Ada"}));
+    more["message"]["taskId"] = asked["id"].clone();
+    task(&server, &more);
+    eventually("the end is told", || told.states().iter().any(|state| state == "COMPLETED"));
+    let posts = told.posts();
+    for (head, _) in &posts {
+        for line in [
+            "post /told http/1.1",
+            "authorization: bearer secret",
+            "x-a2a-notification-token: word",
+            "content-type: application/a2a+json",
+        ] {
+            assert!(head.contains(line), "{head}");
+        }
+    }
+    assert_eq!(posts[0].1, posts[1].1, "what was not taken is posted again");
+    assert!(posts.iter().any(|(_, event)| event["artifactUpdate"].is_object()), "{posts:?}");
+    assert!(!server.log().contains("secret"));
+}
+
+#[test]
+fn configurations_are_made_read_listed_and_deleted_over_each_binding() {
+    let server = open();
+    let card = server.http().get("/.well-known/agent-card.json").json();
+    assert_eq!(card["capabilities"]["pushNotifications"], true);
+    let over = task(&server, &calls("echo", &json!({})));
+    let id = over["id"].as_str().unwrap();
+    let config = json!({"taskId": id, "id": "a", "url": "https://example.com/hook"});
+    assert_eq!(ask(&server, "CreateTaskPushNotificationConfig", &config), config);
+    let path = format!("/a2a/tasks/{id}/pushNotificationConfigs");
+    let rest = |method: &str, path: &str| {
+        Request::new(method, path)
+            .header("a2a-version", "1.0")
+            .header("content-type", "application/json")
+    };
+    let second = rest("POST", &path).body(r#"{"url": "https://example.com/b", "id": "b"}"#);
+    assert_eq!(send(&server, &second).json()["taskId"], id);
+    assert_eq!(send(&server, &rest("GET", &format!("{path}/a"))).json(), config);
+    let listed = ask(&server, "ListTaskPushNotificationConfigs", &json!({"taskId": id}));
+    assert_eq!(listed["configs"].as_array().unwrap().len(), 2, "{listed}");
+    for _ in 0..2 {
+        assert_eq!(send(&server, &rest("DELETE", &format!("{path}/a"))).status, 200);
+        ask(&server, "DeleteTaskPushNotificationConfig", &json!({"taskId": id, "id": "b"}));
+    }
+    assert_eq!(send(&server, &rest("GET", &format!("{path}/a"))).status, 404);
+    let gone = json!({"taskId": id, "id": "b"});
+    assert_eq!(refusal(&server, "GetTaskPushNotificationConfig", &gone), -32001);
+    let nowhere = json!({"taskId": "none", "id": "a", "url": "https://example.com"});
+    assert_eq!(refusal(&server, "CreateTaskPushNotificationConfig", &nowhere), -32001);
+    for url in ["ftp://example.com", "nothing", "http://user:word@example.com"] {
+        let config = json!({"taskId": id, "url": url});
+        assert_eq!(refusal(&server, "CreateTaskPushNotificationConfig", &config), -32602, "{url}");
+    }
+}
+
+#[test]
+fn private_addresses_are_told_nothing_unless_that_is_configured() {
+    let server = agent().serve();
+    let told = Told::begin(&[]);
+    let mut params = calls("echo", &json!({}));
+    for url in [
+        told.url(),
+        format!("http://localhost:{}/", told.address.port()),
+        "http://169.254.169.254/".to_owned(),
+    ] {
+        params["configuration"] = json!({"taskPushNotificationConfig": {"url": url}});
+        assert_eq!(refusal(&server, "SendMessage", &params), -32602, "{url}");
+    }
+    assert_eq!(ask(&server, "ListTasks", &json!({}))["totalSize"], 0, "nothing was begun");
+    assert!(told.posts().is_empty());
+}

@@ -1,0 +1,259 @@
+//! The gRPC binding (A2A §10), on the same port: messages and service of the project's own crate.
+
+use std::pin::Pin;
+
+use a2a::{
+    A2AError, PartContent, StreamResponse, TaskPushNotificationConfig, error_code, error_reason,
+    errordetails,
+};
+use a2a_pb::proto::a2a_service_server::{A2aService, A2aServiceServer};
+use a2a_pb::{pbconv, proto};
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde_json::Value;
+use tonic::codegen::Service as _;
+use tonic::{Code, Status, async_trait};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::{Caller, version};
+use crate::body::{self, Body};
+use crate::routes::why_unreadable;
+use crate::state::Settings;
+
+/// Answers a call.
+pub(super) async fn answer(
+    caller: Caller,
+    settings: &Settings,
+    parts: &Parts,
+    body: Incoming,
+) -> Response<Body> {
+    if parts.method != Method::POST || !is_grpc(&parts.headers) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return response;
+    }
+    let options = &settings.options;
+    // Every call has one message: read like every other body, within the same bounds.
+    let body = match body::read(body, options.max_body_bytes, options.body_timeout, true).await {
+        Ok(body) => body,
+        Err(status) => {
+            let why = why_unreadable(status, options.max_body_bytes);
+            return Status::new(Code::ResourceExhausted, why)
+                .into_http::<tonic::body::Body>()
+                .map(Body::frames);
+        }
+    };
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = parts.uri.clone();
+    *request.headers_mut() = parts.headers.clone();
+    let mut service =
+        A2aServiceServer::new(Bound { caller }).max_decoding_message_size(options.max_body_bytes);
+    let response = match service.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    response.map(Body::frames)
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| value.starts_with("application/grpc"))
+}
+
+/// One call, and who makes it.
+struct Bound {
+    caller: Caller,
+}
+
+type Given<T> = Result<tonic::Response<T>, Status>;
+type Events = Pin<Box<dyn Stream<Item = Result<proto::StreamResponse, Status>> + Send>>;
+
+impl Bound {
+    fn caller(&self) -> Result<&Caller, Status> {
+        version(&self.caller.headers, None).map_err(|error| status(&error))?;
+        Ok(&self.caller)
+    }
+}
+
+#[async_trait]
+impl A2aService for Bound {
+    type SendStreamingMessageStream = Events;
+    type SubscribeToTaskStream = Events;
+
+    async fn send_message(
+        &self,
+        request: tonic::Request<proto::SendMessageRequest>,
+    ) -> Given<proto::SendMessageResponse> {
+        let given = self.caller()?.send(sent(request.get_ref())?).await;
+        given
+            .map(|given| tonic::Response::new(pbconv::to_proto_send_message_response(&given)))
+            .map_err(|error| status(&error))
+    }
+
+    async fn send_streaming_message(
+        &self,
+        request: tonic::Request<proto::SendMessageRequest>,
+    ) -> Given<Events> {
+        told(self.caller()?.stream(sent(request.get_ref())?))
+    }
+
+    async fn get_task(&self, request: tonic::Request<proto::GetTaskRequest>) -> Given<proto::Task> {
+        task(self.caller()?.get(&pbconv::from_proto_get_task_request(request.get_ref())))
+    }
+
+    async fn list_tasks(
+        &self,
+        request: tonic::Request<proto::ListTasksRequest>,
+    ) -> Given<proto::ListTasksResponse> {
+        let asked = pbconv::from_proto_list_tasks_request(request.get_ref());
+        let given = self.caller()?.list(&asked);
+        given
+            .map(|given| tonic::Response::new(pbconv::to_proto_list_tasks_response(&given)))
+            .map_err(|error| status(&error))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: tonic::Request<proto::CancelTaskRequest>,
+    ) -> Given<proto::Task> {
+        let asked = pbconv::from_proto_cancel_task_request(request.get_ref());
+        task(self.caller()?.cancel(&asked).await)
+    }
+
+    async fn subscribe_to_task(
+        &self,
+        request: tonic::Request<proto::SubscribeToTaskRequest>,
+    ) -> Given<Events> {
+        let asked = pbconv::from_proto_subscribe_to_task_request(request.get_ref());
+        told(self.caller()?.subscribe(&asked))
+    }
+
+    async fn create_task_push_notification_config(
+        &self,
+        request: tonic::Request<proto::TaskPushNotificationConfig>,
+    ) -> Given<proto::TaskPushNotificationConfig> {
+        let config = pbconv::from_proto_task_push_notification_config(request.get_ref());
+        push(self.caller()?.create_push(config).await)
+    }
+
+    async fn get_task_push_notification_config(
+        &self,
+        request: tonic::Request<proto::GetTaskPushNotificationConfigRequest>,
+    ) -> Given<proto::TaskPushNotificationConfig> {
+        let asked = pbconv::from_proto_get_task_push_notification_config_request(request.get_ref());
+        push(self.caller()?.get_push(&asked))
+    }
+
+    async fn list_task_push_notification_configs(
+        &self,
+        request: tonic::Request<proto::ListTaskPushNotificationConfigsRequest>,
+    ) -> Given<proto::ListTaskPushNotificationConfigsResponse> {
+        let asked = pbconv::from_proto_list_task_push_notification_configs_request(request.get_ref());
+        let listed = self.caller()?.list_push(&asked).map_err(|error| status(&error))?;
+        Ok(tonic::Response::new(pbconv::to_proto_list_task_push_notification_configs_response(&listed)))
+    }
+
+    async fn delete_task_push_notification_config(
+        &self,
+        request: tonic::Request<proto::DeleteTaskPushNotificationConfigRequest>,
+    ) -> Given<()> {
+        let asked = pbconv::from_proto_delete_task_push_notification_config_request(request.get_ref());
+        self.caller()?
+            .delete_push(&asked)
+            .await
+            .map(tonic::Response::new)
+            .map_err(|error| status(&error))
+    }
+
+    async fn get_extended_agent_card(
+        &self,
+        _: tonic::Request<proto::GetExtendedAgentCardRequest>,
+    ) -> Given<proto::AgentCard> {
+        Err(status(&super::rpc::no_extended_card()))
+    }
+}
+
+fn sent(request: &proto::SendMessageRequest) -> Result<a2a::SendMessageRequest, Status> {
+    if request.message.is_none() {
+        return Err(status(&A2AError::invalid_params("message: missing, and required")));
+    }
+    let mut sent = pbconv::from_proto_send_message_request(request);
+    for part in &mut sent.message.parts {
+        if let PartContent::Data(data) = &mut part.content {
+            whole(data);
+        }
+    }
+    Ok(sent)
+}
+
+/// Makes whole numbers of those that are: all are doubles on the wire, and a count of 1 is no 1.0.
+fn whole(value: &mut Value) {
+    /// Up to here, a double holds every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let double = number.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT);
+            if let Some(double) = double {
+                *value = Value::from(double as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole),
+        Value::Object(members) => members.values_mut().for_each(whole),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+fn task(given: Result<a2a::Task, A2AError>) -> Given<proto::Task> {
+    given.map(|task| tonic::Response::new(pbconv::to_proto_task(&task))).map_err(|error| status(&error))
+}
+
+fn told(given: Result<BoxStream<'static, StreamResponse>, A2AError>) -> Given<Events> {
+    let events = given.map_err(|error| status(&error))?;
+    let events = events.map(|event| Ok(pbconv::to_proto_stream_response(&event)));
+    Ok(tonic::Response::new(Box::pin(events)))
+}
+
+fn push(
+    given: Result<TaskPushNotificationConfig, A2AError>,
+) -> Given<proto::TaskPushNotificationConfig> {
+    let config = given.map_err(|error| status(&error))?;
+    Ok(tonic::Response::new(pbconv::to_proto_task_push_notification_config(&config)))
+}
+
+fn status(error: &A2AError) -> Status {
+    let code = match error.code {
+        error_code::TASK_NOT_FOUND => Code::NotFound,
+        error_code::CONTENT_TYPE_NOT_SUPPORTED
+        | error_code::PARSE_ERROR
+        | error_code::INVALID_REQUEST
+        | error_code::INVALID_PARAMS => Code::InvalidArgument,
+        error_code::METHOD_NOT_FOUND => Code::Unimplemented,
+        error_code::INTERNAL_ERROR | error_code::INVALID_AGENT_RESPONSE => Code::Internal,
+        _ => Code::FailedPrecondition,
+    };
+    let details =
+        ErrorDetails::with_error_info(error_reason(error.code), errordetails::PROTOCOL_DOMAIN, []);
+    Status::with_error_details(code, &error.message, details)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_that_are_whole_are_whole_again() {
+        let mut value =
+            json!({"a": [1.0, -2.0, 1.5, 1e300, "1.0"], "b": {"c": 9_007_199_254_740_992.0}, "d": null});
+        whole(&mut value);
+        assert_eq!(
+            value.to_string(),
+            r#"{"a":[1,-2,1.5,1e+300,"1.0"],"b":{"c":9007199254740992},"d":null}"#
+        );
+    }
+}

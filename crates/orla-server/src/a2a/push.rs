@@ -1,0 +1,293 @@
+//! Push notifications (A2A §4.3.3): whoever wants to be told of a task names an address, and what happens is posted there.
+//!
+//! A delivery follows its task like any other follower, posts one event after the other, each within its time and a few times
+//! at most, and ends with the task, with its configuration, with the server, or when nobody has answered for long. How a
+//! request is made, and where to, is the business of the [`PushSender`] that the server is given.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use a2a::{
+    A2AError, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, StreamResponse,
+    TaskPushNotificationConfig,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::Caller;
+use super::rest::MEDIA_TYPE;
+use super::table::size;
+use super::tasks::{Hooked, Until};
+
+/// Posts what happens to tasks to those who want to be told.
+#[async_trait]
+pub trait PushSender: Send + Sync {
+    /// Whether something may be posted to an address, as far as its text tells.
+    ///
+    /// # Errors
+    /// Why not, for whoever named the address.
+    fn check(&self, url: &str) -> Result<(), String>;
+
+    /// Posts once, and waits for the answer's head.
+    ///
+    /// # Errors
+    /// Nobody took it: why, without what is secret of it.
+    async fn post(&self, push: Push) -> Result<(), String>;
+}
+
+/// What is to be posted.
+#[derive(Clone)]
+pub struct Push {
+    /// Where to.
+    pub url: String,
+    /// Its headers, credentials among them.
+    pub headers: HeaderMap,
+    /// A `StreamResponse` as JSON.
+    pub body: Bytes,
+}
+
+impl fmt::Debug for Push {
+    /// The size alone: addresses and headers may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Push({} bytes)", self.body.len())
+    }
+}
+
+/// The header of the token that a configuration has.
+const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
+/// The most bytes of a configuration.
+const MAX_CONFIG: usize = 8 * 1024;
+/// How long one post may take.
+const TIME: Duration = Duration::from_secs(10);
+/// How long to wait before an event is posted again, and so how often it is.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
+/// After so many events in a row that nobody took, nobody is told any more.
+const MAX_FAILURES: usize = 3;
+/// Posts at once.
+pub(super) const POSTS: usize = 32;
+
+impl Caller {
+    /// Has somebody told of a task.
+    pub(super) async fn create_push(
+        &self,
+        config: TaskPushNotificationConfig,
+    ) -> Result<TaskPushNotificationConfig, A2AError> {
+        let id = config.task_id.clone();
+        let config = self.hook(&id, config)?;
+        self.agent().tasks.settled().await;
+        Ok(config)
+    }
+
+    /// The same, without waiting until it is kept.
+    pub(super) fn hook(
+        &self,
+        task: &str,
+        mut config: TaskPushNotificationConfig,
+    ) -> Result<TaskPushNotificationConfig, A2AError> {
+        let sender = self.sender()?;
+        self.check_push(&config)?;
+        config.task_id = task.to_owned();
+        config.id = config.id.filter(|id| !id.is_empty()).or_else(|| Some(a2a::new_message_id()));
+        let stop = self.core.abort.child_token();
+        let tasks = &self.agent().tasks;
+        match tasks.hook(task, self.principal.as_ref(), config.clone(), stop.clone()) {
+            Hooked::NoTask => return Err(A2AError::task_not_found(task)),
+            Hooked::Full => {
+                return Err(A2AError::invalid_params(
+                    "the task has as many configurations as it may have",
+                ));
+            }
+            Hooked::Over => {}
+            Hooked::Live(following) => {
+                let delivery = Delivery {
+                    sender,
+                    places: Arc::clone(&self.agent().posts),
+                    headers: headers(&config)?,
+                    url: config.url.clone(),
+                };
+                let events = tasks.events(following, Until::End).boxed();
+                self.core.tracker.spawn(async move {
+                    tokio::select! {
+                        () = delivery.run(events) => {}
+                        () = stop.cancelled() => {}
+                    }
+                });
+            }
+        }
+        Ok(config)
+    }
+
+    /// Whether somebody can be told so at all.
+    pub(super) fn check_push(&self, config: &TaskPushNotificationConfig) -> Result<(), A2AError> {
+        let sender = self.sender()?;
+        if size(config) > MAX_CONFIG {
+            return Err(A2AError::invalid_params(format!(
+                "the configuration is larger than {MAX_CONFIG} bytes"
+            )));
+        }
+        headers(config)?;
+        sender.check(&config.url).map_err(|why| A2AError::invalid_params(format!("url: {why}")))
+    }
+
+    pub(super) fn get_push(
+        &self,
+        asked: &GetTaskPushNotificationConfigRequest,
+    ) -> Result<TaskPushNotificationConfig, A2AError> {
+        let of_task = self.pushes(&asked.task_id)?;
+        let found = of_task.into_iter().find(|config| config.id.as_ref() == Some(&asked.id));
+        found.ok_or_else(|| {
+            A2AError::task_not_found(&format!("{} has no configuration {}", asked.task_id, asked.id))
+        })
+    }
+
+    pub(super) fn list_push(
+        &self,
+        asked: &ListTaskPushNotificationConfigsRequest,
+    ) -> Result<ListTaskPushNotificationConfigsResponse, A2AError> {
+        let configs = self.pushes(&asked.task_id)?;
+        Ok(ListTaskPushNotificationConfigsResponse { configs, next_page_token: Some(String::new()) })
+    }
+
+    /// Nobody is told any more. What is not there is not there afterwards either.
+    pub(super) async fn delete_push(
+        &self,
+        asked: &DeleteTaskPushNotificationConfigRequest,
+    ) -> Result<(), A2AError> {
+        self.sender()?;
+        let tasks = &self.agent().tasks;
+        let known = tasks.unhook(&asked.task_id, self.principal.as_ref(), &asked.id);
+        tasks.settled().await;
+        known.then_some(()).ok_or_else(|| A2AError::task_not_found(&asked.task_id))
+    }
+
+    fn pushes(&self, task: &str) -> Result<Vec<TaskPushNotificationConfig>, A2AError> {
+        self.sender()?;
+        let hooks = self.agent().tasks.hooks(task, self.principal.as_ref());
+        hooks.ok_or_else(|| A2AError::task_not_found(task))
+    }
+
+    fn sender(&self) -> Result<Arc<dyn PushSender>, A2AError> {
+        self.core.push().cloned().ok_or_else(A2AError::push_notification_not_supported)
+    }
+}
+
+/// The headers of what is posted for a configuration.
+fn headers(config: &TaskPushNotificationConfig) -> Result<HeaderMap, A2AError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    let authorization = config.authentication.as_ref().map(|own| match own.credentials.as_deref() {
+        None | Some("") => own.scheme.clone(),
+        Some(credentials) => format!("{} {credentials}", own.scheme),
+    });
+    for (name, value) in [(TOKEN, config.token.clone()), (AUTHORIZATION, authorization)] {
+        if let Some(value) = value.filter(|value| !value.trim().is_empty()) {
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                A2AError::invalid_params(format!("{name}: it cannot be sent in a header"))
+            })?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+    Ok(headers)
+}
+
+/// Tells one address of one task.
+struct Delivery {
+    sender: Arc<dyn PushSender>,
+    places: Arc<Semaphore>,
+    headers: HeaderMap,
+    url: String,
+}
+
+impl Delivery {
+    async fn run(self, mut events: BoxStream<'static, StreamResponse>) {
+        let mut failures = 0;
+        while let Some(event) = events.next().await {
+            let Ok(body) = serde_json::to_vec(&event) else { continue };
+            match self.tell(body.into()).await {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(error, failures, "somebody could not be told of a task");
+                }
+            }
+            if failures == MAX_FAILURES {
+                return;
+            }
+        }
+    }
+
+    /// Posts an event, a few times at most.
+    async fn tell(&self, body: Bytes) -> Result<(), String> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let push = Push { url: self.url.clone(), headers: self.headers.clone(), body: body.clone() };
+            let place = self.places.acquire().await;
+            let posted = timeout(TIME, self.sender.post(push)).await;
+            drop(place);
+            match (
+                posted.unwrap_or_else(|_| Err(format!("no answer in {} s", TIME.as_secs()))),
+                pauses.next(),
+            ) {
+                (Ok(()), _) => return Ok(()),
+                (Err(_), Some(pause)) => sleep(*pause).await,
+                (Err(error), None) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use a2a::AuthenticationInfo;
+
+    fn config(
+        token: Option<&str>,
+        authentication: Option<(&str, Option<&str>)>,
+    ) -> TaskPushNotificationConfig {
+        let authentication = authentication.map(|(scheme, credentials)| AuthenticationInfo {
+            scheme: scheme.to_owned(),
+            credentials: credentials.map(str::to_owned),
+        });
+        TaskPushNotificationConfig {
+            url: "https://example.com".to_owned(),
+            id: None,
+            task_id: String::new(),
+            token: token.map(str::to_owned),
+            authentication,
+            tenant: None,
+        }
+    }
+
+    #[test]
+    fn a_configuration_says_what_goes_with_each_post() {
+        let made = |token, authentication| {
+            let headers = headers(&config(token, authentication)).map_err(|error| error.message)?;
+            let text =
+                |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+            Ok::<_, String>((text(&TOKEN), text(&AUTHORIZATION)))
+        };
+        assert_eq!(made(None, None), Ok((None, None)));
+        let both = made(Some("t"), Some(("Bearer", Some("secret"))));
+        assert_eq!(both, Ok((Some("t".to_owned()), Some("Bearer secret".to_owned()))));
+        assert_eq!(made(None, Some(("Basic", None))), Ok((None, Some("Basic".to_owned()))));
+        let error = made(Some("a\nb"), None).unwrap_err();
+        assert_eq!(error, "x-a2a-notification-token: it cannot be sent in a header");
+    }
+
+    #[test]
+    fn what_is_posted_shows_nothing_secret() {
+        let headers = headers(&config(Some("secret"), None)).unwrap();
+        let push = Push { url: "https://secret".to_owned(), headers, body: Bytes::from_static(b"{}") };
+        assert_eq!(format!("{push:?}"), "Push(2 bytes)");
+    }
+}
