@@ -116,6 +116,9 @@ pub(crate) fn compile_checked(
 /// The names of the modules that a text imports, so that a host can fetch them beforehand.
 pub fn imports(source: &Source) -> Vec<String> {
     let Ok(tree) = Tree::read(source.clone()) else { return Vec::new() };
+    if !tree.has_name("import") {
+        return Vec::new();
+    }
     let mut open = tree.roots.clone();
     let mut names = Vec::new();
     while let Some(node) = open.pop() {

@@ -110,9 +110,11 @@ impl CapabilityName {
     }
 
     /// Gives the value back if it cannot be a name.
+    #[inline]
     pub(super) fn of(value: Value) -> Result<Self, Value> {
         match value {
-            Value::Keyword(_) | Value::Str(_) | Value::Symbol(_) => Ok(Self(value)),
+            Value::Keyword(name) => Ok(Self(Value::Keyword(name))),
+            Value::Str(_) | Value::Symbol(_) => Ok(Self(value)),
             other => Err(other),
         }
     }

@@ -15,15 +15,16 @@ impl Run {
         let has_lazy = self.context.has_lazy;
         if kind == HostOp::Call && n == 2 && !has_lazy {
             // Nearly all are.
-            let id_value = std::mem::take(&mut strand.stack[from]);
+            let name = std::mem::take(&mut strand.stack[from]);
             let input = std::mem::take(&mut strand.stack[from + 1]);
-            match CapabilityName::of(id_value) {
-                Ok(name) if self.counted(id) => {
-                    let ticket = self.new_ticket();
-                    let request = Request::Call { id: name, input, options: CallOptions::default() };
-                    self.ask(id, d, kind, ticket, request);
+            match CapabilityName::of(name) {
+                Ok(name) => {
+                    if self.counted(id) {
+                        let ticket = self.new_ticket();
+                        let request = Request::Call { id: name, input, options: CallOptions::default() };
+                        self.ask(id, d, kind, ticket, request);
+                    }
                 }
-                Ok(_) => {}
                 Err(other) => self.go_wrong(id, no_id(&other)),
             }
             return;

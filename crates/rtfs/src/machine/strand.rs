@@ -1,5 +1,9 @@
 //! A strand: one line of execution with its own stack.
+//!
+//! The memory of a stack that has grown is kept by its thread for the next strand, within bounds: a run
+//! that goes deep would spend most of its time on fresh pages.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use super::op::ForkKind;
@@ -7,6 +11,13 @@ use crate::value::Value;
 
 /// Values that a stack has room for at first: a window, and a few calls.
 const STACK: usize = 288;
+/// The most values and frames that there is kept room for: 1 MiB, and half as much.
+const SPARE: usize = 1 << 16;
+
+thread_local! {
+    /// Room that the last strand has left.
+    static ROOM: RefCell<(Vec<Value>, Vec<Frame>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
 
 /// A line of execution. A run begins with one; `parallel` and its kin make more.
 pub(super) struct Strand {
@@ -66,13 +77,14 @@ pub(super) struct Join {
 impl Strand {
     /// A strand that runs code with these arguments, which fit it.
     pub(super) fn new(proto: u32, callee: Value, args: Vec<Value>) -> Self {
-        let mut stack = Vec::with_capacity(STACK);
+        let (mut stack, frames) = ROOM.try_with(RefCell::take).unwrap_or_default();
+        stack.reserve(STACK);
         stack.push(callee);
         stack.extend(args);
         stack.resize_with(STACK, Value::default);
         Self {
             stack,
-            frames: Vec::new(),
+            frames,
             handlers: Vec::new(),
             proto,
             pc: 0,
@@ -95,5 +107,15 @@ impl Drop for Strand {
                 std::mem::forget(value);
             }
         }
+        let (stack, mut frames) = (std::mem::take(&mut self.stack), std::mem::take(&mut self.frames));
+        frames.clear();
+        // A thread that ends keeps nothing.
+        let _ = ROOM.try_with(|room| {
+            let mut room = room.borrow_mut();
+            if (room.0.capacity()..=SPARE).contains(&stack.capacity()) && frames.capacity() <= SPARE / 2
+            {
+                *room = (stack, frames);
+            }
+        });
     }
 }

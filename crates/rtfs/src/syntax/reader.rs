@@ -105,8 +105,13 @@ const fn classes() -> [Class; 256] {
 
 impl Reader {
     pub(super) fn new(source: Source, resync: bool) -> Self {
+        let mut tree = Tree::empty(source.clone());
+        // Code has about a form in three bytes. Room that is not used is never touched.
+        let forms = source.text().len() / 3;
+        tree.nodes.reserve(forms);
+        tree.kids.reserve(forms);
         Self {
-            tree: Tree::empty(source.clone()),
+            tree,
             source,
             at: 0,
             open: Vec::new(),

@@ -121,6 +121,11 @@ impl Tree {
         self.names.intern(name)
     }
 
+    /// Whether the name comes in the text.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.names.find(name).is_some()
+    }
+
     /// The name of a symbol.
     pub(crate) fn symbol(&self, id: NodeId) -> Option<&str> {
         let node = self.node(id);
@@ -211,6 +216,10 @@ impl Names {
     fn get(&self, id: NameId) -> &str {
         let (start, end) = self.spans[id as usize];
         &self.text[start as usize..end as usize]
+    }
+
+    fn find(&self, name: &str) -> Option<NameId> {
+        self.table.find(hash_of(name), |&id| self.get(id) == name).copied()
     }
 
     fn intern(&mut self, name: &str) -> NameId {
