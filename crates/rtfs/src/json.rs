@@ -17,6 +17,7 @@ mod write;
 use std::fmt;
 
 pub use read::value_from_json;
+pub(crate) use write::value_to_json_within;
 pub use write::{key_name, value_to_json};
 
 /// As much of a path as an error shows, in characters: keys may be of any length.

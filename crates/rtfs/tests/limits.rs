@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use rtfs::{Failure, eval_pure};
+use rtfs::{Failure, Limits, Options, Outcome, Run, Source, compile, eval_pure};
 
 /// The kind of error, and what its data says of the limit.
 fn kind(text: &str) -> String {
@@ -91,11 +91,70 @@ fn every_limit_is_named() {
         ("(pmap (fn [x] (try (call :a x) (catch e x))) (range 2000))", "limit :calls"),
         ("(defn f [] (parallel (f) (f))) (f)", "limit :memory"),
         ("(sort (fn [a b] (loop [] (recur))) [1 2])", "limit :steps"),
+        ("(pmap identity (range 1000000))", "limit :memory"),
         ("(defmacro m [] (loop [] (recur))) (m)", "syntax"),
         ("(defmacro m [] '(m)) (m)", "syntax"),
         ("(defmacro m [] (list 'do '(m) '(m))) (m)", "syntax"),
     ];
     for (text, expected) in cases {
         assert_eq!(kind(text), expected, "{text}");
+    }
+}
+
+/// What goes through all of a large value costs accordingly, so that few of its kind end a run.
+#[test]
+fn an_operation_is_paid_by_the_size_of_what_it_goes_through() {
+    let operations = [
+        "(sum v)",
+        "(mean v)",
+        "(median v)",
+        "(index-of v -1)",
+        "(contains? v -1)",
+        "(= v w)",
+        "(< v w)",
+        "(diff v w)",
+        "(hash v)",
+        "(subset? v w)",
+        "(get {[1] 1} v)",
+        "(pr-str v)",
+        "(fmt \"{}\" v)",
+        "(serialize-json v)",
+        "(string-contains? s \"a\")",
+        "(blank? s)",
+        "(* n n)",
+        "(quot n 3)",
+    ];
+    for operation in operations {
+        let text = format!(
+            "(let [v (vec (range 20000)) w (vec (range 20000)) s (repeat-string \" \" 400000) n (pow 3 100000)]
+               (dotimes [_ 1000] {operation}))"
+        );
+        let program = compile(&Source::new("", text), &Options::default()).unwrap();
+        // Ten times what a thousand of them would cost by the call.
+        let limits = Limits { steps: 300_000, ..Limits::default() };
+        let mut run = Run::new(program, limits, &[]);
+        let outcome = loop {
+            match run.advance(20_000) {
+                Outcome::Yielded => {}
+                outcome => break outcome,
+            }
+        };
+        let Outcome::Failed(error) = outcome else { panic!("{operation}: {outcome:?}") };
+        assert!(error.message.contains("300000 steps"), "{operation}: {}", error.message);
+    }
+}
+
+/// A text that would be longer than there is memory for is never made.
+#[test]
+fn a_text_counts_while_it_is_written() {
+    for write in [
+        "(apply str many)",
+        "(pr-str many)",
+        "(string-join \"-\" many)",
+        "(fmt \"{}\" many)",
+        "(serialize-json many)",
+    ] {
+        let program = format!("(let [many (repeat 100000 (repeat-string \"x\" 1000000))] {write})");
+        assert_eq!(kind(&program), "limit :memory", "{write}");
     }
 }

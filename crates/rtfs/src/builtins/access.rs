@@ -1,6 +1,6 @@
 //! Looking into collections.
 
-use super::{Answer, Entry, items_of, len_of, many, one, shown, three, two, wrong};
+use super::{Answer, Entry, items_of, len_of, many, one, pay_key, room, shown, three, two, wrong};
 use crate::lazy::{Seq, State};
 use crate::machine::{Context, Fault, fault};
 use crate::map::Map;
@@ -8,10 +8,18 @@ use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
     many("get", 2, 3, get).key(1).lazy(),
-    two("%get-any", |_, coll, key| Ok(get_any(coll, key)?.unwrap_or_default())).key(1).lazy(),
-    three("%get-or", |_, coll, key, default| Ok(get_any(coll, key)?.unwrap_or_else(|| default.clone())))
-        .key(1)
-        .lazy(),
+    two("%get-any", |context, coll, key| {
+        pay_key(context, key);
+        Ok(get_any(coll, key)?.unwrap_or_default())
+    })
+    .key(1)
+    .lazy(),
+    three("%get-or", |context, coll, key, default| {
+        pay_key(context, key);
+        Ok(get_any(coll, key)?.unwrap_or_else(|| default.clone()))
+    })
+    .key(1)
+    .lazy(),
     two("%nth-of", |_, coll, at| nth(coll, at)).lazy(),
     two("%get", |_, coll, key| Ok(find_key(coll, key).cloned().unwrap_or_default())).lazy(),
     two("%has", |_, coll, key| Ok(Value::Bool(find_key(coll, key).is_some()))).scalar().lazy(),
@@ -22,14 +30,14 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("%has-items", 3, 3, has_items).scalar().lazy(),
     one("%sequential", sequential).lazy(),
     one("%associative", associative),
-    one("%named", named),
+    one("%named", named).walks(),
     one("%no-match", no_match),
     one("first", |_, coll| Ok(head(coll)?.unwrap_or_default())).lazy(),
     one("second", |_, coll| Ok(find_nth(coll, &Value::Int(1))?.unwrap_or_default())).lazy(),
     one("last", last),
     many("rest", 1, 1, |context, args| {
         copied(context, &args[0]);
-        rest(&mut args[0])
+        rest(context, &mut args[0])
     })
     .lazy(),
     many("next", 1, 1, next).lazy(),
@@ -65,7 +73,8 @@ pub(crate) fn find_key<'v>(coll: &'v Value, key: &Value) -> Option<&'v Value> {
     }
 }
 
-fn get(_: &mut Context, args: &mut [Value]) -> Answer {
+fn get(context: &mut Context, args: &mut [Value]) -> Answer {
+    pay_key(context, &args[1]);
     Ok(get_any(&args[0], &args[1])?.or(args.get(2).cloned()).unwrap_or_default())
 }
 
@@ -110,7 +119,12 @@ fn find_nth(coll: &Value, at: &Value) -> Result<Option<Value>, Box<Fault>> {
         Value::List(list) => Ok(list.items().get(at).cloned()),
         Value::Str(text) => Ok(char_at(text, at)),
         Value::Seq(seq) => lazy_nth(seq.clone(), at),
-        Value::Map(_) | Value::Set(_) => Ok(items_of("nth", coll)?.into_iter().nth(at)),
+        Value::Map(map) => map
+            .iter()
+            .nth(at)
+            .map(|(key, value)| Ok(Value::vector(vec![key.clone(), value.clone()])?))
+            .transpose(),
+        Value::Set(set) => Ok(set.iter().nth(at).cloned()),
         other => Err(wrong("nth", "a sequence", other)),
     }
 }
@@ -197,12 +211,12 @@ fn rest_from(context: &mut Context, args: &mut [Value]) -> Answer {
                 if is_empty("rest", &rest_of)? {
                     break;
                 }
-                rest_of = rest(&mut rest_of)?;
+                rest_of = rest(context, &mut rest_of)?;
             }
             Ok(rest_of)
         }
         coll => {
-            let items = items_of("rest", coll)?;
+            let items = all_items(context, "rest", coll)?;
             super::vector(items.into_iter().skip(n).collect())
         }
     }
@@ -292,13 +306,19 @@ fn head(coll: &Value) -> Result<Option<Value>, Box<Fault>> {
     }
 }
 
-fn last(_: &mut Context, coll: &Value) -> Answer {
+fn last(context: &mut Context, coll: &Value) -> Answer {
     match coll {
         Value::Vector(_) | Value::List(_) | Value::Seq(_) => {
             Ok(coll.items().and_then(<[_]>::last).cloned().unwrap_or_default())
         }
-        other => Ok(items_of("last", other)?.pop().unwrap_or_default()),
+        other => Ok(all_items(context, "last", other)?.pop().unwrap_or_default()),
     }
+}
+
+/// The items of a collection that are made to look at a few of them.
+fn all_items(context: &mut Context, name: &str, coll: &Value) -> Result<Vec<Value>, Box<Fault>> {
+    room(context, 4 * len_of(coll).unwrap_or(0))?;
+    items_of(name, coll)
 }
 
 /// Counts the copy that is made of a vector whose first items are left out while somebody else holds it.
@@ -306,11 +326,13 @@ fn copied(context: &mut Context, coll: &Value) {
     if let Value::Vector(vector) = coll
         && !vector.is_unique()
     {
-        context.allocated(16 * vector.items().len());
+        let len = vector.items().len();
+        context.allocated(16 * len);
+        context.cost += len as u64 / 16;
     }
 }
 
-fn rest(coll: &mut Value) -> Answer {
+fn rest(context: &mut Context, coll: &mut Value) -> Answer {
     match coll {
         Value::Nil => super::vector(Vec::new()),
         Value::Vector(_) => {
@@ -341,7 +363,7 @@ fn rest(coll: &mut Value) -> Answer {
             },
         },
         other => {
-            let items = items_of("rest", other)?;
+            let items = all_items(context, "rest", other)?;
             super::vector(items.into_iter().skip(1).collect())
         }
     }
@@ -352,7 +374,7 @@ fn next(context: &mut Context, args: &mut [Value]) -> Answer {
     copied(context, &args[0]);
     let mut coll = args[0].clone();
     args[0] = Value::Nil;
-    let rest = match rest(&mut coll) {
+    let rest = match rest(context, &mut coll) {
         Ok(rest) => rest,
         Err(fault) => {
             args[0] = coll;
@@ -387,23 +409,27 @@ fn is_empty(name: &str, coll: &Value) -> Result<bool, Box<Fault>> {
 }
 
 /// The items of a collection as a sequence; nil if there are none.
-fn seq(_: &mut Context, coll: &Value) -> Answer {
+fn seq(context: &mut Context, coll: &Value) -> Answer {
     if is_empty("seq", coll)? {
         return Ok(Value::Nil);
     }
     match coll {
         Value::Vector(_) | Value::List(_) | Value::Seq(_) => Ok(coll.clone()),
-        other => super::vector(items_of("seq", other)?),
+        other => super::vector(all_items(context, "seq", other)?),
     }
 }
 
-fn contains(_: &mut Context, coll: &Value, x: &Value) -> Answer {
+fn contains(context: &mut Context, coll: &Value, x: &Value) -> Answer {
+    pay_key(context, x);
+    if !matches!(coll, Value::Map(_) | Value::Set(_)) {
+        context.cost += super::effort(coll);
+    }
     Ok(Value::Bool(match coll {
         Value::Nil => false,
         Value::Map(map) => map.contains_key(x),
         Value::Set(set) => set.contains(x),
         Value::Str(text) => text.as_str().contains(super::text_of("contains?", x)?),
-        Value::Seq(seq) if seq.realized().is_none() => return lazy_contains(seq.clone(), x),
+        Value::Seq(seq) if seq.realized().is_none() => return lazy_contains(context, seq.clone(), x),
         other => match other.items() {
             Some(items) => items.contains(x),
             None => return Err(wrong("contains?", "a collection or a string", coll)),
@@ -412,7 +438,7 @@ fn contains(_: &mut Context, coll: &Value, x: &Value) -> Answer {
 }
 
 /// Whether an item is among those of a lazy sequence, which is known as far as it has to be.
-fn lazy_contains(seq: Seq, x: &Value) -> Answer {
+fn lazy_contains(context: &mut Context, seq: Seq, x: &Value) -> Answer {
     let mut seq = seq;
     loop {
         if let Some(items) = seq.realized() {
@@ -435,7 +461,7 @@ fn lazy_contains(seq: Seq, x: &Value) -> Answer {
                 return Ok(Value::Bool(at.0 == 0 && at.1 >= 0 && before_end));
             }
             State::Item(item, rest) => {
-                if crate::machine::equal(true, &item, x)? {
+                if crate::machine::equal(context, &item, x)? {
                     return Ok(Value::Bool(true));
                 }
                 match rest {
@@ -510,9 +536,9 @@ fn lazy(context: &mut Context, thunk: &Value) -> Answer {
 }
 
 /// The item of a sequence that is not empty, and what follows it: what the function of a cell gives.
-fn cell(_: &mut Context, seq: &Value) -> Answer {
+fn cell(context: &mut Context, seq: &Value) -> Answer {
     let Some(item) = head(seq)? else { return Ok(Value::Nil) };
-    let rest = rest(&mut seq.clone())?;
+    let rest = rest(context, &mut seq.clone())?;
     super::vector(vec![item, rest])
 }
 

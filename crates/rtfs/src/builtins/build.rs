@@ -22,8 +22,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("cons", 2, 2, cons).lazy(),
     many("into", 2, 2, into),
     many("%concat", 0, ANY, concat),
-    many("%list", 1, 1, list_of),
-    one("%map", map_of).compares(),
+    many("%list", 1, 1, list_of).walks(),
+    one("%map", map_of).walks().compares(),
     many("assoc", 3, ANY, assoc).lazy().keys(1, 2),
     many("dissoc", 1, ANY, dissoc).keys(1, 1),
     many("disj", 1, ANY, disj).keys(1, 1),
@@ -270,6 +270,7 @@ fn put(context: &mut Context, args: &mut [Value]) -> Answer {
             if let [key, value] = pairs {
                 // As nearly always.
                 as_key(key)?;
+                super::pay_key(context, key);
                 let before = map.positions();
                 map.insert(std::mem::take(key), std::mem::take(value))?;
                 if map.positions() != before {

@@ -12,11 +12,11 @@ use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
     one("parse-json", parse_json),
-    one("serialize-json", |context, x| json_text(context, x, false)),
-    one("pretty-json", |context, x| json_text(context, x, true)),
+    one("serialize-json", |context, x| json_text(context, x, false)).walks(),
+    one("pretty-json", |context, x| json_text(context, x, true)).walks(),
     one("parse-edn", parse_edn),
-    one("hash", hash).scalar().compares(),
-    two("diff", |_, a, b| diff(a, b)).compares(),
+    one("hash", hash).walks().scalar().compares(),
+    two("diff", |_, a, b| diff(a, b)).walks().compares(),
     one("getMessage", |_, e| {
         Ok(super::find_key(e, &Value::keyword("message")).cloned().unwrap_or_default())
     }),
@@ -87,9 +87,10 @@ fn parse_json(context: &mut Context, x: &Value) -> Answer {
 
 fn json_text(context: &mut Context, x: &Value, pretty: bool) -> Answer {
     known(x)?;
-    let text = json::value_to_json(x).map_err(|error| {
+    let text = json::value_to_json_within(x, context.room()).map_err(|error| {
         fault("invalid-argument", format!("this cannot be written as JSON: {error}"))
     })?;
+    let Some(text) = text else { return Err(context.crowded()) };
     context.allocated(text.len());
     context.cost += text.len() as u64 / 256;
     if !pretty {

@@ -1,5 +1,6 @@
 //! `(fmt "{name:>8.2}" m)`
 
+use super::draft::Draft;
 use super::{ANY, Answer, Entry, many, shown, text_of};
 use crate::machine::{Context, Fault, big_of, fault, float_of};
 use crate::value::Value;
@@ -20,14 +21,14 @@ const MOST: usize = 10_000;
 fn fmt(context: &mut Context, args: &mut [Value]) -> Answer {
     let template = text_of("fmt", &args[0])?;
     let values = &args[1..];
-    let mut out = String::with_capacity(template.len());
+    let mut out = Draft::new(context);
     let mut rest = template;
     let mut position = 0;
     while let Some(at) = rest.find(['{', '}']) {
-        out.push_str(&rest[..at]);
+        out.put(context, format_args!("{}", &rest[..at]))?;
         let brace = &rest[at..];
         if brace.starts_with("{{") || brace.starts_with("}}") {
-            out.push_str(&brace[..1]);
+            out.put(context, format_args!("{}", &brace[..1]))?;
             rest = &brace[2..];
             continue;
         }
@@ -53,12 +54,10 @@ fn fmt(context: &mut Context, args: &mut [Value]) -> Answer {
             lookup(values, key)
         };
         super::data::known(&value)?;
-        context.reserve(spec.width * 4)?;
-        put(&mut out, &value, &spec);
+        put(context, &mut out, &value, &spec)?;
     }
-    out.push_str(rest);
-    context.allocated(56 + out.len());
-    Ok(out.into())
+    out.put(context, format_args!("{rest}"))?;
+    out.done(context)
 }
 
 #[cold]
@@ -112,8 +111,13 @@ fn lookup(values: &[Value], key: &str) -> Value {
     found
 }
 
-fn put(out: &mut String, value: &Value, spec: &Spec) {
+fn put(context: &mut Context, out: &mut Draft, value: &Value, spec: &Spec) -> Result<(), Box<Fault>> {
     let is_number = float_of(value).is_some();
+    let mut written = |value: &Value| -> Result<String, Box<Fault>> {
+        let mut text = Draft::new(context);
+        text.push(context, value)?;
+        Ok(text.into_text(context))
+    };
     let text = match (value, spec.precision) {
         (value, Some(digits)) if is_number => match big_of(value) {
             // Exact, however large.
@@ -124,8 +128,9 @@ fn put(out: &mut String, value: &Value, spec: &Spec) {
                 _ => value.to_string(),
             },
         },
-        (value, Some(most)) => value.to_string().chars().take(most).collect(),
-        (value, None) => value.to_string(),
+        (value, Some(most)) => written(value)?.chars().take(most).collect(),
+        (value, None) if spec.width == 0 => return out.push(context, value),
+        (value, None) => written(value)?,
     };
     let missing = spec.width.saturating_sub(text.chars().count());
     let before = match spec.align.unwrap_or(if is_number { '>' } else { '<' }) {
@@ -133,7 +138,6 @@ fn put(out: &mut String, value: &Value, spec: &Spec) {
         '^' => missing / 2,
         _ => 0,
     };
-    out.extend(std::iter::repeat_n(' ', before));
-    out.push_str(&text);
-    out.extend(std::iter::repeat_n(' ', missing - before));
+    let after = missing - before;
+    out.put(context, format_args!("{:before$}{text}{:after$}", "", ""))
 }

@@ -20,8 +20,8 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("union", 0, ANY, union).compares(),
     many("intersection", 1, ANY, |context, args| sift(context, "intersection", args, true)).compares(),
     many("difference", 1, ANY, |context, args| sift(context, "difference", args, false)).compares(),
-    two("subset?", |_, a, b| Ok(Value::Bool(is_subset(a, b)?))).compares().scalar(),
-    two("superset?", |_, a, b| Ok(Value::Bool(is_subset(b, a)?))).compares().scalar(),
+    two("subset?", |_, a, b| Ok(Value::Bool(is_subset(a, b)?))).walks().compares().scalar(),
+    two("superset?", |_, a, b| Ok(Value::Bool(is_subset(b, a)?))).walks().compares().scalar(),
 ];
 
 fn map_of<'v>(name: &str, value: &'v Value) -> Result<Option<&'v Map>, Box<Fault>> {

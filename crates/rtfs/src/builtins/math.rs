@@ -12,18 +12,18 @@ use crate::machine::{
 use crate::value::Value;
 
 pub(super) static ENTRIES: &[Entry] = &[
-    many("+", 0, ANY, |_, args| fold('+', 0, args)).scalar(),
-    many("*", 0, ANY, |_, args| fold('*', 1, args)).scalar(),
-    many("-", 1, ANY, minus).scalar(),
-    many("/", 1, ANY, divide).scalar(),
-    two("quot", |_, a, b| whole("quot", a, b)).scalar(),
-    two("rem", |_, a, b| whole("rem", a, b)).scalar(),
-    two("mod", |_, a, b| modulo(a, b)).scalar(),
-    one("inc", |_, x| stepped("inc", '+', x)).scalar(),
-    one("dec", |_, x| stepped("dec", '-', x)).scalar(),
-    one("abs", abs).scalar(),
-    many("min", 1, ANY, |_, args| extreme("min", args, Ordering::Less)).scalar(),
-    many("max", 1, ANY, |_, args| extreme("max", args, Ordering::Greater)).scalar(),
+    many("+", 0, ANY, |_, args| fold('+', 0, args)).walks().scalar(),
+    many("*", 0, ANY, |_, args| fold('*', 1, args)).walks().scalar(),
+    many("-", 1, ANY, minus).walks().scalar(),
+    many("/", 1, ANY, divide).walks().scalar(),
+    two("quot", |_, a, b| whole("quot", a, b)).walks().scalar(),
+    two("rem", |_, a, b| whole("rem", a, b)).walks().scalar(),
+    two("mod", |_, a, b| modulo(a, b)).walks().scalar(),
+    one("inc", |_, x| stepped("inc", '+', x)).walks().scalar(),
+    one("dec", |_, x| stepped("dec", '-', x)).walks().scalar(),
+    one("abs", abs).walks().scalar(),
+    many("min", 1, ANY, |_, args| extreme("min", args, Ordering::Less)).walks().scalar(),
+    many("max", 1, ANY, |_, args| extreme("max", args, Ordering::Greater)).walks().scalar(),
     one("sqrt", |_, x| float_fn("sqrt", x, f64::sqrt)).scalar(),
     one("exp", |_, x| float_fn("exp", x, f64::exp)).scalar(),
     one("ln", |_, x| float_fn("ln", x, f64::ln)).scalar(),
@@ -37,27 +37,31 @@ pub(super) static ENTRIES: &[Entry] = &[
     one("zero?", |_, x| sign_is("zero?", x, Ordering::Equal)).scalar(),
     one("pos?", |_, x| sign_is("pos?", x, Ordering::Greater)).scalar(),
     one("neg?", |_, x| sign_is("neg?", x, Ordering::Less)).scalar(),
-    one("int", |_, x| int("int", x)).scalar(),
-    one("float", float).scalar(),
-    one("number", number).scalar(),
-    one("parse-int", parse_int).scalar(),
-    one("parse-float", parse_float).scalar(),
-    many("bit-and", 1, ANY, |_, args| bits("bit-and", args, |a, b| a & b, |a, b| a & b)).scalar(),
-    many("bit-or", 1, ANY, |_, args| bits("bit-or", args, |a, b| a | b, |a, b| a | b)).scalar(),
-    many("bit-xor", 1, ANY, |_, args| bits("bit-xor", args, |a, b| a ^ b, |a, b| a ^ b)).scalar(),
+    one("int", |_, x| int("int", x)).walks().scalar(),
+    one("float", float).walks().scalar(),
+    one("number", number).walks().scalar(),
+    one("parse-int", parse_int).walks().scalar(),
+    one("parse-float", parse_float).walks().scalar(),
+    many("bit-and", 1, ANY, |_, args| bits("bit-and", args, |a, b| a & b, |a, b| a & b))
+        .walks()
+        .scalar(),
+    many("bit-or", 1, ANY, |_, args| bits("bit-or", args, |a, b| a | b, |a, b| a | b)).walks().scalar(),
+    many("bit-xor", 1, ANY, |_, args| bits("bit-xor", args, |a, b| a ^ b, |a, b| a ^ b))
+        .walks()
+        .scalar(),
     two("bit-shift-left", |context, x, n| shift(context, "bit-shift-left", x, n, true)).scalar(),
     two("bit-shift-right", |context, x, n| shift(context, "bit-shift-right", x, n, false)).scalar(),
     one("factorial", factorial).scalar(),
-    many("gcd", 1, ANY, gcd).scalar(),
+    many("gcd", 1, ANY, gcd).walks().scalar(),
     many("=", 1, ANY, |context, args| all(context, args, equal)).scalar().lazy(),
     many("!=", 1, ANY, not_equal).scalar().lazy(),
     many("not=", 1, ANY, not_equal).scalar().lazy(),
     many("==", 1, ANY, |context, args| all(context, args, loosely_equal)).scalar().lazy(),
-    many("<", 1, ANY, |_, args| ordered("<", args, Ordering::is_lt)).scalar(),
-    many("<=", 1, ANY, |_, args| ordered("<=", args, Ordering::is_le)).scalar(),
-    many(">", 1, ANY, |_, args| ordered(">", args, Ordering::is_gt)).scalar(),
-    many(">=", 1, ANY, |_, args| ordered(">=", args, Ordering::is_ge)).scalar(),
-    two("compare", |_, a, b| Ok(Value::Int(a.compare(b) as i64))).compares().scalar(),
+    many("<", 1, ANY, |_, args| ordered("<", args, Ordering::is_lt)).walks().scalar(),
+    many("<=", 1, ANY, |_, args| ordered("<=", args, Ordering::is_le)).walks().scalar(),
+    many(">", 1, ANY, |_, args| ordered(">", args, Ordering::is_gt)).walks().scalar(),
+    many(">=", 1, ANY, |_, args| ordered(">=", args, Ordering::is_ge)).walks().scalar(),
+    two("compare", |_, a, b| Ok(Value::Int(a.compare(b) as i64))).walks().compares().scalar(),
     two("identical?", |_, a, b| Ok(Value::Bool(identical(a, b)))).scalar().lazy(),
     one("not", |_, x| Ok(Value::Bool(!x.is_truthy()))).scalar().lazy(),
 ];
@@ -406,12 +410,12 @@ fn gcd(_: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 fn all(
-    context: &Context,
+    context: &mut Context,
     args: &[Value],
-    test: fn(bool, &Value, &Value) -> Result<bool, Box<Fault>>,
+    test: fn(&mut Context, &Value, &Value) -> Result<bool, Box<Fault>>,
 ) -> Answer {
     for pair in args.windows(2) {
-        if !test(context.has_lazy, &pair[0], &pair[1])? {
+        if !test(context, &pair[0], &pair[1])? {
             return Ok(Value::Bool(false));
         }
     }
@@ -424,11 +428,11 @@ fn not_equal(context: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 /// `==`: numbers by value, whatever their kind; else as `=`.
-fn loosely_equal(has_lazy: bool, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+fn loosely_equal(context: &mut Context, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
     if is_number(a) && is_number(b) {
         Ok(numeric_cmp(a, b) == Some(Ordering::Equal))
     } else {
-        equal(has_lazy, a, b)
+        equal(context, a, b)
     }
 }
 

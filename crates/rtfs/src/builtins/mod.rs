@@ -8,6 +8,7 @@ mod access;
 mod build;
 mod data;
 mod docs;
+mod draft;
 mod format;
 mod maps;
 mod math;
@@ -61,6 +62,8 @@ pub(crate) struct Entry {
     pub(crate) is_scalar: bool,
     /// Whether it can look at a sequence that is not known to its end.
     pub(crate) takes_lazy: bool,
+    /// Whether it goes through all of its arguments, which is paid by their size.
+    walks: bool,
     /// The arguments that are compared or looked up as wholes: what is lazy in them has to be known. The first
     /// such argument, and how many further the next one is.
     compared: Option<(u8, u8)>,
@@ -97,6 +100,24 @@ impl Entry {
         self.keys(0, 1)
     }
 
+    /// It goes through all of its arguments.
+    const fn walks(self) -> Self {
+        Self { walks: true, ..self }
+    }
+
+    /// The steps that it costs to go through its arguments, beyond that of the call.
+    #[inline(always)]
+    pub(crate) fn effort<'v>(&self, args: impl IntoIterator<Item = &'v Value>) -> u64 {
+        if self.walks { args.into_iter().map(effort).sum() } else { 0 }
+    }
+
+    #[inline]
+    fn is_compared(&self, at: usize) -> bool {
+        self.compared.is_some_and(|(from, step)| {
+            at.checked_sub(from.into()).is_some_and(|at| at % usize::from(step) == 0)
+        })
+    }
+
     /// Something in the argument at this place has to be known before the function can look at it.
     #[inline]
     pub(crate) fn unknown(&self, at: usize, arg: &Value) -> Option<Box<Fault>> {
@@ -106,9 +127,27 @@ impl Entry {
         {
             return Some(Box::new(Fault::Realize(seq.clone())));
         }
-        let (from, step) = self.compared?;
-        let is_compared = at.checked_sub(from.into()).is_some_and(|at| at % usize::from(step) == 0);
-        if is_compared && !arg.is_immediate() { known(arg).err() } else { None }
+        if !arg.is_immediate() && self.is_compared(at) { known(arg).err() } else { None }
+    }
+}
+
+/// The steps that it costs to go through a value.
+pub(crate) fn effort(value: &Value) -> u64 {
+    match value {
+        Value::Str(text) => text.as_str().len() as u64 / 256,
+        Value::BigInt(big) => {
+            let words = big.get().bits() / 64;
+            words / 16 + words * words / 1_024
+        }
+        value => u64::from(value.parts()) / 16,
+    }
+}
+
+/// Pays for looking up a key, which is gone through as a whole.
+#[inline(always)]
+fn pay_key(context: &mut Context, key: &Value) {
+    if let Value::Vector(_) | Value::List(_) | Value::Map(_) | Value::Set(_) = key {
+        context.cost += effort(key);
     }
 }
 
@@ -120,6 +159,7 @@ const fn one(name: &'static str, function: fn(&mut Context, &Value) -> Answer) -
         max: 1,
         is_scalar: false,
         takes_lazy: false,
+        walks: false,
         compared: None,
     }
 }
@@ -132,6 +172,7 @@ const fn two(name: &'static str, function: fn(&mut Context, &Value, &Value) -> A
         max: 2,
         is_scalar: false,
         takes_lazy: false,
+        walks: false,
         compared: None,
     }
 }
@@ -147,6 +188,7 @@ const fn three(
         max: 3,
         is_scalar: false,
         takes_lazy: false,
+        walks: false,
         compared: None,
     }
 }
@@ -164,6 +206,7 @@ const fn many(
         max,
         is_scalar: false,
         takes_lazy: false,
+        walks: false,
         compared: None,
     }
 }

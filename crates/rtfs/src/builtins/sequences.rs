@@ -20,7 +20,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     }),
     many("subvec", 2, 3, subvec),
     many("%split-at", 2, 2, split_at),
-    many("reverse", 1, 1, reverse),
+    many("reverse", 1, 1, reverse).walks(),
     many("%sort", 1, 1, sort).compares(),
     many("%sort-known", 2, 2, sort_known),
     many("%sort-by", 2, 2, sort_by).key(0),
@@ -37,13 +37,13 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("%interleave", 0, ANY, interleave),
     two("%interpose", interpose),
     many("%zip", 1, ANY, zip),
-    one("%flatten", flatten),
-    one("sum", sum).scalar(),
-    one("mean", mean).scalar(),
-    one("median", median).scalar(),
+    one("%flatten", flatten).walks(),
+    one("sum", sum).walks().scalar(),
+    one("mean", mean).walks().scalar(),
+    one("median", median).walks().scalar(),
     many("%group", 3, 3, group).lazy().key(1),
-    many("index-of", 2, 3, index_of).compares(),
-    many("%extreme", 3, 3, extreme).key(1),
+    many("index-of", 2, 3, index_of).walks().compares(),
+    many("%extreme", 3, 3, extreme).walks().key(1),
 ];
 
 /// Some of the items, in place if nobody else holds them.
@@ -337,7 +337,8 @@ fn divided(sum: &Value, by: i64) -> Answer {
     }
 }
 
-fn median(_: &mut Context, coll: &Value) -> Answer {
+fn median(context: &mut Context, coll: &Value) -> Answer {
+    sorting(context, len_of(coll).unwrap_or(0));
     let mut items = items_of("median", coll)?;
     if let Some(other) = items.iter().find(|item| float_of(item).is_none()) {
         return Err(wrong("median", "numbers", other));

@@ -1,6 +1,9 @@
 //! Strings. Places are counted in characters.
 
-use super::{ANY, Answer, Entry, count_of, int_of, items_of, many, one, shown, text_of, two, wrong};
+use super::draft::{Draft, itoa};
+use super::{
+    ANY, Answer, Entry, count_of, int_of, items_of, len_of, many, one, shown, text_of, two, wrong,
+};
 use crate::machine::{Context, Fault, fault};
 use crate::scalar::{Keyword, Str, Symbol};
 use crate::sequence::{MAX_PARTS, Vector};
@@ -13,6 +16,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     two("string-contains?", |_, s, part| {
         Ok(Value::Bool(text_of("string-contains?", s)?.contains(text_of("string-contains?", part)?)))
     })
+    .walks()
     .scalar(),
     two("starts-with?", |_, s, part| {
         Ok(Value::Bool(text_of("starts-with?", s)?.starts_with(text_of("starts-with?", part)?)))
@@ -46,17 +50,19 @@ pub(super) static ENTRIES: &[Entry] = &[
             matches!(s, Value::Nil) || text_of("blank?", s)?.chars().all(char::is_whitespace),
         ))
     })
+    .walks()
     .scalar(),
-    many("char-code", 1, 2, char_code).scalar(),
-    many("from-char-codes", 0, ANY, from_char_codes),
-    many("keyword", 1, 2, |_, args| named(args, |name| Value::Keyword(Keyword::new(name)))),
-    many("symbol", 1, 2, |_, args| named(args, |name| Value::Symbol(Symbol::new(name)))),
+    many("char-code", 1, 2, char_code).walks().scalar(),
+    many("from-char-codes", 0, ANY, from_char_codes).walks(),
+    many("keyword", 1, 2, |_, args| named(args, |name| Value::Keyword(Keyword::new(name)))).walks(),
+    many("symbol", 1, 2, |_, args| named(args, |name| Value::Symbol(Symbol::new(name)))).walks(),
     one("name", |_, x| match x {
         Value::Keyword(keyword) => Ok(keyword.name().into()),
         Value::Symbol(symbol) => Ok(symbol.name().into()),
         Value::Str(_) => Ok(x.clone()),
         other => Err(wrong("name", "a keyword, a symbol or a string", other)),
-    }),
+    })
+    .walks(),
     many("gensym", 0, 1, gensym),
 ];
 
@@ -65,52 +71,49 @@ fn str_of(context: &mut Context, args: &mut [Value]) -> Answer {
         super::data::known(arg)?;
     }
     // A text that nobody else holds grows in place.
-    let grows = args.len() > 1 && matches!(&args[0], Value::Str(first) if first.is_unique());
-    if grows && let Value::Str(mut text) = std::mem::take(&mut args[0]) {
-        let before = text.capacity();
-        for arg in &args[1..] {
-            match arg {
-                Value::Str(more) => text.push_str(more.as_str()),
-                Value::Int(n) => text.push_str(itoa(*n, &mut [0; 20])),
-                other => text.push_str(&other.to_string()),
-            }
-        }
-        let more = text.capacity().saturating_sub(before);
+    if let [Value::Str(own), others @ ..] = args
+        && !others.is_empty()
+        && own.is_unique()
+    {
+        let before = own.capacity();
+        append(context, own, others)?;
+        let more = own.capacity().saturating_sub(before);
         context.allocated(more);
         context.cost += more as u64 / 256;
-        return Ok(Value::Str(text));
+        return Ok(std::mem::take(&mut args[0]));
     }
-    let mut text = String::new();
+    let mut draft = Draft::new(context);
     for arg in args.iter() {
-        match arg {
-            Value::Str(more) => text.push_str(more.as_str()),
-            Value::Int(n) => text.push_str(itoa(*n, &mut [0; 20])),
-            other => {
-                use std::fmt::Write as _;
-                let _ = write!(text, "{other}");
-            }
-        }
+        draft.push(context, arg)?;
     }
-    made(context, text)
+    draft.done(context)
 }
 
-/// The decimal digits of an integer.
-fn itoa(n: i64, digits: &mut [u8; 20]) -> &str {
-    let mut at = digits.len();
-    let mut rest = n.unsigned_abs();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+/// Adds what `str` makes of these, if there is room for all of them.
+fn append(context: &mut Context, own: &mut Str, others: &[Value]) -> Result<(), Box<Fault>> {
+    let size = |arg: &Value| match arg {
+        Value::Str(more) => Some(more.as_str().len()),
+        Value::Int(_) => Some(20),
+        _ => None,
+    };
+    match others.iter().map(size).sum::<Option<usize>>() {
+        Some(size) if size > context.room() => return Err(context.crowded()),
+        Some(_) => {
+            for arg in others {
+                match arg {
+                    Value::Str(more) => own.push_str(more.as_str()),
+                    Value::Int(n) => own.push_str(itoa(*n, &mut [0; 20])),
+                    _ => {}
+                }
+            }
+        }
+        None => {
+            let mut draft = Draft::new(context);
+            others.iter().try_for_each(|arg| draft.push(context, arg))?;
+            own.push_str(draft.text());
         }
     }
-    if n < 0 {
-        at -= 1;
-        digits[at] = b'-';
-    }
-    std::str::from_utf8(&digits[at..]).unwrap_or_default()
+    Ok(())
 }
 
 fn made(context: &mut Context, text: String) -> Answer {
@@ -120,15 +123,13 @@ fn made(context: &mut Context, text: String) -> Answer {
 }
 
 fn pr_str(context: &mut Context, args: &mut [Value]) -> Answer {
-    let mut text = String::new();
+    let mut draft = Draft::new(context);
     for (at, arg) in args.iter().enumerate() {
         super::data::known(arg)?;
-        if at > 0 {
-            text.push(' ');
-        }
-        text.push_str(&arg.pr_str());
+        let space = if at > 0 { " " } else { "" };
+        draft.put(context, format_args!("{space}{arg:?}"))?;
     }
-    made(context, text)
+    draft.done(context)
 }
 
 /// The byte where a character begins; `None` beyond the end.
@@ -154,6 +155,9 @@ fn substring(context: &mut Context, args: &mut [Value]) -> Answer {
     let start = int_of("substring", &args[1])?;
     let end = args.get(2).filter(|end| !matches!(end, Value::Nil));
     let end = end.map_or(Ok(text.char_count() as i64), |end| int_of("substring", end))?;
+    if !text.is_ascii() {
+        context.cost += text.as_str().len() as u64 / 256;
+    }
     let byte = |at: i64| usize::try_from(at).ok().and_then(|at| byte_of(text, at));
     match (byte(start), byte(end)) {
         (Some(from), Some(to)) if from <= to => part(context, &text.as_str()[from..to]),
@@ -182,18 +186,14 @@ fn join(context: &mut Context, args: &mut [Value]) -> Answer {
     for item in &items {
         super::data::known(item)?;
     }
-    context.reserve(items.len().saturating_mul(separator.len()))?;
-    let mut text = String::new();
+    let mut draft = Draft::new(context);
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
-            text.push_str(separator);
+            draft.put(context, format_args!("{separator}"))?;
         }
-        match item {
-            Value::Str(more) => text.push_str(more.as_str()),
-            other => text.push_str(&other.to_string()),
-        }
+        draft.push(context, item)?;
     }
-    made(context, text)
+    draft.done(context)
 }
 
 fn split(context: &mut Context, s: &Value, separator: &Value) -> Answer {
@@ -279,7 +279,8 @@ fn char_code(_: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 /// From a collection of code points, or from code points as arguments.
-fn from_char_codes(_: &mut Context, args: &mut [Value]) -> Answer {
+fn from_char_codes(context: &mut Context, args: &mut [Value]) -> Answer {
+    context.reserve(args.first().and_then(len_of).unwrap_or(0).saturating_mul(4))?;
     let codes = match &*args {
         [coll] if !matches!(coll, Value::Int(_)) => items_of("from-char-codes", coll)?,
         _ => args.to_vec(),

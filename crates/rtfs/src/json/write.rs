@@ -14,18 +14,34 @@ use super::{JsonError, MAX_PATH, cut, push_index, push_key, push_string};
 /// # Errors
 /// NaN and the infinities, keys that JSON cannot say, and two keys that would become one.
 pub fn value_to_json(value: &Value) -> Result<String, JsonError> {
-    let mut writer = Writer { out: String::new(), path: "$".to_owned() };
+    match value_to_json_within(value, usize::MAX) {
+        Ok(text) => Ok(text.unwrap_or_default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same, or nothing if it would be longer than `most` bytes by more than one text in it.
+///
+/// # Errors
+/// As [`value_to_json`].
+pub(crate) fn value_to_json_within(value: &Value, most: usize) -> Result<Option<String>, JsonError> {
+    let mut writer = Writer { out: String::new(), path: "$".to_owned(), most };
     writer.value(value)?;
-    Ok(writer.out)
+    Ok((writer.out.len() <= most).then_some(writer.out))
 }
 
 struct Writer {
     out: String,
     path: String,
+    /// When it is longer than that, nothing more is written.
+    most: usize,
 }
 
 impl Writer {
     fn value(&mut self, value: &Value) -> Result<(), JsonError> {
+        if self.out.len() > self.most {
+            return Ok(());
+        }
         match value {
             Value::Nil => self.out.push_str("null"),
             Value::Bool(bool) => self.text(bool),

@@ -146,6 +146,7 @@ pub(super) fn spread(
         return Err(Box::new(Fault::Realize(seq.clone())));
     }
     let mut items = builtins::items_of("apply", &regs[at + 1])?;
+    context.cost += items.len() as u64 / 16;
     if let Value::Native(f) = regs[at] {
         let entry = builtins::native(f.0);
         let (min, max) = entry.arity();
@@ -197,12 +198,14 @@ pub(super) fn native(
             }
         }
     }
+    let effort = entry.effort(args.iter());
     let value = match entry.function {
         Function::One(function) => function(context, &args[0]),
         Function::Two(function) => function(context, &args[0], &args[1]),
         Function::Three(function) => function(context, &args[0], &args[1], &args[2]),
         Function::Many(function) => function(context, args),
     }?;
+    context.cost += effort;
     for arg in args {
         if !arg.is_immediate() {
             *arg = Value::Nil;
@@ -212,10 +215,17 @@ pub(super) fn native(
 }
 
 /// `=`
-#[inline]
-pub(crate) fn equal(has_lazy: bool, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+#[inline(always)]
+pub(crate) fn equal(context: &mut Context, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => return Ok(a == b),
+        (Value::Int(a), Value::Int(b)) => Ok(a == b),
+        (a, b) => equal_any(context, a, b),
+    }
+}
+
+#[inline(never)]
+fn equal_any(context: &mut Context, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
+    match (a, b) {
         (Value::Seq(a), Value::Seq(b)) if a.is(b) => return Ok(true),
         (Value::Seq(seq), other) | (other, Value::Seq(seq)) => {
             if seq.realized().is_none() && (other.items().is_some() || matches!(other, Value::Seq(_))) {
@@ -229,8 +239,11 @@ pub(crate) fn equal(has_lazy: bool, a: &Value, b: &Value) -> Result<bool, Box<Fa
         }
         _ => {}
     }
+    if !a.is_immediate() && !b.is_immediate() {
+        context.cost += builtins::effort(a).min(builtins::effort(b));
+    }
     let equal = a == b;
-    if !equal && has_lazy && !a.is_immediate() && !b.is_immediate() {
+    if !equal && context.has_lazy && !a.is_immediate() && !b.is_immediate() {
         // What is lazy inside may make them so.
         builtins::known(a)?;
         builtins::known(b)?;

@@ -110,6 +110,17 @@ impl Context {
         Ok(())
     }
 
+    /// Bytes that are left, as far as is known without looking through the memory.
+    pub(crate) fn room(&self) -> usize {
+        self.limit.saturating_sub(self.live.saturating_add(self.since))
+    }
+
+    /// Something would need more bytes than there is [`room`](Self::room) for.
+    #[cold]
+    pub(crate) fn crowded(&self) -> Box<Fault> {
+        Box::new(Fault::Memory(self.room().saturating_add(1)))
+    }
+
     /// What is left of so many steps when the last operations are paid.
     pub(crate) fn charge(&mut self, left: u64) -> u64 {
         let cost = std::mem::take(&mut self.cost);

@@ -3,6 +3,8 @@
 //! A function sees a window of 256 registers; operands are bytes, so no access is checked. The loop
 //! leaves for everything that is not everyday: errors, lazy sequences, the host, other strands.
 
+use std::cmp::Ordering;
+
 use super::arith::{arithmetic, compare_ordered};
 use super::call::{self, Callee};
 use super::context::{Context, Fault, fault};
@@ -149,8 +151,11 @@ pub(super) fn exec(
                         },
                     },
                     (Value::Float(x), Value::Float(y)) => Value::Float(x $float y),
-                    (x, y) => match arithmetic($op, x, y) {
-                        Ok(value) => value,
+                    (x, y) => match large(context, $op, x, y) {
+                        Ok(value) => {
+                            charge!();
+                            value
+                        }
                         Err(fault) => break fault,
                     },
                 };
@@ -162,8 +167,11 @@ pub(super) fn exec(
                 match (&reg!($a), &reg!($b)) {
                     (Value::Int(x), Value::Int(y)) => x $op y,
                     (Value::Float(x), Value::Float(y)) => x $op y,
-                    (x, y) => match compare_ordered($name, x, y) {
-                        Ok(order) => order.is_some_and(|order| order.$method()),
+                    (x, y) => match ordered(context, $name, x, y) {
+                        Ok(order) => {
+                            charge!();
+                            order.is_some_and(|order| order.$method())
+                        }
                         Err(fault) => break fault,
                     },
                 }
@@ -362,8 +370,11 @@ pub(super) fn exec(
                     let holds = compared!(a, b, >=, ">=", is_ge);
                     set!(d, Value::Bool(holds));
                 }
-                Op::Eq { d, a, b } => match call::equal(context.has_lazy, &reg!(a), &reg!(b)) {
-                    Ok(equal) => set!(d, Value::Bool(equal)),
+                Op::Eq { d, a, b } => match call::equal(context, &reg!(a), &reg!(b)) {
+                    Ok(equal) => {
+                        set!(d, Value::Bool(equal));
+                        charge!();
+                    }
                     Err(fault) => break fault,
                 },
                 Op::Not { d, a } => {
@@ -418,9 +429,13 @@ pub(super) fn exec(
                         jump!(o);
                     }
                 }
-                Op::UnlessEq { a, b, o } => match call::equal(context.has_lazy, &reg!(a), &reg!(b)) {
-                    Ok(true) => {}
-                    Ok(false) => jump!(o),
+                Op::UnlessEq { a, b, o } => match call::equal(context, &reg!(a), &reg!(b)) {
+                    Ok(equal) => {
+                        if !equal {
+                            jump!(o);
+                        }
+                        charge!();
+                    }
                     Err(fault) => break fault,
                 },
                 Op::UnlessLtI { a, o, i } => {
@@ -451,7 +466,7 @@ pub(super) fn exec(
                 Op::UnlessConst { a, k, o } => {
                     let same = match (&reg!(a), &proto.consts[usize::from(k)]) {
                         (Value::Keyword(x), Value::Keyword(y)) => x == y,
-                        (x, y) => match call::equal(context.has_lazy, x, y) {
+                        (x, y) => match call::equal(context, x, y) {
                             Ok(same) => same,
                             Err(fault) => break fault,
                         },
@@ -551,10 +566,12 @@ pub(super) fn exec(
                     {
                         break fault;
                     }
+                    let effort = entry.effort([operand]);
                     match function(context, operand) {
                         Ok(value) => set!(d, value),
                         Err(fault) => break fault,
                     }
+                    context.cost += effort;
                     charge!();
                 }
                 Op::Read2 { f, d, a, b } => {
@@ -566,10 +583,12 @@ pub(super) fn exec(
                     {
                         break fault;
                     }
+                    let effort = entry.effort([one, two]);
                     match function(context, one, two) {
                         Ok(value) => set!(d, value),
                         Err(fault) => break fault,
                     }
+                    context.cost += effort;
                     charge!();
                 }
                 Op::Read3 { f, d, a, b, c } => {
@@ -581,10 +600,13 @@ pub(super) fn exec(
                     {
                         break fault;
                     }
+                    let effort = entry.effort([one, two]);
                     match function(context, one, two, three) {
                         Ok(value) => set!(d, value),
                         Err(fault) => break fault,
                     }
+                    context.cost += effort;
+                    charge!();
                 }
                 Op::Native { f, d, a, n } => native!(f, d, a, n),
                 Op::Key { d, a, k } => match call::lookup(&reg!(a), &proto.consts[usize::from(k)]) {
@@ -777,6 +799,29 @@ pub(super) fn exec(
 /// Takes the value out and leaves nothing.
 fn take_all(slot: &mut Value) -> Value {
     std::mem::take(slot)
+}
+
+/// The order of anything but two small integers or two floats. Large ones cost steps.
+#[inline(never)]
+fn ordered(
+    context: &mut Context,
+    name: &str,
+    x: &Value,
+    y: &Value,
+) -> Result<Option<Ordering>, Box<Fault>> {
+    if !x.is_immediate() && !y.is_immediate() {
+        context.cost += builtins::effort(x).min(builtins::effort(y));
+    }
+    compare_ordered(name, x, y)
+}
+
+/// Arithmetic on anything but two small integers or two floats. Large ones cost steps.
+#[inline(never)]
+fn large(context: &mut Context, op: char, x: &Value, y: &Value) -> Result<Value, Box<Fault>> {
+    if let (Value::BigInt(_), _) | (_, Value::BigInt(_)) = (x, y) {
+        context.cost += builtins::effort(x).max(builtins::effort(y));
+    }
+    arithmetic(op, x, y)
 }
 
 #[cold]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::context::Fault;
 use super::event::{Event, Ticket};
 use super::exec;
 use super::op::ForkKind;
@@ -10,6 +11,9 @@ use super::strand::{Join, Strand};
 use crate::error::Error;
 use crate::map::Map;
 use crate::value::Value;
+
+/// Bytes that a strand takes which is yet to be begun, with the place of its result.
+pub(super) const PENDING: usize = 112;
 
 impl Run {
     pub(super) fn spawn(
@@ -52,6 +56,17 @@ impl Run {
     pub(super) fn fork(&mut self, id: usize, kind: ForkKind, d: u8, a: u8, n: u8) {
         let Some(strand) = self.strands[id].as_mut() else { return };
         let from = strand.base + usize::from(a);
+        // What is yet to be begun: an item, its function, and room for both.
+        let waiting = match (kind, &strand.stack[from + usize::from(n > 1)]) {
+            (ForkKind::Map, items) => items.items().unwrap_or_default().len(),
+            _ => usize::from(n),
+        };
+        if let Err(fault) = self.context.reserve(waiting.saturating_mul(PENDING))
+            && let Fault::Memory(bytes) = *fault
+        {
+            strand.pc -= 1;
+            return self.look_through(id, bytes);
+        }
         let mut args: Vec<_> =
             strand.stack[from..from + usize::from(n)].iter_mut().map(std::mem::take).collect();
         strand.wanted = d;
@@ -83,7 +98,6 @@ impl Run {
                 _ => self.go_on(id, d, Value::vector(Vec::new()).unwrap_or_default()),
             };
         }
-        self.context.allocated(count * 16);
         let first: Vec<_> = pending.drain(..count.min(at_once)).collect();
         let join = Join {
             kind,

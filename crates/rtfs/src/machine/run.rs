@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use super::context::Context;
 use super::event::{Event, Request, Ticket};
 use super::exec::{self, Exit};
+use super::fork::PENDING;
 use super::op::HostOp;
 use super::program::Program;
 use super::strand::Strand;
@@ -289,7 +290,10 @@ impl Run {
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
         let Some(Waiting { strand: id, kind, .. }) = self.forget(ticket.0) else { return };
         self.in_flight = self.in_flight.saturating_sub(1);
-        let answer = answer.and_then(|value| self.accept(kind, ticket, value));
+        let answer = match answer {
+            Ok(value) => self.accept(kind, ticket, value),
+            Err(error) => Err(error),
+        };
         let Some(strand) = self.strands[id].as_mut() else { return };
         strand.ticket = None;
         match answer {
@@ -308,10 +312,14 @@ impl Run {
         if let Some(kept) = &mut self.kept {
             kept.remove(&ticket);
         }
-        Some(self.waiting.remove(at))
+        // By its parts: they were just written, and the one behind them is all that is left mostly.
+        let Waiting { ticket, strand, kind } = self.waiting[at];
+        self.waiting.remove(at);
+        Some(Waiting { ticket, strand, kind })
     }
 
     /// What an answer means to the program.
+    #[inline]
     pub(super) fn accept(&mut self, kind: HostOp, ticket: Ticket, value: Value) -> Result<Value, Error> {
         if !value.is_immediate() {
             self.context.allocated(live_bytes(std::iter::once(&value)));
@@ -403,11 +411,16 @@ impl Run {
     /// Finds out how much memory is alive.
     pub(super) fn look_through(&mut self, id: usize, wanted: usize) {
         let stacks = self.strands.iter().flatten();
+        let joins = || stacks.clone().filter_map(|strand| strand.join.as_ref());
+        let pending: usize = joins().map(|join| join.pending.len() * PENDING).sum();
         let own: usize =
             stacks.clone().map(|strand| strand.stack.len() * 16 + strand.frames.len() * 16).sum();
-        let results =
-            stacks.clone().filter_map(|strand| strand.join.as_ref()).flat_map(|join| &join.results);
-        let roots = stacks.clone().flat_map(|strand| &strand.stack).chain(results);
+        let own = own + pending;
+        let begun_later = joins().flat_map(|join| &join.pending);
+        let begun_later =
+            begun_later.flat_map(|(_, function, args)| std::iter::once(function).chain(args));
+        let kept = joins().flat_map(|join| &join.results).chain(begun_later);
+        let roots = stacks.clone().flat_map(|strand| &strand.stack).chain(kept);
         self.context.live = own + live_bytes(roots.chain(self.globals.iter().flatten()));
         self.context.since = 0;
         // Looking through it costs about a nanosecond a value.
@@ -487,11 +500,12 @@ impl Run {
         if let Some(kept) = &mut self.kept {
             kept.insert(ticket, (request.clone(), at));
         }
-        let event = Event::Request { ticket: Ticket(ticket), request, at };
+        // Made where it stays: it was slow to copy what has just been put together.
         if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
-            self.events.push(event);
+            self.events.push(Event::Request { ticket: Ticket(ticket), request, at });
         } else {
+            let event = Event::Request { ticket: Ticket(ticket), request, at };
             self.queued.push_back((ticket, event));
         }
     }
