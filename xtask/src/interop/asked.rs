@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
     let orla = Server::start(binary, &crate::root().join("xtask/fixtures/agent"), &foreign.folder)?;
     let url = format!("http://{}", orla.address);
-    for binding in ["JSONRPC", "HTTP+JSON"] {
+    for binding in ["JSONRPC", "HTTP+JSON", "GRPC"] {
         for (sdk, mut driver) in [
             ("Python", script(&foreign.python, &fixtures().join("a2a_python_client.py"))),
             ("JavaScript", script(&foreign.node, &foreign.folder.join("a2a_js_client.mjs"))),
