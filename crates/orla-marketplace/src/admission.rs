@@ -26,6 +26,39 @@ pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
+/// A place that a call holds while it makes calls of its own, and those of the calls that it is within.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    admission: Arc<Admission>,
+    outer: Option<Arc<Self>>,
+}
+
+impl Holding {
+    /// What a call holds that has this admission of its own, if any, within calls that hold `outer`.
+    pub(crate) fn with(
+        admission: Option<&Arc<Admission>>,
+        outer: Option<&Arc<Self>>,
+    ) -> Option<Arc<Self>> {
+        let outer = outer.map(Arc::clone);
+        match admission {
+            Some(admission) => Some(Arc::new(Self { admission: Arc::clone(admission), outer })),
+            None => outer,
+        }
+    }
+
+    /// How many may run at once, where a call would wait for the calls that it is within: they hold all places, and
+    /// wait for it.
+    pub(crate) fn waits_for_itself(&self) -> Option<usize> {
+        let mut held = 0;
+        let mut outer = self.outer.as_ref();
+        while let Some(call) = outer {
+            held += usize::from(Arc::ptr_eq(&call.admission, &self.admission));
+            outer = call.outer.as_ref();
+        }
+        (held >= self.admission.size).then_some(self.admission.size)
+    }
+}
+
 /// More calls wait than may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {

@@ -13,7 +13,7 @@ use rtfs::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Seat;
+use crate::admission::{Holding, Seat};
 use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -119,6 +119,8 @@ pub struct CallContext {
 pub(crate) struct Within {
     /// The place of the outer call, which it gives back while it waits for an inner one.
     pub(crate) seat: Option<Arc<Seat>>,
+    /// The places of their own that this call and those that it is within hold for as long as they run.
+    pub(crate) held: Option<Arc<Holding>>,
     /// The snapshot that the outer call's caller named.
     pub(crate) catalog: Option<Arc<Catalog>>,
     /// How often it may be made again at most, where its caller says so.

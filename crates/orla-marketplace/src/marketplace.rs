@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, Place, Seat, SeatedClient};
+use crate::admission::{Admission, Holding, Place, Seat, SeatedClient};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
@@ -92,6 +92,8 @@ pub struct Call {
     /// The instances that it has come through.
     pub hops: Hops,
     pub(crate) shared: Option<Arc<dyn Any + Send + Sync>>,
+    /// The places that the calls hold which it is within.
+    pub(crate) held: Option<Arc<Holding>>,
 }
 
 impl Call {
@@ -111,6 +113,7 @@ impl Call {
             depth: 0,
             hops: Hops::default(),
             shared: None,
+            held: None,
         }
     }
 
@@ -132,6 +135,7 @@ impl Call {
             depth: ctx.depth + 1,
             hops: ctx.hops.clone(),
             shared: ctx.within.shared.clone(),
+            held: ctx.within.held.clone(),
         }
     }
 
@@ -214,7 +218,7 @@ impl CapabilityMarketplace {
     ) -> RuntimeResult<Box<dyn StreamHandle>> {
         self.cleared(catalog, entry, input, ctx).await?;
         let _own = match &entry.admission {
-            Some(admission) => Some(admitted(admission, entry, ctx).await?),
+            Some(admission) => Some(own_place(admission, entry, ctx).await?),
             None => None,
         };
         let _place = admitted(&catalog.admission, entry, ctx).await?;
@@ -282,7 +286,7 @@ impl CapabilityMarketplace {
         let most = ctx.within.retries.map_or(entry.retries, |most| most.min(entry.retries));
         let outcome = loop {
             let own = match &entry.admission {
-                Some(admission) => Some(admitted(admission, entry, ctx).await?),
+                Some(admission) => Some(own_place(admission, entry, ctx).await?),
                 None => None,
             };
             let seated = seat.take(admitted(&catalog.admission, entry, ctx).await?);
@@ -364,6 +368,7 @@ impl CapabilityMarketplace {
         let own = own.unwrap_or(catalog.limits.timeout);
         let mut ctx = self.new_context(Arc::clone(&entry.name), own, call);
         ctx.within.seat = Some(Arc::clone(seat));
+        ctx.within.held = Holding::with(entry.admission.as_ref(), call.held.as_ref());
         ctx.client = ctx.client.map(|client| -> Arc<dyn Client> {
             Arc::new(SeatedClient { client, seat: Arc::clone(seat) })
         });
@@ -390,6 +395,7 @@ impl CapabilityMarketplace {
                 catalog: call.catalog.clone(),
                 retries: call.retries,
                 shared: call.shared.clone(),
+                held: call.held.clone(),
             },
         }
     }
@@ -608,6 +614,17 @@ async fn guarded<T>(
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None }
         }),
     }
+}
+
+/// Waits for one of the capability's own places, within the call's time.
+async fn own_place(admission: &Admission, entry: &Entry, ctx: &CallContext) -> RuntimeResult<Place> {
+    if let Some(size) = ctx.within.held.as_ref().and_then(|held| held.waits_for_itself()) {
+        let what = format!(
+            "it is called within its own calls, of which {size} may run at once (max_concurrency)"
+        );
+        return Err(RuntimeError::Limit { id: entry.name.to_string(), what });
+    }
+    admitted(admission, entry, ctx).await
 }
 
 /// Waits for a place, within the call's time.

@@ -269,6 +269,26 @@ fn what_calls_itself_ends_at_the_depth_of_calls() {
 }
 
 #[test]
+fn what_may_run_once_at_a_time_and_calls_itself_is_told_so_at_once() {
+    // By itself, and through another.
+    let server = world()
+        .config("tools: {a: {max_concurrency: 1}, b: {max_concurrency: 1}, two: {max_concurrency: 2}}\n")
+        .file("tools/a.rtfs", "(defn main [input] (call :a input))")
+        .file("tools/b.rtfs", "(defn main [input] (call :c input))")
+        .file("tools/c.rtfs", "(defn main [input] (call :b input))")
+        .file("tools/two.rtfs", "(defn main [input] (if (:again input) (call :two {}) 2))")
+        .serve();
+    let mut http = server.http();
+    for id in ["a", "b"] {
+        let answer = http.send(&post(&json!({"call": id, "input": {}}))).unwrap();
+        let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("of which 1 may run at once (max_concurrency)"), "{message}");
+    }
+    let again = json!({"call": "two", "input": {"again": true}});
+    assert_eq!(http.send(&post(&again)).unwrap().json(), json!({"value": 2}));
+}
+
+#[test]
 fn a_program_is_called_under_the_same_guard_and_policy_as_everything() {
     let server = world().config("auth_tokens: [s3cret]\ndeny: [rtfs]\n").serve_quietly();
     let program = post(&json!({"program": "1"}));
