@@ -93,6 +93,22 @@ fn what_claude_desktop_has_works_unchanged() {
 }
 
 #[test]
+fn what_a_clients_file_says_besides_servers_is_ignored_with_a_warning() {
+    let servers = r#""mcpServers": {"a": {"command": "x"}}"#;
+    let at = |name: &str, more: &str| read_at(Path::new(name), &format!("{{{more}, {servers}}}"));
+    let (config, problems) = at("claude_desktop_config.json", r#""globalShortcut": "Ctrl+Space""#);
+    assert_eq!((config.servers.len(), problems), (1, Vec::new()));
+    assert!(warnings(&config)[0].contains("globalShortcut: unknown key, ignored"));
+    for (name, more, problem) in [
+        ("orla.yaml", r#""globalShortcut": 1"#, "globalShortcut: unknown key"),
+        ("orla.json", r#""globalShortcut": 1, "port": 1"#, "globalShortcut: unknown key"),
+        ("mcp.json", r#""tool_dir": "x""#, "tool_dir: unknown key, did you mean tools_dir?"),
+    ] {
+        assert!(at(name, more).1[0].contains(problem), "{name}");
+    }
+}
+
+#[test]
 fn what_claude_code_has_works_unchanged() {
     let (_dir, config) = client(".mcp.json");
     let (url, headers) = http(&config, "api-server");

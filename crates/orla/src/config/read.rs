@@ -63,14 +63,28 @@ pub(super) struct Word {
     pub(super) expanded: bool,
 }
 
+/// Whether this is a file of an MCP client: of what is known here it has nothing but servers. What else there is means
+/// something to its client.
+fn is_clients(pairs: &[(document::Key, Node)]) -> bool {
+    let known: Vec<&str> =
+        pairs.iter().filter_map(|(name, _)| keys::find(&name.text)).map(|key| key.name).collect();
+    !known.is_empty() && known.iter().all(|name| matches!(*name, "mcpServers" | "servers" | "inputs"))
+}
+
 impl Reader<'_> {
     fn root(&mut self, config: &mut Config, root: &Node) {
         let Shape::Map(pairs) = &root.kind else {
             let problem = || format!("expected a mapping of keys to values, got {}", root.describe());
             return self.problem(root.at, problem);
         };
+        let is_clients = self.path.extension().is_some_and(|ext| ext == "json") && is_clients(pairs);
         for (name, node) in pairs {
             let Some(key) = keys::find(&name.text) else {
+                if is_clients && nearest(&name.text, KEYS.iter().map(|key| key.name)).is_none() {
+                    let known = excerpt(&name.text);
+                    self.warning(name.at, || format!("{known}: unknown key, ignored"));
+                    continue;
+                }
                 self.unknown(name.at, &name.text, "", KEYS.iter().map(|key| key.name));
                 continue;
             };
