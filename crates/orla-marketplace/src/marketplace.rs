@@ -56,12 +56,16 @@ pub struct CapabilityMarketplace {
     changes: watch::Sender<u64>,
     on_finished: ArcSwapOption<Observers>,
     on_listing: ArcSwapOption<Preparation>,
+    on_problems: ArcSwapOption<Problems>,
     instance: u32,
     calls: AtomicU64,
 }
 
 /// Finds out what is served, before it is listed.
 struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
+
+/// Says why providers give nothing.
+struct Problems(Box<dyn Fn() -> Vec<String> + Send + Sync>);
 
 /// One call to be made.
 #[derive(Clone)]
@@ -166,6 +170,7 @@ impl CapabilityMarketplace {
             changes: watch::Sender::new(0),
             on_finished: ArcSwapOption::empty(),
             on_listing: ArcSwapOption::empty(),
+            on_problems: ArcSwapOption::empty(),
             instance: instance_number(),
             calls: AtomicU64::new(0),
         }
@@ -556,6 +561,16 @@ impl CapabilityMarketplace {
         if let Some(preparation) = preparation {
             (preparation.0)().await;
         }
+    }
+
+    /// Lets `tell` say why providers give nothing that are known to give nothing.
+    pub fn on_problems(&self, tell: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.on_problems.store(Some(Arc::new(Problems(Box::new(tell)))));
+    }
+
+    /// Why providers give nothing, as far as they have been asked, each as a sentence that names the provider.
+    pub fn problems(&self) -> Vec<String> {
+        self.on_problems.load_full().map(|problems| (problems.0)()).unwrap_or_default()
     }
 
     /// A builder that begins with what is in force, but for the capability with this id.

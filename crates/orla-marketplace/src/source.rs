@@ -27,6 +27,11 @@ pub trait Source: Send + Sync {
     /// Whether a capability of this name may turn out to be served, although none is known.
     fn may_serve(&self, name: &str) -> bool;
 
+    /// Why it gives nothing, as far as it was asked: each a sentence that names what gives nothing.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts what is to run before anyone needs it; all of it where `all` is set.
     fn start_eager(&self, all: bool);
 

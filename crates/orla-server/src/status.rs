@@ -94,6 +94,9 @@ struct Status {
     capabilities: Vec<StatusRow>,
     /// How many more there are that are not listed.
     unlisted: usize,
+    /// Why providers give nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
 }
 
 /// The whole of `/status`.
@@ -109,6 +112,7 @@ pub(crate) fn render(core: &Core) -> Vec<u8> {
         waiting: core.market.waiting(),
         unlisted: catalog.entries().len().saturating_sub(capabilities.len()),
         capabilities,
+        problems: core.market.problems(),
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }

@@ -137,6 +137,8 @@ impl App {
             let served = Arc::clone(&listed);
             Box::pin(async move { served.learn().await })
         });
+        let asked = providers.clone();
+        marketplace.on_problems(move || asked.iter().flat_map(|source| source.problems()).collect());
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
         let (governance, rules) = (Governance::default(), Arc::default());
@@ -180,23 +182,6 @@ impl App {
     /// By what the newest snapshot's capabilities were judged.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
-    }
-
-    /// Why providers give nothing at the moment, as far as they have been asked.
-    pub(crate) fn problems_of_providers(&self) -> Vec<String> {
-        let problems: Vec<Vec<String>> = Vec::from([
-            #[cfg(feature = "mcp")]
-            self.servers.problems(),
-            #[cfg(feature = "plugin")]
-            self.plugins.problems(),
-            #[cfg(feature = "http")]
-            self.documents.problems(),
-            #[cfg(feature = "a2a")]
-            self.agents.problems(),
-            #[cfg(feature = "remote")]
-            self.remotes.problems(),
-        ]);
-        problems.concat()
     }
 
     /// Builds the next snapshot and puts it in force.

@@ -136,6 +136,10 @@ fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
     let server = world.serve();
     assert_eq!(server.client().tool_names(), ["calc__add", "calc__env"]);
     server.log_says(&["none", "could not start"]);
+    let status = server.status();
+    let problem = status["problems"][0].as_str().unwrap_or_default();
+    assert!(problem.starts_with("MCP server none: "), "{status}");
+    assert_eq!(status["problems"].as_array().map(Vec::len), Some(1));
     let listed = server.run(&["list"]);
     assert!(listed.stderr.contains("MCP server none: "), "{}", listed.all());
 }

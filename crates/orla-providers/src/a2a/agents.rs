@@ -83,15 +83,6 @@ impl Agents {
             .collect();
     }
 
-    /// Why agents give nothing that are known to give nothing, each as a sentence that names the agent.
-    pub fn problems(&self) -> Vec<String> {
-        let agents = self.entries();
-        let silent = agents.iter().filter(|agent| agent.known().is_none());
-        silent
-            .filter_map(|agent| Some(format!("agent {}: {}", agent.settings.name, agent.failure()?)))
-            .collect()
-    }
-
     /// The agent of a capability that holds none.
     ///
     /// # Errors
@@ -158,6 +149,14 @@ impl Source for Agents {
             Some(prefix) => name.starts_with(prefix.as_str()),
             None => name == agent.settings.name || is_below(&agent.settings.name, name),
         })
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let agents = self.entries();
+        let silent = agents.iter().filter(|agent| agent.known().is_none());
+        silent
+            .filter_map(|agent| Some(format!("agent {}: {}", agent.settings.name, agent.failure()?)))
+            .collect()
     }
 
     fn start_eager(&self, _all: bool) {}

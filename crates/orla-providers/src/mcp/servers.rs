@@ -138,16 +138,6 @@ impl McpServers {
         drop(old);
     }
 
-    /// Why servers give nothing that are known to give nothing, each as a sentence that names the server.
-    pub fn problems(&self) -> Vec<String> {
-        let silent = self.servers().into_iter().filter(|server| server.learned().is_none());
-        let problem = |server: Arc<Server>| {
-            let failure = server.status().last_failure?;
-            Some(format!("MCP server {}: {failure}", server.name()))
-        };
-        silent.filter_map(problem).collect()
-    }
-
     /// The server of a `server_url`; one that the address names by itself is made at its first use.
     ///
     /// # Errors
@@ -353,6 +343,15 @@ impl Source for McpServers {
         let known = lock(&self.known);
         known.entries.iter().any(|(settings, _)| settings.may_serve(name))
             || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let silent = self.servers().into_iter().filter(|server| server.learned().is_none());
+        let problem = |server: Arc<Server>| {
+            let failure = server.status().last_failure?;
+            Some(format!("MCP server {}: {failure}", server.name()))
+        };
+        silent.filter_map(problem).collect()
     }
 
     fn start_eager(&self, all: bool) {

@@ -141,16 +141,6 @@ impl Plugins {
         Plugin::new(&self.processes, &self.gate, shown, settings, describes)
     }
 
-    /// Why plugins give nothing that are known to give nothing, each as a sentence that names the plugin.
-    pub fn problems(&self) -> Vec<String> {
-        let known = lock(&self.known);
-        let silent = known.entries.iter().filter(|(_, plugin)| plugin.learned().is_none());
-        let problem = |(_, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
-            Some(format!("plugin {}: {}", plugin.name, plugin.status().last_failure?))
-        };
-        silent.filter_map(problem).collect()
-    }
-
     /// The plugin of a `plugin_path`; one that the path names by itself is made at its first use.
     ///
     /// # Errors
@@ -278,6 +268,15 @@ impl Source for Plugins {
 
     fn may_serve(&self, name: &str) -> bool {
         lock(&self.known).entries.iter().any(|(settings, _)| settings.may_serve(name))
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let known = lock(&self.known);
+        let silent = known.entries.iter().filter(|(_, plugin)| plugin.learned().is_none());
+        let problem = |(_, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
+            Some(format!("plugin {}: {}", plugin.name, plugin.status().last_failure?))
+        };
+        silent.filter_map(problem).collect()
     }
 
     fn start_eager(&self, all: bool) {

@@ -61,15 +61,6 @@ impl Remotes {
         *known = next.collect();
     }
 
-    /// Why instances gave nothing when they were last asked, each as a sentence that names the instance.
-    pub fn problems(&self) -> Vec<String> {
-        let known = self.known();
-        let problem = |remote: &Arc<Followed>| {
-            remote.problem().map(|problem| format!("remote {}: {problem}", remote.settings.name))
-        };
-        known.iter().filter_map(problem).collect()
-    }
-
     /// Begins to follow those that are not followed yet.
     fn want<'a>(&self, remotes: impl IntoIterator<Item = &'a Arc<Followed>>) {
         let Ok(runtime) = Handle::try_current() else { return };
@@ -119,6 +110,14 @@ impl Source for Remotes {
 
     fn may_serve(&self, name: &str) -> bool {
         self.known().iter().any(|remote| remote.settings.may_serve(name))
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let known = self.known();
+        let problem = |remote: &Arc<Followed>| {
+            remote.problem().map(|problem| format!("remote {}: {problem}", remote.settings.name))
+        };
+        known.iter().filter_map(problem).collect()
     }
 
     fn start_eager(&self, all: bool) {

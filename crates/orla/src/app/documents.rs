@@ -111,15 +111,6 @@ impl Documents {
         *known = next;
     }
 
-    /// Why documents at an address gave nothing when they were last asked for.
-    pub(super) fn problems(&self) -> Vec<String> {
-        let known = self.known();
-        let problems = known.iter().filter_map(|document| {
-            document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        });
-        problems.map(|problem| format!("openapi: {problem}")).collect()
-    }
-
     /// Begins to fetch what has not been fetched yet.
     fn fetch(&self) {
         for document in self.known().iter() {
@@ -247,6 +238,14 @@ impl Source for Documents {
             is_unknown
                 && document.settings.name.as_ref().is_none_or(|own| name.starts_with(own.as_str()))
         })
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let known = self.known();
+        let problems = known.iter().filter_map(|document| {
+            document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        });
+        problems.map(|problem| format!("openapi: {problem}")).collect()
     }
 
     fn start_eager(&self, _all: bool) {

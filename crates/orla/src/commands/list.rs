@@ -39,7 +39,7 @@ async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>, Vec<St
     app.marketplace().prepare_listing().await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
-    let problems = app.problems_of_providers();
+    let problems = market.problems();
     app.end_providers().await;
     Ok((app, rows, problems))
 }
