@@ -299,13 +299,19 @@ impl Component {
             return Err(reason);
         }
         let (path, may_start) = (self.path.clone(), Arc::clone(&self.may_start));
-        let compiled = tokio::task::spawn_blocking(move || {
+        let compiled = tokio::task::spawn_blocking(move || -> Result<Result<Loaded, String>, String> {
             may_start()?;
             Ok(compile(&path))
         });
-        let lost = || Ok(Err("its compilation failed".to_owned()));
-        // Whether it may be started is asked again each time.
-        let compiled: Result<Loaded, String> = compiled.await.unwrap_or_else(|_| lost())?;
+        let compiled = match compiled.await {
+            Ok(Ok(compiled)) => compiled,
+            // Whether it may be started is asked again each time.
+            Ok(Err(refused)) => {
+                self.state().failure = Some(refused.clone());
+                return Err(refused);
+            }
+            Err(_) => Err("its compilation failed".to_owned()),
+        };
         let mut state = self.state();
         state.broken = None;
         match compiled {
