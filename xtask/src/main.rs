@@ -31,8 +31,8 @@ usage: cargo xtask COMMAND
 
   interop [WHAT…]    run foreign clients and the conformance suite against the release binary
                      (or $ORLA_BIN); WHAT is any of: conformance, python, typescript,
-                     inspector, differential, behind, pasted, openapi, plugins, agents,
-                     asked, streams, remotes (default: all)
+                     inspector, differential, behind, pasted, openapi, examples, agents,
+                     asked, streams (default: all)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   bench [--quick] [--no-build] [WHAT…]

@@ -16,12 +16,11 @@ mod clients;
 mod conformance;
 mod cutter;
 mod differential;
+mod examples;
 mod install;
-mod instances;
 mod openapi;
 mod pasted;
 mod pattern;
-mod plugins;
 mod streams;
 mod upstream;
 
@@ -41,11 +40,10 @@ const PARTS: &[&str] = &[
     "behind",
     "pasted",
     "openapi",
-    "plugins",
+    "examples",
     "agents",
     "asked",
     "streams",
-    "remotes",
 ];
 
 /// Runs the named parts, or all of them.
@@ -86,8 +84,8 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     if wanted("openapi") {
         openapi::run(&binary, &foreign, &mut tally)?;
     }
-    if wanted("plugins") {
-        plugins::run(&binary, &mut tally)?;
+    if wanted("examples") {
+        examples::run(&binary, &foreign, &mut tally)?;
     }
     if wanted("agents") {
         agents::run(&binary, &foreign, &mut tally)?;
@@ -96,11 +94,7 @@ pub(crate) fn run(names: &[String]) -> Outcome {
         asked::run(&binary, &foreign, &mut tally)?;
     }
     if wanted("streams") {
-        instances::streams(&binary, &mut tally)?;
         streams::run(&binary, &foreign, &mut tally)?;
-    }
-    if wanted("remotes") {
-        instances::remotes(&binary, &mut tally)?;
     }
     Ok(tally.close())
 }

@@ -1,6 +1,7 @@
 //! Components as they behave, with one that is written by hand: see `test.wat`.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -37,6 +38,20 @@ async fn called(component: &Component, function: &str, permissions: &[&str]) -> 
         Err(Ending::Fault(Fault::Failed(Failure { kind, message }))) => format!("{kind}: {message}"),
         Err(Ending::Fault(Fault::Gone(reason))) => format!("gone: {reason}"),
         Err(other) => format!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_component_that_the_examples_have_as_text_answers() {
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/wasm/size.wat");
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("c.wasm"), wat::parse_file(text).unwrap()).unwrap();
+    let component = component(&settings(&dir));
+    assert!(component.learn(&Arc::default()).await);
+    let tools = component.learned().unwrap().tools.clone().unwrap();
+    assert_eq!((tools.len(), &*tools[0].name), (1, "size"));
+    for _ in 0..3 {
+        assert_eq!(called(&component, "size", &[]).await, "11");
     }
 }
 
