@@ -79,12 +79,17 @@ fn behind(
         node
     };
     agent.arg(binding).arg(port.to_string()).arg(grpc.to_string());
+    agent.current_dir(&folder);
     let agent = Server::listening(agent, &folder.join("agent.log"), |line| {
         line.contains("running on").then(|| format!("127.0.0.1:{port}"))
     })?;
     let protocol = if binding.ends_with("grpc") { "grpc" } else { "http" };
-    let config = json!({"builtins": false, "timeout": 3, "agents": {"agent": {
+    let mut config = json!({"builtins": false, "timeout": 3, "agents": {"agent": {
         "url": format!("http://{}", agent.address), "protocol": protocol, "origins": [format!("http://127.0.0.1:{grpc}")]}}});
+    if !binding.starts_with("older") {
+        // Its card has to be signed with its key then. Cards of 0.3 are made of that one, and what was signed is gone.
+        config["agents"]["agent"]["keys"] = json!(folder.join("keys.json"));
+    }
     let orla = serve(binary, &folder.join("orla"), "orla.yaml", &config.to_string())?;
     let call = |input: &str| call(binary, &folder, &orla, input);
     let title = format!("{} A2A SDK's agent over {binding}", sdk.title);
