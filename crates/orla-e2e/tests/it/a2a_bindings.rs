@@ -4,6 +4,7 @@ use orla_e2e::{Request, eventually};
 use serde_json::{Value, json};
 
 use crate::a2a_server::{agent, ask, calls, message, send, state, task};
+use crate::remotes::free_port;
 use crate::world;
 
 fn get(path: &str) -> Request {
@@ -129,5 +130,75 @@ fn another_instance_calls_the_agent_over_each_protocol() {
         server.assert_no_tool_is_left();
         let list = ask(&server, "ListTasks", &json!({"status": "TASK_STATE_WORKING"}));
         assert_eq!(list["totalSize"], 0, "{protocol}: {list}");
+    }
+}
+
+/// A request of 0.3, which names no version.
+fn older(method: &str, params: &Value) -> Request {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    Request::new("POST", "/a2a").header("content-type", "application/json").body(body.to_string())
+}
+
+#[test]
+fn clients_of_0_3_have_a_card_of_their_own_and_are_answered_in_their_form() {
+    let server = agent().serve();
+    let card = server.http().get("/a2a/0.3/.well-known/agent-card.json").json();
+    assert_eq!(
+        (&card["protocolVersion"], &card["preferredTransport"]),
+        (&json!("0.3.0"), &json!("JSONRPC"))
+    );
+    assert_eq!(card["url"], format!("http://{}/a2a", server.address()));
+    assert!(card["skills"].as_array().unwrap().iter().any(|skill| skill["id"] == "echo"), "{card}");
+    let message = json!({"message": {"kind": "message", "messageId": "m", "role": "user",
+        "parts": [{"kind": "data", "data": {"capability": "echo", "input": {"a": 1}}}]}});
+    let sent = send(&server, &older("message/send", &message)).json()["result"].clone();
+    assert_eq!(
+        (&sent["kind"], &sent["status"]["state"]),
+        (&json!("task"), &json!("completed")),
+        "{sent}"
+    );
+    let parts = &sent["artifacts"][0]["parts"];
+    assert_eq!(parts[0], json!({"kind": "text", "text": "{\"a\":1}\n"}));
+    assert_eq!((&parts[1]["kind"], &parts[1]["data"]["exit_code"]), (&json!("data"), &json!(0)));
+    assert_eq!(sent["history"][0]["role"], "user");
+    let got = send(&server, &older("tasks/get", &json!({"id": sent["id"]}))).json();
+    assert_eq!(got["result"], sent);
+    let mut stream = server.http().write(&older("message/stream", &message)).unwrap().head().unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = stream.next_event().unwrap() {
+        events.push(serde_json::from_str::<Value>(&event).unwrap()["result"].clone());
+    }
+    let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["task", "status-update", "artifact-update", "status-update"], "{events:?}");
+    assert_eq!((&events[1]["final"], &events[3]["final"]), (&json!(false), &json!(true)));
+    for (method, params, code) in [
+        ("tasks/get", json!({"id": "none"}), -32001),
+        ("tasks/cancel", json!({"id": sent["id"]}), -32002),
+        ("tasks/pushNotificationConfig/set", json!({}), -32003),
+        ("tasks/nothing", json!({}), -32601),
+        ("SendMessage", json!({}), -32009),
+    ] {
+        let answer = send(&server, &older(method, &params)).json();
+        assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+    }
+}
+
+#[test]
+fn v6_two_agents_that_point_at_each_other_come_to_an_end() {
+    let ports = [free_port(), free_port()];
+    let instance = |own: usize| {
+        let config = format!(
+            "capabilities:\n- id: round\n  provider: {{a2a: {{agent_id: other, endpoint: 'http://127.0.0.1:{}', protocol: http, timeout_ms: 20000, skill: round}}}}\n",
+            ports[1 - own]
+        );
+        world().config(&config).arg("--port").arg(ports[own].to_string()).serve()
+    };
+    let servers = [instance(0), instance(1)];
+    let ended = task(&servers[0], &calls("round", &json!({"a": 1})));
+    assert_eq!(state(&ended), "TASK_STATE_FAILED", "{ended}");
+    assert!(ended.to_string().contains("hop limit of 8 instances"), "{ended}");
+    for server in &servers {
+        let working = json!({"status": "TASK_STATE_WORKING"});
+        assert_eq!(ask(server, "ListTasks", &working)["totalSize"], 0);
     }
 }

@@ -125,7 +125,7 @@ fn the_time_that_a_caller_has_is_the_time_of_the_call_there() {
 }
 
 /// A port that nobody has at the moment.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
 

@@ -9,8 +9,8 @@ use a2a::{Message, SendMessageConfiguration, SendMessageRequest, StreamResponse,
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use orla_marketplace::{
-    A2ACapability, CallContext, CapabilityExecutor, ClientError, JsonText, Notice, Outcome, Payload,
-    Progress, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
+    A2ACapability, CallContext, CapabilityExecutor, ClientError, Hops, JsonText, Notice, Outcome,
+    Payload, Progress, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout, timeout_at};
@@ -74,11 +74,14 @@ impl CapabilityExecutor for A2AExecutor {
                 outcome: None,
             })?,
         };
+        // An agent may be another orla, which leads back to this one.
+        let hops = ctx.hops.through(&agent.host());
+        let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
         let (deadline, limit) = patience(settings.timeout_ms, ctx);
         let mut gathered = Gathered::default();
         let leaving = CancellationToken::new();
         let end = {
-            let mut talk = pin!(converse(&agent, message, &mut gathered, &leaving, ctx));
+            let mut talk = pin!(converse(&agent, message, &mut gathered, &leaving, &hops, ctx));
             let end = tokio::select! {
                 biased;
                 () = ctx.cancellation.cancelled() => End::Cancelled,
@@ -179,11 +182,12 @@ async fn converse(
     message: Message,
     gathered: &mut Gathered,
     leaving: &CancellationToken,
+    hops: &Hops,
     ctx: &CallContext,
 ) -> Result<(), Stop> {
     let Some(learned) = leaving.run_until_cancelled(agent.learned()).await else { return Ok(()) };
     let learned = learned?;
-    let wire = learned.wire.traced(ctx.traceparent.as_deref());
+    let wire = learned.wire.carrying(ctx.traceparent.as_deref(), hops);
     let is_streaming = learned.card.streaming;
     let mut teller = Teller { ctx, told: 0.0 };
     let metadata = message.metadata.clone();

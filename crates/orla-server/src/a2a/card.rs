@@ -9,18 +9,24 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use orla_marketplace::program::IDS;
 use orla_marketplace::{Catalog, Entry, TITLE};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::work::MEDIA_TYPES;
-use super::{Caller, ENDPOINT};
+use super::{Caller, ENDPOINT, Version};
 use crate::body::Body;
-use crate::exchange::json;
+use crate::exchange::json as json_response;
 use crate::state::Settings;
 
 /// The card, as this caller may see it.
-pub(super) async fn answer(caller: &Caller, settings: &Settings, parts: &Parts) -> Response<Body> {
+pub(super) async fn answer(
+    caller: &Caller,
+    settings: &Settings,
+    parts: &Parts,
+    version: Version,
+) -> Response<Body> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
-        let mut response = json(StatusCode::METHOD_NOT_ALLOWED, "{}");
+        let mut response = json_response(StatusCode::METHOD_NOT_ALLOWED, "{}");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
@@ -30,7 +36,11 @@ pub(super) async fn answer(caller: &Caller, settings: &Settings, parts: &Parts) 
     market.prepare_listing().await;
     let catalog = market.snapshot();
     let card = card(caller, settings, &catalog, host.unwrap_or("localhost"));
-    let text = serde_json::to_vec(&card).unwrap_or_default();
+    let text = match version {
+        Version::Current => serde_json::to_vec(&card),
+        Version::Older => serde_json::to_vec(&older(&card)),
+    };
+    let text = text.unwrap_or_default();
     let digest = Sha256::digest(&text);
     let tag: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
@@ -41,7 +51,7 @@ pub(super) async fn answer(caller: &Caller, settings: &Settings, parts: &Parts) 
     });
     let mut response = match is_known {
         true => Response::new(Body::empty()),
-        false => json(StatusCode::OK, text),
+        false => json_response(StatusCode::OK, text),
     };
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -56,6 +66,27 @@ pub(super) async fn answer(caller: &Caller, settings: &Settings, parts: &Parts) 
     }
     response.headers_mut().append(header::VARY, HeaderValue::from_static("authorization"));
     response
+}
+
+/// The card as clients of 0.3 read it.
+fn older(card: &AgentCard) -> Value {
+    let mut older = json!({
+        "protocolVersion": "0.3.0",
+        "name": card.name,
+        "description": card.description,
+        "version": card.version,
+        "url": card.supported_interfaces.first().map(|interface| &interface.url),
+        "preferredTransport": "JSONRPC",
+        "capabilities": {"streaming": true, "pushNotifications": false, "stateTransitionHistory": false},
+        "defaultInputModes": card.default_input_modes,
+        "defaultOutputModes": card.default_output_modes,
+        "skills": card.skills,
+    });
+    if card.security_schemes.is_some() {
+        older["securitySchemes"] = json!({"bearer": {"type": "http", "scheme": "bearer"}});
+        older["security"] = json!([{"bearer": []}]);
+    }
+    older
 }
 
 /// The card for who reached the server by this host.

@@ -19,7 +19,7 @@ use tonic::codegen::Service as _;
 use tonic::{Code, Status, async_trait};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::{Caller, version};
+use super::{Caller, Version, version};
 use crate::body::{self, Body};
 use crate::routes::why_unreadable;
 use crate::state::Settings;
@@ -75,7 +75,8 @@ type Events = Pin<Box<dyn Stream<Item = Result<proto::StreamResponse, Status>> +
 
 impl Bound {
     fn caller(&self) -> Result<&Caller, Status> {
-        version(&self.caller.headers, None).map_err(|error| status(&error))?;
+        let current = version(&self.caller.headers, None).and_then(Version::is_current);
+        current.map_err(|error| status(&error))?;
         Ok(&self.caller)
     }
 }

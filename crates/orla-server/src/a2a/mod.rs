@@ -23,13 +23,15 @@
 //!
 //! The framework of the A2A project (its types are used): it needs an HTTP stack of its own, keeps every task for ever, and takes a task
 //! that waits for an answer for one that is not there. Numbers keep what a double holds of them, which is what the protocol
-//! has. Files in messages: no capability takes one. A WebSocket, which is no binding of the protocol.
+//! has. Files in messages: no capability takes one. A WebSocket, which is no binding of the protocol. Version 0.3 but over
+//! JSON-RPC (`older`).
 
 mod agent;
 mod card;
 mod error;
 #[cfg(feature = "a2a-grpc")]
 mod grpc;
+mod older;
 mod push;
 mod question;
 mod rest;
@@ -59,12 +61,38 @@ use crate::state::{Core, Settings};
 pub(crate) const ENDPOINT: &str = "/a2a";
 /// The path of the card.
 pub(crate) const CARD: &str = "/.well-known/agent-card.json";
+/// The path of the card for clients of 0.3, below the endpoint: members of their card would be none of that of 1.0.
+const OLDER_CARD: &str = "0.3/.well-known/agent-card.json";
 
 /// Where the methods of gRPC are.
 #[cfg(feature = "a2a-grpc")]
 const SERVICE: &str = "/lf.a2a.v1.A2AService/";
 /// The header that names the protocol's version.
 const VERSION: &str = "a2a-version";
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// 0.3, which JSON-RPC alone speaks here.
+    Older,
+    /// 1.0.
+    Current,
+}
+
+impl Version {
+    /// Whether it is 1.0.
+    ///
+    /// # Errors
+    /// It is not, and this binding speaks no other.
+    fn is_current(self) -> Result<(), A2AError> {
+        match self {
+            Self::Current => Ok(()),
+            Self::Older => {
+                Err(A2AError::version_not_supported("0.3, or none was named; send A2A-Version: 1.0"))
+            }
+        }
+    }
+}
 
 /// Who asks, and what came beside the message.
 #[derive(Clone)]
@@ -101,13 +129,16 @@ pub(crate) async fn serve(
     let caller = Caller { core: Arc::clone(core), principal, headers: parts.headers.clone() };
     let path = parts.uri.path();
     if path == CARD {
-        return card::answer(&caller, settings, parts).await;
+        return card::answer(&caller, settings, parts, Version::Current).await;
     }
     #[cfg(feature = "a2a-grpc")]
     if path.starts_with(SERVICE) {
         return grpc::answer(caller, settings, parts, body).await;
     }
     let path = path.strip_prefix(ENDPOINT).unwrap_or_default().trim_start_matches('/');
+    if path == OLDER_CARD {
+        return card::answer(&caller, settings, parts, Version::Older).await;
+    }
     let is_rpc = path.is_empty();
     if is_rpc && parts.method != Method::POST {
         let error = A2AError::invalid_request("messages are posted here");
@@ -136,18 +167,20 @@ pub(crate) async fn serve(
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error);
     }
     let version = version(&parts.headers, parts.uri.query());
-    match (is_rpc, version) {
-        (true, version) => rpc::answer(caller, version, &body).await,
-        (false, Ok(())) => rest::answer(caller, &parts.method, path, parts.uri.query(), &body).await,
-        (false, Err(error)) => rest::refused(&parts.headers, error::status(&error), &error),
+    if is_rpc {
+        return rpc::answer(caller, version, &body).await;
+    }
+    match version.and_then(Version::is_current) {
+        Ok(()) => rest::answer(caller, &parts.method, path, parts.uri.query(), &body).await,
+        Err(error) => refuse(error::status(&error), &error),
     }
 }
 
-/// Whether the version that a request names, in its head or its query, is served. Who names none means 0.3 (A2A §3.6.2).
+/// The version that a request names, in its head or its query. Who names none means 0.3 (A2A §3.6.2).
 ///
 /// # Errors
-/// It is not.
-fn version(headers: &HeaderMap, query: Option<&str>) -> Result<(), A2AError> {
+/// It is not served.
+fn version(headers: &HeaderMap, query: Option<&str>) -> Result<Version, A2AError> {
     let asked = rest::parameters(query)
         .into_iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(a2a::SVC_PARAM_VERSION));
@@ -157,10 +190,10 @@ fn version(headers: &HeaderMap, query: Option<&str>) -> Result<(), A2AError> {
     let version = version.unwrap_or_default();
     let mut numbers = version.trim().split('.');
     match (numbers.next(), numbers.next()) {
-        (Some("1"), None | Some("0")) => Ok(()),
+        (Some("1"), None | Some("0")) => Ok(Version::Current),
+        (Some("0"), Some("3")) | (Some(""), None) => Ok(Version::Older),
         _ => {
             let named: String = version.trim().chars().take(20).collect();
-            let named = if named.is_empty() { "0.3 (none was named)" } else { &named };
             Err(A2AError::version_not_supported(&format!("{named}; send A2A-Version: 1.0")))
         }
     }
@@ -194,20 +227,23 @@ mod tests {
 
     #[test]
     fn a_version_is_that_of_the_head_or_of_the_query() {
-        for (head, query, is_served) in [
-            (Some("1.0"), None, true),
-            (Some("1.0.3"), None, true),
-            (Some("1"), None, true),
-            (Some(""), Some("A2A-Version=1.0"), true),
-            (None, Some("a=b&A2A-Version=1.0"), true),
-            (None, None, false),
-            (Some("1.1"), None, false),
-            (Some("99.0"), Some("A2A-Version=1.0"), false),
+        use Version::{Current, Older};
+        for (head, query, wanted) in [
+            (Some("1.0"), None, Some(Current)),
+            (Some("1.0.3"), None, Some(Current)),
+            (Some("1"), None, Some(Current)),
+            (Some(""), Some("A2A-Version=1.0"), Some(Current)),
+            (None, Some("a=b&A2A-Version=1.0"), Some(Current)),
+            (None, None, Some(Older)),
+            (Some("0.3.0"), None, Some(Older)),
+            (Some("0.2"), None, None),
+            (Some("1.1"), None, None),
+            (Some("99.0"), Some("A2A-Version=1.0"), None),
         ] {
             let headers =
                 head.map(|head| (http::HeaderName::from_static(VERSION), head.parse().unwrap()));
             let headers = headers.into_iter().collect();
-            assert_eq!(version(&headers, query).is_ok(), is_served, "{head:?} {query:?}");
+            assert_eq!(version(&headers, query).ok(), wanted, "{head:?} {query:?}");
         }
     }
 }

@@ -9,14 +9,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::Caller;
+use super::table::is_callers_turn;
+use super::{Caller, Version, older};
 use crate::body::Body;
 use crate::exchange::{events, json};
 
 /// Answers a body.
 pub(super) async fn answer(
     caller: Caller,
-    version: Result<(), A2AError>,
+    version: Result<Version, A2AError>,
     body: &[u8],
 ) -> Response<Body> {
     let request: JsonRpcRequest = match serde_json::from_slice(body) {
@@ -35,20 +36,54 @@ pub(super) async fn answer(
     if request.jsonrpc != "2.0" {
         return failed(id, &A2AError::invalid_request("jsonrpc: expected \"2.0\""));
     }
-    if let Err(error) = version {
-        return failed(id, &error);
-    }
-    match run(&caller, request).await {
-        Ok(Given::Value(value)) => json(StatusCode::OK, response(&JsonRpcResponse::success(id, value))),
+    let is_older = matches!(version, Ok(Version::Older));
+    let request = match version {
+        Ok(Version::Older) => current(request),
+        Ok(Version::Current) => Ok(request),
+        Err(error) => Err(error),
+    };
+    let given = match request {
+        Ok(request) => run(&caller, request).await,
+        Err(error) => Err(error),
+    };
+    match given {
+        Ok(Given::Value(value)) => {
+            let value = if is_older { older::answer(value) } else { value };
+            json(StatusCode::OK, response(&JsonRpcResponse::success(id, value)))
+        }
         Ok(Given::Stream(stream)) => {
             let wrap = move |event: StreamResponse| {
+                let is_last = is_older && is_last(&event);
                 let value = serde_json::to_value(event).unwrap_or_default();
+                let value = if is_older { older::event(value, is_last) } else { value };
                 sse(&response(&JsonRpcResponse::success(id.clone(), value)))
             };
             events(alive(stream.map(wrap).boxed()))
         }
         Err(error) => failed(id, &error),
     }
+}
+
+/// A request of 0.3 as one of 1.0.
+fn current(request: JsonRpcRequest) -> Result<JsonRpcRequest, A2AError> {
+    match older::method(&request.method) {
+        Some(method) => Ok(JsonRpcRequest {
+            method: method.to_owned(),
+            params: request.params.map(older::parameters),
+            ..request
+        }),
+        None if request.method.starts_with("tasks/pushNotificationConfig/") => {
+            Err(A2AError::push_notification_not_supported())
+        }
+        // Methods of that version have a slash in their names.
+        None if request.method.contains('/') => Err(A2AError::method_not_found(&request.method)),
+        None => Version::Older.is_current().and(Ok(request)),
+    }
+}
+
+/// Whether an event is the last one of a message's stream.
+fn is_last(event: &StreamResponse) -> bool {
+    matches!(event, StreamResponse::StatusUpdate(update) if is_callers_turn(&update.status.state))
 }
 
 /// What a method gives.

@@ -10,7 +10,7 @@ mod websocket;
 
 use a2a::{A2AError, SendMessageRequest, StreamResponse, Task};
 use futures_util::stream::BoxStream;
-use orla_marketplace::RuntimeError;
+use orla_marketplace::{Hops, RuntimeError};
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -112,11 +112,13 @@ impl Wire {
         })
     }
 
-    /// The same way, for a call that is part of a trace.
-    pub(super) fn traced(&self, traceparent: Option<&str>) -> Self {
+    /// The same way, for a call that is part of a trace and has come through these instances.
+    pub(super) fn carrying(&self, traceparent: Option<&str>, hops: &Hops) -> Self {
         let mut wire = self.clone();
-        if let Some(value) = traceparent.and_then(|trace| HeaderValue::from_str(trace).ok()) {
-            wire.headers.insert("traceparent", value);
+        for (name, value) in [("traceparent", traceparent), ("orla-hops", Some(hops.as_str()))] {
+            if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+                wire.headers.insert(name, value);
+            }
         }
         wire
     }
