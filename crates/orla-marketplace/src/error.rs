@@ -73,7 +73,7 @@ pub enum RuntimeError {
         outcome: Option<Box<Outcome>>,
     },
     /// Too many calls run and wait already.
-    #[error("{id} is busy: {running} calls are running and {waiting} are waiting; try again later")]
+    #[error("{id} is busy: {}; try again later", queue(*.running, *.waiting))]
     Busy {
         /// The capability's name.
         id: String,
@@ -112,6 +112,19 @@ pub enum RuntimeError {
         message: String,
         /// The result.
         outcome: Box<Outcome>,
+    },
+    /// Whoever ran the call has errors as RTFS has them, and told this one: a program, another instance, a plugin.
+    /// RTFS's `catch` is given it as it is.
+    #[error("{message}")]
+    Told {
+        /// The capability's name.
+        id: String,
+        /// All that the caller needs to mend it; of a program's, the place and its text as well.
+        message: String,
+        /// What was told.
+        error: Box<rtfs::Error>,
+        /// The same as data (`{"error": …}`), where the caller is given that.
+        outcome: Option<Box<Outcome>>,
     },
     /// The provider answered with an error of the Model Context Protocol. It goes out as it is.
     #[error("{id} refused the call: {message} (code {code})")]
@@ -166,6 +179,9 @@ impl RuntimeError {
             Self::Failed { .. } | Self::Reported { .. } | Self::Refused { .. } | Self::Generic(_) => {
                 "failed"
             }
+            Self::Told { error, .. } => {
+                KINDS.iter().find(|kind| ***kind == *error.kind).copied().unwrap_or("failed")
+            }
             Self::Limit { .. } => "limit",
             Self::Panicked { .. } => "panicked",
         }
@@ -182,11 +198,25 @@ impl RuntimeError {
             Self::InvalidOutput { outcome, .. } | Self::Reported { outcome, .. } => Some(outcome),
             Self::TimedOut { outcome, .. }
             | Self::Cancelled { outcome, .. }
+            | Self::Told { outcome, .. }
             | Self::Failed { outcome, .. } => outcome.as_deref(),
             _ => None,
         }
     }
 }
+
+/// The kinds of calls that a program's error may be of.
+const KINDS: [&str; 9] = [
+    "unknown-capability",
+    "invalid-input",
+    "invalid-output",
+    "denied",
+    "timeout",
+    "cancelled",
+    "busy",
+    "unavailable",
+    "limit",
+];
 
 /// One place where data breaks its schema: `input.city: expected :string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,9 +259,17 @@ fn did_you_mean(similar: &[String]) -> String {
     }
 }
 
-/// A duration as a person writes it: `30 s`, `0.5 s`.
+/// `1 call is running and 2 are waiting`
+fn queue(running: usize, waiting: usize) -> String {
+    let be = |count: usize| if count == 1 { "is" } else { "are" };
+    let calls = if running == 1 { "call" } else { "calls" };
+    format!("{running} {calls} {} running and {waiting} {} waiting", be(running), be(waiting))
+}
+
+/// A duration as a person writes it: `30 s`, `0.5 s`, `0.989 s`.
 pub fn seconds(duration: Duration) -> String {
-    format!("{} s", duration.as_secs_f64())
+    let millis = duration.as_micros().div_ceil(1_000);
+    format!("{} s", millis as f64 / 1_000.0)
 }
 
 #[cfg(test)]
@@ -242,7 +280,7 @@ mod tests {
     fn says_what_happened_in_one_sentence() {
         let wrong =
             |path: &str| Violation { path: path.into(), expected: ":string".into(), got: "7".into() };
-        let cases: [(RuntimeError, &str); 5] = [
+        let cases: [(RuntimeError, &str); 7] = [
             (
                 RuntimeError::Unknown { id: "lss".into(), similar: vec!["ls".into()] },
                 "unknown tool: lss; did you mean ls?",
@@ -273,6 +311,18 @@ mod tests {
             (
                 RuntimeError::Busy { id: "w".into(), running: 8, waiting: 2 },
                 "w is busy: 8 calls are running and 2 are waiting; try again later",
+            ),
+            (
+                RuntimeError::Busy { id: "w".into(), running: 1, waiting: 1 },
+                "w is busy: 1 call is running and 1 is waiting; try again later",
+            ),
+            (
+                RuntimeError::TimedOut {
+                    id: "ls".into(),
+                    limit: Duration::from_nanos(988_369_352),
+                    outcome: None,
+                },
+                "ls timed out after 0.989 s",
             ),
         ];
         for (error, text) in cases {

@@ -197,7 +197,7 @@ impl CapabilityMarketplace {
     /// recorded when it ends.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call); [`RuntimeError::Unavailable`] where the capability is no stream.
+    /// Those of [`call`](Self::call); [`RuntimeError::Told`] of kind `type` where the capability is no stream.
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
         let catalog = self.catalog_for(&call).await;
         let Some(entry) = catalog.get(&call.target) else { return Err(unknown(&catalog, &call)) };

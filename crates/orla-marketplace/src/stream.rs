@@ -127,6 +127,7 @@ impl fmt::Debug for OpenStream {
 
 /// What whoever opens a capability is told that is called instead.
 pub(crate) fn not_a_stream(ctx: &CallContext) -> RuntimeError {
-    let reason = "it is no stream: it is called".to_owned();
-    RuntimeError::Unavailable { id: ctx.name.to_string(), reason, source: None }
+    let message = format!("{} is no stream: it is called", ctx.name);
+    let error = Box::new(rtfs::Error::new("type", message.clone()));
+    RuntimeError::Told { id: ctx.name.to_string(), message, error, outcome: None }
 }

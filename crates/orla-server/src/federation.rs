@@ -71,7 +71,9 @@ pub(crate) fn whole(result: RuntimeResult<Outcome>) -> Answer {
                 told["error"]["detail"] = detail;
             }
             let mut message = told.to_string();
-            if let Some(members) = error.outcome().and_then(|outcome| members(outcome).ok()) {
+            let is_told = matches!(error, RuntimeError::Told { .. });
+            let outcome = error.outcome().filter(|_| !is_told);
+            if let Some(members) = outcome.and_then(|outcome| members(outcome).ok()) {
                 // Beside the error, so that its numbers keep their text.
                 message.pop();
                 message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
@@ -102,6 +104,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),
+        RuntimeError::Told { message, .. } => json!({ "told": message }),
         RuntimeError::Refused { code, message, data, .. } => {
             let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
             json!({"code": code, "message": message, "data": data})

@@ -9,7 +9,8 @@
 //! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded as that, and
 //! so are the calls that it makes. A client that goes away withdraws its program ([`Exchange`]).
 //!
-//! What a program did wrong is an answer like another (200). 400 is a body that is none, 503 too much at once.
+//! What a program did wrong is an answer like another (200). 400 is a body that is none, 503 too much at once; both are
+//! answered plainly where they are known at once, whatever the client accepts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::{HeaderMap, Response, StatusCode};
 use orla_marketplace::json::value_to_json;
-use orla_marketplace::program::{IDS, Trace, TraceSink};
+use orla_marketplace::program::{self, IDS, Trace, TraceSink};
 use orla_marketplace::rtfs::{Error, Value};
 use orla_marketplace::{
     Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError, Violation,
@@ -38,6 +39,8 @@ use crate::routes::names;
 use crate::state::Core;
 use crate::stream::{KEEP_ALIVE, Reader, Stream};
 
+/// How long it may take to find out that nothing is run at all, which is answered plainly.
+const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// How long a stream may be quiet.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -87,6 +90,17 @@ pub(crate) async fn answer(
             None => events(futures_util::stream::empty()),
         };
     };
+    tokio::select! {
+        biased;
+        answer = &mut exchange => match answer {
+            Some(Answer { message, status }) if status != StatusCode::OK => {
+                return json_response(status, message.slice_ref(split(&message).1));
+            }
+            answer => stream.finish(answer.map(|answer| answer.message)),
+        },
+        () = stream.ready() => {}
+        () = tokio::time::sleep(REFUSED_WITHIN) => {}
+    }
     let reader = stream.read_after(0);
     let state = Streamed { exchange, stream, reader };
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
@@ -110,8 +124,16 @@ fn asked(body: &Bytes) -> Result<Call, String> {
     let asked: Asked<'_> =
         serde_json::from_slice(body).map_err(|err| format!("the body cannot be read: {err}"))?;
     match asked {
-        Asked { program: Some(_), call: None, .. } => {
-            let input = JsonText::parse(body.clone()).map_err(|err| err.to_string())?;
+        Asked { program: Some(program), call: None, input, limits } => {
+            // What is null is absent.
+            let text = match (input, limits) {
+                (input, None) => {
+                    let input = input.map_or("null", RawValue::get);
+                    format!(r#"{{"program":{program},"input":{input}}}"#).into()
+                }
+                _ => body.clone(),
+            };
+            let input = JsonText::parse(text).map_err(|err| err.to_string())?;
             Ok(Call::to(IDS[0]).with(Payload::from_json(input)))
         }
         Asked { program: None, call: Some(id), input, limits: None } => {
@@ -170,10 +192,15 @@ fn named(event: &str, data: &str) -> Bytes {
     format!("{event} {data}").into()
 }
 
+/// The name and the data of a message.
+fn split(message: &Bytes) -> (&[u8], &[u8]) {
+    let at = message.iter().position(|byte| *byte == b' ').unwrap_or_default();
+    (&message[..at], &message[(at + 1).min(message.len())..])
+}
+
 /// One event of `text/event-stream`.
 fn event(message: &Bytes) -> Bytes {
-    let at = message.iter().position(|byte| *byte == b' ').unwrap_or_default();
-    let (name, data) = (&message[..at], &message[(at + 1).min(message.len())..]);
+    let (name, data) = split(message);
     [b"event: ", name, b"\ndata: ", data, b"\n\n"].concat().into()
 }
 
@@ -193,7 +220,8 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
         Err(error) => error,
     };
     // What a program did wrong it has said itself, with the place.
-    let own = error.outcome().filter(|_| is_program).and_then(|outcome| {
+    let is_own = is_program || matches!(error, RuntimeError::Told { .. });
+    let own = error.outcome().filter(|_| is_own).and_then(|outcome| {
         let structured = outcome.structured.as_ref()?.json().ok()?;
         structured.as_str().starts_with(r#"{"error":"#).then(|| structured.bytes().clone())
     });
@@ -225,6 +253,9 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
 
 /// An error that is none of the program's.
 pub(crate) fn described(error: &RuntimeError) -> Json {
+    if let RuntimeError::Told { error, .. } = error {
+        return json!({ "error": program::described(error) });
+    }
     let mut described =
         json!({"kind": error.kind(), "message": error.to_string(), "data": null, "at": null});
     let data = match error {
@@ -287,6 +318,8 @@ mod tests {
             (r#"{"program": "1"}"#, Ok("rtfs")),
             (r#"{"program": "1", "input": {}, "limits": {"steps": 5}}"#, Ok("rtfs")),
             (r#"{"call": "math.add", "input": {"a": 1}}"#, Ok("math.add")),
+            (r#"{"program": "1", "input": null, "limits": null}"#, Ok("rtfs")),
+            (r#"{"call": "math.add", "program": null, "limits": null}"#, Ok("math.add")),
             (r#"{"call": "math.add"}"#, Ok("math.add")),
             (r#"{"call": "a", "program": "1"}"#, Err("either")),
             (r#"{"call": "a", "limits": {}}"#, Err("limits")),

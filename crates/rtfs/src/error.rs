@@ -61,6 +61,61 @@ impl Error {
         Self { capability: Some(id.into()), ..self }
     }
 
+    /// The same error where the program that it ended was called as the capability `id`: its kind, its message and
+    /// its data stay, and where it was is the cause. Of programs that call each other over and over, one level is
+    /// kept, and of all together the innermost.
+    pub fn through(&self, id: &str) -> Self {
+        let cause = match self.level() {
+            Some(level) if !self.repeats(&level) => Value::Map(level),
+            _ => self.cause.clone(),
+        };
+        Self {
+            kind: self.kind.clone(),
+            message: self.message.clone(),
+            data: self.data.clone(),
+            capability: Some(id.to_owned()),
+            cause,
+            at: None,
+            is_final: false,
+        }
+    }
+
+    /// Where it was, for whoever called the program; none where nothing is known of that, and where there are enough.
+    fn level(&self) -> Option<Map> {
+        const MAX_LEVELS: usize = 8;
+        let at = self.at.as_ref()?;
+        let mut level = Map::new();
+        let keys = &*KEYS;
+        let capability = self.capability.as_ref().map(|id| Value::keyword(id.as_str()));
+        let cause = Some(self.cause.clone()).filter(|cause| !matches!(cause, Value::Nil));
+        let members =
+            [(&keys.at, Some(at.to_value())), (&keys.capability, capability), (&keys.cause, cause)];
+        for (key, value) in members {
+            if let Some(value) = value {
+                level.insert(Value::Keyword(key.clone()), value).ok()?;
+            }
+        }
+        (self.levels().count() < MAX_LEVELS).then_some(level)
+    }
+
+    /// Whether the level within this error is the same place.
+    fn repeats(&self, level: &Map) -> bool {
+        let within = self.levels().next();
+        let same = |key| within.is_some_and(|within| within.get_keyword(key) == level.get_keyword(key));
+        same("at") && same("capability")
+    }
+
+    /// The places within the programs that it came through, the outermost first.
+    fn levels(&self) -> impl Iterator<Item = &Map> {
+        fn level(cause: &Value) -> Option<&Map> {
+            let Value::Map(level) = cause else { return None };
+            // What `throw` was given as a cause is an error, and has a message.
+            let is_level = level.get_keyword("at").is_some() && level.get_keyword("message").is_none();
+            is_level.then_some(level)
+        }
+        std::iter::successors(level(&self.cause), |within| level(within.get_keyword("cause")?))
+    }
+
     /// The same, but no handler of the program sees it.
     pub(crate) fn into_final(self) -> Self {
         Self { is_final: true, ..self }
@@ -74,10 +129,11 @@ impl Error {
         Self::new("limit", message).with_data(Value::Map(data))
     }
 
-    /// `file:3:5: type: message`, with the line and carets below it where the text is known.
+    /// `file:3:5: type: message`, with the line and carets below it where the text is known, and a line for each
+    /// program that it came through.
     pub fn report(&self) -> String {
         let Self { kind, message, .. } = self;
-        match self.at.as_deref() {
+        let mut report = match self.at.as_deref() {
             Some(Origin { position, source }) => {
                 let Position { line, column } = position;
                 let place = format!("{line}:{column}: {kind}: {message}");
@@ -92,7 +148,15 @@ impl Error {
                 }
             }
             None => format!("{kind}: {message}"),
+        };
+        let mut name = self.capability.clone();
+        for level in self.levels() {
+            let Some(position) = level.get_keyword("at").and_then(Origin::position_in) else { break };
+            let Position { line, column } = position;
+            report.push_str(&format!("\nin {} at {line}:{column}", name.as_deref().unwrap_or("a program")));
+            name = level.get_keyword("capability").map(name_in);
         }
+        report
     }
 
     /// What `catch` binds.
@@ -115,11 +179,7 @@ impl Error {
             put(&keys.cause, self.cause.clone());
         }
         if let Some(at) = &self.at {
-            let mut place = Map::new();
-            for (key, n) in [(&keys.line, at.position.line), (&keys.column, at.position.column)] {
-                let _ = place.insert(Value::Keyword(key.clone()), Value::Int(n.into()));
-            }
-            put(&keys.at, Value::Map(place));
+            put(&keys.at, at.to_value());
         }
         map.mark_error();
         Value::Map(map)
@@ -131,23 +191,11 @@ impl Error {
         let Value::Map(map) = &value else { return Self::thrown(value) };
         let Some(Value::Keyword(kind)) = map.get_keyword("kind") else { return Self::thrown(value) };
         let get = |key: &str| map.get_keyword(key).cloned().unwrap_or_default();
-        let number = |at: &Map, key: &str| match at.get_keyword(key) {
-            Some(Value::Int(n)) => u32::try_from(*n).ok(),
-            _ => None,
-        };
-        let at = match get("at") {
-            Value::Map(at) if map.is_error() => match (number(&at, "line"), number(&at, "column")) {
-                (Some(line), Some(column)) => {
-                    Some(Box::new(Origin { position: Position { line, column }, source: None }))
-                }
-                _ => None,
-            },
-            _ => None,
-        };
+        let at = map.get_keyword("at").filter(|_| map.is_error()).and_then(Origin::position_in);
+        let at = at.map(|position| Box::new(Origin { position, source: None }));
         let capability = match get("capability") {
             Value::Nil => None,
-            Value::Keyword(id) => Some(id.name().to_owned()),
-            other => Some(other.to_string()),
+            id => Some(name_in(&id)),
         };
         Self {
             kind: kind.name().to_owned().into(),
@@ -162,6 +210,37 @@ impl Error {
 
     fn thrown(value: Value) -> Self {
         Self::new("thrown", value.to_string()).with_data(value)
+    }
+}
+
+impl Origin {
+    /// `{:line 1, :column 2}`
+    fn to_value(&self) -> Value {
+        let mut place = Map::new();
+        let keys = &*KEYS;
+        for (key, n) in [(&keys.line, self.position.line), (&keys.column, self.position.column)] {
+            // Flat: it cannot be too deep.
+            let _ = place.insert(Value::Keyword(key.clone()), Value::Int(n.into()));
+        }
+        Value::Map(place)
+    }
+
+    /// The position that a value is, if it is one.
+    fn position_in(value: &Value) -> Option<Position> {
+        let Value::Map(at) = value else { return None };
+        let number = |key: &str| match at.get_keyword(key) {
+            Some(Value::Int(n)) => u32::try_from(*n).ok(),
+            _ => None,
+        };
+        Some(Position { line: number("line")?, column: number("column")? })
+    }
+}
+
+/// The id of a capability as text.
+fn name_in(id: &Value) -> String {
+    match id {
+        Value::Keyword(id) => id.name().to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -195,3 +274,48 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed_at(line: u32) -> Error {
+        let position = Position { line, column: 1 };
+        let mut error = Error::limit("steps", "more than 10 steps");
+        error.at = Some(Box::new(Origin { position, source: None }));
+        error
+    }
+
+    fn called(error: &Error, id: &str, line: u32) -> Error {
+        Error { at: failed_at(line).at, ..error.through(id) }
+    }
+
+    #[test]
+    fn an_error_keeps_what_it_is_through_programs_and_names_each_once() {
+        let outer = called(&called(&failed_at(3), "inner", 2), "outer", 1);
+        assert_eq!(outer.report(), "1:1: limit: more than 10 steps\nin outer at 2:1\nin inner at 3:1");
+        let again = Error::from_value(outer.to_value());
+        assert_eq!(again.report(), outer.report());
+        assert_eq!(outer.data.pr_str(), "{:limit :steps}");
+        assert_eq!(
+            outer.cause.pr_str(),
+            "{:at {:line 2, :column 1}, :capability :inner, :cause {:at {:line 3, :column 1}}}"
+        );
+    }
+
+    #[test]
+    fn programs_that_call_each_other_are_named_a_few_times_at_most() {
+        let mut same = failed_at(7);
+        let mut many = failed_at(7);
+        for line in 1..100 {
+            same = called(&same, "again", 2);
+            many = called(&many, "more", line);
+        }
+        assert_eq!(
+            same.report(),
+            "2:1: limit: more than 10 steps\nin again at 2:1\nin again at 7:1"
+        );
+        assert_eq!(many.report().lines().count(), 9);
+        assert!(many.report().ends_with("in more at 7:1"), "{}", many.report());
+    }
+}

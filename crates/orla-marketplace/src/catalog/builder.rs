@@ -380,10 +380,13 @@ fn admits_object(schema: &rtfs::TypeExpr) -> bool {
 /// A schema and its validator, as an earlier snapshot has them.
 type Known<'a> = (&'a Option<rtfs::TypeExpr>, &'a Option<Arc<Validator>>);
 
-/// The validator of a schema: the known one if the schema is the same, as compiling takes long.
+/// The validator of a schema: the known one if the schema is the same, as compiling takes long. One that nobody has
+/// needed yet is not known to be good.
 fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Validator>, SchemaError> {
     match known {
-        Some((Some(same), Some(validator))) if same == schema => Ok(Arc::clone(validator)),
+        Some((Some(same), Some(validator))) if same == schema && validator.is_good() => {
+            Ok(Arc::clone(validator))
+        }
         _ => Validator::compile(schema).map(Arc::new),
     }
 }

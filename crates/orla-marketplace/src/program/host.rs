@@ -18,7 +18,7 @@ use crate::error::{RuntimeError, Violation};
 use crate::executor::{CallContext, LogLevel, Notice, NoticeSink};
 use crate::json::value_from_json;
 use crate::marketplace::{Call, CapabilityMarketplace};
-use crate::payload::Payload;
+use crate::payload::{JsonText, Payload};
 
 /// How many capabilities `(capabilities "words")` gives at most.
 const FOUND: usize = 100;
@@ -218,6 +218,9 @@ fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
 
 /// The error of a call, as `catch` sees it.
 pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
+    if let RuntimeError::Told { error, .. } = error {
+        return error.through(id);
+    }
     let kind: Cow<'static, str> = match error.kind() {
         // What the capability did wrong, as far as its caller is concerned.
         "panicked" => "failed".into(),
@@ -229,6 +232,7 @@ pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
             Value::vector(violations.iter().map(violation).collect()).unwrap_or_default()
         }
         RuntimeError::Denied { permission, .. } => permission.as_str().into(),
+        RuntimeError::Refused { code, message, data, .. } => refusal(*code, message, data.as_ref()),
         RuntimeError::Unknown { similar, .. } => {
             Value::vector(similar.iter().map(|id| id.as_str().into()).collect()).unwrap_or_default()
         }
@@ -244,13 +248,22 @@ pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
     Error::new(kind, message).with_capability(id).with_data(data)
 }
 
+/// What a server of the Model Context Protocol says with its error.
+fn refusal(code: i64, message: &str, data: Option<&JsonText>) -> Value {
+    let data = data.and_then(|data| value_from_json(data.as_str()).ok()).unwrap_or_default();
+    map_of([("code", Value::Int(code)), ("message", message.into()), ("data", data)])
+}
+
 fn violation(violation: &Violation) -> Value {
+    let Violation { path, expected, got } = violation;
+    map_of([("path", path), ("expected", expected), ("got", got)].map(|(key, text)| (key, (&**text).into())))
+}
+
+fn map_of(members: [(&str, Value); 3]) -> Value {
     let mut map = Map::new();
-    for (key, text) in
-        [("path", &violation.path), ("expected", &violation.expected), ("got", &violation.got)]
-    {
-        // Flat: it cannot be too deep.
-        let _ = map.insert(Value::keyword(key), text.as_str().into());
+    for (key, value) in members {
+        // What is too deep to be part of a map is left out.
+        let _ = map.insert(Value::keyword(key), value);
     }
     Value::Map(map)
 }

@@ -40,7 +40,7 @@ use progress::{Reporter, SILENCE};
 use streams::Streams;
 
 pub use check::Served;
-pub use tool::{IDS, Language, LanguageExecutor, registrations};
+pub use tool::{IDS, Language, LanguageExecutor, described, registrations};
 pub use trace::{Trace, TraceSink};
 
 /// Steps that a run makes before others have their turn: about a millisecond.

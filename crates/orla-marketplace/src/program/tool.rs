@@ -6,7 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rtfs::{Diagnostic, Diagnostics, Error, Limits, Options, Program, Severity, Source, Value, compile};
+use rtfs::{
+    Diagnostic, Diagnostics, Error, Limits, Options, Origin, Program, Severity, Source, Value, compile,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -313,51 +315,78 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
         "limit" if Instant::now() >= ctx.deadline => {
-            let structured = json!({ "error": described(error) }).to_string();
-            let outcome = outcome(&structured, &error.report()).ok().map(Box::new);
+            let structured = JsonText::parse(json!({ "error": described(error) }).to_string()).ok();
+            let structured = structured.map(Payload::from_json);
+            let outcome = Some(Box::new(Outcome { structured, ..Outcome::default() }));
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome }
         }
         _ => {
-            let at = error.at.as_ref().map(|at| at.position);
-            let more: Vec<_> = found.iter().filter(|found| Some(found.position) != at).collect();
+            let more = besides(error, found);
             let mut message = error.report();
             let mut described = described(error);
             if !more.is_empty() {
                 message.push_str("\n\nThis would fail as well:");
                 more.iter().for_each(|found| message.push_str(&format!("\n{found}")));
-                described["problems"] = more.iter().map(|found| problem(found)).collect();
+                described["problems"] = more.iter().copied().map(problem).collect();
             }
-            let structured = json!({ "error": described }).to_string();
-            let outcome = outcome(&structured, &message).ok().map(Box::new);
-            RuntimeError::Failed { id: id(), message, outcome }
+            told(ctx, message, error.clone(), &described)
         }
     }
+}
+
+/// The findings that are other mistakes than this error, which the checker may have found as well, though at a part of
+/// the form that failed.
+fn besides<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnostic> {
+    let failed = error.at.as_deref();
+    let is_this = |found: &Diagnostic| {
+        let within = failed.and_then(|at| at.source.as_ref());
+        let is_within = within.is_some_and(|(_, span)| {
+            span.start <= found.span.start && found.span.start < span.end && *found.kind == *error.kind
+        });
+        is_within || failed.is_some_and(|at| at.position == found.position)
+    };
+    let this = found.iter().position(is_this);
+    found.iter().enumerate().filter(|(at, _)| Some(*at) != this).map(|(_, found)| found).collect()
 }
 
 /// Why a program cannot be run: all that is wrong with it.
 fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
     let message = problems.to_string();
     let all: Vec<Json> = problems.0.iter().map(problem).collect();
-    let mut error = json!({"kind": "syntax", "message": message, "data": {"problems": all}});
-    if let Some(first) = problems.0.first() {
-        error["message"] = json!(first.message);
-        error["at"] = json!({"line": first.position.line, "column": first.position.column});
-    }
-    let outcome = outcome(&json!({ "error": error }).to_string(), &message).ok().map(Box::new);
-    RuntimeError::Failed { id: ctx.name.to_string(), message, outcome }
+    let data = value_from_json(&json!({ "problems": all }).to_string()).unwrap_or_default();
+    let first = problems.0.first();
+    let said = first.map_or_else(|| message.clone(), |first| first.message.clone());
+    let mut error = Error::new("syntax", said).with_data(data);
+    error.at = first.map(|first| Box::new(Origin { position: first.position, source: None }));
+    let described = described(&error);
+    told(ctx, message, error, &described)
 }
 
-/// An error of a program as data.
-fn described(error: &Error) -> Json {
+fn told(ctx: &CallContext, message: String, error: Error, described: &Json) -> RuntimeError {
+    // The text is the message, and is not told twice.
+    let structured = JsonText::parse(json!({ "error": described }).to_string()).ok();
+    let structured = structured.map(Payload::from_json);
+    let outcome = Outcome { structured, ..Outcome::default() };
+    let id = ctx.name.to_string();
+    RuntimeError::Told { id, message, error: Box::new(error), outcome: Some(Box::new(outcome)) }
+}
+
+/// An error of a program as data: `{kind, message, capability?, data, at, cause?}`.
+pub fn described(error: &Error) -> Json {
     let mut described = json!({"kind": error.kind, "message": error.message});
     if let Some(id) = &error.capability {
         described["capability"] = json!(id);
     }
     // What is no data (a function, say) is left out.
-    let data = value_to_json(&error.data).ok().and_then(|json| serde_json::from_str(&json).ok());
-    described["data"] = data.unwrap_or_default();
+    let data = |value| value_to_json(value).ok().and_then(|json| serde_json::from_str(&json).ok());
+    described["data"] = data(&error.data).unwrap_or_default();
     let at = error.at.as_ref().map(|at| json!({"line": at.position.line, "column": at.position.column}));
     described["at"] = at.unwrap_or_default();
+    if !matches!(error.cause, Value::Nil)
+        && let Some(cause) = data(&error.cause)
+    {
+        described["cause"] = cause;
+    }
     described
 }
 

@@ -46,6 +46,11 @@ impl Validator {
         Self { schema: ty.clone(), compiled: OnceLock::new() }
     }
 
+    /// Whether it has been made ready.
+    pub(crate) fn is_good(&self) -> bool {
+        matches!(self.compiled.get(), Some(Ok(_)))
+    }
+
     fn compiled(&self, root: &str) -> Result<&Compiled, Vec<Violation>> {
         let compiled = self.compiled.get_or_init(|| Compiled::of(&self.schema));
         compiled.as_ref().map_err(|error| {

@@ -325,8 +325,9 @@ mod tests {
         for line in [r#"{"id":2,"ok":"b"}"#, r#"{"id":1,"error":{"kind":"k","message":"m"}}"#] {
             assert_eq!(setting.hear(line), Heard::Nothing);
         }
-        let failure = Failure { kind: "k".into(), message: "m".into() };
-        assert_eq!(one.try_recv().unwrap(), Err(Fault::Failed(failure)));
+        let Err(Fault::Failed(failure)) = one.try_recv().unwrap() else { panic!("a failure") };
+        assert_eq!((&*failure.kind, &*failure.message), ("k", "m"));
+        assert_eq!(failure.whole.unwrap().as_str(), r#"{"kind":"k","message":"m"}"#);
         assert_eq!(two.try_recv().unwrap().unwrap().as_str(), "\"b\"");
         assert_eq!(setting.talk.in_flight(), 0);
     }

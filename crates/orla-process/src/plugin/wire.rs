@@ -55,6 +55,8 @@ pub enum Body {
 const MAX_KIND: usize = 100;
 /// The most that is kept of a message for people, in bytes.
 const MAX_MESSAGE: usize = 8 * 1024;
+/// The longest error, in bytes, that programs are given as it is.
+const MAX_WHOLE: usize = 64 * 1024;
 
 /// Why a function of a plugin gave no value, in the plugin's own words, as far as they are no flood.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -64,6 +66,9 @@ pub struct Failure {
     pub kind: String,
     /// What happened.
     pub message: String,
+    /// All that it says, if that is an object and not too long.
+    #[serde(skip)]
+    pub whole: Option<JsonText>,
 }
 
 #[derive(Deserialize)]
@@ -109,11 +114,16 @@ pub fn read(line: &Bytes) -> Option<Message> {
 fn failure(error: &RawValue) -> Failure {
     let text = error.get();
     let read = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
-    let Failure { kind, message } = read.unwrap_or_else(|| Failure {
-        kind: String::new(),
+    let whole = read.is_some() && text.len() <= MAX_WHOLE;
+    let Failure { kind, message, .. } = read.unwrap_or_else(|| Failure {
         message: serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()),
+        ..Failure::default()
     });
-    Failure { kind: beginning(&kind, MAX_KIND), message: beginning(&message, MAX_MESSAGE) }
+    Failure {
+        kind: beginning(&kind, MAX_KIND),
+        message: beginning(&message, MAX_MESSAGE),
+        whole: whole.then(|| JsonText::from(error.to_owned())),
+    }
 }
 
 /// The most functions of one plugin.
@@ -196,7 +206,7 @@ mod tests {
         match read(&Bytes::from_static(line.as_bytes())) {
             None => "noise".to_owned(),
             Some(Message { id, body: Body::Ok(value) }) => format!("{id} ok {value}"),
-            Some(Message { id, body: Body::Error(Failure { kind, message }) }) => {
+            Some(Message { id, body: Body::Error(Failure { kind, message, .. }) }) => {
                 format!("{id} error {kind}: {message}")
             }
             Some(Message { id, body: Body::Progress(progress) }) => {

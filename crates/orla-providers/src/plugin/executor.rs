@@ -4,6 +4,8 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use orla_marketplace::json::value_from_json;
+use orla_marketplace::rtfs::Error;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, Outcome, Payload, PluginCapability, ProviderStatus, ProviderType,
     RuntimeError, RuntimeResult,
@@ -79,6 +81,8 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
     let whose = format!("function {function} of plugin {}", plugin.name);
     match ending {
         Ending::Fault(Fault::Failed(failure)) => {
+            // Programs are given its own words, whatever else it says with them.
+            let data = failure.whole.and_then(|json| value_from_json(json.as_str()).ok());
             let text = |text: String, absent: &str| match text.trim() {
                 "" => absent.to_owned(),
                 _ => text,
@@ -86,11 +90,9 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
             let message = text(failure.message, "it does not say why");
             let kind = text(failure.kind, "");
             let kind = if kind.is_empty() { kind } else { format!(" ({kind})") };
-            RuntimeError::Failed {
-                message: format!("{id} failed: {message}{kind}; {whose}"),
-                id,
-                outcome: None,
-            }
+            let message = format!("{id} failed: {message}{kind}; {whose}");
+            let error = Error::new("failed", message.clone()).with_data(data.unwrap_or_default());
+            RuntimeError::Told { id, message, error: Box::new(error), outcome: None }
         }
         Ending::Fault(Fault::Gone(reason)) => {
             RuntimeError::Unavailable { id, reason: format!("{whose}: {reason}"), source: None }

@@ -3,19 +3,20 @@
 //! | answer | outcome |
 //! |---|---|
 //! | `{"value"}`, `{"content"}`, `{"meta"}`, or several of them | the outcome that the capability gave there |
-//! | `{"error": {kind, …}}` | the error that it was there: of the same kind, with what came with it |
+//! | `{"error": {kind, …}}` | the error that it was there: of the same kind, with its message, its data and what came with it |
 //! | anything else, with 408, 425, 429, 502, 503, 504 | [`RuntimeError::Unavailable`] |
 //! | anything else | [`RuntimeError::Failed`] |
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use orla_marketplace::json::value_from_json;
+use orla_marketplace::rtfs::{Error, Origin, Position};
 use orla_marketplace::{
     CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation,
 };
 use reqwest::StatusCode;
 use serde::{Deserialize, Deserializer};
-use serde_json::json;
 use serde_json::value::RawValue;
 
 /// How much of a message is taken over, in characters.
@@ -48,7 +49,21 @@ struct Told<'a> {
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
+    capability: Option<Cow<'a, str>>,
+    at: Option<At>,
+    #[serde(borrow)]
+    cause: Option<&'a RawValue>,
+    #[serde(borrow)]
     detail: Option<&'a RawValue>,
+}
+
+/// A place in a program.
+#[derive(Deserialize)]
+struct At {
+    #[serde(default)]
+    line: u32,
+    #[serde(default)]
+    column: u32,
 }
 
 #[derive(Default, Deserialize)]
@@ -59,6 +74,8 @@ struct Detail {
     reason: Option<String>,
     what: Option<String>,
     reported: bool,
+    /// The whole text of a program's error.
+    told: Option<String>,
     code: Option<i64>,
     message: Option<String>,
     data: Option<Box<RawValue>>,
@@ -129,11 +146,15 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
         texts.into_iter().take(MAX_LISTED).collect()
     };
     let outcome = |came: Option<Outcome>| came.map(Box::new);
+    let as_told = |text: Option<String>| as_told(id.clone(), told, error, text);
+    if detail.told.is_some() || told.at.is_some() {
+        return as_told(detail.told);
+    }
     match &*told.kind {
         "unknown-capability" => RuntimeError::Unknown { id, similar: texts() },
         "invalid-input" => match violations(told) {
             Some(violations) => RuntimeError::InvalidInput { id, violations },
-            None => failed(id, message, error, came),
+            None => as_told(None),
         },
         "invalid-output" => match violations(told) {
             Some(violations) => RuntimeError::InvalidOutput {
@@ -141,12 +162,14 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
                 violations,
                 outcome: Box::new(came.unwrap_or_default()),
             },
-            None => failed(id, message, error, came),
+            None => as_told(None),
         },
-        "denied" => {
-            let permission = data(told).unwrap_or_else(|| "a permission there".to_owned());
-            RuntimeError::Denied { id, permission }
-        }
+        "denied" => match data::<String>(told) {
+            Some(permission) if message.is_empty() || message.ends_with(&permission) => {
+                RuntimeError::Denied { id, permission }
+            }
+            _ => as_told(None),
+        },
         "timeout" => RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: outcome(came) },
         "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
         "busy" => RuntimeError::Busy { id, running: detail.running, waiting: detail.waiting },
@@ -161,20 +184,35 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
                 let data = data.filter(|data| data.get() != "null").map(JsonText::from);
                 RuntimeError::Refused { id, code, message: said, data }
             }
-            (_, came) => failed(id, message, error, came),
+            (_, Some(came)) => RuntimeError::Failed { id, message, outcome: Some(Box::new(came)) },
+            (_, None) => as_told(None),
         },
     }
 }
 
-/// A failure with what came with it; the error itself, as a program's is told, where that is nothing.
-fn failed(id: String, message: String, error: &RawValue, came: Option<Outcome>) -> RuntimeError {
-    let came = came.or_else(|| {
-        let structured = JsonText::parse(format!(r#"{{"error":{}}}"#, error.get())).ok()?;
-        let content = JsonText::of(&json!([{"type": "text", "text": message}])).ok()?;
-        let structured = Some(Payload::from_json(structured));
-        Some(Outcome { structured, content: Some(content), meta: None })
+/// An error that is given on as it is: a program's, or one that says more than its kind has room for. `text` is what the
+/// caller is told, if that is more than the message.
+fn as_told(id: String, told: &Told<'_>, error: &RawValue, text: Option<String>) -> RuntimeError {
+    let cut = |text: &str| -> String { text.chars().take(MAX_MESSAGE).collect() };
+    let value = |json: Option<&RawValue>| {
+        json.and_then(|json| value_from_json(json.get()).ok()).unwrap_or_default()
+    };
+    let message = match cut(&told.message) {
+        message if message.is_empty() => format!("{id} failed there ({})", cut(&told.kind)),
+        message => message,
+    };
+    let mut same = Error::new(cut(&told.kind), message).with_data(value(told.data));
+    same.capability = told.capability.as_deref().map(cut);
+    same.cause = value(told.cause);
+    same.at = told.at.as_ref().map(|at| {
+        let position = Position { line: at.line, column: at.column };
+        Box::new(Origin { position, source: None })
     });
-    RuntimeError::Failed { id, message, outcome: came.map(Box::new) }
+    let message = text.map_or_else(|| same.message.clone(), |text| cut(&text));
+    let structured = JsonText::parse(format!(r#"{{"error":{}}}"#, error.get())).ok();
+    let structured = structured.map(Payload::from_json);
+    let outcome = Some(Box::new(Outcome { structured, ..Outcome::default() }));
+    RuntimeError::Told { id, message, error: Box::new(same), outcome }
 }
 
 fn data<T: for<'de> Deserialize<'de>>(told: &Told<'_>) -> Option<T> {
@@ -200,6 +238,7 @@ fn foreign(ctx: &CallContext, host: &str, has_token: bool, status: StatusCode) -
         300..=399 => "; redirects are not followed",
         200..=299 => " and nothing that a remote instance answers",
         404 => "; no instance of orla answers at this endpoint",
+        500..=599 => "; trying again may help",
         _ => "",
     };
     let message = format!("{id} failed: {host} answers {status}{hint}");
@@ -271,6 +310,14 @@ mod tests {
             ),
             (r#"{"kind": "division-by-zero", "message": "1/0", "at": {"line": 1}}"#, "failed", "1/0"),
             (r#"{"kind": "panicked"}"#, "panicked", "internal error"),
+            (r#"{"kind": "denied", "message": "not on Sundays", "data": {"why": 1}}"#, "denied", "Sundays"),
+            (r#"{"kind": "denied", "message": "not on Sundays", "data": "x"}"#, "denied", "Sundays"),
+            (r#"{"kind": "denied"}"#, "denied", "far failed there (denied)"),
+            (
+                r#"{"kind": "limit", "message": "m", "at": {"line": 1, "column": 2}, "detail": {"told": "1:2: m"}}"#,
+                "limit",
+                "1:2: m",
+            ),
         ] {
             let error = read_text(&format!(r#"{{"error": {body}}}"#)).unwrap_err();
             assert_eq!(error.kind(), kind, "{body}");
@@ -294,6 +341,16 @@ mod tests {
     }
 
     #[test]
+    fn a_program_catches_what_a_program_there_threw() {
+        let told = r#"{"error": {"kind": "mine", "message": "m", "capability": "x", "data": {"n": 1},
+            "at": {"line": 3, "column": 4}, "cause": {"at": {"line": 5, "column": 6}}}}"#;
+        let Err(RuntimeError::Told { error, .. }) = read_text(told) else { panic!("{told}") };
+        let here = error.through("far");
+        assert_eq!((&*here.kind, &*here.message, here.data.pr_str()), ("mine", "m", "{:n 1}".to_owned()));
+        assert_eq!(here.report(), "mine: m\nin far at 3:4\nin x at 5:6");
+    }
+
+    #[test]
     fn whatever_else_answers_is_told_apart() {
         let ctx = CallContext::for_tests("far");
         for (status, body, words) in [
@@ -304,7 +361,7 @@ mod tests {
             (404, "not found", "no instance of orla"),
             (302, "", "redirects are not followed"),
             (503, "", "trying again may help"),
-            (500, r#"{"value": 1}"#, "b:1 answers 500"),
+            (500, r#"{"value": 1}"#, "b:1 answers 500 Internal Server Error; trying again may help"),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             let error =

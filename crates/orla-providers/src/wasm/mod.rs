@@ -217,7 +217,11 @@ impl Component {
         let (answer,) = answer.map_err(|err| gone(self.ended(&err)))?;
         loaded.keep(instance);
         let failed = |kind: &str, message| {
-            Ending::Fault(Fault::Failed(Failure { kind: kind.to_owned(), message }))
+            Ending::Fault(Fault::Failed(Failure {
+                kind: kind.to_owned(),
+                message,
+                ..Failure::default()
+            }))
         };
         let value = answer.map_err(|message| failed("", message))?;
         JsonText::parse(value).map_err(|err| failed("no-json", format!("its value is no JSON: {err}")))

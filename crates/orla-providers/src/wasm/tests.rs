@@ -35,7 +35,7 @@ async fn called(component: &Component, function: &str, permissions: &[&str]) -> 
     ctx.deadline = Instant::now() + Duration::from_secs(if function == "loop" { 1 } else { 20 });
     match component.call(function, &json(r#"{"n": 1.10}"#), &permissions, &ctx).await {
         Ok(value) => value.to_string(),
-        Err(Ending::Fault(Fault::Failed(Failure { kind, message }))) => format!("{kind}: {message}"),
+        Err(Ending::Fault(Fault::Failed(Failure { kind, message, .. }))) => format!("{kind}: {message}"),
         Err(Ending::Fault(Fault::Gone(reason))) => format!("gone: {reason}"),
         Err(other) => format!("{other:?}"),
     }

@@ -14,7 +14,7 @@ use orla_marketplace::rtfs::json::{value_from_json, value_to_json};
 use orla_marketplace::rtfs::{
     Diagnostics, Error, Limits, Options, Position, Program, Source as Text, TypeExpr, Value, compile,
 };
-use orla_marketplace::{Call, NoticeSink};
+use orla_marketplace::{Call, Notice, NoticeSink};
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
@@ -128,9 +128,7 @@ impl Session<'_> {
         let mut call = Call::to("rtfs");
         let asked = self.config.is_asked_for("timeout").then_some(self.config.timeout);
         call.timeout = Some(asked.unwrap_or(LONGEST));
-        if render::stderr_is_terminal() {
-            call.notices = NoticeSink::new(|notice| render::note(&super::call::shown(&notice)));
-        }
+        call.notices = self.heard();
         let cancellation = call.cancellation.clone();
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
@@ -160,6 +158,16 @@ impl Session<'_> {
         };
         render::line(&printed);
         Ok(())
+    }
+
+    /// Takes what programs log, and how far they are where somebody watches. The trace has it all already.
+    fn heard(&self) -> NoticeSink {
+        let (traced, watched) = (self.traced, render::stderr_is_terminal());
+        NoticeSink::new(move |notice| match notice {
+            Notice::Log { .. } if traced => {}
+            Notice::Progress(_) if !watched => {}
+            notice => render::note(&super::call::shown(&notice)),
+        })
     }
 
     /// Answers each line of standard input with one of standard output, until there is no more.
@@ -205,6 +213,7 @@ impl Session<'_> {
         };
         let mut call = Call::to("rtfs");
         call.timeout = Some(self.config.timeout);
+        call.notices = self.heard();
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
