@@ -26,6 +26,7 @@ use orla_marketplace::{
     Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError, Violation,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
@@ -121,6 +122,15 @@ struct Asked<'a> {
 }
 
 fn asked(body: &Bytes) -> Result<Call, String> {
+    const EXPECTED: &str = r#"{"program": "…"} or {"call": "id"} is expected"#;
+    let text = body.trim_ascii();
+    if text.is_empty() {
+        return Err(format!("the body is empty: {EXPECTED}"));
+    }
+    // An array would be read as the members in their order.
+    if !text.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+        return Err(format!("the body is no object: {EXPECTED}"));
+    }
     let asked: Asked<'_> =
         serde_json::from_slice(body).map_err(|err| format!("the body cannot be read: {err}"))?;
     match asked {
@@ -325,8 +335,10 @@ mod tests {
             (r#"{"call": "a", "limits": {}}"#, Err("limits")),
             (r#"{"input": 1}"#, Err("either")),
             (r#"{"programm": "1"}"#, Err("programm")),
-            ("[]", Err("cannot be read")),
-            ("", Err("cannot be read")),
+            ("[]", Err("no object")),
+            ("7", Err("no object")),
+            ("[", Err("cannot be read")),
+            (" ", Err("empty")),
         ] {
             match (asked(&Bytes::from_static(body.as_bytes())), target) {
                 (Ok(call), Ok(target)) => assert_eq!(call.target.as_str(), target, "{body}"),

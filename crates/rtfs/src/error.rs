@@ -153,7 +153,10 @@ impl Error {
         for level in self.levels() {
             let Some(position) = level.get_keyword("at").and_then(Origin::position_in) else { break };
             let Position { line, column } = position;
-            report.push_str(&format!("\nin {} at {line}:{column}", name.as_deref().unwrap_or("a program")));
+            report.push_str(&format!(
+                "\nin {} at {line}:{column}",
+                name.as_deref().unwrap_or("a program")
+            ));
             name = level.get_keyword("capability").map(name_in);
         }
         report
@@ -311,10 +314,7 @@ mod tests {
             same = called(&same, "again", 2);
             many = called(&many, "more", line);
         }
-        assert_eq!(
-            same.report(),
-            "2:1: limit: more than 10 steps\nin again at 2:1\nin again at 7:1"
-        );
+        assert_eq!(same.report(), "2:1: limit: more than 10 steps\nin again at 2:1\nin again at 7:1");
         assert_eq!(many.report().lines().count(), 9);
         assert!(many.report().ends_with("in more at 7:1"), "{}", many.report());
     }

@@ -72,7 +72,7 @@ mod types;
 mod typing;
 mod value;
 
-pub use builtins::{Documentation, all_names, documentation, documented, signature};
+pub use builtins::{Documentation, all_names, documentation, documented};
 pub use check::{Capability, MAX_FINDINGS, Signatures, check};
 pub use compiler::{Modules, Options, compile, imports, special_forms};
 pub use error::{Error, Origin};

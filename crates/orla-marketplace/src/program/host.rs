@@ -256,7 +256,10 @@ fn refusal(code: i64, message: &str, data: Option<&JsonText>) -> Value {
 
 fn violation(violation: &Violation) -> Value {
     let Violation { path, expected, got } = violation;
-    map_of([("path", path), ("expected", expected), ("got", got)].map(|(key, text)| (key, (&**text).into())))
+    map_of(
+        [("path", path), ("expected", expected), ("got", got)]
+            .map(|(key, text)| (key, (&**text).into())),
+    )
 }
 
 fn map_of(members: [(&str, Value); 3]) -> Value {

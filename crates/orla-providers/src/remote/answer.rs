@@ -310,7 +310,11 @@ mod tests {
             ),
             (r#"{"kind": "division-by-zero", "message": "1/0", "at": {"line": 1}}"#, "failed", "1/0"),
             (r#"{"kind": "panicked"}"#, "panicked", "internal error"),
-            (r#"{"kind": "denied", "message": "not on Sundays", "data": {"why": 1}}"#, "denied", "Sundays"),
+            (
+                r#"{"kind": "denied", "message": "not on Sundays", "data": {"why": 1}}"#,
+                "denied",
+                "Sundays",
+            ),
             (r#"{"kind": "denied", "message": "not on Sundays", "data": "x"}"#, "denied", "Sundays"),
             (r#"{"kind": "denied"}"#, "denied", "far failed there (denied)"),
             (
@@ -346,7 +350,10 @@ mod tests {
             "at": {"line": 3, "column": 4}, "cause": {"at": {"line": 5, "column": 6}}}}"#;
         let Err(RuntimeError::Told { error, .. }) = read_text(told) else { panic!("{told}") };
         let here = error.through("far");
-        assert_eq!((&*here.kind, &*here.message, here.data.pr_str()), ("mine", "m", "{:n 1}".to_owned()));
+        assert_eq!(
+            (&*here.kind, &*here.message, here.data.pr_str()),
+            ("mine", "m", "{:n 1}".to_owned())
+        );
         assert_eq!(here.report(), "mine: m\nin far at 3:4\nin x at 5:6");
     }
 

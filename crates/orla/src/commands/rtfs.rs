@@ -185,10 +185,14 @@ impl Session<'_> {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let answer = match serde_json::from_slice::<Line>(&line) {
+            let read = serde_json::from_slice::<Line>(&line).map_err(|err| err.to_string());
+            let is_object = line.trim_ascii().starts_with(b"{");
+            let read = if is_object { read } else { Err("an object is expected".to_owned()) };
+            let answer = match read {
                 Ok(line) => self.answer(&line).await,
-                Err(err) => {
-                    Answer::failed("invalid-argument", &format!("the line is none: {err}"), None)
+                Err(why) => {
+                    let message = format!(r#"this is no line {{"src": "…"}}: {why}"#);
+                    Answer::failed("invalid-argument", &message, None)
                 }
             };
             let text = answer.text().map_err(|err| Failure::failed(err.to_string()))?;

@@ -30,7 +30,6 @@ pub use docs::{Documentation, documentation, documented};
 pub(crate) use math::modulo;
 pub(crate) use sequences::before;
 pub(crate) use signatures::of as signature_of;
-pub use signatures::signature;
 
 /// The part that is written in RTFS.
 pub(crate) const PRELUDE: &str = include_str!("prelude.rtfs");
@@ -322,6 +321,47 @@ pub(crate) fn arity_text(min: usize, max: usize) -> String {
         max if max == min => min.to_string(),
         max if max == min + 1 => format!("{min} or {max}"),
         max => format!("{min} to {max}"),
+    }
+}
+
+/// The same for a function of several arities, each perhaps open: `1 or 3`, `2 or more`.
+pub(crate) fn arities_text(arities: impl Iterator<Item = (usize, bool)>) -> String {
+    let (open, mut fixed): (Vec<_>, Vec<_>) = arities.partition(|(_, open)| *open);
+    let mut least = open.into_iter().map(|(count, _)| count).min();
+    fixed.sort_unstable();
+    while let (Some(open), Some(&(last, _))) = (least, fixed.last())
+        && last + 1 >= open
+    {
+        least = Some(open.min(last));
+        fixed.pop();
+    }
+    let open = least.map(|least| format!("{least} or more"));
+    fixed.into_iter().map(|(count, _)| count.to_string()).chain(open).collect::<Vec<_>>().join(" or ")
+}
+
+/// A message about the function `` `name` `` with the name by which the program's text calls it: one of its other names,
+/// or, where the standard library itself calls it (`is_inner`), the function of which that is a part.
+pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String {
+    const LOOKED_AT: usize = 1_000;
+    let Some((name, rest)) = message.strip_prefix('`').and_then(|rest| rest.split_once('`')) else {
+        return message;
+    };
+    if !names().any(|known| known == name) {
+        return message;
+    }
+    let apart = |c: char| c.is_whitespace() || "()[]{}\"'`~@,;".contains(c);
+    let text = text.get(..LOOKED_AT).unwrap_or(text);
+    let words = text.split(apart).filter(|word| !word.is_empty());
+    if words.clone().any(|word| word == name) {
+        return message;
+    }
+    let other = words
+        .clone()
+        .find(|word| native_named(word).is_some_and(|number| Some(number) == native_named(name)));
+    let outer = words.clone().next().filter(|word| is_inner && names().any(|known| known == *word));
+    match other.or(outer) {
+        Some(written) => format!("`{written}`{rest}"),
+        None => message,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::kinds::Kinds;
 use super::ty::{Place, Ty, type_of};
-use super::walk::Walker;
+use super::walk::{Slot, Walker};
 use crate::compiler::ir::{Id, Ir, Var};
 use crate::types::TypeExpr;
 use crate::value::Value;
@@ -22,10 +22,9 @@ impl Walker<'_> {
 
     /// Locals are again what they were at the mark.
     pub(super) fn undo(&mut self, mark: Mark) {
-        let frame = self.frame();
-        while frame.trail.len() > mark {
-            if let Some((var, before)) = frame.trail.pop() {
-                frame.vars[var as usize] = before;
+        while self.mark() > mark {
+            if let Some((slot, before)) = self.frame().trail.pop() {
+                self.replace(slot, before);
             }
         }
     }
@@ -33,7 +32,8 @@ impl Walker<'_> {
     /// The locals that changed since the mark, as they are now, in the order of their numbers.
     fn changes(&mut self, mark: Mark) -> Vec<(Var, Ty)> {
         let frame = self.frame();
-        let mut vars: Vec<_> = frame.trail[mark..].iter().map(|entry| entry.0).collect();
+        let local = |slot| if let Slot::Local(var) = slot { Some(var) } else { None };
+        let mut vars: Vec<_> = frame.trail[mark..].iter().filter_map(|entry| local(entry.0)).collect();
         vars.sort_unstable();
         vars.dedup();
         vars.into_iter().map(|var| (var, frame.vars[var as usize].clone())).collect()
@@ -101,6 +101,8 @@ impl Walker<'_> {
                 true
             });
             if is_known {
+                // In a way it may have been doubted.
+                let all = self.slot(Slot::Local(*var)).and(&all);
                 self.set(*var, all);
             }
         }
@@ -201,6 +203,11 @@ impl Walker<'_> {
 
     /// Locals are what they are if this test, which was gone through, holds or does not.
     fn assume(&mut self, test: Id, holds: bool) {
+        self.doubt(test);
+        self.narrow_by(test, holds);
+    }
+
+    fn narrow_by(&mut self, test: Id, holds: bool) {
         let arena = self.view.arena;
         match arena.get(test) {
             Ir::Local(var) => {
@@ -210,7 +217,7 @@ impl Walker<'_> {
             Ir::Native(number, args) => {
                 let name = crate::builtins::native(*number).name;
                 match (name, &args[..]) {
-                    ("not", [inner]) => self.assume(*inner, !holds),
+                    ("not", [inner]) => self.narrow_by(*inner, !holds),
                     ("=", [a, b]) => {
                         self.assume_equal(*a, *b, holds);
                         self.assume_equal(*b, *a, holds);
@@ -226,9 +233,9 @@ impl Walker<'_> {
                     _ => {}
                 }
             }
-            Ir::And(parts) if holds => parts.iter().for_each(|&part| self.assume(part, true)),
+            Ir::And(parts) if holds => parts.iter().for_each(|&part| self.narrow_by(part, true)),
             Ir::Or(parts) if !holds && parts.len() <= REMEMBERED => {
-                parts.iter().for_each(|&part| self.assume(part, false));
+                parts.iter().for_each(|&part| self.narrow_by(part, false));
             }
             _ => {}
         }

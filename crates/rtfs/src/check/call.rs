@@ -116,6 +116,7 @@ impl Walker<'_> {
 
     fn wrong_arity(&mut self, name: &str, expects: &str, given: &Given<'_>) {
         let message = wrong_arity(name, expects, given.types.len());
+        let message = builtins::as_written(message, self.text(given.span), false);
         self.error("arity", given.span, message);
     }
 
@@ -126,13 +127,8 @@ impl Walker<'_> {
         let arities = &function.arities;
         let Some(arity) = arities.iter().find(fits).or(arities.iter().find(takes)) else {
             let name = if function.name.is_empty() { "this function" } else { &function.name };
-            let expects: Vec<_> = arities
-                .iter()
-                .map(|arity| {
-                    if arity.rest { format!("{} or more", arity.fixed) } else { arity.fixed.to_string() }
-                })
-                .collect();
-            let message = wrong_arity(name, &expects.join(" or "), count);
+            let expects = builtins::arities_text(arities.iter().map(|arity| (arity.fixed, arity.rest)));
+            let message = wrong_arity(name, &expects, count);
             let message = if function.name.is_empty() { message.replace('`', "") } else { message };
             self.error("arity", given.span, message);
             return Ty::ANY;

@@ -16,6 +16,7 @@
 //! # Invariants
 //!
 //! - Only what cannot succeed is an error: two types clash if no value is of both. What may succeed is let be.
+//! - Where a test guards a form that it may know more of than the checker does, the form is let be (`doubt`).
 //! - What a `catch` may be there for is a warning.
 //! - The time is linear in the program, findings are at most [`MAX_FINDINGS`], recursion is bounded.
 //!
@@ -28,6 +29,7 @@ mod branch;
 mod call;
 mod capability;
 mod clash;
+mod doubt;
 mod function;
 mod kinds;
 mod parts;
@@ -98,10 +100,12 @@ pub fn check(
     let mut found = state.finish();
     // What follows from a mistake in the syntax is no news.
     found.retain(|found| !is_broken(found.span));
+    // Of the same mistake, found in several ways, the worst is told.
     found.sort_by(|a, b| {
-        (a.span.start, a.severity, &a.message).cmp(&(b.span.start, b.severity, &b.message))
+        (a.span.start, &a.message, a.severity).cmp(&(b.span.start, &b.message, b.severity))
     });
     found.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+    found.sort_by_key(|found| (found.span.start, found.severity));
     found.truncate(MAX_FINDINGS);
     all.extend(found.into_iter().map(|Found { span, severity, kind, message }| Diagnostic {
         severity,

@@ -28,7 +28,10 @@ impl Walker<'_> {
                         format!("a vector or a list is taken apart here, got {}", ty.shown())
                     }
                     "%associative" => format!("a map is taken apart here, got {}", ty.shown()),
-                    _ => format!("`{name}` takes {takes}{place}, got {}", ty.shown()),
+                    _ => {
+                        let message = format!("`{name}` takes {takes}{place}, got {}", ty.shown());
+                        crate::builtins::as_written(message, self.text(span), false)
+                    }
                 };
                 self.error("type", at, message);
             } else if takes != Kinds::ANY {
@@ -149,7 +152,8 @@ impl Walker<'_> {
             }
             Gives::Same => {
                 let lazily = if coll.kinds.meets(Kinds::SEQ) { Kinds::SEQ } else { Kinds::NONE };
-                Ty::each(Kinds::VECTOR.or(lazily), coll.each_item().0)
+                let item = chosen(name, function, coll.each_item().0);
+                Ty::each(Kinds::VECTOR.or(lazily), item)
             }
             Gives::Other => Ty::ANY,
         }
@@ -169,6 +173,24 @@ impl Walker<'_> {
             self.error("type", span, found.join("; "));
         }
         of.and(&type_of(&ty, types, Place::Program))
+    }
+}
+
+/// What is left of items that a function was asked about.
+fn chosen(name: &str, function: &Ty, item: Ty) -> Ty {
+    let asked = match function.value() {
+        Some(Value::Native(native)) => predicate(crate::builtins::native(native.0).name),
+        Some(value)
+            if crate::builtins::lookup("identity").is_some_and(|same| same.value() == *value) =>
+        {
+            Some(Kinds::ANY.without(Kinds::FALSY))
+        }
+        _ => None,
+    };
+    match (name, asked) {
+        ("filter" | "filterv" | "take-while", Some(kinds)) => item.narrowed(kinds),
+        ("remove", Some(kinds)) => item.narrowed(Kinds::ANY.without(kinds)),
+        _ => item,
     }
 }
 

@@ -1,15 +1,17 @@
 //! The walk through a program's forms, in the order in which they would run.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::State;
+use super::doubt::About;
 use super::kinds::Kinds;
 use super::ty::{Field, Place, Record, Ty, type_of};
 use crate::compiler::Session;
 use crate::compiler::ir::{Arena, Function, Id, Ir, Loop, Try, Var};
 use crate::machine::op::{ForkKind, HostOp};
 use crate::machine::program::Check;
-use crate::syntax::{Severity, Span};
+use crate::syntax::{Severity, Source, Span};
 use crate::value::Value;
 
 /// What is nested deeper is not looked at.
@@ -25,6 +27,7 @@ pub(crate) struct View<'u> {
     /// The forms that `match` and `case` became, in ascending order.
     pub(crate) matches: &'u [Id],
     pub(crate) session: &'u Session,
+    pub(crate) source: &'u Source,
 }
 
 impl State {
@@ -54,11 +57,22 @@ pub(super) struct Walker<'u> {
     pending: std::collections::HashSet<u32>,
 }
 
+/// What something is known of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    Local(Var),
+    /// What the function captured.
+    Up(u16),
+    Global(u32),
+}
+
 /// A function that is gone through.
 pub(super) struct Frame {
     pub(super) vars: Vec<Ty>,
     /// What locals were before they became known better, to go back.
-    pub(super) trail: Vec<(Var, Ty)>,
+    pub(super) trail: Vec<(Slot, Ty)>,
+    /// What locals were computed of, and what they tell of it.
+    pub(super) sources: HashMap<Var, Vec<(Slot, About)>>,
     pub(super) ups: Vec<Ty>,
     /// The function itself.
     pub(super) own: Ty,
@@ -67,7 +81,14 @@ pub(super) struct Frame {
 
 impl Frame {
     pub(super) fn new(vars: u32, ups: Vec<Ty>, own: Ty) -> Self {
-        Self { vars: vec![Ty::ANY; vars as usize], trail: Vec::new(), ups, own, targets: Vec::new() }
+        Self {
+            vars: vec![Ty::ANY; vars as usize],
+            trail: Vec::new(),
+            sources: HashMap::new(),
+            ups,
+            own,
+            targets: Vec::new(),
+        }
     }
 }
 
@@ -96,12 +117,39 @@ impl Walker<'_> {
         self.view.arena.span(id)
     }
 
+    /// How a form is written.
+    pub(super) fn text(&self, span: Span) -> &str {
+        self.view.source.text().get(span.start as usize..span.end as usize).unwrap_or_default()
+    }
+
     pub(super) fn set(&mut self, var: Var, ty: Ty) {
-        let frame = self.frame();
-        if let Some(slot) = frame.vars.get_mut(var as usize) {
-            let before = std::mem::replace(slot, ty);
-            frame.trail.push((var, before));
+        self.put(Slot::Local(var), ty);
+    }
+
+    /// What is known of something.
+    pub(super) fn slot(&mut self, slot: Slot) -> Ty {
+        match slot {
+            Slot::Local(var) => self.frame().vars.get(var as usize).cloned(),
+            Slot::Up(at) => self.frame().ups.get(usize::from(at)).cloned(),
+            Slot::Global(global) => self.state.globals.get(&global).cloned(),
         }
+        .unwrap_or(Ty::ANY)
+    }
+
+    /// Something else is known of it, until that is undone.
+    pub(super) fn put(&mut self, slot: Slot, ty: Ty) {
+        if let Some(before) = self.replace(slot, ty) {
+            self.frame().trail.push((slot, before));
+        }
+    }
+
+    pub(super) fn replace(&mut self, slot: Slot, ty: Ty) -> Option<Ty> {
+        let known = match slot {
+            Slot::Local(var) => self.frame().vars.get_mut(var as usize),
+            Slot::Up(at) => self.frame().ups.get_mut(usize::from(at)),
+            Slot::Global(global) => self.state.globals.get_mut(&global),
+        };
+        known.map(|known| std::mem::replace(known, ty))
     }
 
     pub(super) fn walk_all(&mut self, ids: &[Id]) -> Vec<Ty> {
@@ -123,8 +171,8 @@ impl Walker<'_> {
         let arena = self.view.arena;
         match arena.get(id) {
             Ir::Const(value) => Ty::constant(value),
-            Ir::Local(var) => self.frame().vars.get(*var as usize).cloned().unwrap_or(Ty::ANY),
-            Ir::Up(at) => self.frame().ups.get(usize::from(*at)).cloned().unwrap_or(Ty::ANY),
+            Ir::Local(var) => self.slot(Slot::Local(*var)),
+            Ir::Up(at) => self.slot(Slot::Up(*at)),
             Ir::SelfFn => self.frame().own.clone(),
             Ir::Global(global) => self.global(*global, id),
             Ir::If(test, yes, no) => self.choice(id, &[(*test, *yes)], *no),
@@ -225,7 +273,7 @@ impl Walker<'_> {
             self.error("undefined", self.span(id), message);
             return Ty::ANY;
         }
-        self.state.globals.get(&global).cloned().unwrap_or(Ty::ANY)
+        self.slot(Slot::Global(global))
     }
 
     fn define(&mut self, global: u32, value: Id) -> Ty {
@@ -255,6 +303,7 @@ impl Walker<'_> {
                 return ty;
             }
             self.set(var, ty);
+            self.remember(var, value);
         }
         self.walk(body)
     }

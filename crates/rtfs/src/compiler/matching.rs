@@ -131,13 +131,24 @@ impl Lower<'_> {
         names: &mut Vec<(String, Var)>,
     ) {
         let span = self.tree.span(node);
-        let kids = self.tree.kids(node).to_vec();
+        let mut kids = self.tree.kids(node).to_vec();
+        let mut all = None;
+        if let [.., word, name] = kids[..]
+            && self.tree.keyword(word) == Some("as")
+            && let Some(text) = self.tree.symbol(name)
+        {
+            all = Some((text.to_owned(), name));
+            kids.truncate(kids.len() - 2);
+        }
         let amp = kids.iter().position(|&kid| self.tree.is_symbol(kid, "&"));
         let fixed = &kids[..amp.unwrap_or(kids.len())];
         let whole = self.add(Ir::Local(var), span);
         let n = self.constant(fixed.len() as i64, span);
         let exact = self.constant(amp.is_none(), span);
         tests.push(self.native("%has-items", vec![whole, n, exact], span));
+        if let Some((text, name)) = all {
+            self.assign(&text, name, var, tests, names);
+        }
         for (at, &kid) in fixed.iter().enumerate() {
             if self.tree.is_symbol(kid, "_") {
                 continue;

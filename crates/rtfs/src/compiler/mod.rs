@@ -420,6 +420,7 @@ impl<'s> Unit<'s> {
                 faults: &lower.faults,
                 matches: &lower.matches,
                 session: lower.session,
+                source: &lower.tree.source,
             };
             checking.walk(&view, body, vars);
             lower.session.checking = Some(checking);

@@ -132,13 +132,9 @@ impl Program {
     /// How a message says what a function accepts.
     pub(crate) fn arity_text(&self, p: u32) -> String {
         let proto = self.proto(p);
-        let one =
-            |arity: u8, rest: bool| if rest { format!("{arity} or more") } else { arity.to_string() };
-        if proto.arities.is_empty() {
-            return one(proto.arity, proto.rest);
-        }
-        let all: Vec<_> = proto.arities.iter().map(|&(arity, rest, _)| one(arity, rest)).collect();
-        all.join(" or ")
+        let own = [(proto.arity, proto.rest, p)];
+        let all = if proto.arities.is_empty() { &own[..] } else { &proto.arities };
+        crate::builtins::arities_text(all.iter().map(|&(arity, rest, _)| (usize::from(arity), rest)))
     }
 }
 

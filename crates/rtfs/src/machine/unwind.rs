@@ -1,6 +1,7 @@
 //! Errors on their way, and helpers that run in between.
 
 use super::exec::Exit;
+use super::op::Op;
 use super::program::{Program, Proto};
 use super::strand::{Frame, Strand};
 use crate::error::{Error, Origin};
@@ -51,6 +52,7 @@ pub(super) fn enter_realize(
 pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) -> Option<Exit> {
     if error.at.is_none() {
         error.at = origin(strand, program);
+        name_as_written(strand, program, &mut error);
     }
     let handler = if error.is_final { None } else { strand.handlers.pop() };
     let Some(handler) = handler else { return Some(Exit::Failed(error)) };
@@ -66,6 +68,22 @@ pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) ->
     let value = error.to_value();
     strand.stack[handler.base + usize::from(handler.d)] = value;
     None
+}
+
+/// Says of a function of the standard library what the program's text calls it.
+#[cold]
+fn name_as_written(strand: &Strand, program: &Program, error: &mut Error) {
+    let Some((source, span)) = error.at.as_ref().and_then(|at| at.source.as_ref()) else { return };
+    let is_inner = match program.proto(strand.proto).code.get(strand.pc.wrapping_sub(1)) {
+        // What the program says itself is not touched.
+        None | Some(Op::Throw { .. }) => return,
+        // What a value is called that is called as a value is not known.
+        Some(Op::Call { .. } | Op::Tail { .. } | Op::Apply { .. } | Op::TailApply { .. }) => false,
+        Some(_) => true,
+    };
+    let text = source.text().get(span.start as usize..span.end as usize).unwrap_or_default();
+    let message = std::mem::take(&mut error.message);
+    error.message = crate::builtins::as_written(message, text, is_inner);
 }
 
 /// The innermost place that is not in the standard library.
