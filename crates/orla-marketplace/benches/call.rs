@@ -43,7 +43,7 @@ fn builtin(runtime: &tokio::runtime::Runtime) -> (Duration, Duration) {
     let market = CapabilityMarketplace::new(Limits::default());
     market.register_executor(Arc::new(LocalExecutor)).unwrap();
     for registration in local::registrations() {
-        market.register_capability(registration).unwrap();
+        market.register_capability(registration.clone()).unwrap();
     }
     let value = value_from_json(r#"{"a":1,"b":2}"#).unwrap();
     let add = CapabilityRegistry.get("math.add").unwrap();

@@ -48,7 +48,9 @@ impl CapabilityExecutor for LocalExecutor {
     /// With the types of the built-in itself, or none; others are the marketplace's to check.
     fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
         let settings = manifest.provider.settings::<LocalCapability>().ok();
-        let Some(known) = settings.and_then(|settings| known(&settings.function)) else { return false };
+        let Some(known) = settings.and_then(|settings| registration_of(&settings.function)) else {
+            return false;
+        };
         let own =
             |declared: &Option<TypeExpr>, own: &Option<TypeExpr>| declared.is_none() || declared == own;
         own(&manifest.input_schema, &known.manifest.input_schema)
@@ -82,26 +84,19 @@ impl CapabilityExecutor for LocalExecutor {
 }
 
 /// Every built-in, ready to be registered: it can be called and is found by search, and is listed
-/// where its [`Policy::listing`] is set to [`Listing::Listed`].
-pub fn registrations() -> Vec<Registration> {
-    all().to_vec()
-}
-
-/// The built-in with this name, ready to be registered.
-pub fn registration_of(name: &str) -> Option<Registration> {
-    known(name).cloned()
-}
-
-/// All of them, in the order of their ids; made when they are first asked for.
-fn all() -> &'static [Registration] {
+/// where its [`Policy::listing`] is set to [`Listing::Listed`]. In the order of their ids; made when they are first asked
+/// for, and once.
+pub fn registrations() -> &'static [Registration] {
     static ALL: LazyLock<Vec<Registration>> =
         LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
     &ALL
 }
 
-fn known(name: &str) -> Option<&'static Registration> {
-    let at = all().binary_search_by(|registration| registration.manifest.id.as_str().cmp(name)).ok()?;
-    all().get(at)
+/// The built-in with this name, ready to be registered.
+pub fn registration_of(name: &str) -> Option<&'static Registration> {
+    let all = registrations();
+    let at = all.binary_search_by(|registration| registration.manifest.id.as_str().cmp(name)).ok()?;
+    all.get(at)
 }
 
 fn registration(builtin: &'static Builtin) -> Registration {

@@ -12,7 +12,7 @@ fn market() -> CapabilityMarketplace {
     market.register_executor(Arc::new(LocalExecutor)).unwrap();
     let mut builder = market.builder(Limits::default());
     for registration in registrations() {
-        builder.capability(registration).unwrap();
+        builder.capability(registration.clone()).unwrap();
     }
     market.replace(builder.build());
     market
@@ -77,7 +77,7 @@ async fn a_builtin_that_is_not_there_is_said_to_be_missing() {
 async fn a_type_of_ones_own_is_held_to() {
     let market = CapabilityMarketplace::new(Limits::default());
     market.register_executor(Arc::new(LocalExecutor)).unwrap();
-    let mut registration = registration_of("math.add").unwrap();
+    let mut registration = registration_of("math.add").unwrap().clone();
     registration.manifest.id = "small.add".to_owned();
     let schema = json!({"type": "object", "properties": {"a": {"maximum": 9}}});
     registration.manifest.input_schema = Some(type_from_json_schema(&schema));

@@ -83,6 +83,22 @@ fn what_is_registered_as_it_was_keeps_its_entry() {
     assert!(!Arc::ptr_eq(&unchanged, &publish(limited, &|_| {})));
 }
 
+#[test]
+fn a_schema_that_was_the_programs_own_is_looked_at_when_it_is_somebody_elses() {
+    let market = marketplace(Limits::default(), []);
+    market.register_executor(Arc::new(crate::program::LanguageExecutor::new(&market))).unwrap();
+    let schema = serde_json::json!({"type": "object", "properties": {"a": {"type": "nonsense"}}});
+    let offer = |provider: crate::ProviderType| {
+        let mut manifest = CapabilityManifest::new("a", "Does something.", provider);
+        manifest.input_schema = Some(crate::schema::type_from_json_schema(&schema));
+        let mut builder = market.builder(Limits::default());
+        builder.capability(manifest).map(|()| market.replace(builder.build()))
+    };
+    assert!(offer(crate::ProviderType::Custom(Arc::new(crate::program::Language::Run))).is_ok());
+    let refused = offer(Canned::Echoes.manifest("a").provider);
+    assert!(matches!(refused, Err(RegistrationError::InputSchema { .. })), "{refused:?}");
+}
+
 #[tokio::test]
 async fn an_unknown_name_is_answered_with_the_nearest() {
     let market = marketplace(Limits::default(), [("summarize", Canned::Echoes)]);

@@ -464,13 +464,13 @@ fn is_of_server(registration: &Registration) -> bool {
 
 /// The built-ins, as far as the configuration serves them.
 fn builtins(config: &Config) -> Vec<Registration> {
-    let mut builtins = local::registrations();
-    builtins.retain_mut(|builtin| {
-        let listing = config.builtins.listing(&builtin.manifest.id);
-        builtin.policy.listing = listing.unwrap_or_default();
-        listing.is_some()
+    let served = local::registrations().iter().filter_map(|builtin| {
+        let listing = config.builtins.listing(&builtin.manifest.id)?;
+        let mut builtin = builtin.clone();
+        builtin.policy.listing = listing;
+        Some(builtin)
     });
-    builtins
+    served.collect()
 }
 
 /// What answers prompts, where a model is configured for it.

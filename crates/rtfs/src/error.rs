@@ -28,6 +28,11 @@ pub struct Error {
     pub(crate) is_final: bool,
 }
 
+/// So many of something, as people write it: `1 item`, `2 items`.
+pub fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 /// A place in a text.
 #[derive(Clone, Debug)]
 pub struct Origin {

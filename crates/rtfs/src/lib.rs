@@ -75,7 +75,7 @@ mod value;
 pub use builtins::{Documentation, all_names, documentation, documented};
 pub use check::{Capability, MAX_FINDINGS, Signatures, check};
 pub use compiler::{Modules, Options, compile, imports, special_forms};
-pub use error::{Error, Origin};
+pub use error::{Error, Origin, counted};
 pub use eval::{Failure, eval_pure};
 pub use function::{Closure, Code, Native};
 pub use lazy::Seq;

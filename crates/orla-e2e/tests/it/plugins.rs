@@ -84,6 +84,15 @@ fn with_progress(client: &mut Client, name: &str, arguments: &Value) -> ToolResu
 }
 
 #[test]
+fn a_program_reads_what_a_plugin_says_of_its_failure() {
+    let fail = "say(id=id, error={'kind': 'not-found', 'message': 'no such city', 'city': 'Atlantis'}); return Own";
+    let world = with(&[("find", fail)], "");
+    let program = "(try (call :p.find {}) (catch :failed e (match (:data e) {:kind \"not-found\" :city c} c _ e)))";
+    let ran = world.run(&["rtfs", "-e", program]);
+    assert_eq!(ran.stdout.trim(), "\"Atlantis\"", "{}", ran.all());
+}
+
+#[test]
 fn functions_are_served_under_the_names_of_capsules() {
     let server = with(
         &[("echo", "return input"), ("fail", "raise KeyError('no such thing')"), ("hidden", "return 1")],

@@ -229,6 +229,7 @@ fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
         (json!({"program": "(loop [] (recur))", "limits": {"steps": 1000}}), 200, "limit", Some(1)),
         (json!({"program": "(loop [] (recur))", "limits": {"timeout_ms": 50}}), 200, "limit", Some(1)),
         (json!({"program": "1", "limits": {"stepps": 1}}), 400, "invalid-input", None),
+        (json!({"program": "(stream :math.add {})"}), 200, "type", Some(1)),
         (json!({"program": 1}), 400, "invalid-input", None),
         (json!({"programm": "1"}), 400, "invalid-argument", None),
         (json!({"call": "nobody"}), 200, "unknown-capability", None),
@@ -245,8 +246,17 @@ fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
         assert_eq!(error["at"]["line"].as_u64(), line, "{body}: {}", answer.text());
         assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()));
     }
-    let answer = http.send(&post(&json!({"call": "math.add", "input": {"a": 1, "b": 2}}))).unwrap();
-    assert_eq!((answer.status, answer.json()), (200, json!({"value": 3})));
+    for body in [
+        json!({"call": "math.add", "input": {"a": 1, "b": 2}}),
+        json!({"program": "(+ 1 input)", "input": 2, "limits": null}),
+    ] {
+        let answer = http.send(&post(&body)).unwrap();
+        assert_eq!((answer.status, answer.json()), (200, json!({"value": 3})));
+    }
+    // What is refused before it runs is so for those who would take events, too.
+    let streamed = post(&json!({"program": "1", "limits": {"steps": "x"}}));
+    let answer = server.http().send(&streamed.header("accept", "text/event-stream")).unwrap();
+    assert_eq!((answer.status, &answer.json()["error"]["kind"]), (400, &json!("invalid-input")));
     let plain = Request::new("POST", "/rtfs").header("content-type", "text/plain").body("1");
     assert_eq!(http.send(&plain).unwrap().status, 415);
     assert_eq!(http.get("/rtfs").status, 405);
@@ -263,7 +273,10 @@ fn what_calls_itself_ends_at_the_depth_of_calls() {
     let own = "(call :rtfs {:program (:p input) :input input})";
     for body in [json!({"program": own, "input": {"p": own}}), json!({"call": "self", "input": {}})] {
         let answer = http.send(&post(&body)).unwrap();
-        assert!(answer.json()["error"]["message"].as_str().unwrap().contains("max_depth"), "{body}");
+        let error = &answer.json()["error"];
+        assert_eq!(error["kind"], "limit", "{body}");
+        assert!(error["message"].as_str().unwrap().contains("max_depth"), "{body}");
+        assert!(answer.text().len() < 1_000, "{}", answer.text());
     }
     assert_eq!(http.send(&post(&json!({"program": "1"}))).unwrap().json(), json!({"value": 1}));
 }
@@ -286,6 +299,43 @@ fn what_may_run_once_at_a_time_and_calls_itself_is_told_so_at_once() {
     }
     let again = json!({"call": "two", "input": {"again": true}});
     assert_eq!(http.send(&post(&again)).unwrap().json(), json!({"value": 2}));
+}
+
+#[test]
+fn an_error_comes_through_programs_as_it_was_thrown() {
+    let inner = "(defn main [input]\n  (throw {:kind :mine :message \"boom\" :data {:n 1}}))";
+    let world = world()
+        .file("tools/inner.rtfs", inner)
+        .file("tools/outer.rtfs", "(defn main [input] (call :inner {}))");
+    let caught = "(try (call :outer {}) (catch :mine e [(:message e) (:data e) (:capability e)]))";
+    let ran = world.run(&["rtfs", "-e", caught]);
+    assert_eq!(ran.stdout.trim(), r#"["boom" {:n 1} :outer]"#, "{}", ran.all());
+    let told = world.run(&["rtfs", "-e", "(call :outer {})"]).stderr;
+    assert!(told.starts_with("1:1: mine: boom\n"), "{told}");
+    assert!(told.ends_with("\nin outer at 1:20\nin inner at 2:3\n"), "{told}");
+    let logged = world.run(&["rtfs", "-e", "(do (log :info \"so far\" 1) 2)"]);
+    assert_eq!(
+        (logged.stdout.trim(), logged.stderr.contains("so far 1")),
+        ("2", true),
+        "{}",
+        logged.all()
+    );
+    let server = world.serve();
+    for mut client in server.clients() {
+        let result = client.call("rtfs", json!({"program": "(call :outer {})"}));
+        assert!(result.is_error() && result.content().len() == 1, "{}", result.json);
+        assert_eq!(result.text().matches("boom").count(), 1, "{}", result.json);
+        assert_eq!(result.structured()["error"]["kind"], "mine", "{}", result.json);
+        // The mistake that the run met is not found again.
+        let result = client.call("rtfs", json!({"program": "(inc \"a\") (inc :b)"}));
+        assert_eq!(
+            result.structured()["error"]["problems"].as_array().map(Vec::len),
+            Some(1),
+            "{}",
+            result.json
+        );
+    }
+    server.assert_no_tool_is_left();
 }
 
 #[test]

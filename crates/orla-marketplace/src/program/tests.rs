@@ -52,7 +52,7 @@ async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
         ),
         (
             "(try (vec (stream :echo)) (catch _ e [(:kind e) (:at e)]))",
-            "[:unavailable {:line 1, :column 11}]",
+            "[:type {:line 1, :column 11}]",
         ),
         (
             "(try (vec (stream :no.such)) (catch _ e [(:kind e) (:at e)]))",

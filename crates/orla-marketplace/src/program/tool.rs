@@ -315,9 +315,8 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
         "limit" if Instant::now() >= ctx.deadline => {
-            let structured = JsonText::parse(json!({ "error": described(error) }).to_string()).ok();
-            let structured = structured.map(Payload::from_json);
-            let outcome = Some(Box::new(Outcome { structured, ..Outcome::default() }));
+            let structured = json!({ "error": described(error) }).to_string();
+            let outcome = outcome(&structured, &error.report()).ok().map(Box::new);
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome }
         }
         _ => {

@@ -373,7 +373,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> 
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
         return Err(format!("no built-in is named {}{hint}", excerpt(&settings.function)));
     };
-    let own = builtin.manifest;
+    let own = builtin.manifest.clone();
     if manifest.description.is_empty() {
         manifest.description = own.description;
     }

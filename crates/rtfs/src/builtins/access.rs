@@ -1,6 +1,7 @@
 //! Looking into collections.
 
 use super::{Answer, Entry, items_of, len_of, many, one, pay_key, room, shown, three, two, wrong};
+use crate::error::counted;
 use crate::lazy::{Seq, State};
 use crate::machine::{Context, Fault, fault};
 use crate::map::Map;
@@ -178,7 +179,8 @@ pub(crate) fn nth(coll: &Value, at: &Value) -> Answer {
     match find_nth(coll, at)? {
         Some(item) => Ok(item),
         None => {
-            let len = len_of(coll).map_or_else(String::new, |len| format!(" of {len} items"));
+            let len = len_of(coll)
+                .map_or_else(String::new, |len| format!(" of {}", counted(len as u64, "item")));
             Err(fault("index", format!("{} is outside of a collection{len}", shown(at))))
         }
     }

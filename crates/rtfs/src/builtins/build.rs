@@ -1,6 +1,7 @@
 //! Making collections.
 
 use super::{ANY, Answer, Entry, as_key, into_items, items_of, len_of, many, one, room, two, wrong};
+use crate::error::counted;
 use crate::lazy::Seq;
 use crate::machine::{Context, Fault, fault, float_of};
 use crate::map::{Map, Set};
@@ -38,7 +39,10 @@ fn hash_map(_: &mut Context, args: &mut [Value]) -> Answer {
     if args.len() % 2 == 1 {
         return Err(fault(
             "arity",
-            format!("`hash-map` takes keys and values in turn, got {} arguments", args.len()),
+            format!(
+                "`hash-map` takes keys and values in turn, got {}",
+                counted(args.len() as u64, "argument")
+            ),
         ));
     }
     let mut map = Map::new();
@@ -313,7 +317,12 @@ fn set_item(vector: &mut Vector, at: &Value, item: Value) -> Result<(), Box<Faul
     match usize::try_from(*index) {
         Ok(at) if at < len => vector.set(at, item)?,
         Ok(at) if at == len => vector.push(item)?,
-        _ => return Err(fault("index", format!("{index} is outside of a vector of {len} items"))),
+        _ => {
+            return Err(fault(
+                "index",
+                format!("{index} is outside of a vector of {}", counted(len as u64, "item")),
+            ));
+        }
     }
     Ok(())
 }

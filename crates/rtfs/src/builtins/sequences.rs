@@ -4,6 +4,7 @@ use super::{
     ANY, Answer, Entry, as_key, count_of, into_items, items_of, len_of, many, one, room, shown, two,
     wrong,
 };
+use crate::error::counted;
 use crate::machine::{Context, Fault, arithmetic, compare_ordered, fault, float_of};
 use crate::map::{Map, Set};
 use crate::sequence::Vector;
@@ -92,7 +93,10 @@ fn subvec(context: &mut Context, args: &mut [Value]) -> Answer {
         }
         None => Err(fault(
             "index",
-            format!("{start} to {end} is outside of a vector of {} items", items.len()),
+            format!(
+                "{start} to {end} is outside of a vector of {}",
+                counted(items.len() as u64, "item")
+            ),
         )),
     }
 }

@@ -4,6 +4,7 @@ use super::draft::{Draft, itoa};
 use super::{
     ANY, Answer, Entry, count_of, int_of, items_of, len_of, many, one, shown, text_of, two, wrong,
 };
+use crate::error::counted;
 use crate::machine::{Context, Fault, fault};
 use crate::scalar::{Keyword, Str, Symbol};
 use crate::sequence::{MAX_PARTS, Vector};
@@ -162,8 +163,10 @@ fn substring(context: &mut Context, args: &mut [Value]) -> Answer {
     match (byte(start), byte(end)) {
         (Some(from), Some(to)) if from <= to => part(context, &text.as_str()[from..to]),
         _ => {
-            let message =
-                format!("{start} to {end} is outside of a string of {} characters", text.char_count());
+            let message = format!(
+                "{start} to {end} is outside of a string of {}",
+                counted(text.char_count() as u64, "character")
+            );
             Err(fault("index", message))
         }
     }

@@ -3,6 +3,7 @@
 use super::kinds::Kinds;
 use super::parts::nearest_key;
 use super::ty::{Detail, NEVER, Place, Ty, kinds_of};
+use crate::error::counted;
 use crate::json;
 use crate::types::{Checking, Definitions, Form, MapType, TypeExpr};
 use crate::value::Value;
@@ -98,8 +99,8 @@ impl Comparison<'_> {
             (Some(Detail::Items(items)), TypeExpr::Tuple(wanted)) if ty.kinds == Kinds::VECTOR => {
                 if items.len() != wanted.len() {
                     self.said.push(format!(
-                        "{path}: expected {} items, got {}",
-                        wanted.len(),
+                        "{path}: expected {}, got {}",
+                        counted(wanted.len() as u64, "item"),
                         items.len()
                     ));
                     return;

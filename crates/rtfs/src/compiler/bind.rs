@@ -2,6 +2,7 @@
 
 use super::ir::{Id, Ir, Var};
 use super::lower::Lower;
+use super::macros::OWN;
 use crate::syntax::{Kind, NodeId};
 use crate::value::Value;
 
@@ -63,7 +64,9 @@ impl Lower<'_> {
     fn is_pattern(&self, node: NodeId) -> bool {
         match self.tree.kind(node) {
             Kind::Symbol => {
-                !self.tree.symbol(node).is_some_and(|name| name.contains('/') && name.len() > 1)
+                let is_of_module = |name: &str| name.contains('/') && name.len() > 1;
+                // What a macro of a module writes may be a name of its own.
+                !self.tree.symbol(node).is_some_and(|name| is_of_module(name) && !name.starts_with(OWN))
             }
             Kind::Vector | Kind::Map => true,
             _ => false,

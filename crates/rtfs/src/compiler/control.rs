@@ -2,6 +2,7 @@
 
 use super::ir::{Each, Id, Ir, Loop, Merge, Var};
 use super::lower::{Binding, Lower};
+use super::macros::OWN;
 use crate::syntax::{Kind, NodeId, Span};
 use crate::value::Value;
 
@@ -402,6 +403,7 @@ impl Lower<'_> {
                 let name = self.tree.symbol(node).unwrap_or_default().to_owned();
                 let name = match name.strip_suffix('#') {
                     Some(stem) if !stem.is_empty() => self.fresh_name(stem),
+                    _ if self.session.home.contains(&name) => format!("{OWN}{}{name}", self.prefix),
                     _ => name,
                 };
                 self.add(Ir::Const(Value::Symbol(crate::Symbol::new(name))), span)

@@ -169,7 +169,8 @@ impl Lower<'_> {
     pub(super) fn quoted(&mut self, node: NodeId) -> Id {
         let span = self.tree.span(node);
         match self.tree.value(node) {
-            Ok(value) => self.add(Ir::Const(value), span),
+            Ok(value) if self.session.macros.is_empty() => self.add(Ir::Const(value), span),
+            Ok(value) => self.add(Ir::Const(super::macros::as_read(value)), span),
             Err(deep) => self.fail(node, deep.to_string()),
         }
     }
@@ -256,6 +257,10 @@ impl Lower<'_> {
         let local = if name == "%" { "%1" } else { name };
         if let Some(bound) = self.scope.iter().rev().find(|bound| bound.name == local) {
             return Resolved::Bound(bound.frame, bound.what);
+        }
+        if let Some(full) = name.strip_prefix(super::macros::OWN) {
+            let global = self.session.by_name.get(full);
+            return global.map_or(Resolved::Unknown, |&global| Resolved::Global(global));
         }
         if !self.prefix.is_empty()
             && let Some(&global) = self.session.by_name.get(&format!("{}{name}", self.prefix))

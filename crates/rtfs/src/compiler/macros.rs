@@ -8,6 +8,7 @@ use super::{Session, Unit};
 use crate::limits::Limits;
 use crate::machine::program::Program;
 use crate::machine::{Outcome, Run};
+use crate::sequence::List;
 use crate::syntax::{Kind, NodeId, Span, Tree};
 use crate::value::Value;
 
@@ -18,6 +19,9 @@ pub(super) struct Macro {
     globals: Vec<Option<Value>>,
     function: Value,
 }
+
+/// What a name begins with that a macro writes of its own module: so it means that wherever the macro is used.
+pub(super) const OWN: char = '\0';
 
 /// As many expansions may be nested in each other.
 const MAX_EXPANSIONS: usize = 200;
@@ -51,7 +55,10 @@ impl Lower<'_> {
         nodes.push(function);
         match self.compile_apart(&nodes) {
             Ok(made) => {
-                self.macros.insert(text.clone(), made);
+                match self.prefix.as_str() {
+                    "" => self.macros.insert(text.clone(), made),
+                    prefix => self.session.macros.insert(format!("{prefix}{text}"), made),
+                };
             }
             Err(Some(message)) => {
                 self.fail(node, message);
@@ -90,17 +97,21 @@ impl Lower<'_> {
         let mut session = Session::new(None, self.session.options.clone());
         session.fresh = self.session.fresh;
         session.types = self.session.types.clone();
+        session.home = self.own_names();
+        session.macros = std::mem::take(&mut self.session.macros);
         let empty = Tree::empty(self.tree.source.clone());
         let tree = std::mem::replace(&mut self.tree, empty);
         let macros = std::mem::take(&mut self.macros);
         let mut unit = Unit::new(&mut session, tree);
         unit.lower.macros = macros;
+        unit.lower.prefix.clone_from(&self.prefix);
         unit.lower.macro_form = nodes.last().copied();
         let compiled = unit.compile(nodes);
         let (tree, macros, errors) = unit.take_back();
         self.tree = tree;
         self.macros = macros;
         self.session.fresh = session.fresh;
+        self.session.macros = std::mem::take(&mut session.macros);
         if !errors.is_empty() {
             self.errors.extend(errors);
             return Err(None);
@@ -114,6 +125,33 @@ impl Lower<'_> {
         }
     }
 
+    /// The names of this text's module.
+    fn own_names(&self) -> std::collections::HashSet<String> {
+        if self.prefix.is_empty() {
+            return std::collections::HashSet::new();
+        }
+        let all = self.session.by_name.keys().chain(self.session.macros.keys());
+        all.filter_map(|name| name.strip_prefix(&self.prefix).map(str::to_owned)).collect()
+    }
+
+    /// The macro that a name means, here or of a module.
+    fn macro_named(&self, name: &str) -> Option<&Macro> {
+        if let Some(full) = name.strip_prefix(OWN) {
+            return self.session.macros.get(full);
+        }
+        if !self.prefix.is_empty()
+            && let Some(known) = self.session.macros.get(&format!("{}{name}", self.prefix))
+        {
+            return Some(known);
+        }
+        if let Some((alias, rest)) = name.split_once('/')
+            && let Some(module) = self.aliases.get(alias)
+        {
+            return self.session.exported_macro(module, rest);
+        }
+        self.macros.get(name).or_else(|| self.session.macros.get(name))
+    }
+
     /// Expands `(name args…)` once, if the name is a macro's.
     pub(super) fn expand(
         &mut self,
@@ -121,7 +159,7 @@ impl Lower<'_> {
         node: NodeId,
         args: &[NodeId],
     ) -> Option<Result<NodeId, String>> {
-        let known = self.macros.get(name)?;
+        let known = self.macro_named(name)?;
         let (program, globals, function) =
             (known.program.clone(), known.globals.clone(), known.function.clone());
         let span = self.tree.span(node);
@@ -186,6 +224,20 @@ impl Lower<'_> {
             }
         }
         self.quoted(form)
+    }
+}
+
+/// A quoted form whose names are as somebody could write them.
+pub(super) fn as_read(form: Value) -> Value {
+    let all = |items: &[Value]| items.iter().cloned().map(as_read).collect::<Vec<_>>();
+    match &form {
+        Value::Symbol(name) if name.name().starts_with(OWN) => {
+            Value::Symbol(crate::Symbol::new(name.name().trim_start_matches(OWN)))
+        }
+        // As deep as it was.
+        Value::List(list) => List::new(all(list.items())).map_or(form, Value::List),
+        Value::Vector(vector) => Value::vector(all(vector.items())).unwrap_or(form),
+        _ => form,
     }
 }
 

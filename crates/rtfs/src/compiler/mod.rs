@@ -80,8 +80,9 @@ fn compile_as(
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
+    let of_modules = std::mem::take(&mut session.macros);
     let mut program = session.finish(entry);
-    program.scope = Arc::new(Scope { aliases, imported, macros });
+    program.scope = Arc::new(Scope { aliases, imported, macros, of_modules });
     Ok(Arc::new(program))
 }
 
@@ -178,6 +179,10 @@ pub(crate) struct Session {
     /// How often each global is defined by this program.
     definitions: Vec<u32>,
     modules: HashMap<String, Module>,
+    /// The macros of modules, by `module/name`.
+    macros: HashMap<String, macros::Macro>,
+    /// What the module defines whose macro is compiled: forms that the macro writes mean that, wherever it is used.
+    home: std::collections::HashSet<String>,
     loading: Vec<String>,
     types: Definitions,
     /// Counts names that are made.
@@ -201,11 +206,13 @@ pub(crate) struct Scope {
     /// What `import` brought in by its own name.
     imported: HashMap<String, u32>,
     macros: HashMap<String, macros::Macro>,
+    /// Those of modules, by `module/name`.
+    of_modules: HashMap<String, macros::Macro>,
 }
 
 impl Scope {
     pub(crate) fn macro_names(&self) -> impl Iterator<Item = &str> {
-        self.macros.keys().map(String::as_str)
+        self.macros.keys().chain(self.of_modules.keys()).map(String::as_str)
     }
 }
 
@@ -235,6 +242,8 @@ impl Session {
             definitions: vec![0; globals.len()],
             globals,
             modules: modules.collect(),
+            macros: base.map_or_else(HashMap::new, |base| base.scope.of_modules.clone()),
+            home: std::collections::HashSet::new(),
             loading: Vec::new(),
             types: base.map_or_else(Definitions::default, |base| (*base.types).clone()),
             fresh: 0,
@@ -284,10 +293,18 @@ impl Session {
     }
 
     fn export(&self, module: &str, name: &str) -> Option<u32> {
-        let exports = &self.modules.get(module)?.exports;
-        let is_exported =
-            exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name));
-        if is_exported { self.by_name.get(&format!("{module}/{name}")).copied() } else { None }
+        let global = self.by_name.get(&format!("{module}/{name}")).copied();
+        global.filter(|_| self.exports(module, name))
+    }
+
+    /// The macro that a module lets others use by this name.
+    fn exported_macro(&self, module: &str, name: &str) -> Option<&macros::Macro> {
+        self.macros.get(&format!("{module}/{name}")).filter(|_| self.exports(module, name))
+    }
+
+    fn exports(&self, module: &str, name: &str) -> bool {
+        let Some(Module { exports }) = self.modules.get(module) else { return false };
+        exports.as_ref().is_none_or(|exports| exports.iter().any(|export| export == name))
     }
 
     fn builtin(&self, name: &str) -> Option<Builtin> {

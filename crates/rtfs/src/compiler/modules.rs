@@ -51,7 +51,8 @@ impl Lower<'_> {
         let exports =
             self.session.modules.get(module).and_then(|known| known.exports.clone()).unwrap_or_default();
         for name in exports {
-            if !self.session.by_name.contains_key(&format!("{module}/{name}")) {
+            let full = format!("{module}/{name}");
+            if !self.session.by_name.contains_key(&full) && !self.session.macros.contains_key(&full) {
                 self.fail(node, format!("`{module}` exports `{name}`, which it does not define"));
             }
         }
@@ -90,11 +91,18 @@ impl Lower<'_> {
                 (Some("only"), Some(&only)) if self.tree.kind(only) == Kind::Vector => {
                     for item in self.tree.forms(only) {
                         let Some(wanted) = self.tree.symbol(item).map(str::to_owned) else { continue };
-                        match self.session.export(&name, &wanted) {
-                            Some(global) => {
+                        match (
+                            self.session.export(&name, &wanted),
+                            self.session.exported_macro(&name, &wanted),
+                        ) {
+                            (Some(global), _) => {
                                 self.imported.insert(wanted, global);
                             }
-                            None => {
+                            (None, Some(known)) => {
+                                let known = known.clone();
+                                self.macros.insert(wanted, known);
+                            }
+                            (None, None) => {
                                 self.fail(item, format!("`{name}` does not export `{wanted}`"));
                             }
                         }

@@ -2,6 +2,7 @@
 
 use super::ir::{Id, Ir, Loop};
 use super::lower::{Binding, Lower};
+use crate::error::counted;
 use crate::machine::op::{ForkKind, HostOp};
 use crate::syntax::{Kind, NodeId, Span};
 use crate::value::Value;
@@ -329,7 +330,11 @@ impl Lower<'_> {
         match self.recur {
             None => self.fail(node, "`recur` stands where more is to be done after it; it can only be the last thing in its `loop` or function"),
             Some(n) if n != args.len() => {
-                let message = format!("`recur` needs {n} values here, one for each name, got {}", args.len());
+                let message = format!(
+                    "`recur` needs {} here, one for each name, got {}",
+                    counted(n as u64, "value"),
+                    args.len()
+                );
                 self.fail(node, message)
             }
             Some(_) => {

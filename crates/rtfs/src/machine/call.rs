@@ -4,6 +4,7 @@ use super::context::{Context, Fault, fault};
 use super::exec::code_of;
 use super::program::{Check, Program, Proto};
 use crate::builtins::{self, Entry, Function, shown};
+use crate::error::counted;
 use crate::lazy::State;
 use crate::map::{Map, Set};
 use crate::sequence::List;
@@ -181,7 +182,10 @@ pub(super) fn spread(
         return Ok(Callee::Code(p));
     }
     let got = shown(&regs[at]);
-    Err(fault("arity", format!("{got} cannot be called with {} arguments", items.len())))
+    Err(fault(
+        "arity",
+        format!("{got} cannot be called with {}", counted(items.len() as u64, "argument")),
+    ))
 }
 
 /// Calls a function of the standard library. What it leaves of its arguments is dropped.

@@ -138,7 +138,9 @@ impl Context {
         self.cost += 100 + text.len() as u64;
         let built = regex::RegexBuilder::new(text).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
         let regex = Arc::new(built.map_err(|error| {
-            let what = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+            let said = error.to_string();
+            let what = said.lines().last().unwrap_or_default().trim();
+            let what = what.strip_prefix("error: ").unwrap_or(what);
             fault("invalid-argument", format!("`{text}` is no regular expression: {what}"))
         })?);
         if self.regexes.len() < CACHED {

@@ -12,7 +12,7 @@ use super::program::Program;
 use super::strand::Strand;
 use super::unwind;
 use super::walk::live_bytes;
-use crate::error::{Error, Origin};
+use crate::error::{Error, Origin, counted};
 use crate::limits::Limits;
 use crate::syntax::Position;
 use crate::value::Value;
@@ -260,7 +260,7 @@ impl Run {
                 Exit::Done(value) => self.strand_done(id, value),
                 Exit::Failed(error) => self.strand_failed(id, error),
                 Exit::Quota if self.steps_left == 0 => {
-                    let message = format!("more than {} steps", self.limits.steps);
+                    let message = format!("more than {}", counted(self.limits.steps, "step"));
                     self.end_at(id, Error::limit("steps", message));
                 }
                 Exit::Quota => {
@@ -482,7 +482,7 @@ impl Run {
     /// Counts a call; whether it was one too many.
     pub(super) fn counted(&mut self, id: usize) -> bool {
         if self.calls >= self.limits.calls {
-            let message = format!("more than {} calls", self.limits.calls);
+            let message = format!("more than {}", counted(self.limits.calls, "call"));
             self.end_at(id, Error::limit("calls", message));
             return false;
         }

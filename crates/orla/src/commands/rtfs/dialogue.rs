@@ -19,7 +19,7 @@ use std::time::Instant;
 use orla_marketplace::program::{Trace, TraceSink, drive};
 use orla_marketplace::rtfs::layout::{is_unfinished, pretty};
 use orla_marketplace::rtfs::{
-    Error, Options, Program, Run, Source as Text, Value, all_names, compile, special_forms,
+    Error, Options, Program, Run, Source as Text, Value, all_names, compile, counted, special_forms,
 };
 use orla_marketplace::{Call, NoticeSink, discovery};
 use rustyline::error::ReadlineError;
@@ -151,8 +151,8 @@ impl Dialogue<'_> {
         let began = Instant::now();
         let Evaluated { value, steps, calls } = self.evaluate(Text::new("", text), None).await?;
         let ms = began.elapsed().as_secs_f64() * 1000.0;
-        let calls = if calls == 0 { String::new() } else { format!(", {calls} calls") };
-        Ok(format!("{}\n{ms:.3} ms, {steps} steps{calls}", shown(&value)))
+        let calls = if calls == 0 { String::new() } else { format!(", {}", counted(calls, "call")) };
+        Ok(format!("{}\n{ms:.3} ms, {}{calls}", shown(&value), counted(steps, "step")))
     }
 
     async fn load(&mut self, file: &Path) -> Result<String, String> {
