@@ -50,10 +50,7 @@ async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
             "(try (describe :math.two) (catch _ e [(:kind e) (:data e)]))",
             r#"[:unknown-capability ["math.one"]]"#,
         ),
-        (
-            "(try (vec (stream :echo)) (catch _ e [(:kind e) (:at e)]))",
-            "[:type {:line 1, :column 11}]",
-        ),
+        ("(try (vec (stream :echo)) (catch _ e [(:kind e) (:at e)]))", "[:type {:line 1, :column 11}]"),
         (
             "(try (vec (stream :no.such)) (catch _ e [(:kind e) (:at e)]))",
             "[:unknown-capability {:line 1, :column 11}]",
