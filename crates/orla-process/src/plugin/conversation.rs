@@ -261,7 +261,7 @@ fn unknown<'a>(functions: impl Iterator<Item = &'a str>) -> Failure {
         [] => "it has no functions".to_owned(),
         _ => format!("it has no such function, only {}", beginning(&all.join(", "), SHOWN)),
     };
-    Failure { kind: "unknown-function".to_owned(), message }
+    Failure { kind: "unknown-function".to_owned(), message, whole: None }
 }
 
 fn reply_of(body: Body) -> Result<JsonText, Fault> {

@@ -260,7 +260,8 @@ mod tests {
             format!("[\"{flood}\"]"),
         ] {
             let line = Bytes::from(format!(r#"{{"id":1,"error":{error}}}"#));
-            let Some(Message { body: Body::Error(Failure { kind, message }), .. }) = read(&line) else {
+            let Some(Message { body: Body::Error(Failure { kind, message, .. }), .. }) = read(&line)
+            else {
                 panic!("no error")
             };
             assert!(kind.len() < 200 && (8_000..9_000).contains(&message.len()), "{}", message.len());
