@@ -55,7 +55,7 @@ fn what_is_defined_stays_and_the_last_values_have_names() {
             (":type (map twice [1 2])", "[:vector :int]\r\n"),
             (":type :math.power", "[:fn ["),
             (":type (call :math.power {})", ":number\r\n"),
-            (":time (twice 2)", "steps\r\n"),
+            (":time (twice 2)", "1 step\r\n"),
             (":find power", ":math.power"),
             (":load words.rtfs", "#<function>"),
             ("(hello \"Bob\")", "\"Hello, Bob\"\r\n"),

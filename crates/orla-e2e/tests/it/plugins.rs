@@ -87,7 +87,8 @@ fn with_progress(client: &mut Client, name: &str, arguments: &Value) -> ToolResu
 fn a_program_reads_what_a_plugin_says_of_its_failure() {
     let fail = "say(id=id, error={'kind': 'not-found', 'message': 'no such city', 'city': 'Atlantis'}); return Own";
     let world = with(&[("find", fail)], "");
-    let program = "(try (call :p.find {}) (catch :failed e (match (:data e) {:kind \"not-found\" :city c} c _ e)))";
+    let program =
+        "(try (call :p {}) (catch :failed e (match (:data e) {:kind \"not-found\" :city c} c _ e)))";
     let ran = world.run(&["rtfs", "-e", program]);
     assert_eq!(ran.stdout.trim(), "\"Atlantis\"", "{}", ran.all());
 }

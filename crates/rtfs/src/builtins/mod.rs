@@ -346,7 +346,7 @@ pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String 
     let Some((name, rest)) = message.strip_prefix('`').and_then(|rest| rest.split_once('`')) else {
         return message;
     };
-    if !names().any(|known| known == name) {
+    if lookup(name).is_none() {
         return message;
     }
     let apart = |c: char| c.is_whitespace() || "()[]{}\"'`~@,;".contains(c);
@@ -358,7 +358,7 @@ pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String 
     let other = words
         .clone()
         .find(|word| native_named(word).is_some_and(|number| Some(number) == native_named(name)));
-    let outer = words.clone().next().filter(|word| is_inner && names().any(|known| known == *word));
+    let outer = words.clone().next().filter(|word| is_inner && lookup(word).is_some());
     match other.or(outer) {
         Some(written) => format!("`{written}`{rest}"),
         None => message,
