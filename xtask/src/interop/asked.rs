@@ -20,21 +20,23 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
     let orla = Server::start(binary, &crate::root().join("xtask/fixtures/agent"), &foreign.folder)?;
     let url = format!("http://{}", orla.address);
+    let python = |name: &str| script(&foreign.python, &fixtures().join(name));
+    let node = |name: &str| script(&foreign.node, &foreign.folder.join(name));
+    let mut drivers = vec![("JavaScript 0.3", "JSONRPC", node("a2a_js_v0_client.mjs"))];
     for binding in ["JSONRPC", "HTTP+JSON", "GRPC"] {
-        for (sdk, mut driver) in [
-            ("Python", script(&foreign.python, &fixtures().join("a2a_python_client.py"))),
-            ("JavaScript", script(&foreign.node, &foreign.folder.join("a2a_js_client.mjs"))),
-        ] {
-            driver.args([binding, &url]);
-            let title = format!("{sdk} A2A SDK's client over {binding}");
-            match report(&mut driver, &foreign.folder) {
-                Ok(report) => {
-                    for (check, problem) in report {
-                        tally.check(&format!("{title}: {check}"), problem.map_or(Ok(()), Err));
-                    }
+        drivers.push(("Python", binding, python("a2a_python_client.py")));
+        drivers.push(("JavaScript", binding, node("a2a_js_client.mjs")));
+    }
+    for (sdk, binding, mut driver) in drivers {
+        driver.args([binding, &url]);
+        let title = format!("{sdk} A2A SDK's client over {binding}");
+        match report(&mut driver, &foreign.folder) {
+            Ok(report) => {
+                for (check, problem) in report {
+                    tally.check(&format!("{title}: {check}"), problem.map_or(Ok(()), Err));
                 }
-                Err(problem) => tally.check(&title, Err(problem)),
             }
+            Err(problem) => tally.check(&title, Err(problem)),
         }
     }
     Ok(())

@@ -47,6 +47,7 @@ pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
         "a2a_js_agent.mjs",
         "a2a_js_v0_agent.mjs",
         "a2a_js_client.mjs",
+        "a2a_js_v0_client.mjs",
     ] {
         copy(&fixtures().join(name), &folder.join(name))?;
     }
