@@ -12,6 +12,7 @@ mod documents;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use orla_marketplace::attestation::ContentSource;
@@ -48,6 +49,9 @@ use crate::findings::{Findings, sentences};
 use crate::governance::{Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
 use crate::{programs, prompts};
+
+/// The least time between two snapshots because a provider serves something else.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(50);
 
 /// What a configuration describes.
 pub(crate) struct App {
@@ -417,6 +421,8 @@ impl App {
             async move {
                 while changes.changed().await.is_ok() {
                     served.refresh();
+                    // What changes all the time is not put together, and told of, all the time.
+                    tokio::time::sleep(BETWEEN_CHANGES).await;
                 }
             }
         };
