@@ -34,7 +34,7 @@ fn overrides_and_patterns_decide_what_is_served() {
     let app = App::build(&config(dir.path(), text)).unwrap();
     assert_eq!(names(&app), ["c", "first"]);
     let entry = app.marketplace().get("first").unwrap();
-    assert_eq!(entry.policy.timeout, Some(std::time::Duration::from_millis(500)));
+    assert_eq!(entry.policy.timeout, Some(Duration::from_millis(500)));
     assert_eq!(entry.manifest.description, "One");
     assert_eq!(
         app.findings().warnings,
@@ -159,7 +159,7 @@ fn builtins_are_there_unlisted_and_give_way_to_what_has_their_id() {
     assert_eq!(listed, ["a", "math__add"]);
     let entry = |id: &str| app.marketplace().get(id);
     assert_eq!(entry("math.add").unwrap().manifest.description, "Mine");
-    assert_eq!(entry("text.upper").unwrap().policy.timeout, Some(std::time::Duration::from_secs(2)));
+    assert_eq!(entry("text.upper").unwrap().policy.timeout, Some(Duration::from_secs(2)));
     assert!(entry("math.abs").is_none() && entry("math.subtract").is_some());
     let none = App::build(&config(dir.path(), "builtins: false\n")).unwrap();
     assert!(none.marketplace().get("math.add").is_none());
