@@ -102,7 +102,8 @@ impl Server {
     }
 
     /// Has the tasks of the agent kept in this file, from before the first request on; without it, they end with the server.
-    /// To be called within a runtime.
+    /// To be called within a runtime, and after [`push_with`](Self::push_with): whoever is to be told of a task that the last
+    /// server did not finish is told at once.
     ///
     /// # Errors
     /// A sentence that says why the file cannot be used: another server has it, or it is none of tasks.

@@ -120,7 +120,10 @@ impl Core {
     #[cfg(feature = "a2a")]
     pub(crate) fn keep_tasks(&self, file: &std::path::Path) -> Result<(), redb::Error> {
         let options = self.settings.load();
-        let agent = Agent::keeping(&options.options.agent, file, self.tracker.clone())?;
+        let (agent, unfinished) = Agent::keeping(&options.options.agent, file, self.tracker.clone())?;
+        if let Some(sender) = self.push() {
+            agent.tell_of(&unfinished, sender, &self.tracker, &self.abort);
+        }
         // Where somebody has asked already, its tasks stay where they are.
         drop(self.agent.set(agent));
         Ok(())

@@ -7,13 +7,17 @@ use orla_providers::http::WebHooks;
 use orla_server::{Push, PushSender, Server};
 
 use crate::Failure;
-use crate::config::Config;
+use crate::config::{Config, Transport};
 
 /// Prepares the agent, before anything listens.
 ///
 /// # Errors
 /// The file of its tasks cannot be used.
 pub(crate) fn prepare(server: &Server, config: &Config) -> Result<(), Failure> {
+    if config.transport != Transport::Http {
+        // Nobody can ask it, and a server beside this one may have the file.
+        return Ok(());
+    }
     let own = &config.a2a;
     server.push_with(Arc::new(Sender(WebHooks::new(own.allow_private_push))));
     if !own.tasks.as_os_str().is_empty() {

@@ -149,3 +149,23 @@ fn private_addresses_are_told_nothing_unless_that_is_configured() {
     assert_eq!(ask(&server, "ListTasks", &json!({}))["totalSize"], 0, "nothing was begun");
     assert!(told.posts().is_empty());
 }
+
+#[test]
+fn who_is_told_of_a_task_is_told_that_its_server_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tasks");
+    let config = format!("{ASKED}a2a: {{tasks: '{}', allow_private_push: true}}\n", file.display());
+    let mut first = agent().config(&config).serve();
+    let told = Told::begin(&[]);
+    let mut begun = calls("slow", &json!({}));
+    begun["configuration"] =
+        json!({"returnImmediately": true, "taskPushNotificationConfig": {"url": told.url()}});
+    let working = task(&first, &begun);
+    // Whoever gets an answer to this knows that everything before is written.
+    let echoed = task(&first, &calls("echo", &json!({})));
+    assert_eq!(state(&echoed), "TASK_STATE_COMPLETED");
+    first.kill();
+    let second = agent().config(&config).serve();
+    eventually("the end is told", || told.states().iter().any(|state| state == "FAILED"));
+    assert_eq!(state(&ask(&second, "GetTask", &json!({"id": working["id"]}))), "TASK_STATE_FAILED");
+}

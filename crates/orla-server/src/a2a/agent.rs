@@ -46,7 +46,7 @@ impl Agent {
         Self::of(Tasks::new(bounds(options)))
     }
 
-    /// An agent whose tasks are kept in a file.
+    /// An agent whose tasks are kept in a file, and the ids of those that the last server did not finish.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -54,9 +54,10 @@ impl Agent {
         options: &AgentOptions,
         file: &Path,
         tracker: TaskTracker,
-    ) -> Result<Self, redb::Error> {
+    ) -> Result<(Self, Vec<String>), redb::Error> {
         let (store, kept) = Store::open(file)?;
-        Ok(Self::of(Tasks::kept(bounds(options), store, kept, tracker, Handle::current())))
+        let (tasks, unfinished) = Tasks::kept(bounds(options), store, kept, tracker, Handle::current());
+        Ok((Self::of(tasks), unfinished))
     }
 
     fn of(tasks: Arc<Tasks>) -> Self {

@@ -16,16 +16,18 @@ use a2a::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::Caller;
 use super::rest::MEDIA_TYPE;
 use super::table::size;
 use super::tasks::{Hooked, Until};
+use super::{Agent, Caller};
 
 /// Posts what happens to tasks to those who want to be told.
 #[async_trait]
@@ -176,6 +178,34 @@ impl Caller {
 
     fn sender(&self) -> Result<Arc<dyn PushSender>, A2AError> {
         self.core.push().cloned().ok_or_else(A2AError::push_notification_not_supported)
+    }
+}
+
+impl Agent {
+    /// Tells those who wanted to be told of tasks how these stand.
+    pub(crate) fn tell_of(
+        &self,
+        tasks: &[String],
+        sender: &Arc<dyn PushSender>,
+        tracker: &TaskTracker,
+        abort: &CancellationToken,
+    ) {
+        let told = tasks.iter().filter_map(|id| self.tasks.told(id));
+        for (task, configs) in told {
+            for config in configs {
+                let Ok(headers) = headers(&config) else { continue };
+                let (sender, places) = (Arc::clone(sender), Arc::clone(&self.posts));
+                let delivery = Delivery { sender, places, headers, url: config.url };
+                let event = StreamResponse::Task(a2a::Task::clone(&task));
+                let (events, abort) = (stream::once(async { event }).boxed(), abort.clone());
+                tracker.spawn(async move {
+                    tokio::select! {
+                        () = delivery.run(events) => {}
+                        () = abort.cancelled() => {}
+                    }
+                });
+            }
+        }
     }
 }
 

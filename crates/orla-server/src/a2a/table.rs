@@ -146,18 +146,21 @@ impl Table {
         true
     }
 
-    /// Changes a task that is not over, and tells those who follow it. What has become of it, where that is so.
+    /// Changes a task that is not over, and tells those who follow it. The change says by how many bytes the task has grown
+    /// besides its status.
     pub(super) fn change(
         &mut self,
         id: &str,
-        change: impl FnOnce(&mut Task) -> StreamResponse,
-    ) -> Option<&mut Record> {
-        let record = self.records.get_mut(id)?;
-        let events = record.live.as_ref()?.events.clone();
-        let event = change(Arc::make_mut(&mut record.task));
-        let bytes = size(&record.task);
-        self.bytes = self.bytes - record.bytes + bytes;
-        record.bytes = bytes;
+        change: impl FnOnce(&mut Task) -> (StreamResponse, usize),
+    ) {
+        let Some(record) = self.records.get_mut(id) else { return };
+        let Some(events) = record.live.as_ref().map(|live| live.events.clone()) else { return };
+        // Of the task's parts alone, as a whole task is long to count.
+        let before = size(&record.task.status);
+        let (event, grown) = change(Arc::make_mut(&mut record.task));
+        let (more, less) = (size(&record.task.status) + grown, before.min(record.bytes));
+        record.bytes = record.bytes - less + more;
+        self.bytes = self.bytes - less + more;
         if matches!(event, StreamResponse::StatusUpdate(_)) {
             self.states += 1;
             self.order.remove(&(record.number, id.to_owned()));
@@ -171,7 +174,6 @@ impl Table {
         let _ = events.send(Arc::new(event));
         self.note(id);
         while self.bytes > self.bounds.bytes && self.make_room(Some(id)) {}
-        self.records.get_mut(id)
     }
 
     /// Whether so much more fits into a task.
@@ -314,13 +316,18 @@ impl Table {
             rest.by_ref().take(usize::try_from(size).unwrap_or_default()).collect();
         let next = page.last().filter(|_| rest.peek().is_some()).map(|last| last.number.to_string());
         let tasks = page.iter().map(|record| {
-            let mut task = Task::clone(&record.task);
-            task.artifacts = match asked.include_artifacts {
-                Some(true) => Some(task.artifacts.unwrap_or_default()),
-                _ => None,
+            let task = &record.task;
+            let artifacts = || task.artifacts.clone().unwrap_or_default();
+            let mut shown = Task {
+                id: task.id.clone(),
+                context_id: task.context_id.clone(),
+                status: task.status.clone(),
+                artifacts: (asked.include_artifacts == Some(true)).then(artifacts),
+                history: task.history.clone(),
+                metadata: task.metadata.clone(),
             };
-            shorten(&mut task, asked.history_length);
-            task
+            shorten(&mut shown, asked.history_length);
+            shown
         });
         Ok(ListTasksResponse {
             tasks: tasks.collect(),
@@ -406,12 +413,13 @@ mod tests {
     fn become_of(table: &mut Table, id: &str, state: TaskState) {
         table.change(id, |task| {
             task.status = TaskStatus { state, message: None, timestamp: Some(Utc::now()) };
-            StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+            let event = StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
                 task_id: task.id.clone(),
                 context_id: task.context_id.clone(),
                 status: task.status.clone(),
                 metadata: None,
-            })
+            });
+            (event, 0)
         });
     }
 

@@ -87,18 +87,20 @@ impl Tasks {
         Arc::new(Self { table: Mutex::new(Table::new(bounds)), keeper: None })
     }
 
-    /// Tasks that are kept in a file, with those that are in it. What was at work when the last server ended has failed.
+    /// Tasks that are kept in a file, with those that are in it. What was at work when the last server ended has failed;
+    /// their ids.
     pub(super) fn kept(
         bounds: Bounds,
         store: Store,
         kept: Vec<Kept>,
         tracker: TaskTracker,
         runtime: Handle,
-    ) -> Arc<Self> {
+    ) -> (Arc<Self>, Vec<String>) {
         let mut table = Table::new(bounds);
         let mut changed = fill(&mut table, kept);
         table.note_changes();
-        changed.drain(..).for_each(|id| table.note(&id));
+        changed.iter().for_each(|id| table.note(id));
+        changed.retain(|id| table.get(id).is_some());
         table.expire(Utc::now());
         let tasks = Arc::new_cyclic(|tasks| Self {
             table: Mutex::new(table),
@@ -111,7 +113,14 @@ impl Tasks {
             }),
         });
         drop(tasks.lock());
-        tasks
+        (tasks, changed)
+    }
+
+    /// A task, whosever it is, and who is to be told of it.
+    pub(super) fn told(&self, id: &str) -> Option<(Arc<Task>, Vec<TaskPushNotificationConfig>)> {
+        let table = self.lock();
+        let record = table.get(id)?;
+        Some((Arc::clone(&record.task), record.hooks.iter().map(|hook| hook.config.clone()).collect()))
     }
 
     /// Waits until everything that has changed so far is written, where tasks are kept.
@@ -196,14 +205,15 @@ impl Tasks {
         if fits {
             table.change(id, |task| {
                 task.artifacts.get_or_insert_default().push(artifact.clone());
-                StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+                let event = StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
                     task_id: task.id.clone(),
                     context_id: task.context_id.clone(),
                     artifact,
                     append: Some(false),
                     last_chunk: Some(true),
                     metadata: None,
-                })
+                });
+                (event, more)
             });
         }
         fits
@@ -212,16 +222,20 @@ impl Tasks {
     /// Tells who follows a task of a part of its result, which is not there yet: nothing of it is kept, as the whole
     /// takes its place.
     pub(super) fn give_part(&self, id: &str, artifact: Artifact, append: bool) {
-        self.lock().change(id, |task| {
-            StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
-                task_id: task.id.clone(),
-                context_id: task.context_id.clone(),
-                artifact,
-                append: Some(append),
-                last_chunk: Some(false),
-                metadata: None,
-            })
-        });
+        let table = self.lock();
+        let Some(record) = table.get(id) else { return };
+        if let Some(live) = &record.live {
+            // Nobody may be following. The task itself is as it was: it is given the whole in the end.
+            let _ =
+                live.events.send(Arc::new(StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+                    task_id: record.task.id.clone(),
+                    context_id: record.task.context_id.clone(),
+                    artifact,
+                    append: Some(append),
+                    last_chunk: Some(false),
+                    metadata: None,
+                })));
+        }
     }
 
     /// What cancels a task, if it is this caller's; `None` inside where it is over.
@@ -263,10 +277,11 @@ impl Tasks {
         let told = message.clone();
         table.change(id, |task| {
             // What was asked belongs to what was said.
+            let grown = size(&task.status.message) + size(&told);
             task.history.get_or_insert_default().extend(task.status.message.take());
             task.history.get_or_insert_default().push(told);
             task.status = status(TaskState::Working, None);
-            updated(task)
+            (updated(task), grown)
         });
         let following = following(&mut table, id, owner.as_ref());
         // Who waited may have gone just now: the task is about to be over.
@@ -469,7 +484,7 @@ fn become_of(table: &mut Table, id: &str, state: TaskState, says: Option<Vec<Par
     table.change(id, |task| {
         let says = says.map(|parts| self::says(task, parts));
         task.status = status(state, says);
-        updated(task)
+        (updated(task), 0)
     });
 }
 
@@ -600,7 +615,7 @@ mod tests {
         let open = |bounds| {
             let (store, kept) = Store::open(&path).unwrap();
             let tracker = TaskTracker::new();
-            (Tasks::kept(bounds, store, kept, tracker.clone(), Handle::current()), tracker)
+            (Tasks::kept(bounds, store, kept, tracker.clone(), Handle::current()).0, tracker)
         };
         let end = async |tasks: Arc<Tasks>, tracker: TaskTracker| {
             tasks.settled().await;
