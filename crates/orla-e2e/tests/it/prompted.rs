@@ -183,8 +183,13 @@ fn question(call: &mut Pending) -> Value {
 
 /// A session of a client that can be asked.
 fn able_to_answer(server: &Server) -> Client {
+    able_to(server, &json!({"elicitation": {}}))
+}
+
+/// A session of a client with these capabilities.
+fn able_to(server: &Server, capabilities: &Value) -> Client {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "e2e", "version": "1"}}});
+        "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "e2e", "version": "1"}}});
     let request = Request::new("POST", "/mcp")
         .header("content-type", "application/json")
         .header("accept", "application/json, text/event-stream")
@@ -343,6 +348,50 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
     // Without a model, it is said what to send instead.
     let silent = task(&world().serve(), &message(&json!({"text": "hi"})));
     assert_eq!(state(&silent), "TASK_STATE_REJECTED");
+}
+
+#[test]
+fn the_clients_own_model_is_asked_where_that_is_configured() {
+    let config = "agent: {model: sampling}\n";
+    let server = world().tool("greet", safe("echo hello $(cat)")).config(config).serve();
+    let mut client = able_to(&server, &json!({"sampling": {"tools": {}}}));
+    let mut call = client.begin_call("agent", json!({"prompt": "greet Ada"}));
+    let told = |question: &Value| question["params"]["messages"].as_array().cloned().unwrap_or_default();
+    let use_it = json!({"type": "tool_use", "id": "1", "name": "greet", "input": {"stdin": "Ada"}});
+    let mut count = 0;
+    for (content, stop) in
+        [(json!([use_it]), "toolUse"), (json!({"type": "text", "text": "Hello."}), "endTurn")]
+    {
+        let question = question(&mut call);
+        assert_eq!(question["method"], "sampling/createMessage");
+        assert_eq!(question["params"]["tools"][0]["name"], "greet", "{question}");
+        count = told(&question).len();
+        if let Some(result) = told(&question).get(2) {
+            assert!(
+                result["content"][0]["content"][0]["text"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("hello Ada")),
+                "{result}"
+            );
+        }
+        let result =
+            json!({"role": "assistant", "model": "theirs", "content": content, "stopReason": stop});
+        let body = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
+        server.http().send(&client.post("", None).body(body.to_string())).unwrap();
+    }
+    let told = client.finish_call(call).unwrap();
+    assert_eq!((told.text().as_str(), count), ("Hello.", 3));
+    assert_eq!(
+        (&told.structured()["model"], &told.structured()["steps"]),
+        (&json!("sampling"), &json!(2))
+    );
+
+    let mut unable = able_to(&server, &json!({"sampling": {}, "elicitation": {}}));
+    let told = unable.call("agent", json!({"prompt": "x"}));
+    assert_eq!(told.sentence(), "agent: the client offers no model that takes tools (sampling.tools)");
+    let alone = server.run(&["agent", "go"]);
+    assert_eq!(alone.code, Some(2));
+    assert!(alone.stderr.contains("sampling is the model of a client"), "{}", alone.stderr);
 }
 
 #[test]

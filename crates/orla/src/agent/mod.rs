@@ -19,6 +19,7 @@ mod model;
 pub(crate) mod prompted;
 mod prompts;
 mod run;
+mod sampling;
 mod tools;
 mod transcript;
 
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use genai::chat::{ToolCall, ToolResponse};
+use genai::chat::{ChatRequest, ToolCall, ToolResponse};
 use orla_marketplace::{Call, CallContext, CapabilityMarketplace, NoticeSink, Payload};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,7 @@ pub(crate) use approval::Approval;
 pub(crate) use model::{Model, environment};
 use run::{Answer, Next, Wanted};
 pub(crate) use run::{Budget, End, Run};
+use sampling::Sampling;
 pub(crate) use tools::Tools;
 pub(crate) use transcript::Transcript;
 
@@ -58,10 +60,31 @@ pub(crate) trait Audience {
     }
 }
 
+/// Who is asked.
+pub(crate) enum Mind<'a> {
+    /// The model that is configured.
+    Model(&'a Model),
+    /// That of the client of the call which the run is a part of.
+    Client(Sampling),
+}
+
+impl Mind<'_> {
+    async fn ask(&self, request: ChatRequest, mut on_text: impl FnMut(&str)) -> Result<Answer, String> {
+        match self {
+            Self::Model(model) => model.ask(request, on_text).await,
+            Self::Client(sampling) => {
+                let answer = sampling.ask(&request).await?;
+                answer.content.texts().into_iter().for_each(&mut on_text);
+                Ok(answer)
+            }
+        }
+    }
+}
+
 /// What a run has at its disposal.
 pub(crate) struct Agent<'a, A> {
     pub(crate) marketplace: Arc<CapabilityMarketplace>,
-    pub(crate) model: &'a Model,
+    pub(crate) model: Mind<'a>,
     pub(crate) tools: Tools,
     pub(crate) audience: &'a A,
     pub(crate) budget: Arc<Budget>,

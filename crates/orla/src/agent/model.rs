@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::calls::Calls;
 use super::run::{Answer, Tokens};
+use super::sampling;
 use crate::commands::client::http_client;
 use crate::config::AgentConfig;
 use crate::{Failure, render};
@@ -211,6 +212,9 @@ impl Named {
         base: Option<&str>,
         variable: Variable<'_>,
     ) -> Result<Self, Failure> {
+        if name == sampling::NAME {
+            return Err(Failure::usage(SAMPLING));
+        }
         let kind = AdapterKind::from_model(&name).map_err(|err| Failure::usage(err.to_string()))?;
         let key = key(config, kind, variable)?;
         Ok(Self { model: ModelIden::new(kind, name), base: base.map(with_slash), key })
@@ -250,6 +254,8 @@ impl Named {
     }
 }
 
+const SAMPLING: &str =
+    "sampling is the model of a client that calls the tool agent; name another one with --model";
 const NO_MODEL: &str = "no model to ask: start Ollama (`ollama serve`, with a model), or set OPENAI_API_KEY, \
     ANTHROPIC_API_KEY or GEMINI_API_KEY, or name a model with --model or agent.model in orla.yaml";
 const UNNAMED: &str = "no model is named, and what is at agent.base_url is no Ollama with models: name one with \

@@ -32,7 +32,8 @@ use tokio::time::sleep_until;
 
 use super::model::{Named, Variable};
 use super::run::Answer;
-use super::{Agent, Approval, Audience, Budget, End, Model, Run, SYSTEM, Tools, prompts};
+use super::sampling::{self, Sampling};
+use super::{Agent, Approval, Audience, Budget, End, Mind, Model, Run, SYSTEM, Tools, prompts};
 use crate::config::AgentConfig;
 use crate::{Failure, render};
 
@@ -50,13 +51,14 @@ const PIECE: usize = 80;
 /// What answers prompts: a model, and how far it may go.
 pub(crate) struct Prompted {
     config: AgentConfig,
-    named: Named,
+    /// None where each client's own model is asked.
+    named: Option<Named>,
     model: OnceLock<Model>,
 }
 
 impl fmt::Debug for Prompted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Prompted({})", self.named.name())
+        write!(f, "Prompted({})", self.name())
     }
 }
 
@@ -70,12 +72,13 @@ impl CustomProvider for Prompted {
     }
 
     fn requires(&self) -> Vec<String> {
-        ProviderType::Http(HttpCapability::new(self.named.address(), None, 0)).requires()
+        let Some(named) = &self.named else { return Vec::new() };
+        ProviderType::Http(HttpCapability::new(named.address(), None, 0)).requires()
     }
 
     fn content(&self) -> ContentSource {
-        let at = Definition::new(self.named.address());
-        ContentSource::Definition(at.with("model", self.named.name()))
+        let at = Definition::new(self.named.as_ref().map_or(sampling::NAME, Named::address));
+        ContentSource::Definition(at.with("model", self.name()))
     }
 }
 
@@ -87,7 +90,11 @@ pub(crate) fn registration(
     config: &AgentConfig,
     variable: Variable<'_>,
 ) -> Result<Option<Registration>, Failure> {
-    let Some(named) = Named::configured(config, variable)? else { return Ok(None) };
+    let named = match config.model.as_deref() {
+        None => return Ok(None),
+        Some(sampling::NAME) => None,
+        Some(_) => Named::configured(config, variable)?,
+    };
     let provider = Prompted { config: config.clone(), named, model: OnceLock::new() };
     let provider = ProviderType::Custom(Arc::new(provider));
     let mut manifest = CapabilityManifest::new(ID, DESCRIPTION, provider);
@@ -183,7 +190,14 @@ impl CapabilityExecutor for PromptedExecutor {
                 .map_err(|problem| failed(ctx, &problem, None))?,
             _ => return Err(failed(ctx, "give either `prompt` or `name`", None)),
         };
-        let model = prompted.model().map_err(|failure| unavailable(failure.text()))?;
+        let model = match (prompted.model(), &ctx.client) {
+            (Ok(Some(model)), _) => Mind::Model(model),
+            (Ok(None), Some(client)) => Mind::Client(Sampling(Arc::clone(client))),
+            (Ok(None), None) => {
+                return Err(failed(ctx, "the caller is no client whose model can be asked", None));
+            }
+            (Err(failure), _) => return Err(unavailable(failure.text())),
+        };
         let told = Arc::new(Told::new(ctx.notices.clone()));
         let cancellation = ctx.cancellation.child_token();
         let mut run = Run::new(Arc::clone(&budget), SYSTEM.to_owned(), messages);
@@ -213,7 +227,7 @@ impl CapabilityExecutor for PromptedExecutor {
         };
         told.end_piece();
         let reason = end.as_ref().map_or("failed", |end| end.word());
-        let outcome = told.outcome(&prompted.named.name(), reason, &run)?;
+        let outcome = told.outcome(&prompted.name(), reason, &run)?;
         let id = ctx.name.to_string();
         match end {
             Ok(End::Answered) => Ok(outcome),
@@ -228,13 +242,18 @@ impl CapabilityExecutor for PromptedExecutor {
 }
 
 impl Prompted {
-    /// Its model: made when it is first asked.
-    fn model(&self) -> Result<&Model, Failure> {
+    fn name(&self) -> String {
+        self.named.as_ref().map_or_else(|| sampling::NAME.to_owned(), Named::name)
+    }
+
+    /// Its model, if it has one: made when it is first asked.
+    fn model(&self) -> Result<Option<&Model>, Failure> {
+        let Some(named) = &self.named else { return Ok(None) };
         if let Some(model) = self.model.get() {
-            return Ok(model);
+            return Ok(Some(model));
         }
-        let model = Model::connect(&self.named)?;
-        Ok(self.model.get_or_init(|| model))
+        let model = Model::connect(named)?;
+        Ok(Some(self.model.get_or_init(|| model)))
     }
 }
 

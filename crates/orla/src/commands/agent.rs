@@ -8,7 +8,9 @@ use std::sync::Arc;
 use genai::chat::ChatMessage;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{Agent, Approval, Budget, End, Model, Run, SYSTEM, Tools, Transcript, environment};
+use crate::agent::{
+    Agent, Approval, Budget, End, Mind, Model, Run, SYSTEM, Tools, Transcript, environment,
+};
 use crate::app::App;
 use crate::config::agent::Approve;
 use crate::config::{AgentConfig, Config, Source};
@@ -68,7 +70,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     let cancellation = CancellationToken::new();
     let agent = Agent {
         marketplace: Arc::clone(app.marketplace()),
-        model: &model,
+        model: Mind::Model(&model),
         tools: Tools::of(app.marketplace().snapshot(), config.agent.max_tools, None),
         audience: &transcript,
         budget,

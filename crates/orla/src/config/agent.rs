@@ -169,7 +169,7 @@ fn schema() -> Value {
     let count = |max: usize, default: usize, about: &str| json!({"anyOf": [whole(1, max), variable()], "default": default, "description": about});
     let amount = |about: &str| json!({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, variable()], "description": about});
     json!({"type": "object", "properties": {
-        "model": text("The model's name, with which the tool agent is served too; PROVIDER::NAME where the name alone does not say whose it is, such as openai::qwen3 for a server that speaks OpenAI's protocol."),
+        "model": text("The model's name, with which the tool agent is served too; PROVIDER::NAME where the name alone does not say whose it is, such as openai::qwen3 for a server that speaks OpenAI's protocol; sampling for that of the client that calls the tool."),
         "base_url": text("Where the model is reached, if not at its provider."),
         "api_key_env": text("The environment variable that holds the key, if not the provider's own; with base_url, no other key is sent."),
         "approve": {"enum": Approve::WORDS.map(|(word, _)| word), "default": "destructive",

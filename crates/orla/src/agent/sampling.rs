@@ -1,0 +1,167 @@
+//! The model of a call's own client, asked by MCP's sampling (`sampling/createMessage`, with tools).
+
+use std::sync::Arc;
+
+use genai::chat::{ChatRequest, ChatRole, ContentPart, MessageContent, StopReason, Tool, ToolCall};
+use orla_marketplace::{Client, ClientError, JsonText};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::run::{Answer, Tokens};
+
+/// What `agent.model` says where the client's model is meant.
+pub(crate) const NAME: &str = "sampling";
+/// Tokens that one answer may have.
+const MAX_TOKENS: u32 = 16_384;
+
+/// A client whose model is asked.
+pub(crate) struct Sampling(pub(crate) Arc<dyn Client>);
+
+impl Sampling {
+    /// Asks.
+    ///
+    /// # Errors
+    /// A sentence: the client cannot, does not want to, or answers what is no answer.
+    pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<Answer, String> {
+        let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
+        let given = self.0.request("sampling/createMessage", params).await;
+        let given = given.map_err(|err| match err {
+            ClientError::Unsupported(_) => UNABLE.to_owned(),
+            err => format!("{NAME}: {err}"),
+        })?;
+        answer(given.as_str())
+    }
+}
+
+const UNABLE: &str = "the client offers no model that takes tools (sampling.tools)";
+
+fn question(request: &ChatRequest) -> Value {
+    let messages: Vec<Value> = request
+        .messages
+        .iter()
+        .map(|message| {
+            let role = if message.role == ChatRole::Assistant { "assistant" } else { "user" };
+            let blocks: Vec<Value> = message.content.parts().iter().filter_map(block).collect();
+            json!({"role": role, "content": blocks})
+        })
+        .collect();
+    let mut question = json!({"messages": messages, "maxTokens": MAX_TOKENS});
+    if let Some(system) = &request.system {
+        question["systemPrompt"] = system.as_str().into();
+    }
+    if let Some(tools) = request.tools.as_ref().filter(|tools| !tools.is_empty()) {
+        question["tools"] = tools.iter().map(tool).collect();
+    }
+    question
+}
+
+fn tool(tool: &Tool) -> Value {
+    let mut shown = json!({"name": tool.name.as_str(), "inputSchema": tool.schema});
+    if let Some(description) = &tool.description {
+        shown["description"] = description.as_str().into();
+    }
+    shown
+}
+
+/// A part of a message, as far as the protocol has it.
+fn block(part: &ContentPart) -> Option<Value> {
+    if let Some(text) = part.as_text() {
+        return Some(json!({"type": "text", "text": text}));
+    }
+    if let Some(call) = part.as_tool_call() {
+        return Some(
+            json!({"type": "tool_use", "id": call.call_id, "name": call.fn_name, "input": call.fn_arguments}),
+        );
+    }
+    let response = part.as_tool_response()?;
+    let content = json!([{"type": "text", "text": response.content}]);
+    Some(json!({"type": "tool_result", "toolUseId": response.call_id, "content": content}))
+}
+
+/// The result of `sampling/createMessage`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Given {
+    content: Value,
+    stop_reason: Option<String>,
+}
+
+fn answer(given: &str) -> Result<Answer, String> {
+    let given: Given = serde_json::from_str(given)
+        .map_err(|err| format!("the client's answer is none of a model: {err}"))?;
+    let blocks = match given.content {
+        Value::Array(blocks) => blocks,
+        block => vec![block],
+    };
+    let parts: Vec<ContentPart> = blocks.into_iter().enumerate().filter_map(part).collect();
+    let stop = given.stop_reason.map(|reason| match reason.as_str() {
+        "maxTokens" => StopReason::MaxTokens(reason),
+        _ => StopReason::from(reason),
+    });
+    let content = MessageContent::from_parts(parts);
+    // The protocol does not say what an answer has cost.
+    Ok(Answer { content, reasoning: None, stop, tokens: Tokens::default() })
+}
+
+fn part((at, block): (usize, Value)) -> Option<ContentPart> {
+    let text = |name: &str| block[name].as_str().map(str::to_owned);
+    match block["type"].as_str()? {
+        "text" => text("text").map(ContentPart::from_text),
+        "tool_use" => Some(ContentPart::ToolCall(ToolCall {
+            call_id: text("id").unwrap_or_else(|| format!("call_{at}")),
+            fn_name: text("name")?,
+            fn_arguments: block.get("input").cloned().unwrap_or_else(|| Value::Object(Map::new())),
+            thought_signatures: None,
+        })),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use genai::chat::{ChatMessage, ToolResponse};
+
+    #[test]
+    fn a_conversation_is_asked_and_answered_in_the_protocols_own_words() {
+        let call = ToolCall {
+            call_id: "1".to_owned(),
+            fn_name: "greet".to_owned(),
+            fn_arguments: json!({"who": "Ada"}),
+            thought_signatures: None,
+        };
+        let response = ToolResponse::from_tool_call(&call, "hello");
+        let request = ChatRequest::new(vec![
+            ChatMessage::user("Greet"),
+            ChatMessage::assistant(MessageContent::from_tool_calls(vec![call])),
+            ChatMessage::from(vec![response]),
+        ])
+        .with_system("Be kind.")
+        .with_tools(vec![Tool::new("greet").with_schema(json!({"type": "object"}))]);
+        assert_eq!(
+            question(&request),
+            json!({
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "Greet"}]},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "greet", "input": {"who": "Ada"}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "toolUseId": "1", "content": [{"type": "text", "text": "hello"}]}]},
+                ],
+                "maxTokens": MAX_TOKENS, "systemPrompt": "Be kind.",
+                "tools": [{"name": "greet", "inputSchema": {"type": "object"}}],
+            })
+        );
+
+        let said = answer(
+            r#"{"role":"assistant","model":"m","content":{"type":"text","text":"Hi"},"stopReason":"endTurn"}"#,
+        );
+        assert_eq!(said.unwrap().content.texts(), ["Hi"]);
+        let called = answer(r#"{"content":[{"type":"tool_use","id":"2","name":"greet","input":{"n":1}}],"stopReason":"toolUse"}"#).unwrap();
+        let calls = called.content.tool_calls();
+        assert_eq!((calls[0].fn_name.as_str(), &calls[0].fn_arguments), ("greet", &json!({"n": 1})));
+        let cut = answer(r#"{"content":{"type":"text","text":"H"},"stopReason":"maxTokens"}"#).unwrap();
+        assert!(matches!(cut.stop, Some(StopReason::MaxTokens(_))));
+        for nonsense in ["[]", "{}", "{\"stopReason\": 1}"] {
+            assert!(answer(nonsense).is_err(), "{nonsense}");
+        }
+    }
+}
