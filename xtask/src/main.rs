@@ -8,6 +8,7 @@
 //! - `tck` runs the official compatibility kit of the A2A project, which has to be checked out somewhere.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
+//! - `dist` makes the archive that is published for a release.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
 //! What must hold of the code alone is a `#[test]` and not here.
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
+mod dist;
 mod endure;
 mod interop;
 mod licences;
@@ -41,6 +43,8 @@ usage: cargo xtask COMMAND
   endure [--quick] [WHAT…]
                      long runs of the release binary (or of $ORLA_BIN) under load, signals and
                      crashes; WHAT is any part of a run's name (default: all)
+  dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
+                     (WebAssembly too), completions, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         "tck" => tck::run(rest),
         "bench" => bench::run(rest),
         "endure" => endure::run(rest),
+        "dist" => dist::run(),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
