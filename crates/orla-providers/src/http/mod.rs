@@ -40,7 +40,7 @@ pub(crate) use address::is_public;
 pub(crate) use client::Clients;
 pub use client::HttpLimits;
 pub use executor::HttpExecutor;
-#[cfg(any(feature = "remote", feature = "stream"))]
+#[cfg(feature = "remote")]
 pub(crate) use executor::read as read_body;
 #[cfg(feature = "stream")]
 pub(crate) use executor::{refused, request as request_of};
