@@ -7,7 +7,7 @@
 //! own kind, and there where a model is configured. A call is a run ([`Agent`]): what the model calls are calls
 //! within that call, for the same principal, on the same snapshot, in the time that is left. Its caller hears of
 //! each step as progress and reads the answer while it is written; what may destroy something it is asked by
-//! elicitation.
+//! elicitation. Where `agent.model` is `sampling`, the model is that of the caller's client.
 //!
 //! A run that is begun within a run, by a program or through `capability_call`, shares what that one may use, so
 //! that no number of them goes on for ever.
