@@ -3,8 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::SinkExt;
 use futures_util::stream::SplitSink;
-use tokio::io::AsyncWriteExt;
-use tokio::net::unix::pipe;
+use orla_process::capsule::Input;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -19,7 +18,7 @@ pub(super) enum Sink {
     /// Messages of a WebSocket.
     Socket(SplitSink<Socket, Message>),
     /// Lines of a program, with what is still to be written of the last one.
-    Program { stdin: pipe::Sender, rest: BytesMut },
+    Program { stdin: Input, rest: BytesMut },
 }
 
 /// Why nothing more can be sent.
@@ -85,7 +84,7 @@ impl Sink {
     }
 }
 
-async fn flush(stdin: &mut pipe::Sender, rest: &mut BytesMut) -> Result<(), Unsent> {
+async fn flush(stdin: &mut Input, rest: &mut BytesMut) -> Result<(), Unsent> {
     while rest.has_remaining() {
         let written = stdin.write(rest).await.map_err(|_| Unsent::Gone)?;
         rest.advance(written);
