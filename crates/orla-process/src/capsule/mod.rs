@@ -32,7 +32,7 @@ pub use definition::{Command, Definition, Plugin};
 pub use executor::{CapsuleExecutor, CapsuleProvider};
 pub use manifest::Mode;
 pub use packages::{Package, Packages};
-pub use process::{Input, Process};
+pub use process::Process;
 pub use state::Policy;
 
 use std::collections::HashMap;

@@ -1,8 +1,7 @@
 //! The process of a capsule: its pipes, its end, its group.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
@@ -25,70 +24,11 @@ pub struct Process {
     group: Pid,
     exit: Exit,
     /// None once it was closed.
-    pub stdin: Option<Input>,
+    pub stdin: Option<pipe::Sender>,
     /// None once it has ended.
     pub stdout: Option<pipe::Receiver>,
     /// None once it has ended.
     pub stderr: Option<pipe::Receiver>,
-}
-
-/// The pipe to a process's standard input.
-///
-/// It is watched only while it is full. Otherwise whoever reads at its other end would wake this side each
-/// time, for nothing: a call would cost two awakenings instead of one.
-#[derive(Debug)]
-pub struct Input {
-    pipe: File,
-    /// The same pipe, while there is no room in it.
-    full: Option<pipe::Sender>,
-}
-
-impl Input {
-    fn new(pipe: OwnedFd) -> io::Result<Self> {
-        let pipe = pipe::Sender::from_owned_fd(pipe)?.into_nonblocking_fd()?;
-        Ok(Self { pipe: pipe.into(), full: None })
-    }
-
-    /// Writes as much as there is room for.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if that is nothing; else the system's, if nobody reads any more.
-    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let wrote = match &self.full {
-            Some(pipe) => pipe.try_write(bytes),
-            None => (&self.pipe).write(bytes),
-        };
-        match &wrote {
-            Ok(count) if *count == bytes.len() => self.full = None,
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock && self.full.is_none() => {
-                let pipe = self.pipe.try_clone()?;
-                self.full = Some(pipe::Sender::from_owned_fd_unchecked(pipe.into())?);
-            }
-            _ => {}
-        }
-        wrote
-    }
-
-    /// Writes as much as there is room for, as soon as there is any. Nothing is lost when it is dropped.
-    ///
-    /// # Errors
-    /// The system's, if nobody reads any more.
-    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match self.try_write(bytes) {
-                Err(err) if err.kind() == io::ErrorKind::WouldBlock => self.writable().await,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                wrote => return wrote,
-            }
-        }
-    }
-
-    /// Ends when there is room for more.
-    pub async fn writable(&self) {
-        if let Some(pipe) = &self.full {
-            drop(pipe.writable().await);
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -130,7 +70,8 @@ impl Process {
             started.await.map_err(|_| io::Error::other("the start of the process failed"))??;
         let child = started.0.as_mut().ok_or_else(|| io::Error::other("no process"))?;
         let group = Pid::from_child(child);
-        let stdin = child.stdin.take().map(OwnedFd::from).map(Input::new).transpose()?;
+        let stdin =
+            child.stdin.take().map(OwnedFd::from).map(pipe::Sender::from_owned_fd).transpose()?;
         let stdout =
             child.stdout.take().map(OwnedFd::from).map(pipe::Receiver::from_owned_fd).transpose()?;
         let stderr =
@@ -230,36 +171,5 @@ impl Drop for Unwatched {
             // It is on its way out. A thread of its own may wait for that; nothing depends on it.
             let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read as _;
-
-    #[tokio::test]
-    async fn a_pipe_that_is_full_takes_the_rest_when_there_is_room() {
-        let (mut reader, writer) = io::pipe().unwrap();
-        let mut input = Input::new(writer.into()).unwrap();
-        let bytes = vec![7; 1 << 20];
-        let first = input.try_write(&bytes).unwrap();
-        assert!(first < bytes.len());
-        assert_eq!(input.try_write(&bytes[first..]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert!(input.full.is_some());
-        let reading = tokio::task::spawn_blocking(move || {
-            let mut all = Vec::new();
-            reader.read_to_end(&mut all).map(|_| all.len())
-        });
-        let mut written = first;
-        while written < bytes.len() {
-            written += input.write(&bytes[written..]).await.unwrap();
-        }
-        assert!(input.full.is_none(), "nobody waits for room any more");
-        drop(input);
-        assert_eq!(reading.await.unwrap().unwrap(), bytes.len());
-        let (reader, writer) = io::pipe().unwrap();
-        drop(reader);
-        assert!(Input::new(writer.into()).unwrap().write(b"x").await.is_err());
     }
 }

@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::definition::Definition;
-use super::process::{Input, Process};
+use super::process::Process;
 use super::shared::{Shared, Wishes};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
 use super::talk::Talk;
@@ -490,9 +490,9 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
     }
 }
 
-async fn writable(pipe: Option<&Input>) {
+async fn writable(pipe: Option<&pipe::Sender>) {
     match pipe {
-        Some(pipe) => pipe.writable().await,
+        Some(pipe) => drop(pipe.writable().await),
         None => pending().await,
     }
 }

@@ -3,7 +3,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::SinkExt;
 use futures_util::stream::SplitSink;
-use orla_process::capsule::Input;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -18,7 +19,7 @@ pub(super) enum Sink {
     /// Messages of a WebSocket.
     Socket(SplitSink<Socket, Message>),
     /// Lines of a program, with what is still to be written of the last one.
-    Program { stdin: Input, rest: BytesMut },
+    Program { stdin: pipe::Sender, rest: BytesMut },
 }
 
 /// Why nothing more can be sent.
@@ -84,7 +85,7 @@ impl Sink {
     }
 }
 
-async fn flush(stdin: &mut Input, rest: &mut BytesMut) -> Result<(), Unsent> {
+async fn flush(stdin: &mut pipe::Sender, rest: &mut BytesMut) -> Result<(), Unsent> {
     while rest.has_remaining() {
         let written = stdin.write(rest).await.map_err(|_| Unsent::Gone)?;
         rest.advance(written);

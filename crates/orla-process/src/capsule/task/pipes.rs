@@ -36,7 +36,7 @@ impl Task {
     /// Writes what the pipe takes.
     pub(super) fn write(&mut self) {
         let Some(process) = &mut self.process else { return };
-        let Some(stdin) = &mut process.stdin else { return };
+        let Some(stdin) = &process.stdin else { return };
         while !self.talk.unwritten().is_empty() {
             match stdin.try_write(self.talk.unwritten()) {
                 Ok(count) => self.talk.wrote(count),
