@@ -167,7 +167,6 @@ impl Agent {
         let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
         let mut known = self.lock();
         known.asked = Some(Instant::now());
-        self.answered.send_replace(true);
         match result {
             Ok(learned) => {
                 let is_new = known.learned.as_ref().is_none_or(|old| old.card != learned.card);
@@ -177,10 +176,14 @@ impl Agent {
                 if is_new {
                     self.changes.send_modify(|count| *count += 1);
                 }
+                // Whoever waits for this looks for what has changed.
+                self.answered.send_replace(true);
                 Ok(learned)
             }
             Err(fault) => {
                 known.failure = Some(fault.to_string());
+                drop(known);
+                self.answered.send_replace(true);
                 Err(fault)
             }
         }
