@@ -148,6 +148,13 @@ fn private_addresses_are_told_nothing_unless_that_is_configured() {
     }
     assert_eq!(ask(&server, "ListTasks", &json!({}))["totalSize"], 0, "nothing was begun");
     assert!(told.posts().is_empty());
+    // A proxy would look the name up itself, and there it may lead anywhere.
+    let server = agent().env("http_proxy", told.url()).serve();
+    let url = "http://inside.orla.invalid/";
+    params["configuration"] = json!({"taskPushNotificationConfig": {"url": url}});
+    task(&server, &params);
+    eventually("it is given up", || server.log().contains("somebody could not be told of a task"));
+    assert!(told.posts().is_empty(), "{:?}", told.posts());
 }
 
 #[test]

@@ -43,6 +43,8 @@ impl Default for HttpLimits {
 pub(crate) struct Clients {
     limits: HttpLimits,
     is_public: fn(IpAddr) -> bool,
+    /// Guarded connections go past the proxies of the environment, which would look names up themselves.
+    direct: bool,
     open: OnceLock<Result<Client, String>>,
     guarded: OnceLock<Result<Client, String>>,
     /// One that knows HTTP/1.1 alone: a WebSocket begins so.
@@ -55,11 +57,17 @@ impl Clients {
         Self {
             limits,
             is_public: address::is_public,
+            direct: false,
             open: OnceLock::new(),
             guarded: OnceLock::new(),
             #[cfg(feature = "stream")]
             upgrading: OnceLock::new(),
         }
+    }
+
+    /// Clients whose guarded connections go past the proxies of the environment: for addresses of which nothing is known.
+    pub(super) fn direct(limits: HttpLimits) -> Self {
+        Self { direct: true, ..Self::new(limits) }
     }
 
     /// Clients with another notion of what is public, since tests have nothing but loopback.
@@ -109,7 +117,9 @@ impl Clients {
         // A second choice is refused harmlessly.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let limits = &self.limits;
-        Client::builder()
+        let builder = Client::builder();
+        let builder = if guarded && self.direct { builder.no_proxy() } else { builder };
+        builder
             .tcp_nodelay(true)
             .redirect(redirect::Policy::none())
             .referer(false)

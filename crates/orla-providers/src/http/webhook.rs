@@ -1,4 +1,6 @@
 //! Posting to addresses that others name: to public ones alone, unless private ones are allowed.
+//!
+//! Only who looks a name up knows where it leads. A proxy does that by itself: public addresses are posted to directly.
 
 use bytes::Bytes;
 use reqwest::Url;
@@ -16,7 +18,7 @@ pub struct WebHooks {
 impl WebHooks {
     /// Posts to public addresses, and to private ones (this machine, local networks) where that is allowed.
     pub fn new(allow_private: bool) -> Self {
-        Self { clients: Clients::new(HttpLimits::default()), allow_private }
+        Self { clients: Clients::direct(HttpLimits::default()), allow_private }
     }
 
     /// Whether something may be posted there. A name is looked at once more when it is resolved.
