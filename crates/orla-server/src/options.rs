@@ -55,7 +55,7 @@ pub struct AgentOptions {
     /// Where clients reach the server, `https://HOST`, if not where they asked for its card; empty by default.
     pub url: String,
     /// The capability that answers texts which are no programs. Its input is `{message, message_id, context_id?, data?}`;
-    /// where empty, such texts are refused, as by default.
+    /// where empty, as by default, it is the one that answers prompts, if the caller may use one; else such texts are refused.
     pub text: String,
     /// The most tasks that are kept; beyond it the oldest that is over makes room: 1,000.
     pub max_tasks: usize,

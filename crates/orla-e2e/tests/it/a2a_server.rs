@@ -360,6 +360,8 @@ fn tasks_survive_the_server_and_what_was_at_work_when_it_was_killed_has_failed()
     let taken = agent().config(&config).run(&["serve", "--port", "0"]);
     assert_eq!(taken.code, Some(1));
     assert!(taken.stderr.contains("tasks cannot be kept there"), "{}", taken.stderr);
+    let beside = agent().config(&config).serve_stdio().initialized();
+    drop(beside);
     eventually("the tool runs", || first.path("started").exists());
     first.kill();
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use a2a::{
     A2AError, CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part,
     Role, SendMessageRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task,
-    TaskState,
+    TaskPushNotificationConfig, TaskState,
 };
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -203,25 +203,32 @@ impl Caller {
         if request.configuration.is_some_and(|it| it.history_length.is_some_and(|length| length < 0)) {
             return Err(A2AError::invalid_params("configuration.historyLength: expected 0 or more"));
         }
-        let following = match message.task_id.clone() {
-            Some(id) => self.go_on(&id, message)?,
-            None => self.start(message, answer)?,
-        };
-        if let Some(push) = push {
-            self.hook(&following.first.id, push)?;
+        match message.task_id.clone() {
+            Some(id) => self.go_on(&id, message, push),
+            None => self.start(message, push, answer),
         }
-        Ok(following)
     }
 
     /// A message for a task that there is: the answer to what it asked.
-    fn go_on(&self, id: &str, message: Message) -> Answer<Following> {
+    fn go_on(
+        &self,
+        id: &str,
+        message: Message,
+        push: Option<TaskPushNotificationConfig>,
+    ) -> Answer<Following> {
         let tasks = &self.agent().tasks;
         let lost = || A2AError::task_not_found(id);
         let known = tasks.get(id, self.principal.as_ref()).ok_or_else(lost)?;
         if message.context_id.as_ref().is_some_and(|context| *context != known.context_id) {
             return Err(A2AError::invalid_params("message.contextId: it is not that of the task"));
         }
-        match tasks.answer(id, message) {
+        // Whoever is to be told is told from before the message on: the task may be over at any time after it.
+        let hooked = push.map(|push| self.hook(id, push)).transpose()?;
+        let answered = tasks.answer(id, message);
+        if let (Err(_), Some(hook)) = (&answered, hooked.and_then(|config| config.id)) {
+            tasks.unhook(id, self.principal.as_ref(), &hook);
+        }
+        match answered {
             Ok(following) => following.ok_or_else(lost),
             Err(Deaf::Over) => Err(A2AError::unsupported_operation(format!("task {id} is over"))),
             Err(Deaf::NotAsking) => {
@@ -231,7 +238,12 @@ impl Caller {
         }
     }
 
-    fn start(&self, message: Message, answer: Option<oneshot::Sender<Message>>) -> Answer<Following> {
+    fn start(
+        &self,
+        message: Message,
+        push: Option<TaskPushNotificationConfig>,
+        answer: Option<oneshot::Sender<Message>>,
+    ) -> Answer<Following> {
         let texts = self.core.settings.load().options.agent.text.clone();
         let mut call = work::read(&message).into_call(self.texts(&texts, &self.core.market.snapshot()));
         if let Ok(call) = &mut call {
@@ -243,6 +255,9 @@ impl Caller {
         let following =
             begun.ok_or_else(|| A2AError::internal("every task is at work; try again later"))?;
         let id = following.first.id.clone();
+        if let Some(push) = push {
+            self.hook(&id, push).inspect_err(|_| self.agent().tasks.forget(&id))?;
+        }
         self.core.tracker.spawn(self.clone().run(id, call, token, answer));
         Ok(following)
     }
@@ -304,6 +319,7 @@ impl Caller {
         call.client = Some(Arc::new(Asker {
             tasks: Arc::clone(tasks),
             task: id.to_owned(),
+            turn: tokio::sync::Mutex::new(()),
             closing: self.core.draining.clone(),
             token: token.clone(),
         }));

@@ -71,6 +71,8 @@ const MAX_CONFIG: usize = 8 * 1024;
 const TIME: Duration = Duration::from_secs(10);
 /// How long to wait before an event is posted again, and so how often it is.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
+/// How long is left to tell of what ended with the server.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// After so many events in a row that nobody took, nobody is told any more.
 const MAX_FAILURES: usize = 3;
 /// Posts at once.
@@ -98,7 +100,7 @@ impl Caller {
         self.check_push(&config)?;
         config.task_id = task.to_owned();
         config.id = config.id.filter(|id| !id.is_empty()).or_else(|| Some(a2a::new_message_id()));
-        let stop = self.core.abort.child_token();
+        let stop = CancellationToken::new();
         let tasks = &self.agent().tasks;
         match tasks.hook(task, self.principal.as_ref(), config.clone(), stop.clone()) {
             Hooked::NoTask => return Err(A2AError::task_not_found(task)),
@@ -116,10 +118,17 @@ impl Caller {
                     url: config.url.clone(),
                 };
                 let events = tasks.events(following, Until::End).boxed();
+                let abort = self.core.abort.clone();
                 self.core.tracker.spawn(async move {
+                    // All tasks end then, and that is told too.
+                    let farewell = async {
+                        abort.cancelled().await;
+                        sleep(FAREWELL).await;
+                    };
                     tokio::select! {
                         () = delivery.run(events) => {}
                         () = stop.cancelled() => {}
+                        () = farewell => {}
                     }
                 });
             }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use orla_marketplace::{Client, ClientError, JsonText};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::tasks::Tasks;
@@ -18,6 +19,8 @@ const ELICITATION: &str = "elicitation/create";
 pub(super) struct Asker {
     pub(super) tasks: Arc<Tasks>,
     pub(super) task: String,
+    /// One question after the other: a task waits for one answer at a time.
+    pub(super) turn: Mutex<()>,
     /// Cancelled when no answer can come any more, as the server takes no requests.
     pub(super) closing: CancellationToken,
     /// Cancelled with the task.
@@ -36,13 +39,40 @@ impl Client for Asker {
         if method != ELICITATION || !is_form {
             return Err(ClientError::Unsupported(method.to_owned()));
         }
-        let answer = self.tasks.ask(&self.task, question(&params)).ok_or(ClientError::Gone)?;
+        let asking = async {
+            let _turn = self.turn.lock().await;
+            let question = Question { asker: self, answer: None };
+            question.put(&params).await
+        };
         let message = tokio::select! {
-            message = answer => message.map_err(|_| ClientError::Gone)?,
+            message = asking => message?,
             () = self.closing.cancelled() => return Err(ClientError::Gone),
             () = self.token.cancelled() => return Err(ClientError::Gone),
         };
         JsonText::of(&read(&message, &params["requestedSchema"])).map_err(|_| ClientError::Gone)
+    }
+}
+
+/// A question that waits for its answer. Who gives it up, whose time is over for example, has the task go on.
+struct Question<'a> {
+    asker: &'a Asker,
+    answer: Option<oneshot::Receiver<Message>>,
+}
+
+impl Question<'_> {
+    async fn put(mut self, params: &Value) -> Result<Message, ClientError> {
+        let Asker { tasks, task, .. } = self.asker;
+        let answer = tasks.ask(task, question(params)).ok_or(ClientError::Gone)?;
+        self.answer.insert(answer).await.map_err(|_| ClientError::Gone)
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let is_over = self.asker.token.is_cancelled() || self.asker.closing.is_cancelled();
+        if self.answer.take().is_some() && !is_over {
+            self.asker.tasks.withdraw(&self.asker.task);
+        }
     }
 }
 
@@ -87,8 +117,60 @@ fn word(text: &str, about: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::table::Bounds;
     use super::*;
-    use a2a::Role;
+    use a2a::{Role, TaskState};
+
+    fn asker() -> (Asker, Arc<Tasks>) {
+        let bounds = Bounds { tasks: 1, bytes: 1 << 16, task_bytes: 1 << 16, age: Duration::MAX };
+        let tasks = Tasks::new(bounds);
+        let begun = Message::new(Role::User, vec![Part::text("x")]);
+        let token = CancellationToken::new();
+        let task = tasks.begin(begun, None, token.clone()).unwrap().unwrap().first.id.clone();
+        let turn = Mutex::default();
+        let closing = CancellationToken::new();
+        (Asker { tasks: Arc::clone(&tasks), task, turn, closing, token }, tasks)
+    }
+
+    fn form(text: &str) -> JsonText {
+        JsonText::of(&json!({"message": text})).unwrap()
+    }
+
+    fn asked(tasks: &Tasks, id: &str) -> Option<String> {
+        let status = tasks.get(id, None).unwrap().status.clone();
+        let is_asked = status.state == TaskState::InputRequired;
+        status.message.filter(|_| is_asked)?.text().map(str::to_owned)
+    }
+
+    #[tokio::test]
+    async fn two_questions_at_once_are_asked_one_after_the_other() {
+        let (asker, tasks) = asker();
+        let both = ["one?", "two?"].map(|text| asker.request(ELICITATION, form(text)));
+        let mut answers = std::pin::pin!(futures_util::future::join_all(both));
+        for wanted in ["one?", "two?"] {
+            assert!(futures_util::poll!(&mut answers).is_pending());
+            assert_eq!(asked(&tasks, &asker.task).as_deref(), Some(wanted));
+            let data = Part::data(json!({ "to": wanted }));
+            tasks.answer(&asker.task, Message::new(Role::User, vec![data])).unwrap();
+        }
+        for (answer, wanted) in answers.await.into_iter().zip(["one?", "two?"]) {
+            assert!(answer.unwrap().as_str().contains(wanted));
+        }
+        assert_eq!(asked(&tasks, &asker.task), None);
+    }
+
+    #[tokio::test]
+    async fn a_task_goes_on_when_its_question_is_given_up() {
+        let (asker, tasks) = asker();
+        {
+            let mut answer = std::pin::pin!(asker.request(ELICITATION, form("what?")));
+            assert!(futures_util::poll!(&mut answer).is_pending());
+            assert!(asked(&tasks, &asker.task).is_some());
+        }
+        assert_eq!(tasks.get(&asker.task, None).unwrap().status.state, TaskState::Working);
+    }
 
     #[test]
     fn an_answer_is_data_or_a_text_for_the_first_thing_that_was_asked() {

@@ -153,6 +153,12 @@ impl Table {
         id: &str,
         change: impl FnOnce(&mut Task) -> (StreamResponse, usize),
     ) {
+        self.pass(id, change);
+        self.note(id);
+    }
+
+    /// The same, and it is not kept: whatever a task says at its work, it has failed when its server is there again.
+    pub(super) fn pass(&mut self, id: &str, change: impl FnOnce(&mut Task) -> (StreamResponse, usize)) {
         let Some(record) = self.records.get_mut(id) else { return };
         let Some(events) = record.live.as_ref().map(|live| live.events.clone()) else { return };
         // Of the task's parts alone, as a whole task is long to count.
@@ -172,7 +178,6 @@ impl Table {
         }
         // Nobody may be following.
         let _ = events.send(Arc::new(event));
-        self.note(id);
         while self.bytes > self.bounds.bytes && self.make_room(Some(id)) {}
     }
 
@@ -411,16 +416,18 @@ mod tests {
     }
 
     fn become_of(table: &mut Table, id: &str, state: TaskState) {
-        table.change(id, |task| {
-            task.status = TaskStatus { state, message: None, timestamp: Some(Utc::now()) };
-            let event = StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
-                task_id: task.id.clone(),
-                context_id: task.context_id.clone(),
-                status: task.status.clone(),
-                metadata: None,
-            });
-            (event, 0)
+        table.change(id, |task| updated(task, state));
+    }
+
+    fn updated(task: &mut Task, state: TaskState) -> (StreamResponse, usize) {
+        task.status = TaskStatus { state, message: None, timestamp: Some(Utc::now()) };
+        let event = StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+            task_id: task.id.clone(),
+            context_id: task.context_id.clone(),
+            status: task.status.clone(),
+            metadata: None,
         });
+        (event, 0)
     }
 
     fn asked(json: serde_json::Value) -> ListTasksRequest {
@@ -509,6 +516,19 @@ mod tests {
         }
         let bare = table.list(&asked(serde_json::json!({"historyLength": 0})), None).unwrap();
         assert!(bare.tasks.iter().all(|task| task.history.is_none() && task.artifacts.is_none()));
+    }
+
+    #[test]
+    fn what_passes_is_told_and_counted_and_not_kept() {
+        let mut table = Table::new(BOUNDS);
+        begin(&mut table, "a", None);
+        table.note_changes();
+        let mut told = table.get("a").unwrap().live.as_ref().unwrap().events.subscribe();
+        table.pass("a", |task| updated(task, TaskState::Working));
+        assert!(matches!(*told.try_recv().unwrap(), StreamResponse::StatusUpdate(_)));
+        assert_eq!((table.bytes, table.changes()), (size(&*table.get("a").unwrap().task), 0));
+        become_of(&mut table, "a", TaskState::Completed);
+        assert_eq!(table.changes(), 1);
     }
 
     proptest! {

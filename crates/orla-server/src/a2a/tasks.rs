@@ -193,7 +193,10 @@ impl Tasks {
     pub(super) fn say(&self, id: &str, says: Vec<Part>) {
         let mut table = self.lock();
         if table.get(id).is_some_and(|record| !is_callers_turn(&record.task.status.state)) {
-            become_of(&mut table, id, TaskState::Working, Some(says));
+            table.pass(id, |task| {
+                task.status = status(TaskState::Working, Some(self::says(task, says)));
+                (updated(task), 0)
+            });
         }
     }
 
@@ -247,6 +250,15 @@ impl Tasks {
         let mut table = self.lock();
         let record = table.of(id, caller)?;
         Some(record.live.as_ref().map(|live| live.token.clone()))
+    }
+
+    /// Has a task go on whose question nobody waits for any more.
+    pub(super) fn withdraw(&self, id: &str) {
+        let mut table = self.lock();
+        let Some(live) = table.get_mut(id).and_then(|record| record.live.as_mut()) else { return };
+        if live.asking.take_if(|asking| asking.is_closed()).is_some() {
+            become_of(&mut table, id, TaskState::Working, None);
+        }
     }
 
     /// Says something that has to be answered: the next message of the task is given to who waits for it here.

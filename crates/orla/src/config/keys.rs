@@ -387,7 +387,7 @@ const A2A_KEYS: &[Key] = &[
     Key {
         name: "text",
         kind: Kind::Text(|c| &mut c.a2a.options.text),
-        about: "The capability that answers messages which are plain texts; its input is {message, message_id, context_id?, data?}. Where absent, such messages are rejected.",
+        about: "The capability that answers messages which are plain texts; its input is {message, message_id, context_id?, data?}. Where absent, the model of `agent` answers them; without one they are rejected.",
     },
     Key {
         name: "tasks",
