@@ -171,10 +171,13 @@ fn clients_of_0_3_have_a_card_of_their_own_and_are_answered_in_their_form() {
     let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["task", "status-update", "artifact-update", "status-update"], "{events:?}");
     assert_eq!((&events[1]["final"], &events[3]["final"]), (&json!(false), &json!(true)));
+    let mut told = message.clone();
+    told["configuration"] = json!({"pushNotificationConfig": {"url": "https://example.com"}});
     for (method, params, code) in [
         ("tasks/get", json!({"id": "none"}), -32001),
         ("tasks/cancel", json!({"id": sent["id"]}), -32002),
         ("tasks/pushNotificationConfig/set", json!({}), -32003),
+        ("message/send", told, -32003),
         ("tasks/nothing", json!({}), -32601),
         ("SendMessage", json!({}), -32009),
     ] {

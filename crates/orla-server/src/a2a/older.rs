@@ -13,6 +13,9 @@
 use a2a::methods;
 use serde_json::{Map, Value, json};
 
+/// Where a message names who is to be told of its task.
+pub(super) const PUSH: &str = "/configuration/pushNotificationConfig";
+
 /// What a method is called in 1.0; none where it is not served.
 pub(super) fn method(older: &str) -> Option<&'static str> {
     Some(match older {

@@ -66,6 +66,11 @@ pub(super) async fn answer(
 
 /// A request of 0.3 as one of 1.0.
 fn current(request: JsonRpcRequest) -> Result<JsonRpcRequest, A2AError> {
+    let push = request.params.as_ref().and_then(|params| params.pointer(older::PUSH));
+    if push.is_some_and(|push| !push.is_null()) {
+        // Who asks for it waits for what never comes.
+        return Err(A2AError::push_notification_not_supported());
+    }
     match older::method(&request.method) {
         Some(method) => Ok(JsonRpcRequest {
             method: method.to_owned(),
