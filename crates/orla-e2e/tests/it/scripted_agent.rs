@@ -25,8 +25,6 @@ pub(crate) enum Binding {
 
 /// An agent on loopback. Dropping it ends it.
 pub(crate) struct Agent {
-    address: SocketAddr,
-    socket: SocketAddr,
     script: Arc<Script>,
 }
 
@@ -37,6 +35,8 @@ impl std::fmt::Debug for Agent {
 }
 
 struct Script {
+    address: SocketAddr,
+    socket: SocketAddr,
     binding: Binding,
     streams: bool,
     /// What is wrong with its card.
@@ -47,7 +47,6 @@ struct Script {
     tasks: AtomicUsize,
     seen: Mutex<Vec<String>>,
     asked: Mutex<Vec<String>>,
-    address: Mutex<Option<(SocketAddr, SocketAddr)>>,
 }
 
 impl Agent {
@@ -78,7 +77,12 @@ impl Agent {
     fn on(listener: TcpListener, binding: Binding, streams: bool, card: &str, elsewhere: &str) -> Self {
         let random = ring::rand::SystemRandom::new();
         let pkcs8 = Ed25519KeyPair::generate_pkcs8(&random).expect("a key");
+        let sockets = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let local = |listener: &TcpListener| listener.local_addr().expect("an address");
+        let (address, socket) = (local(&listener), local(&sockets));
         let script = Arc::new(Script {
+            address,
+            socket,
             binding,
             streams,
             card: card.to_owned(),
@@ -88,10 +92,8 @@ impl Agent {
             tasks: AtomicUsize::new(0),
             seen: Mutex::default(),
             asked: Mutex::default(),
-            address: Mutex::default(),
         });
         let listen = |listener: TcpListener, serve: fn(TcpStream, &Script)| {
-            let address = listener.local_addr().expect("an address");
             let script = Arc::clone(&script);
             thread::spawn(move || {
                 while let Ok((stream, _)) = listener.accept() {
@@ -103,20 +105,18 @@ impl Agent {
                     thread::spawn(move || serve(stream, &script));
                 }
             });
-            address
         };
-        let sockets = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let (address, socket) = (listen(listener, over_http), listen(sockets, over_socket));
-        *script.address.lock().expect("no panic") = Some((address, socket));
-        Self { address, socket, script }
+        listen(listener, over_http);
+        listen(sockets, over_socket);
+        Self { script }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.script.address)
     }
 
     pub(crate) fn socket_url(&self) -> String {
-        format!("ws://{}", self.socket)
+        format!("ws://{}", self.script.socket)
     }
 
     /// The heads of all requests.
@@ -139,7 +139,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.script.stop.store(true, Ordering::Relaxed);
-        for address in [self.address, self.socket] {
+        for address in [self.script.address, self.script.socket] {
             let _ = TcpStream::connect(address);
         }
     }
@@ -161,7 +161,7 @@ enum Then {
 
 impl Script {
     fn card(&self) -> Option<String> {
-        let (address, socket) = self.address.lock().expect("no panic").expect("it has begun");
+        let (address, socket) = (self.address, self.socket);
         let base =
             if self.card == "elsewhere" { self.elsewhere.clone() } else { format!("http://{address}") };
         let skills = json!([
