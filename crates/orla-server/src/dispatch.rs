@@ -161,7 +161,7 @@ impl Asks {
         }
     }
 
-    /// The error of a sessionless request whose provider failed once it had asked for what the client
+    /// The error of a sessionless request whose provider failed, with nothing to show, once it had asked for what the client
     /// did not declare. One that managed without did not need it.
     fn missing(&self) -> Option<ErrorData> {
         match self {
@@ -446,7 +446,8 @@ async fn call_tool(
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
-        Err(error) => match (asks.missing().filter(|_| error.kind() == "failed"), error) {
+        // What it gave all the same is the caller's.
+        Err(error) => match (asks.missing().filter(|_| gave_nothing(&error)), error) {
             (Some(missing), _) => Err(missing),
             (None, RuntimeError::Refused { code, message, data, .. }) => {
                 Err(surfaces::refused(code, message, data.as_ref()))
@@ -454,6 +455,11 @@ async fn call_tool(
             (None, error) => Ok(tools::failure(id, &error, caller.is_modern())),
         },
     }
+}
+
+/// Whether a call failed by itself and there is nothing to be had of it.
+fn gave_nothing(error: &RuntimeError) -> bool {
+    error.kind() == "failed" && error.outcome().is_none()
 }
 
 /// The snapshot in which a session calls a tool: what it last listed, and nothing else. Before it has

@@ -289,9 +289,14 @@ async fn a_request_that_fails_for_want_of_a_capability_says_which() {
     let rounds = json!([[elicitation("a"), json!({"method": "roots/list", "params": {}})]]);
     let mut strict = call(&json!([[elicitation("a")]]));
     strict["arguments"]["strict"] = json!(true);
-    let (status, answer) = ask(&mut client, strict, json!({"sampling": {}})).await;
+    let (status, answer) = ask(&mut client, strict.clone(), json!({"sampling": {}})).await;
     assert_eq!((status, &answer["error"]["code"]), (400, &json!(-32021)));
     assert_eq!(answer["error"]["data"]["requiredCapabilities"], json!({"elicitation": {}}));
+    // What it gave all the same is not lost.
+    strict["arguments"]["gives"] = json!("half of it");
+    let (status, answer) = ask(&mut client, strict, json!({"sampling": {}})).await;
+    assert_eq!((status, &answer["result"]["isError"]), (200, &json!(true)));
+    assert_eq!(answer["result"]["structuredContent"], "half of it", "{answer}");
     // Whoever manages without does not need it.
     let (_, answer) = ask(&mut client, call(&rounds), json!({"roots": {}})).await;
     let asked = answer["result"]["inputRequests"].as_object().unwrap();

@@ -36,7 +36,7 @@ pub(crate) enum Does {
     Noise,
     /// Asks the client: what is in one list of `rounds` at once, one list after the other; reports a
     /// step of progress before each. Answers with what it got, `then` later; fails on an error if it is
-    /// `strict`; gives up after `ms`.
+    /// `strict`, with what it `gives` all the same; gives up after `ms`.
     Ask(Arc<Seen>),
 }
 
@@ -150,11 +150,10 @@ impl CapabilityExecutor for Fixtures {
                 let failed = got.iter().find_map(|answer| answer["error"].as_str());
                 if let Some(why) = failed.filter(|_| arguments["strict"] == true) {
                     let message = format!("{}: {why}", ctx.name);
-                    return Err(RuntimeError::Failed {
-                        id: ctx.name.to_string(),
-                        message,
-                        outcome: None,
-                    });
+                    let gave = arguments["gives"].as_str();
+                    let gave = gave.map(|text| Outcome::from_value(RtfsValue::from(text)));
+                    let (id, outcome) = (ctx.name.to_string(), gave.map(Box::new));
+                    return Err(RuntimeError::Failed { id, message, outcome });
                 }
                 let got = JsonText::of(&json!({ "got": got })).unwrap();
                 Ok(Outcome { structured: Some(Payload::from_json(got)), ..Outcome::default() })
