@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use a2a::{Message, Part, PartContent};
 use async_trait::async_trait;
+use orla_marketplace::schema::{Validator, schema_from_declaration};
 use orla_marketplace::{Client, ClientError, JsonText};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -14,6 +15,8 @@ use super::tasks::Tasks;
 
 /// What is asked for: a form.
 const ELICITATION: &str = "elicitation/create";
+/// Of what is wrong with an answer, so much is said.
+const SHOWN: usize = 5;
 
 /// Asks whoever sends messages to a task.
 pub(super) struct Asker {
@@ -41,15 +44,25 @@ impl Client for Asker {
         }
         let asking = async {
             let _turn = self.turn.lock().await;
-            let question = Question { asker: self, answer: None };
-            question.put(&params).await
+            let form = validator(&params["requestedSchema"]);
+            let mut wrong = None;
+            // What is no answer is asked again, with what is wrong with it.
+            loop {
+                let question = Question { asker: self, answer: None };
+                let message = question.put(&params, wrong.as_deref()).await?;
+                let answer = read(&message, &params["requestedSchema"]);
+                wrong = form.as_ref().and_then(|form| what_is_wrong(&answer, form));
+                if wrong.is_none() {
+                    return Ok(answer);
+                }
+            }
         };
-        let message = tokio::select! {
-            message = asking => message?,
+        let answer: Value = tokio::select! {
+            answer = asking => answer?,
             () = self.closing.cancelled() => return Err(ClientError::Gone),
             () = self.token.cancelled() => return Err(ClientError::Gone),
         };
-        JsonText::of(&read(&message, &params["requestedSchema"])).map_err(|_| ClientError::Gone)
+        JsonText::of(&answer).map_err(|_| ClientError::Gone)
     }
 }
 
@@ -60,9 +73,9 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    async fn put(mut self, params: &Value) -> Result<Message, ClientError> {
+    async fn put(mut self, params: &Value, wrong: Option<&str>) -> Result<Message, ClientError> {
         let Asker { tasks, task, .. } = self.asker;
-        let answer = tasks.ask(task, question(params)).ok_or(ClientError::Gone)?;
+        let answer = tasks.ask(task, question(params, wrong)).ok_or(ClientError::Gone)?;
         self.answer.insert(answer).await.map_err(|_| ClientError::Gone)
     }
 }
@@ -76,9 +89,11 @@ impl Drop for Question<'_> {
     }
 }
 
-/// The question, and what form its answer has.
-fn question(params: &Value) -> Vec<Part> {
-    let mut parts = vec![Part::text(params["message"].as_str().unwrap_or("Input is needed."))];
+/// The question, after what is wrong with the last answer to it, and what form its answer has.
+fn question(params: &Value, wrong: Option<&str>) -> Vec<Part> {
+    let asked = params["message"].as_str().unwrap_or("Input is needed.");
+    let text = wrong.map_or_else(|| asked.to_owned(), |wrong| format!("{wrong}. {asked}"));
+    let mut parts = vec![Part::text(text)];
     let form = &params["requestedSchema"];
     if form.is_object() {
         parts.push(Part::data(json!({ "requestedSchema": form })).with_media_type("application/json"));
@@ -106,6 +121,21 @@ fn read(message: &Message, form: &Value) -> Value {
         matches!(action, "accept" | "decline" | "cancel") && !is_asked_for("action")
     });
     if is_whole { Value::Object(data) } else { json!({"action": "accept", "content": data}) }
+}
+
+/// What checks answers, where there is anything to check them by.
+fn validator(form: &Value) -> Option<Validator> {
+    form.is_object().then(|| Validator::compile(&schema_from_declaration(form).ok()?).ok()).flatten()
+}
+
+/// Why what was accepted is not what was asked for.
+fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
+    if answer["action"] != "accept" {
+        return None;
+    }
+    let content = answer.get("content").cloned().unwrap_or_else(|| json!({}));
+    let violations = form.check(&content.to_string(), "answer").err()?;
+    Some(violations.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 /// A text as what is asked for.
@@ -159,6 +189,25 @@ mod tests {
             assert!(answer.unwrap().as_str().contains(wanted));
         }
         assert_eq!(asked(&tasks, &asker.task), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_what_was_asked_for_is_asked_again() {
+        let (asker, tasks) = asker();
+        let form = json!({"message": "Which?", "requestedSchema": {"type": "object",
+            "properties": {"n": {"type": "integer"}}, "required": ["n"]}});
+        let mut answer = std::pin::pin!(asker.request(ELICITATION, JsonText::of(&form).unwrap()));
+        for (wanted, data) in [
+            ("Which?", json!({"n": "x"})),
+            ("answer.n: expected :integer, got \"x\". Which?", json!({"m": 1})),
+            ("answer.n: expected a value (required), got nothing. Which?", json!({"action": "accept"})),
+            ("answer.n: expected a value (required), got nothing. Which?", json!({"n": 7})),
+        ] {
+            assert!(futures_util::poll!(&mut answer).is_pending());
+            assert_eq!(asked(&tasks, &asker.task).as_deref(), Some(wanted));
+            tasks.answer(&asker.task, Message::new(Role::User, vec![Part::data(data)])).unwrap();
+        }
+        assert_eq!(answer.await.unwrap().as_str(), r#"{"action":"accept","content":{"n":7}}"#);
     }
 
     #[tokio::test]
