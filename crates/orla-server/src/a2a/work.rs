@@ -3,9 +3,9 @@
 //! | message | runs |
 //! |---|---|
 //! | a data part `{capability, input?}` | that capability |
-//! | `metadata.skillId`, and data, or a text that is a JSON object or that the capability is given as `input` | that capability |
+//! | `metadata.skillId`, and data, or a text that is a JSON object or that the capability is given as `input` (a program as `program`) | that capability |
 //! | a data part `{program, input?, limits?}` | the program |
-//! | a text that begins with `(` | the program that it is |
+//! | a text that begins with `(`, after white space and comments | the program that it is |
 //! | any other text | the capability for texts, where one is configured; else what answers prompts, where that is served |
 
 use a2a::{A2AError, Message, Part, PartContent, Role, error_code};
@@ -90,8 +90,13 @@ pub(super) fn check(message: &Message) -> Result<(), A2AError> {
     }
     match message.parts.iter().find(|part| !is_taken(part)) {
         Some(part) => {
-            let kind = part.media_type.as_deref().unwrap_or("a file");
-            let what = format!("{kind} is not taken: {} are", MEDIA_TYPES.join(" and "));
+            let what = match (&part.content, &part.media_type) {
+                (PartContent::Text(_) | PartContent::Data(_), Some(kind)) => {
+                    format!("{kind} is not taken: {} are", MEDIA_TYPES.join(" and "))
+                }
+                _ => "files (parts with raw or url) are not taken: parts with text and data are"
+                    .to_owned(),
+            };
             Err(A2AError::new(error_code::CONTENT_TYPE_NOT_SUPPORTED, what))
         }
         None => Ok(()),
@@ -111,13 +116,22 @@ fn is_taken(part: &Part) -> bool {
 
 /// What a message asks for.
 pub(super) fn read(message: &Message) -> Work {
-    let data = message.parts.iter().find_map(|part| match &part.content {
-        PartContent::Data(data) => Some(data),
-        _ => None,
-    });
+    let all_data = || {
+        message.parts.iter().filter_map(|part| match &part.content {
+            PartContent::Data(data) => Some(data),
+            _ => None,
+        })
+    };
+    let data = all_data().next();
     let text = message.parts.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n");
     let metadata = message.metadata.as_ref();
     let skill = metadata.and_then(|metadata| metadata.get("skillId")).and_then(Value::as_str);
+    if all_data().filter(|data| data.get("capability").is_some()).count() > 1 {
+        return Work::Unclear(
+            "More than one data part has a capability: a message is one call; send each as a message of its own"
+                .to_owned(),
+        );
+    }
     if let Some(Value::Object(members)) = data {
         if let Some(target) = members.get("capability") {
             return capability(target, members);
@@ -131,11 +145,12 @@ pub(super) fn read(message: &Message) -> Work {
             data.cloned().unwrap_or_else(|| match serde_json::from_str::<Map<String, Value>>(&text) {
                 Ok(members) => Value::Object(members),
                 Err(_) if text.is_empty() => json!({}),
+                Err(_) if IDS.contains(&skill) => json!({ "program": text }),
                 Err(_) => json!({ "input": text }),
             });
         return Work::Run { target: skill.to_owned(), input };
     }
-    if text.trim_start().starts_with('(') {
+    if is_program(&text) {
         return Work::Run { target: IDS[0].to_owned(), input: json!({ "program": text }) };
     }
     if text.trim().is_empty() {
@@ -153,6 +168,15 @@ pub(super) fn read(message: &Message) -> Work {
         input["data"] = data.clone();
     }
     Work::Answer { input }
+}
+
+/// Whether a text is a program: what is first in it, but for white space and comments, is a form.
+fn is_program(text: &str) -> bool {
+    let mut rest = text.trim_start();
+    while let Some(comment) = rest.strip_prefix(';') {
+        rest = comment.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
+    }
+    rest.starts_with('(')
 }
 
 /// A data part that names a capability.
@@ -201,6 +225,21 @@ mod tests {
                 run("rtfs", json!({"program": "(+ 1 2)"})),
             ),
             (json!([{"text": " (+ 1 2)"}]), &none, run("rtfs", json!({"program": " (+ 1 2)"}))),
+            (
+                json!([{"text": "; hi\n\n ;; (\n(+ 1 2)"}]),
+                &none,
+                run("rtfs", json!({"program": "; hi\n\n ;; (\n(+ 1 2)"})),
+            ),
+            (
+                json!([{"text": "(+ 1 2)"}]),
+                &json!({"skillId": "rtfs_check"}),
+                run("rtfs_check", json!({"program": "(+ 1 2)"})),
+            ),
+            (
+                json!([{"text": "; (hi)"}]),
+                &none,
+                Work::Answer { input: json!({"message": "; (hi)", "message_id": "m"}) },
+            ),
             (json!([{"data": {"a": 1}}]), &skill, run("add", json!({"a": 1}))),
             (json!([{"data": {"program": "x"}}]), &skill, run("add", json!({"program": "x"}))),
             (json!([{"text": "{\"a\": 1}"}]), &skill, run("add", json!({"a": 1}))),
@@ -218,6 +257,7 @@ mod tests {
             json!([{"data": {"capability": "x", "inputs": 1}}]),
             json!([{"data": {"capability": 1}}]),
             json!([{"data": [1]}]),
+            json!([{"data": {"capability": "x"}}, {"data": {"capability": "y"}}]),
         ] {
             assert!(matches!(read(&message(&parts, &none)), Work::Unclear(_)), "{parts}");
         }
@@ -256,6 +296,10 @@ mod tests {
             with(|message| message.parts = vec![Part::url("x")]),
             error_code::CONTENT_TYPE_NOT_SUPPORTED
         );
+        let mut file = Part::raw(b"x".to_vec());
+        file.media_type = Some("text/plain".to_owned());
+        let file = Message { parts: vec![file], ..good.clone() };
+        assert!(check(&file).unwrap_err().message.starts_with("files (parts with raw or url)"));
         assert_eq!(
             with(|message| message.parts[0].media_type = Some("image/png".to_owned())),
             error_code::CONTENT_TYPE_NOT_SUPPORTED
