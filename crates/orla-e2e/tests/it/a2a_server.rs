@@ -113,6 +113,7 @@ fn the_card_says_what_is_served_and_where() {
         assert!(interfaces.contains(&own), "{card}");
     }
     assert_eq!(card["capabilities"]["streaming"], true);
+    assert!(card["description"].as_str().unwrap().contains("a program of RTFS"), "{card}");
     assert!(answer.header("cache-control").unwrap().contains("max-age="));
     assert!(answer.header("last-modified").is_some());
     let tag = answer.header("etag").unwrap();
@@ -124,6 +125,14 @@ fn the_card_says_what_is_served_and_where() {
     let changed = server.http().get("/.well-known/agent-card.json");
     assert_ne!(changed.header("etag"), Some(tag));
     assert!(changed.text().contains("later"));
+    server.write("orla.yaml", "deny: [rtfs]\n", 0o644);
+    server.reload();
+    let without = server.http().get("/.well-known/agent-card.json");
+    assert!(
+        !without.text().contains("RTFS"),
+        "who may not run programs is promised none: {}",
+        without.text()
+    );
 }
 
 #[test]
@@ -161,7 +170,8 @@ fn what_goes_wrong_is_in_the_task() {
         (calls("broken", &json!({})), "TASK_STATE_FAILED", "failed"),
         (calls("nothing", &json!({})), "TASK_STATE_REJECTED", "unknown-capability"),
         (calls("math.add", &json!({"a": "x"})), "TASK_STATE_FAILED", "invalid-input"),
-        (message(&json!({"text": "(+ 1"})), "TASK_STATE_FAILED", "failed"),
+        (message(&json!({"text": "(+ 1"})), "TASK_STATE_FAILED", "syntax"),
+        (message(&json!({"text": "; so it goes\n(/ 1 0)"})), "TASK_STATE_FAILED", "arithmetic"),
     ] {
         let failed = task(&server, &params);
         assert_eq!(state(&failed), wanted, "{failed}");

@@ -341,7 +341,7 @@ impl Caller {
             }
             Ok(_) => tasks.become_of(id, TaskState::Completed, None),
             Err(_) if ended_by_server => {
-                tasks.become_of(id, TaskState::Failed, Some(vec![Part::text(SERVER_ENDED)]));
+                tasks.become_of(id, TaskState::Failed, Some(result::ended()));
             }
             Err(_) if cancelled => tasks.become_of(id, TaskState::Canceled, None),
             Err(error) => {
@@ -363,9 +363,6 @@ impl Caller {
         }
     }
 }
-
-/// What a task says whose server ended.
-pub(super) const SERVER_ENDED: &str = "The server ended while the task was at work.";
 
 fn too_large() -> A2AError {
     A2AError::invalid_params("message: with it, the task would be larger than a task may be")

@@ -102,6 +102,9 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
     let mut description = own.description.clone();
     if description.is_empty() {
         description = DESCRIPTION.to_owned();
+        if may_run_programs(caller, catalog) {
+            description.push_str(PROGRAMS);
+        }
     }
     AgentCard {
         name: own.name.clone(),
@@ -129,8 +132,14 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
 
 /// What the agent says of itself where nobody has said anything else.
 const DESCRIPTION: &str = "Runs whatever is served here. A message has a data part {\"capability\": NAME, \"input\": {…}}, \
-    or names a skill in its metadata (skillId) and has its input as a data part; or it is a program of RTFS, as text or as a \
-    data part {\"program\": TEXT}.";
+    or names a skill in its metadata (skillId) and has its input as a data part.";
+/// And to those who may run programs.
+const PROGRAMS: &str = " Or it is a program of RTFS, as text or as a data part {\"program\": TEXT}.";
+
+fn may_run_programs(caller: &Caller, catalog: &Catalog) -> bool {
+    let program = catalog.get(IDS[0]);
+    program.is_some_and(|entry| catalog.permits(caller.principal.as_ref(), entry).is_ok())
+}
 
 fn modes() -> Vec<String> {
     MEDIA_TYPES.map(str::to_owned).into()

@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 /// The member of `_meta` that is about this protocol.
 const ABOUT: &str = "orla/a2a";
 
+/// What happened to a task that was at work.
+pub(super) const SERVER_ENDED: &str = "The server ended while the task was at work.";
+
 /// What an answer is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -80,8 +83,21 @@ pub(super) fn parts(outcome: &Outcome) -> Vec<Part> {
 
 /// What an error says, as the parts of a message.
 pub(super) fn said(error: &RuntimeError) -> Vec<Part> {
-    let text = error.to_string();
-    let error = json!({"error": {"kind": error.kind(), "message": text}});
+    let kind = match error {
+        // As whoever told it has it: a program's own, for example.
+        RuntimeError::Told { error, .. } => &*error.kind,
+        error => error.kind(),
+    };
+    failure(kind, error.to_string())
+}
+
+/// What a task says whose server ended: the same message may do better with another.
+pub(super) fn ended() -> Vec<Part> {
+    failure("unavailable", SERVER_ENDED.to_owned())
+}
+
+fn failure(kind: &str, text: String) -> Vec<Part> {
+    let error = json!({"error": {"kind": kind, "message": text}});
     vec![Part::text(text), data(error)]
 }
 
@@ -167,6 +183,26 @@ mod tests {
             assert_eq!(serde_json::to_value(made).unwrap(), wanted, "{content:?}");
         }
         assert!(artifact(&Outcome::default()).is_none());
+    }
+
+    #[test]
+    fn what_failed_says_of_which_kind_it_is_as_whoever_told_it_does() {
+        let told = |kind: &'static str| RuntimeError::Told {
+            id: "rtfs".to_owned(),
+            message: "m".to_owned(),
+            error: Box::new(orla_marketplace::rtfs::Error::new(kind, "m")),
+            outcome: None,
+        };
+        for (parts, kind, text) in [
+            (said(&told("arithmetic")), "arithmetic", "m"),
+            (said(&told("timeout")), "timeout", "m"),
+            (said(&RuntimeError::Generic("m".to_owned())), "failed", "m"),
+            (ended(), "unavailable", SERVER_ENDED),
+        ] {
+            let error = json!({"error": {"kind": kind, "message": text}});
+            let wanted = json!([{"text": text}, {"data": error, "mediaType": "application/json"}]);
+            assert_eq!(serde_json::to_value(parts).unwrap(), wanted);
+        }
     }
 
     #[test]

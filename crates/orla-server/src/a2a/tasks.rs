@@ -19,7 +19,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::agent::SERVER_ENDED;
+use super::result;
 use super::store::{Kept, Row, Store};
 use super::table::{Bounds, Changed, Hook, Live, Snapshot, Table, is_callers_turn, size};
 
@@ -462,7 +462,7 @@ fn fill(table: &mut Table, mut kept: Vec<Kept>) -> Vec<String> {
     let ids: Vec<String> = kept.iter().map(|kept| kept.task.id.clone()).collect();
     for Kept { mut task, owner, hooks } in kept {
         if !task.status.state.is_terminal() {
-            let says = says(&task, vec![Part::text(SERVER_ENDED)]);
+            let says = says(&task, result::ended());
             task.status = status(TaskState::Failed, Some(says));
             changed.push(task.id.clone());
         }
@@ -647,7 +647,7 @@ mod tests {
         assert_eq!((state(&done), state(&gone)), (Some(TaskState::Completed), None));
         assert_eq!(state(&working), Some(TaskState::Failed));
         let said = tasks.get(&working, None).unwrap().status.message.clone().unwrap();
-        assert_eq!(said.text(), Some(SERVER_ENDED));
+        assert_eq!(said.parts, result::ended());
         end(tasks, tracker).await;
 
         let (tasks, tracker) = open(Bounds { tasks: 1, ..bounds() });
