@@ -171,6 +171,7 @@ fn says_where_what_was_expected_and_what_came() {
                 "input[\"odd key\"]: expected no such key (there are :city, :n), got 2",
             ],
         ),
+        ("[:map {:a :any}]", "{}", &["input.a: expected a value (required), got nothing"]),
         ("[:map [:* :int]]", "{:a 1 :\"b c\" :x}", &["input[\"b c\"]: expected :int, got :x"]),
         (
             "[:map-of :keyword :int]",

@@ -142,6 +142,9 @@ impl Walk {
             match look_up(map, key, form) {
                 Some(value) => self.explain_part(ty, value, form, path, level, found),
                 None if *optional => {}
+                None if matches!(ty, TypeExpr::Primitive(Primitive::Any)) => {
+                    found.push(Violation::new(path, "a value (required)", None));
+                }
                 None => found.push(Violation::new(path, ty, None)),
             }
         }
