@@ -39,12 +39,8 @@ const MAX_TOOLS: usize = 1_000;
 /// Bytes of one result that a model can be given, at most.
 const MAX_RESULT: usize = 64 * 1024 * 1024;
 
-/// How a prompt is gone about.
+/// How a prompt is gone about. Read without the feature `agent`, too, so that it is checked all the same.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(
-    not(feature = "agent"),
-    expect(dead_code, reason = "read, so that it is checked all the same")
-)]
 pub(crate) struct AgentConfig {
     /// The model's name, `PROVIDER::NAME` where the name alone does not say whose it is.
     pub(crate) model: Option<String>,
