@@ -1,7 +1,10 @@
 //! Tests of the keys `mcpServers`, `capabilities`, `openapi` and `builtins`.
 
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{ANNOTATIONS, BodyMapping, CredentialPlace, ProviderType, Redirects, TITLE};
+use orla_marketplace::{
+    ANNOTATIONS, BodyMapping, CredentialPlace, ProviderType, Redirects, StreamTransport, StreamType,
+    TITLE,
+};
 use orla_providers::mcp::{Reach, ServerSettings};
 use orla_providers::openapi::{Location, Selection};
 use proptest::prelude::*;
@@ -655,5 +658,43 @@ proptest! {
         for problem in problems(&text) {
             prop_assert!(problem.contains(" at orla.yaml:") || problem.contains("more problems"), "{problem}");
         }
+    }
+}
+
+#[test]
+fn a_stream_may_be_written_as_its_struct() {
+    let stream = |text: &str| {
+        let config = good(&format!("capabilities: [{{id: s, provider: {{Stream: {text}}}}}]\n"));
+        match &config.capabilities[0].value.manifest.provider {
+            ProviderType::Stream(stream) => stream.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let plain = stream(
+        "{provider: {Plugin: {plugin_path: /bin/cat, function_name: ''}}, stream_type: unidirectional, input_schema: null}",
+    );
+    assert_eq!(plain.stream_type, StreamType::Source);
+    assert!(
+        matches!(&*plain.provider, ProviderType::Plugin(program) if program.plugin_path == "/bin/cat")
+    );
+    let sink = stream("{command: /bin/cat, stream_type: Unidirectional, direction: sink}");
+    assert_eq!(sink.stream_type, StreamType::Sink);
+    let grouped = stream(
+        "{provider: {Http: {base_url: 'http://h/x'}}, duplex_config: {kind: websocket, idle_ms: 5}, stream_config: {buffer: 3}, bidirectional_config: null}",
+    );
+    assert_eq!(grouped.stream_type, StreamType::Duplex);
+    assert_eq!((grouped.options.buffer, grouped.options.transport), (3, StreamTransport::WebSocket));
+
+    for (text, problem) in [
+        (
+            "{command: cat, stream_type: duplex, bidirectional_config: {}}",
+            "bidirectional_config: the stream is of another stream_type",
+        ),
+        ("{command: cat, stream_config: 5}", "stream_config: expected keys of the stream"),
+        ("{command: cat, buffer: 1, stream_config: {buffer: 2}}", "buffer: it is there twice"),
+        ("{provider: {Local: {}}}", "provider: expected {Http: …} or {Plugin: …}"),
+    ] {
+        let problems = problems(&format!("capabilities: [{{id: s, provider: {{Stream: {text}}}}}]\n"));
+        assert!(problems.len() == 1 && problems[0].contains(problem), "{problems:?}");
     }
 }

@@ -43,6 +43,20 @@ const FIELDS: [&str; 20] = [
     "stream_type",
 ];
 
+/// The groups that a document may put keys of a stream in, and the streams that they are for (RTFS capability system §3.2).
+const GROUPS: [(&str, Option<StreamType>); 3] = [
+    ("stream_config", None),
+    ("bidirectional_config", Some(StreamType::Bidirectional)),
+    ("duplex_config", Some(StreamType::Duplex)),
+];
+
+/// What the key `stream_type` may say: a stream that flows one way is a source, unless `direction` says otherwise.
+fn stream_types() -> [(&'static str, Option<StreamType>); 6] {
+    let [source, sink, transform, bidirectional, duplex] =
+        StreamType::ALL.map(|(name, direction)| (name, Some(direction)));
+    [("unidirectional", None), bidirectional, duplex, source, sink, transform]
+}
+
 /// A stream.
 pub(super) fn provider(
     reader: &mut Reader<'_>,
@@ -50,6 +64,8 @@ pub(super) fn provider(
     at: Position,
     pairs: &[(Key, Node)],
 ) -> Option<StreamCapabilityImpl> {
+    let (pairs, implied) = spread(reader, path, pairs)?;
+    let pairs = pairs.as_slice();
     let find = |name: &str| pairs.iter().find(|(key, _)| key.text == name);
     let (reached, transport) = match (find("url"), find("command")) {
         (Some(url), None) => {
@@ -90,11 +106,91 @@ pub(super) fn provider(
     for (key, node) in pairs {
         field(reader, &mut stream, &format!("{path}.{}", excerpt(&key.text)), &key.text, node);
     }
+    if let Some((group, wanted)) = implied {
+        let is_told = find("stream_type").or_else(|| find("direction")).is_some();
+        if is_told && stream.stream_type != wanted {
+            reader.problem(at, || format!("{path}.{group}: the stream is of another stream_type"));
+            return None;
+        }
+        stream.stream_type = wanted;
+    }
     if let Err(problem) = stream::check(&stream) {
         reader.problem(at, || format!("{path}: {problem}"));
         return None;
     }
     Some(stream)
+}
+
+/// The keys of a stream beside each other, those of its groups and of its `provider` among them, and what a group
+/// that is there says of its direction. What is null is as if it were absent.
+#[expect(clippy::type_complexity, reason = "it is taken apart where it is made")]
+fn spread(
+    reader: &mut Reader<'_>,
+    path: &str,
+    pairs: &[(Key, Node)],
+) -> Option<(Vec<(Key, Node)>, Option<(&'static str, StreamType)>)> {
+    let mut all: Vec<(Key, Node)> = Vec::new();
+    let mut implied = None;
+    for (key, node) in pairs {
+        let name = key.text.as_str();
+        let group = GROUPS.iter().find(|(group, _)| *group == name);
+        let is_optional = group.is_some() || matches!(name, "input_schema" | "output_schema");
+        if is_optional && node.is_null() {
+            continue;
+        }
+        match (name, group, &node.kind) {
+            (_, Some((group, direction)), Shape::Map(inner)) => {
+                implied = implied.or(direction.map(|direction| (*group, direction)));
+                all.extend(inner.iter().cloned());
+            }
+            (_, Some(_), _) => {
+                reader.problem(node.at, || format!("{path}.{name}: expected keys of the stream"));
+                return None;
+            }
+            ("provider", None, Shape::Map(inner)) => {
+                all.extend(reached_through(reader, path, node.at, inner)?);
+            }
+            // The way its items travel, by name.
+            ("provider", None, Shape::Scalar(_)) => {
+                all.push((Key { text: "kind".to_owned(), ..key.clone() }, node.clone()));
+            }
+            _ => all.push((key.clone(), node.clone())),
+        }
+    }
+    for (at, (key, _)) in all.iter().enumerate() {
+        if all[..at].iter().any(|(other, _)| other.text == key.text) {
+            reader.problem(key.at, || format!("{path}.{}: it is there twice", excerpt(&key.text)));
+            return None;
+        }
+    }
+    Some((all, implied))
+}
+
+/// The keys of an HTTP endpoint or a plugin that stands as the provider in a stream.
+fn reached_through(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Key, Node)],
+) -> Option<Vec<(Key, Node)>> {
+    let found = match pairs {
+        [(kind, Node { kind: Shape::Map(inner), .. })] => {
+            let known = [("http", "base_url", "url"), ("plugin", "plugin_path", "command")];
+            let known = known.iter().find(|(name, ..)| kind.text.eq_ignore_ascii_case(name));
+            known.map(|(_, from, to)| (inner, *from, *to))
+        }
+        _ => None,
+    };
+    let Some((inner, from, to)) = found else {
+        reader.problem(at, || format!("{path}.provider: expected {{Http: …}} or {{Plugin: …}}"));
+        return None;
+    };
+    let renamed = |(key, node): &(Key, Node)| {
+        let text = if key.text == from { to.to_owned() } else { key.text.clone() };
+        (Key { text, ..key.clone() }, node.clone())
+    };
+    // A program whose lines are the stream has no functions.
+    Some(inner.iter().filter(|(key, _)| key.text != "function_name").map(renamed).collect())
 }
 
 fn field(
@@ -114,8 +210,13 @@ fn field(
                 options.transport = kind;
             }
         }
-        "direction" | "stream_type" => {
+        "direction" => {
             if let Some(direction) = choice(reader, path, node, &StreamType::ALL) {
+                stream.stream_type = direction;
+            }
+        }
+        "stream_type" => {
+            if let Some(Some(direction)) = choice(reader, path, node, &stream_types()) {
                 stream.stream_type = direction;
             }
         }
@@ -225,11 +326,14 @@ pub(super) fn properties(http: &Value) -> Value {
         "idle_ms": ms("Milliseconds that no item may come before the stream ends with an error; 0 is for ever."),
         "reconnect": {"type": "boolean", "description": "Connect again after a cut, although items may be lost by that."},
         "max_reconnects": {"anyOf": [whole(0, 1_000_000), variable()]},
-        "stream_type": names(StreamType::ALL.map(|(name, _)| name).to_vec()),
+        "stream_type": names(stream_types().map(|(name, _)| name).to_vec()),
+        "provider": {"type": ["object", "string"], "description": "{Http: …} or {Plugin: …} instead of url or command; or the kind, by name."},
     });
     if let (Some(all), Some(own)) = (all.as_object_mut(), own.as_object()) {
         all.remove("base_url");
         all.extend(own.clone());
+        let group = json!({"type": ["object", "null"], "description": "Keys of the stream, which may stand beside it as well."});
+        all.extend(GROUPS.map(|(name, _)| (name.to_owned(), group.clone())));
     }
     all
 }
