@@ -65,7 +65,8 @@ pub struct CapabilityMarketplace {
 struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
 /// Says why providers give nothing.
-struct Problems(Box<dyn Fn() -> Vec<String> + Send + Sync>);
+struct Problems(Box<Tell>);
+type Tell = dyn Fn(Option<&str>) -> Vec<String> + Send + Sync;
 
 /// One call to be made.
 #[derive(Clone)]
@@ -184,7 +185,7 @@ impl CapabilityMarketplace {
     /// See [`RuntimeError`]; one variant for each step that can fail.
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
         let catalog = self.catalog_for(&call).await;
-        let Some(entry) = catalog.get(&call.target) else { return Err(unknown(&catalog, &call)) };
+        let Some(entry) = catalog.get(&call.target) else { return Err(self.unknown(&catalog, &call)) };
         let seat = Seat::new(&catalog.admission);
         let ctx = self.context(&catalog, entry, &call, &seat);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
@@ -200,7 +201,7 @@ impl CapabilityMarketplace {
     /// Those of [`call`](Self::call); [`RuntimeError::Told`] of kind `type` where the capability is no stream.
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
         let catalog = self.catalog_for(&call).await;
-        let Some(entry) = catalog.get(&call.target) else { return Err(unknown(&catalog, &call)) };
+        let Some(entry) = catalog.get(&call.target) else { return Err(self.unknown(&catalog, &call)) };
         let seat = Seat::new(&catalog.admission);
         let ctx = self.context(&catalog, entry, &call, &seat);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
@@ -563,14 +564,31 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Lets `tell` say why providers give nothing that are known to give nothing.
-    pub fn on_problems(&self, tell: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+    /// Lets `tell` say why providers give nothing that are known to give nothing; with a name, only those that may serve it.
+    pub fn on_problems(&self, tell: impl Fn(Option<&str>) -> Vec<String> + Send + Sync + 'static) {
         self.on_problems.store(Some(Arc::new(Problems(Box::new(tell)))));
     }
 
-    /// Why providers give nothing, as far as they have been asked, each as a sentence that names the provider.
-    pub fn problems(&self) -> Vec<String> {
-        self.on_problems.load_full().map(|problems| (problems.0)()).unwrap_or_default()
+    /// Why providers give nothing, as far as they have been asked, each as a sentence that names the provider; with a
+    /// name, only those that may serve it.
+    pub fn problems(&self, name: Option<&str>) -> Vec<String> {
+        self.on_problems.load_full().map(|problems| (problems.0)(name)).unwrap_or_default()
+    }
+
+    /// What a caller is told who names what is not there.
+    fn unknown(&self, catalog: &Catalog, call: &Call) -> RuntimeError {
+        let id = cut(&call.target, SHOWN);
+        let problems = self.problems(Some(&id));
+        if !problems.is_empty() {
+            return RuntimeError::Unavailable { id, reason: problems.join("; "), source: None };
+        }
+        let mut similar = catalog.similar(&id);
+        // Whoever may not call something is not told that it is there.
+        let principal = call.principal.as_ref();
+        similar.retain(|name| {
+            catalog.get(name).is_some_and(|entry| catalog.permits(principal, entry).is_ok())
+        });
+        RuntimeError::Unknown { similar, id }
     }
 
     /// A builder that begins with what is in force, but for the capability with this id.
@@ -598,17 +616,6 @@ impl CapabilityMarketplace {
         // The guarded data is `()`: a panic in a writer left nothing half done.
         self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// What a caller is told who names what is not there.
-fn unknown(catalog: &Catalog, call: &Call) -> RuntimeError {
-    let id = cut(&call.target, SHOWN);
-    let mut similar = catalog.similar(&id);
-    // Whoever may not call something is not told that it is there.
-    let principal = call.principal.as_ref();
-    similar
-        .retain(|name| catalog.get(name).is_some_and(|entry| catalog.permits(principal, entry).is_ok()));
-    RuntimeError::Unknown { similar, id }
 }
 
 /// What an executor's future gives; it is given up when it heeds neither its deadline nor cancellation.

@@ -27,8 +27,10 @@ pub trait Source: Send + Sync {
     /// Whether a capability of this name may turn out to be served, although none is known.
     fn may_serve(&self, name: &str) -> bool;
 
-    /// Why it gives nothing, as far as it was asked: each a sentence that names what gives nothing.
-    fn problems(&self) -> Vec<String> {
+    /// Why it gives nothing, as far as it was asked: each a sentence that names what gives nothing. With a name, only
+    /// of what [may serve](Self::may_serve) that.
+    fn problems(&self, name: Option<&str>) -> Vec<String> {
+        let _ = name;
         Vec::new()
     }
 

@@ -112,7 +112,7 @@ pub(crate) fn render(core: &Core) -> Vec<u8> {
         waiting: core.market.waiting(),
         unlisted: catalog.entries().len().saturating_sub(capabilities.len()),
         capabilities,
-        problems: core.market.problems(),
+        problems: core.market.problems(None),
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }

@@ -142,7 +142,8 @@ impl App {
             Box::pin(async move { served.learn().await })
         });
         let asked = providers.clone();
-        marketplace.on_problems(move || asked.iter().flat_map(|source| source.problems()).collect());
+        marketplace
+            .on_problems(move |name| asked.iter().flat_map(|source| source.problems(name)).collect());
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
         let (governance, rules) = (Governance::default(), Arc::default());

@@ -333,6 +333,10 @@ capabilities:
         ("odd", "does not answer describe with its functions"),
     ] {
         server.log_says(&[&format!("\"plugin\":\"{plugin}\""), reason]);
+        let failed = client.call(&format!("{plugin}__f"), json!({}));
+        let sentence = failed.sentence();
+        let is_named = sentence.contains(&format!("{plugin}__f is unavailable: plugin {plugin}: "));
+        assert!(is_named && sentence.contains(reason), "{sentence}");
     }
     server.log_says(&["\"level\":\"warn\"", "did not answer describe within 0.2 s"]);
     server.log_says(&["none.py is not there"]);

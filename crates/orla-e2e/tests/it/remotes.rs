@@ -182,5 +182,7 @@ fn a_token_opens_the_other_instance_and_is_told_to_nobody() {
     let said = first.log_says(&["does not accept the token"]);
     assert!(!said.contains("wr0ng-token"), "{said}");
     let error = ask(&first, &json!({"call": "f/hello"}))["error"].clone();
-    assert_eq!(error["kind"], "unknown-capability", "{error}");
+    assert_eq!(error["kind"], "unavailable", "{error}");
+    let why = "f/hello is unavailable: remote far: ";
+    assert!(error["message"].as_str().is_some_and(|said| said.starts_with(why)), "{error}");
 }

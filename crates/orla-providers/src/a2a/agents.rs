@@ -126,6 +126,14 @@ impl Default for Agents {
     }
 }
 
+/// Whether an agent may turn out to have a skill of this name.
+fn may_serve(settings: &AgentSettings, name: &str) -> bool {
+    match &settings.prefix {
+        Some(prefix) => name.starts_with(prefix.as_str()),
+        None => name == settings.name || is_below(&settings.name, name),
+    }
+}
+
 #[async_trait]
 impl Source for Agents {
     fn registrations(&self) -> Vec<Registration> {
@@ -145,15 +153,14 @@ impl Source for Agents {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        self.entries().iter().any(|agent| match &agent.settings.prefix {
-            Some(prefix) => name.starts_with(prefix.as_str()),
-            None => name == agent.settings.name || is_below(&agent.settings.name, name),
-        })
+        self.entries().iter().any(|agent| may_serve(&agent.settings, name))
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<String> {
         let agents = self.entries();
-        let silent = agents.iter().filter(|agent| agent.known().is_none());
+        let silent = agents.iter().filter(|agent| {
+            agent.known().is_none() && name.is_none_or(|name| may_serve(&agent.settings, name))
+        });
         silent
             .filter_map(|agent| Some(format!("agent {}: {}", agent.settings.name, agent.failure()?)))
             .collect()

@@ -345,9 +345,12 @@ impl Source for McpServers {
             || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
     }
 
-    fn problems(&self) -> Vec<String> {
-        let silent = self.servers().into_iter().filter(|server| server.learned().is_none());
-        let problem = |server: Arc<Server>| {
+    fn problems(&self, name: Option<&str>) -> Vec<String> {
+        let known = lock(&self.known);
+        let silent = known.entries.iter().filter(|(settings, server)| {
+            server.learned().is_none() && name.is_none_or(|name| settings.may_serve(name))
+        });
+        let problem = |(_, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let failure = server.status().last_failure?;
             Some(format!("MCP server {}: {failure}", server.name()))
         };

@@ -270,9 +270,11 @@ impl Source for Plugins {
         lock(&self.known).entries.iter().any(|(settings, _)| settings.may_serve(name))
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<String> {
         let known = lock(&self.known);
-        let silent = known.entries.iter().filter(|(_, plugin)| plugin.learned().is_none());
+        let silent = known.entries.iter().filter(|(settings, plugin)| {
+            plugin.learned().is_none() && name.is_none_or(|name| settings.may_serve(name))
+        });
         let problem = |(_, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
             Some(format!("plugin {}: {}", plugin.name, plugin.status().last_failure?))
         };

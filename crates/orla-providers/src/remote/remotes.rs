@@ -112,12 +112,14 @@ impl Source for Remotes {
         self.known().iter().any(|remote| remote.settings.may_serve(name))
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<String> {
         let known = self.known();
+        let known =
+            known.iter().filter(|remote| name.is_none_or(|name| remote.settings.may_serve(name)));
         let problem = |remote: &Arc<Followed>| {
             remote.problem().map(|problem| format!("remote {}: {problem}", remote.settings.name))
         };
-        known.iter().filter_map(problem).collect()
+        known.filter_map(problem).collect()
     }
 
     fn start_eager(&self, all: bool) {

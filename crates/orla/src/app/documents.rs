@@ -152,6 +152,12 @@ impl Document {
         }
     }
 
+    /// Whether it may turn out to have an operation of this name.
+    fn may_serve(&self, name: &str) -> bool {
+        let is_unknown = matches!(self.settings.document, Location::Url(_)) && self.given().is_empty();
+        is_unknown && self.settings.name.as_ref().is_none_or(|own| name.starts_with(own.as_str()))
+    }
+
     fn given(&self) -> Vec<Registration> {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -232,17 +238,13 @@ impl Source for Documents {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        self.known().iter().any(|document| {
-            let is_unknown =
-                matches!(document.settings.document, Location::Url(_)) && document.given().is_empty();
-            is_unknown
-                && document.settings.name.as_ref().is_none_or(|own| name.starts_with(own.as_str()))
-        })
+        self.known().iter().any(|document| document.may_serve(name))
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<String> {
         let known = self.known();
-        let problems = known.iter().filter_map(|document| {
+        let asked = known.iter().filter(|document| name.is_none_or(|name| document.may_serve(name)));
+        let problems = asked.filter_map(|document| {
             document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
         });
         problems.map(|problem| format!("openapi: {problem}")).collect()

@@ -39,7 +39,7 @@ async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>, Vec<St
     app.marketplace().prepare_listing().await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
-    let problems = market.problems();
+    let problems = market.problems(None);
     app.end_providers().await;
     Ok((app, rows, problems))
 }
