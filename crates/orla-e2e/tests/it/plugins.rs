@@ -266,6 +266,22 @@ fn v4_what_never_ends_is_cancelled_and_then_ended_and_others_go_on() {
 }
 
 #[test]
+fn v4_one_that_works_at_several_calls_is_given_calls_whatever_happened_to_another() {
+    let apart = "threading.Thread(target=lambda: (time.sleep(input['s']), say(id=id, ok=input['s']))).start(); return Own";
+    let functions = [("nap", apart), ("pid", "return os.getpid()")];
+    let config =
+        format!("{}tools: {{p__nap: {{timeout: 0.3}}}}\n", with(&functions, "").read("orla.yaml"));
+    let server = with(&functions, "").config(&config).serve();
+    let mut client = server.client();
+    let pid = client.call("p__pid", json!({})).text();
+    assert!(client.call("p__nap", json!({"s": 3600})).sentence().contains("timed out after 0.3 s"));
+    // One that had to wait for the next process would be answered by another one.
+    assert_eq!(client.call("p__pid", json!({})).text(), pid);
+    assert_eq!(client.call("p__nap", json!({"s": 0})).text(), "0");
+    assert_eq!(notes(&server, "start"), 1);
+}
+
+#[test]
 fn v4_one_that_obeys_a_cancellation_goes_on() {
     let code = r#"#!/usr/bin/env python3
 import json, sys

@@ -89,6 +89,14 @@ impl Talk {
         }
     }
 
+    /// Whether it has shown that it answers calls while it works at others.
+    pub(super) fn is_concurrent(&self) -> bool {
+        match self {
+            Self::Mcp(_) => true,
+            Self::Plugin(talk) => talk.is_concurrent(),
+        }
+    }
+
     /// Sends a request. `only` gives the name of the tool where the request names none.
     pub(super) fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
         match self {

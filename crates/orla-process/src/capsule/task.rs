@@ -54,6 +54,8 @@ const MAX_WAITING: usize = 1024;
 const MAX_UNWRITTEN: usize = 1024 * 1024;
 /// How long a plugin may go on with a call that was cancelled.
 const OBEDIENCE: Duration = Duration::from_secs(2);
+/// How many times as long it may, while it goes on answering other calls.
+const RESPITES: u32 = 15;
 /// How many requests are taken in a row before others have their turn.
 const TOGETHER: usize = 64;
 
@@ -82,7 +84,7 @@ pub(crate) struct Task {
     last_words: String,
     waiting: VecDeque<Request>,
     /// Calls of a plugin that nobody waits for any more, with the time until which it may go on with them.
-    withdrawn: VecDeque<(Instant, u64)>,
+    withdrawn: VecDeque<Withdrawn>,
     /// Questions of the process that clients have not answered.
     questions: FuturesUnordered<Answering>,
     /// Why the process is about to end, or has ended.
@@ -198,7 +200,7 @@ impl Task {
             self.opening,
             self.output_closed,
             self.held,
-            withdrawn.front().map(|one| one.0),
+            withdrawn.front().map(|one| one.until),
         ];
         let timer = timer.into_iter().flatten().min();
         tokio::select! {
@@ -387,7 +389,11 @@ impl Task {
             if self.talk.cancel(ticket) {
                 sent = true;
                 if self.talk.has_to_obey() {
-                    self.withdrawn.push_back((Instant::now() + OBEDIENCE, ticket));
+                    self.withdrawn.push_back(Withdrawn {
+                        until: Instant::now() + OBEDIENCE,
+                        ticket,
+                        respites: RESPITES,
+                    });
                 }
             } else {
                 self.waiting.retain(|request| request.ticket != ticket);
@@ -438,9 +444,18 @@ impl Task {
         if is_due(&mut self.held) {
             self.happened(Event::Changed, "its files have changed").await;
         }
-        while let Some((_, ticket)) = self.withdrawn.front().filter(|(until, _)| *until <= now).copied()
-        {
-            self.withdrawn.pop_front();
+        while self.withdrawn.front().is_some_and(|one| one.until <= now) {
+            let Some(Withdrawn { ticket, respites, .. }) = self.withdrawn.pop_front() else { break };
+            // What it does for others is not cut, and who comes meanwhile need not wait for that.
+            if respites > 0
+                && self.talk.in_flight() > 0
+                && self.talk.is_concurrent()
+                && self.talk.goes_on_with(ticket).is_some()
+            {
+                let until = now + OBEDIENCE;
+                self.withdrawn.push_back(Withdrawn { until, ticket, respites: respites - 1 });
+                continue;
+            }
             if let Some(function) = self.talk.goes_on_with(ticket) {
                 let plugin = &*self.shared.name;
                 tracing::warn!(
@@ -471,6 +486,15 @@ impl Task {
             self.happened(Event::Timer, &cause).await;
         }
     }
+}
+
+/// A call that a plugin goes on with though nobody waits for it.
+struct Withdrawn {
+    /// When it is looked after.
+    until: Instant,
+    ticket: u64,
+    /// How many times more it may be let go on.
+    respites: u32,
 }
 
 fn refuse(request: Request, reason: &str) {

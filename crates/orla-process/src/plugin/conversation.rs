@@ -30,7 +30,9 @@ pub(crate) struct Conversation {
     /// The first number that this process may answer.
     first: u64,
     out: Outgoing,
-    pending: HashMap<u64, Pending>,
+    pending: HashMap<u64, Sent>,
+    /// How many calls it has been sent.
+    sent: u64,
     /// How many of the pending calls someone waits for.
     in_flight: usize,
     describing: Describing,
@@ -39,6 +41,10 @@ pub(crate) struct Conversation {
     is_serial: bool,
     /// Whether it has said nothing since a call was withdrawn.
     is_silent: bool,
+    /// Whether it has answered something while an earlier call was still at work: it reads on whatever it works at.
+    is_concurrent: bool,
+    /// Whether it was asked to describe itself again, so that it says something.
+    is_probed: bool,
     /// What has been logged once.
     noise: bool,
     strays: bool,
@@ -50,6 +56,14 @@ enum Describing {
     Unasked,
     Asked,
     Done,
+}
+
+/// A call that was sent.
+#[derive(Debug)]
+struct Sent {
+    /// The how-many-eth it was.
+    order: u64,
+    state: Pending,
 }
 
 #[derive(Debug)]
@@ -80,11 +94,14 @@ impl Conversation {
             first,
             out,
             pending: HashMap::new(),
+            sent: 0,
             in_flight: 0,
             describing: if describes { Describing::Asked } else { Describing::Unasked },
             functions: HashSet::new(),
             is_serial,
             is_silent: false,
+            is_concurrent: false,
+            is_probed: false,
             noise: false,
             strays: false,
         }
@@ -101,13 +118,19 @@ impl Conversation {
     }
 
     /// Whether it can be sent one more call. One that was told that nobody waits for a call any more, and has said
-    /// nothing since, may be busy with that call and read nothing: what is sent to it then ends with it.
+    /// nothing since, may be busy with that call and read nothing: what is sent to it then ends with it. Not so one
+    /// that has answered something while it was at work.
     pub(crate) fn is_free(&self) -> bool {
         let withdrawn = self.pending.len() - self.in_flight;
         match self.is_serial {
             true => self.pending.is_empty(),
-            false => withdrawn == 0 || !self.is_silent,
+            false => withdrawn == 0 || !self.is_silent || self.is_concurrent,
         }
+    }
+
+    /// Whether it answers other calls whatever it works at.
+    pub(crate) fn is_concurrent(&self) -> bool {
+        self.is_concurrent && !self.is_serial
     }
 
     /// What is to be written next.
@@ -133,26 +156,33 @@ impl Conversation {
             return;
         }
         wire::write_call(self.out.buffer(), ticket, &function, &arguments);
-        self.pending.insert(ticket, Pending::Call { function, notices: caller.notices, reply });
+        let state = Pending::Call { function, notices: caller.notices, reply };
+        self.pending.insert(ticket, Sent { order: self.sent, state });
+        self.sent += 1;
         self.in_flight += 1;
     }
 
     /// Nobody waits for this answer any more. Whether it had been sent.
     pub(crate) fn cancel(&mut self, ticket: u64) -> bool {
-        let Some(pending) = self.pending.get_mut(&ticket) else { return false };
-        let Pending::Call { function, .. } = pending else { return false };
+        let Some(Sent { state, .. }) = self.pending.get_mut(&ticket) else { return false };
+        let Pending::Call { function, .. } = state else { return false };
         let function = Arc::clone(function);
-        *pending = Pending::Withdrawn { function };
+        *state = Pending::Withdrawn { function };
         self.in_flight -= 1;
         self.is_silent = true;
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
         wire::write_cancel(self.out.buffer(), id, ticket);
+        // One that reads on while it works answers this at once, and no call has to wait until that is known.
+        let may_be_asked = self.describing == Describing::Done && !self.is_serial && !self.is_concurrent;
+        if may_be_asked && !std::mem::replace(&mut self.is_probed, true) {
+            wire::write_describe(self.out.buffer());
+        }
         true
     }
 
     /// The function of a call that nobody waits for any more and that the process has not answered.
     pub(crate) fn goes_on_with(&self, ticket: u64) -> Option<&str> {
-        match self.pending.get(&ticket)? {
+        match &self.pending.get(&ticket)?.state {
             Pending::Withdrawn { function } => Some(function),
             Pending::Call { .. } => None,
         }
@@ -160,8 +190,8 @@ impl Conversation {
 
     /// No answer will come any more.
     pub(crate) fn fail(&mut self, reason: &str) {
-        for (_, pending) in self.pending.drain() {
-            if let Pending::Call { reply, .. } = pending {
+        for (_, Sent { state, .. }) in self.pending.drain() {
+            if let Pending::Call { reply, .. } = state {
                 let _ = reply.send(Err(Fault::Gone(reason.to_owned())));
             }
         }
@@ -179,6 +209,12 @@ impl Conversation {
     }
 
     fn described(&mut self, body: Body) -> Heard {
+        if self.is_probed && self.describing == Describing::Done {
+            self.is_probed = matches!(body, Body::Progress(_));
+            self.is_silent = false;
+            self.is_concurrent |= !self.pending.is_empty();
+            return Heard::Nothing;
+        }
         if self.describing != Describing::Asked {
             self.stray(wire::DESCRIBE);
             return Heard::Nothing;
@@ -210,13 +246,18 @@ impl Conversation {
 
     fn answered(&mut self, id: u64, body: Body) -> Heard {
         self.is_silent = false;
+        if !self.is_concurrent
+            && let Some(about) = self.pending.get(&id)
+        {
+            self.is_concurrent = self.pending.values().any(|sent| sent.order < about.order);
+        }
         if let Body::Progress(progress) = body {
-            if let Some(Pending::Call { notices, .. }) = self.pending.get(&id) {
+            if let Some(Sent { state: Pending::Call { notices, .. }, .. }) = self.pending.get(&id) {
                 notices.send(Notice::Progress(progress));
             }
             return Heard::Nothing;
         }
-        match self.pending.remove(&id) {
+        match self.pending.remove(&id).map(|sent| sent.state) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
                 // Whoever asked may have gone this very moment.
@@ -376,6 +417,12 @@ mod tests {
         setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
         assert!(setting.talk.is_free() && setting.talk.goes_on_with(one).is_some());
 
+        // Now that this is known, nothing is held back any more.
+        let ((three, _), (four, _)) = (setting.call("a"), setting.call("b"));
+        setting.talk.cancel(three);
+        setting.talk.cancel(four);
+        assert!(setting.talk.is_free() && setting.talk.is_concurrent());
+
         let mut serial = Setting::with(Manner { describes: false, is_serial: true });
         assert!(serial.talk.is_free());
         let (one, _) = serial.call("a");
@@ -385,6 +432,34 @@ mod tests {
         assert!(!serial.talk.is_free());
         serial.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
         assert!(serial.talk.is_free());
+    }
+
+    #[test]
+    fn who_describes_itself_while_it_works_is_given_calls() {
+        let described = r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#;
+        let mut setting = Setting::new(true);
+        setting.hear(described);
+        let ((one, _), (two, _)) = (setting.call("a"), setting.call("a"));
+        setting.written();
+        setting.talk.cancel(one);
+        setting.talk.cancel(two);
+        // It is asked once, until it has answered.
+        assert_eq!(
+            setting.written(),
+            "{\"id\":3,\"cancel\":1}\n{\"id\":0,\"function\":\"describe\"}\n{\"id\":4,\"cancel\":2}\n"
+        );
+        assert!(!setting.talk.is_free());
+        assert_eq!(setting.hear(described), Heard::Nothing);
+        assert!(setting.talk.is_free() && setting.talk.is_concurrent());
+
+        // One that answers only what it was asked before is not taken for one.
+        let mut setting = Setting::new(true);
+        setting.hear(described);
+        let (one, _) = setting.call("a");
+        setting.talk.cancel(one);
+        setting.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
+        setting.hear(r#"{"id":0,"error":{"kind":"unknown","message":""}}"#);
+        assert!(setting.talk.is_free() && !setting.talk.is_concurrent());
     }
 
     #[test]
