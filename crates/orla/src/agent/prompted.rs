@@ -28,7 +28,8 @@ use orla_marketplace::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::time::sleep_until;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use super::model::{Named, Variable};
 use super::run::Answer;
@@ -47,6 +48,8 @@ const DESCRIPTION: &str = "Gives a prompt to a language model, which answers it 
 const SHOWN: usize = 200;
 /// Bytes of text that are told at once, unless a line ends before.
 const PIECE: usize = 80;
+/// How long text is held for more of it.
+const HELD: Duration = Duration::from_millis(100);
 
 /// What answers prompts: a model, and how far it may go.
 pub(crate) struct Prompted {
@@ -216,12 +219,15 @@ impl CapabilityExecutor for PromptedExecutor {
         let end = {
             let driving = agent.drive(&mut run, Approval::by_client(ctx.client.as_ref()));
             tokio::pin!(driving);
-            tokio::select! {
-                end = &mut driving => end,
-                () = sleep_until(ctx.deadline) => {
-                    cancellation.cancel();
-                    // What it has called is given its grace.
-                    driving.await.map(|_| End::Timeout)
+            loop {
+                tokio::select! {
+                    end = &mut driving => break end,
+                    () = sleep_until(ctx.deadline) => {
+                        cancellation.cancel();
+                        // What it has called is given its grace.
+                        break driving.await.map(|_| End::Timeout);
+                    }
+                    () = told.held() => told.end_piece(),
                 }
             }
         };
@@ -273,6 +279,8 @@ struct Wanted {
 struct Told {
     notices: NoticeSink,
     inner: Mutex<Inner>,
+    /// Text begins to be held.
+    begins: Notify,
 }
 
 #[derive(Default)]
@@ -281,6 +289,8 @@ struct Inner {
     told: u32,
     /// Text that has not been told.
     piece: String,
+    /// Until when it is held.
+    until: Option<Instant>,
     /// The newest answer's text, as far as it has come.
     answer: String,
     calls: Vec<Value>,
@@ -288,7 +298,7 @@ struct Inner {
 
 impl Told {
     fn new(notices: NoticeSink) -> Self {
-        Self { notices, inner: Mutex::default() }
+        Self { notices, inner: Mutex::default(), begins: Notify::new() }
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
@@ -304,9 +314,22 @@ impl Told {
         });
     }
 
+    /// Waits until text has been held for long enough: a model that pauses has its reader wait for no line's end.
+    async fn held(&self) {
+        loop {
+            match self.with(|inner| inner.until) {
+                Some(until) => return sleep_until(until).await,
+                None => self.begins.notified().await,
+            }
+        }
+    }
+
     /// What is left of the text.
     fn end_piece(&self) {
-        let piece = self.with(|inner| std::mem::take(&mut inner.piece));
+        let piece = self.with(|inner| {
+            inner.until = None;
+            std::mem::take(&mut inner.piece)
+        });
         if !piece.is_empty() {
             self.notices.send(Notice::Text(piece));
         }
@@ -334,6 +357,10 @@ impl Audience for Arc<Told> {
         let is_due = self.with(|inner| {
             inner.answer.push_str(part);
             inner.piece.push_str(part);
+            if inner.until.is_none() {
+                inner.until = Some(Instant::now() + HELD);
+                self.begins.notify_one();
+            }
             inner.piece.len() >= PIECE || part.contains('\n')
         });
         if is_due {
@@ -379,5 +406,38 @@ impl Audience for Arc<Told> {
             Notice::Log { .. } => told.notices.send(notice),
             Notice::Text(_) => {}
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_told_by_the_line_by_the_piece_and_after_a_while() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let sink = Arc::clone(&heard);
+            let told = Arc::new(Told::new(NoticeSink::new(move |notice| {
+                if let Notice::Text(text) = notice {
+                    sink.lock().unwrap().push(text);
+                }
+            })));
+            let take = || std::mem::take(&mut *heard.lock().unwrap());
+            told.text("a");
+            told.text("b\n");
+            assert_eq!(take(), ["ab\n"]);
+            told.text(&"x".repeat(PIECE));
+            assert_eq!(take().len(), 1);
+            told.text("one ");
+            told.text("two");
+            assert!(take().is_empty());
+            // It ends without a line's end.
+            told.held().await;
+            told.end_piece();
+            assert_eq!(take(), ["one two"]);
+            assert!(told.with(|inner| inner.until.is_none()));
+        });
     }
 }
