@@ -1,12 +1,12 @@
 //! A call of a stream: what it is asked for, and what it gives. Reading the input is pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orla_marketplace::{
     CallContext, JsonText, Notice, Outcome, Payload, Progress, RuntimeError, RuntimeResult, StreamType,
     Violation,
 };
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
 
@@ -24,17 +24,8 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// How long before the call's own end it stops to collect, so that what it has is given.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// What a call asks for.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Asked<'a> {
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-    limit: Option<usize>,
-    for_ms: Option<u64>,
-    #[serde(borrow, default)]
-    send: Vec<&'a RawValue>,
-}
+/// How much of what was given an error shows, in characters.
+const SHOWN: usize = 40;
 
 pub(super) struct Wanted {
     /// What the stream is opened with.
@@ -49,23 +40,48 @@ pub(super) struct Wanted {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted> {
-    let invalid = |path: &str, expected: &str, got: String| {
+    let invalid = |path: &str, expected: &str, got: &str| {
+        let got = got.chars().take(SHOWN).collect();
         let violation = Violation { path: path.to_owned(), expected: expected.to_owned(), got };
         RuntimeError::InvalidInput { id: ctx.name.to_string(), violations: vec![violation] }
     };
-    let asked: Asked<'_> = serde_json::from_str(inputs.as_str()).map_err(|err| {
-        invalid("input", "an object with input, limit, for_ms and send", err.to_string())
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(inputs.as_str()).map_err(|_| {
+        invalid("input", "an object with input, limit, for_ms and send", inputs.as_str())
     })?;
-    if let Some(limit) = asked.limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {
-        return Err(invalid("input.limit", &format!("from 1 to {MAX_LIMIT}"), limit.to_string()));
+    let (mut input, mut limit, mut patience, mut send) = (None, None, FOR, Vec::new());
+    for (name, raw) in &members {
+        let text = raw.get();
+        match name.as_str() {
+            "input" => input = Some(*raw),
+            "limit" | "for_ms" | "send" if text == "null" => {}
+            "limit" => {
+                let count = text.parse().ok().filter(|count| (1..=MAX_LIMIT).contains(count));
+                let expected = format!("a whole number from 1 to {MAX_LIMIT}");
+                limit = Some(count.ok_or_else(|| invalid("input.limit", &expected, text))?);
+            }
+            "for_ms" => {
+                let expected = "a whole number of milliseconds, 0 or more";
+                let ms = text.parse().map_err(|_| invalid("input.for_ms", expected, text))?;
+                patience = Duration::from_millis(ms);
+            }
+            "send" => {
+                let expected = "a list of what is to be sent";
+                send = serde_json::from_str::<Vec<&RawValue>>(text)
+                    .map_err(|_| invalid("input.send", expected, text))?;
+            }
+            other => {
+                let path = format!("input.{}", other.chars().take(SHOWN).collect::<String>());
+                return Err(invalid(&path, "no such member, only input, limit, for_ms and send", text));
+            }
+        }
     }
     let text = |raw: &RawValue| JsonText::slice_of(inputs.bytes(), raw);
     let empty = || Payload::empty().json().cloned();
     Ok(Wanted {
-        input: asked.input.map_or_else(empty, |input| Ok(text(input)))?,
-        send: asked.send.iter().map(|value| Payload::from_json(text(value))).collect(),
-        limit: asked.limit,
-        patience: asked.for_ms.map_or(FOR, Duration::from_millis),
+        input: input.map_or_else(empty, |input| Ok(text(input)))?,
+        send: send.iter().map(|value| Payload::from_json(text(value))).collect(),
+        limit,
+        patience,
     })
 }
 
@@ -225,10 +241,17 @@ mod tests {
         assert_eq!(wanted.patience, Duration::from_millis(50));
         assert_eq!(text("{}").unwrap().input.as_str(), "{}");
         for (bad, words) in [
-            (r#"{"limit": 0}"#, "input.limit: expected from 1"),
-            (r#"{"limits": 1}"#, "limits"),
-            ("[]", "an object"),
-            (r#"{"send": 1}"#, "invalid type"),
+            (r#"{"limit": 0}"#, "input.limit: expected a whole number from 1 to 100000, got 0"),
+            (
+                r#"{"for_ms": -1}"#,
+                "input.for_ms: expected a whole number of milliseconds, 0 or more, got -1",
+            ),
+            (
+                r#"{"limits": 1}"#,
+                "input.limits: expected no such member, only input, limit, for_ms and send, got 1",
+            ),
+            ("[]", "input: expected an object with input, limit, for_ms and send, got []"),
+            (r#"{"send": "x"}"#, "input.send: expected a list of what is to be sent, got \"x\""),
         ] {
             let error = text(bad).err().unwrap().to_string();
             assert!(error.contains(words), "{bad}: {error}");
