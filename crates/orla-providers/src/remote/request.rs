@@ -27,6 +27,9 @@ pub(super) fn url_of(endpoint: &str) -> Result<Url, String> {
     }
     if matches!(url.path(), "" | "/") {
         url.set_path("/rtfs");
+    } else if let Some(path) = url.path().strip_suffix('/').filter(|path| path.ends_with("/rtfs")) {
+        let path = path.to_owned();
+        url.set_path(&path);
     }
     url.set_fragment(None);
     Ok(url)
@@ -117,6 +120,8 @@ mod tests {
         for (endpoint, url) in [
             ("http://a:1", Ok("http://a:1/rtfs")),
             ("http://a:1/", Ok("http://a:1/rtfs")),
+            ("http://a:1/rtfs/", Ok("http://a:1/rtfs")),
+            ("http://a:1/else/", Ok("http://a:1/else/")),
             ("https://a/orla/rtfs?x=1#y", Ok("https://a/orla/rtfs?x=1")),
             ("ftp://a/", Err("no http(s) URL")),
             ("http://user:secret@a/", Err("use a token")),
