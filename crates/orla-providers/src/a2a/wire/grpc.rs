@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use a2a::{
-    A2AError, CancelTaskRequest, GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest, Task,
-    error_code,
+    A2AError, CancelTaskRequest, GetTaskRequest, Part, PartContent, SendMessageRequest,
+    SubscribeToTaskRequest, Task, error_code,
 };
 use a2a_pb::pbconv;
 use a2a_pb::proto::StreamResponse;
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame};
+use serde_json::Value;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::metadata::MetadataMap;
@@ -43,7 +44,7 @@ pub(super) async fn send(
         Some(a2a::SendMessageResponse::Message(message)) => a2a::StreamResponse::Message(message),
         None => return Err(empty()),
     };
-    Ok(stream::once(async { Ok(answer) }).boxed())
+    Ok(stream::once(async { Ok(exact(answer)) }).boxed())
 }
 
 pub(super) async fn get(wire: &Wire, task: &str) -> Result<Task, Fault> {
@@ -51,7 +52,9 @@ pub(super) async fn get(wire: &Wire, task: &str) -> Result<Task, Fault> {
         GetTaskRequest { id: task.to_owned(), history_length: Some(0), tenant: wire.tenant.clone() };
     let request = asked(wire, pbconv::to_proto_get_task_request(&request));
     let answer = client(wire)?.get_task(request).await.map_err(|status| fault(&status))?;
-    Ok(pbconv::from_proto_task(answer.get_ref()))
+    let mut task = pbconv::from_proto_task(answer.get_ref());
+    exact_task(&mut task);
+    Ok(task)
 }
 
 pub(super) async fn subscribe(wire: &Wire, task: &str) -> Result<Events, Fault> {
@@ -69,10 +72,54 @@ pub(super) async fn cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
 
 fn events(answer: impl Stream<Item = Result<StreamResponse, Status>> + Send + 'static) -> Events {
     let read = |item: Result<StreamResponse, Status>| match item {
-        Ok(event) => pbconv::from_proto_stream_response(&event).ok_or_else(empty),
+        Ok(event) => pbconv::from_proto_stream_response(&event).map(exact).ok_or_else(empty),
         Err(status) => Err(fault(&status)),
     };
     answer.map(read).boxed()
+}
+
+/// An event with whole numbers where they are.
+fn exact(mut event: a2a::StreamResponse) -> a2a::StreamResponse {
+    match &mut event {
+        a2a::StreamResponse::Task(task) => exact_task(task),
+        a2a::StreamResponse::Message(message) => exact_parts(&mut message.parts),
+        a2a::StreamResponse::StatusUpdate(update) => {
+            update.status.message.iter_mut().for_each(|message| exact_parts(&mut message.parts));
+        }
+        a2a::StreamResponse::ArtifactUpdate(update) => exact_parts(&mut update.artifact.parts),
+    }
+    event
+}
+
+fn exact_task(task: &mut Task) {
+    let artifacts = task.artifacts.iter_mut().flatten().map(|artifact| &mut artifact.parts);
+    let messages = task.status.message.iter_mut().chain(task.history.iter_mut().flatten());
+    artifacts.chain(messages.map(|message| &mut message.parts)).for_each(|parts| exact_parts(parts));
+}
+
+fn exact_parts(parts: &mut [Part]) {
+    for part in parts {
+        if let PartContent::Data(data) = &mut part.content {
+            whole(data);
+        }
+    }
+}
+
+/// Makes whole numbers of those that are: all are doubles on the wire, and a count of 1 is no 1.0.
+pub(super) fn whole(value: &mut Value) {
+    /// Up to here, a double holds every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            let double = number.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT);
+            if let Some(double) = double {
+                *value = Value::from(double as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole),
+        Value::Object(members) => members.values_mut().for_each(whole),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 fn client(wire: &Wire) -> Result<A2aServiceClient<Channel>, Fault> {
@@ -158,5 +205,40 @@ impl HttpBody for Shared {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let body = self.get_mut().0.get_mut().unwrap_or_else(PoisonError::into_inner);
         Pin::new(body).poll_frame(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn whole_numbers_of_an_answer_are_whole_again() {
+        let given = json!({"n": 3, "a": [-1, 1.5, 9_007_199_254_740_992_i64, 1e300], "z": 0});
+        let task = Task {
+            id: "t".to_owned(),
+            context_id: "c".to_owned(),
+            status: a2a::TaskStatus {
+                state: a2a::TaskState::Completed,
+                message: Some(a2a::Message::new(a2a::Role::Agent, vec![Part::data(json!(7))])),
+                timestamp: None,
+            },
+            artifacts: Some(vec![a2a::Artifact {
+                artifact_id: "r".to_owned(),
+                name: None,
+                description: None,
+                parts: vec![Part::data(given.clone())],
+                metadata: None,
+                extensions: None,
+            }]),
+            history: None,
+            metadata: None,
+        };
+        let sent = pbconv::to_proto_stream_response(&a2a::StreamResponse::Task(task));
+        let read = pbconv::from_proto_stream_response(&sent).map(exact);
+        let Some(a2a::StreamResponse::Task(read)) = read else { panic!("no task") };
+        assert_eq!(read.artifacts.unwrap()[0].parts[0].content, PartContent::Data(given));
+        assert_eq!(read.status.message.unwrap().parts[0].content, PartContent::Data(json!(7)));
     }
 }

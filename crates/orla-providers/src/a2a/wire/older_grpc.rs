@@ -19,7 +19,7 @@ use serde_json::Value;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
-use super::grpc::{Channel, asked, empty, fault, origin};
+use super::grpc::{Channel, asked, empty, fault, origin, whole};
 use super::{Events, Fault, MAX_MESSAGE, Wire};
 
 const SEND: &str = "/a2a.v1.A2AService/SendMessage";
@@ -169,7 +169,9 @@ impl From<proto::Part> for a2a::Part {
             Some(proto::Content::Text(text)) => Self::text(text),
             Some(proto::Content::Data(data)) => {
                 let data = data.data.unwrap_or_default();
-                Self::data(proto_value_to_json_value(&Kind::StructValue(data).into()))
+                let mut data = proto_value_to_json_value(&Kind::StructValue(data).into());
+                whole(&mut data);
+                Self::data(data)
             }
             Some(proto::Content::File(file)) => {
                 let mut made = match file.content {
@@ -418,7 +420,7 @@ mod tests {
         (file.media_type, file.filename) = (Some("image/png".to_owned()), Some("dot.png".to_owned()));
         for part in [
             Part::text("hi"),
-            Part::data(json!({"n": 1.0, "a": [true, null]})),
+            Part::data(json!({"n": 1, "a": [true, null]})),
             file,
             Part::url("http://f"),
         ] {
