@@ -14,6 +14,8 @@ use crate::a2a::dialect::{Dialect, Operation};
 use crate::sse;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The id of the only request of a JSON-RPC exchange.
+const ID: u64 = 1;
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// How what comes is wrapped.
@@ -81,7 +83,7 @@ pub(super) fn parameters(wire: &Wire, request: &SendMessageRequest) -> Result<Va
 }
 
 async fn rpc(wire: &Wire, operation: Operation, parameters: Value) -> Result<Response, Fault> {
-    let call = json!({"jsonrpc": "2.0", "id": 1, "method": wire.dialect.method(operation), "params": parameters});
+    let call = json!({"jsonrpc": "2.0", "id": ID, "method": wire.dialect.method(operation), "params": parameters});
     ask(wire, Method::POST, wire.url.clone(), Some(&call)).await
 }
 
@@ -127,10 +129,16 @@ fn failure(status: StatusCode, body: &[u8]) -> Fault {
         300..=399 => Fault::Wrong(format!("answers {title}, and redirects are not followed")),
         408 | 425 | 429 | 502..=504 => Fault::Away(format!("answers {title}")),
         _ => match error {
-            Some(error) if error.is_object() => refused(error, code(error, status)),
+            Some(error) if says_why(error) => refused(error, code(error, status)),
+            _ if status == StatusCode::INTERNAL_SERVER_ERROR => Fault::Away(format!("answers {title}")),
             _ => Fault::Wrong(format!("answers {title}")),
         },
     }
+}
+
+/// Whether there is anything of an error in an error.
+fn says_why(error: &Value) -> bool {
+    ["code", "message", "detail", "title", "details"].iter().any(|name| error.get(*name).is_some())
 }
 
 /// The protocol's code for an error of the REST binding.
@@ -208,6 +216,9 @@ impl Envelope {
         }
         match self {
             Self::Plain => Ok(value),
+            Self::Rpc if value.get("id").is_some_and(|id| *id != ID) => {
+                Err(Fault::Wrong("its answer is one to another request".to_owned()))
+            }
             Self::Rpc => match value.get_mut("result") {
                 Some(result) => Ok(result.take()),
                 None => Err(Fault::Wrong("it answers with neither a result nor an error".to_owned())),
