@@ -19,6 +19,7 @@ use crate::executor::{CallContext, LogLevel, Notice, NoticeSink};
 use crate::json::value_from_json;
 use crate::marketplace::{Call, CapabilityMarketplace};
 use crate::payload::{JsonText, Payload};
+use crate::provider::ProviderType;
 
 /// How many capabilities `(capabilities "words")` gives at most.
 const FOUND: usize = 100;
@@ -140,7 +141,10 @@ impl<'a> Host<'a> {
     /// in its order.
     async fn named(&self, id: &str, positional: &[Value]) -> Value {
         let catalog = self.catalog().await;
-        let schema = catalog.get(id).map(|entry| entry.input_schema());
+        let entry = catalog.get(id);
+        // An agent takes a list as it is: data for it.
+        let entry = entry.filter(|entry| !matches!(entry.manifest.provider, ProviderType::A2A(_)));
+        let schema = entry.map(|entry| entry.input_schema());
         let schema = schema.and_then(|text| serde_json::from_str::<Json>(text.as_str()).ok());
         let names =
             schema.as_ref().and_then(|schema| schema.get("properties")).and_then(Json::as_object);

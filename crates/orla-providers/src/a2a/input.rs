@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{message, data?, files?, context_id?, task_id?}` | its text, its data, its files; a turn of that conversation |
 //! | a text | the text |
-//! | anything else | one data part |
+//! | anything else, also none (`{}`) | one data part |
 
 use a2a::{Message, Part, Role};
 use base64::Engine as _;
@@ -56,7 +56,8 @@ pub(super) fn message(
             fill(&mut message, members).map_err(|(path, expected)| refused(path, expected, input))?;
         }
         Value::String(text) => message.parts.push(Part::text(text)),
-        Value::Null => {}
+        // A skill that takes nothing.
+        Value::Null => message.parts.push(data_part(json!({}))),
         data => message.parts.push(data_part(data)),
     }
     if message.parts.is_empty() {
@@ -77,7 +78,7 @@ pub(super) fn reply(text: &str, task: &str, context: Option<&str>) -> Message {
 }
 
 fn is_structured(members: &Map<String, Value>) -> bool {
-    members.keys().all(|name| MEMBERS.contains(&name.as_str()))
+    !members.is_empty() && members.keys().all(|name| MEMBERS.contains(&name.as_str()))
 }
 
 fn fill(message: &mut Message, members: Map<String, Value>) -> Result<(), (&'static str, &'static str)> {
@@ -156,6 +157,8 @@ mod tests {
                 r#"{"message": "hi", "city": "Paris"}"#,
                 json!([{"data": {"message": "hi", "city": "Paris"}, "mediaType": "application/json"}]),
             ),
+            ("{}", json!([{"data": {}, "mediaType": "application/json"}])),
+            ("null", json!([{"data": {}, "mediaType": "application/json"}])),
             ("[1]", json!([{"data": [1], "mediaType": "application/json"}])),
             (
                 r#"{"message": "see", "files": [{"url": "http://f", "name": "f"}, {"base64": "AQI=", "media_type": "image/png"}]}"#,
@@ -180,11 +183,7 @@ mod tests {
         let ctx = CallContext::for_tests("a");
         for (input, problem) in [
             (
-                "{}",
-                "a cannot take these arguments: input.message: expected a text for the agent, got nothing",
-            ),
-            (
-                "null",
+                r#"{"message": null}"#,
                 "a cannot take these arguments: input.message: expected a text for the agent, got nothing",
             ),
             (
