@@ -50,10 +50,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol of a name, whatever its case.
+    /// The protocol of a name, whatever its case: the document's, that of an address, or that of cards.
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
-            "http" | "https" => Some(Self::Http),
+            "http" | "https" | "jsonrpc" | "http+json" => Some(Self::Http),
             "websocket" | "ws" | "wss" => Some(Self::WebSocket),
             "grpc" => Some(Self::Grpc),
             _ => None,
@@ -122,6 +122,14 @@ mod tests {
     fn protocols_have_the_names_of_the_document() {
         for protocol in [Protocol::Http, Protocol::WebSocket, Protocol::Grpc] {
             assert_eq!(Protocol::named(&protocol.as_str().to_uppercase()), Some(protocol));
+        }
+        for (name, protocol) in [
+            ("JSONRPC", Protocol::Http),
+            ("HTTP+JSON", Protocol::Http),
+            ("GRPC", Protocol::Grpc),
+            ("WEBSOCKET", Protocol::WebSocket),
+        ] {
+            assert_eq!(Protocol::named(name), Some(protocol), "as cards have it");
         }
         assert_eq!(Protocol::named("smtp"), None);
     }

@@ -39,6 +39,8 @@ const FIELDS: [&str; 11] = [
 /// The members of the provider of a single capability.
 const PROVIDER: [&str; 8] =
     ["agent_id", "endpoint", "protocol", "timeout_ms", "skill", "auth_token", "headers", "origins"];
+/// The names of protocols, as the document and as cards have them.
+const PROTOCOLS: [&str; 7] = ["http", "websocket", "grpc", "JSONRPC", "HTTP+JSON", "GRPC", "WEBSOCKET"];
 /// A day.
 const MAX_MS: u64 = 86_400_000;
 /// Bytes of a file of keys that are read.
@@ -89,7 +91,7 @@ fn agent(
             return None;
         }
     }
-    if let Err(problem) = a2a::check(&settings.url, settings.protocol.as_str()) {
+    if let Err(problem) = reachable(&settings.url, settings.protocol) {
         reader.problem(name.at, || format!("{place}: {problem}"));
         return None;
     }
@@ -154,7 +156,8 @@ pub(super) fn provider(
         reader.problem(at, || format!("{path}.endpoint: missing, and required"));
         return None;
     }
-    if let Err(problem) = a2a::check(&agent.endpoint, &agent.protocol) {
+    let protocol = Protocol::named(&agent.protocol).unwrap_or_default();
+    if let Err(problem) = reachable(&agent.endpoint, protocol) {
         reader.problem(at, || format!("{path}: {problem}"));
         return None;
     }
@@ -168,7 +171,7 @@ pub(super) fn provider_properties() -> Value {
     json!({
         "agent_id": {"type": "string", "description": "The agent's name, for people."},
         "endpoint": {"type": "string", "description": "Where its card is found (below /.well-known), or its card, or one of its endpoints."},
-        "protocol": {"enum": ["http", "websocket", "grpc"]},
+        "protocol": {"enum": PROTOCOLS},
         "timeout_ms": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_MS}, variable()],
             "description": "Milliseconds that one call may take."},
         "skill": {"type": "string", "description": "The skill that is meant, as its card has it."},
@@ -178,13 +181,25 @@ pub(super) fn provider_properties() -> Value {
     })
 }
 
-/// An address by any of the protocols. Whatever stands before an `@`, and in the query, may be a secret.
+/// Whether an address goes with a protocol.
+fn reachable(address: &str, protocol: Protocol) -> Result<(), String> {
+    if protocol != Protocol::Grpc && !address.contains("://") {
+        return Err("expected an address such as https://agent.example.com, as only grpc has HOST:PORT"
+            .to_owned());
+    }
+    a2a::check(address, protocol.as_str())
+}
+
+/// An address by any of the protocols, or `HOST:PORT`, as cards have those of gRPC. Whatever stands before an `@`, and in the query, may be a secret.
 fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let url = reader.secret(path, node)?;
     let is_known = ["http", "https", "ws", "wss", "grpc", "grpcs"]
         .iter()
         .any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| rest.starts_with("://")));
-    if is_known && !url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+    let is_bare = url.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok()
+    });
+    if (is_known || is_bare) && !url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Some(url);
     }
     reader.problem(node.at, || {
@@ -234,7 +249,7 @@ fn schema() -> Value {
     let seconds = |about: &str| json!({"anyOf": [seconds(86_400), variable()], "description": about});
     let agent = json!({"type": "object", "required": ["url"], "properties": {
         "url": {"type": "string", "description": "Where its card is found (below /.well-known), or its card, or one of its endpoints."},
-        "protocol": {"enum": ["http", "websocket", "grpc"], "description": "http (JSON-RPC or HTTP and JSON, as its card says) by default."},
+        "protocol": {"enum": PROTOCOLS, "description": "http (JSON-RPC or HTTP and JSON, as its card says) by default."},
         "token": {"type": "string", "description": "Sent as a bearer token, to the origin of url and to origins alone."},
         "headers": texts,
         "origins": {"anyOf": [list], "description": "Other origins that its card may lead to."},
@@ -255,10 +270,11 @@ mod tests {
     #[test]
     fn an_agent_is_an_address_or_a_mapping() {
         let config = Config::of(
-            "agents:\n  a: https://a.example\n  b c:\n    url: grpc://b.example:50051\n    protocol: grpc\n    token: t0ken\n    prefix: ''\n    origins: [https://c.example]\n    include: 'x*'\n    timeout: 2\n",
+            "agents:\n  a: https://a.example\n  d: {url: '127.0.0.1:50051', protocol: GRPC}\n  b c:\n    url: grpc://b.example:50051\n    protocol: grpc\n    token: t0ken\n    prefix: ''\n    origins: [https://c.example]\n    include: 'x*'\n    timeout: 2\n",
         )
         .unwrap_or_else(|problems| panic!("{problems:?}"));
-        let [a, b] = &config.agents[..] else { panic!("two agents") };
+        let [a, d, b] = &config.agents[..] else { panic!("three agents") };
+        assert_eq!((d.value.protocol, d.value.url.as_str()), (Protocol::Grpc, "127.0.0.1:50051"));
         assert_eq!((a.value.name.as_str(), a.value.url.as_str()), ("a", "https://a.example"));
         assert_eq!(b.value.name, "b_c");
         assert_eq!((b.value.protocol, b.value.token.as_deref()), (Protocol::Grpc, Some("t0ken")));
@@ -273,6 +289,10 @@ mod tests {
             (
                 "agents: {a: {url: 'ftp://s3cret'}}",
                 "agents.a.url: expected an address such as https://agent.example.com, or wss://… or grpc://… at orla.yaml:1:19",
+            ),
+            (
+                "agents: {a: 'a.example:50051'}",
+                "agents.a: expected an address such as https://agent.example.com, as only grpc has HOST:PORT at orla.yaml:1:10",
             ),
             (
                 "agents: {a: {url: 'http://a', protocol: smtp}}",
