@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use orla_marketplace::rtfs::Error;
 use orla_marketplace::{
     CallContext, JsonText, Notice, Outcome, Payload, Progress, RuntimeError, RuntimeResult, StreamType,
     Violation,
@@ -215,7 +216,10 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
     match error {
         RuntimeError::Unavailable { id, reason, .. } => {
             let message = format!("{id} is unavailable: {reason}");
-            RuntimeError::Failed { id, message, outcome: came }
+            let data = came.as_ref().and_then(|came| came.value().ok()).unwrap_or_default();
+            // As an unavailable one it would be tried again, though it has given something.
+            let error = Error::new("unavailable", message.clone()).with_capability(&*id).with_data(data);
+            RuntimeError::Told { id, message, error: Box::new(error), outcome: came }
         }
         RuntimeError::Failed { id, message, .. } => RuntimeError::Failed { id, message, outcome: came },
         RuntimeError::TimedOut { id, limit, .. } => RuntimeError::TimedOut { id, limit, outcome: came },
@@ -229,6 +233,21 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_cut_is_unavailable_with_what_came_before() {
+        let unavailable =
+            || RuntimeError::Unavailable { id: "s".into(), reason: "cut".into(), source: None };
+        let mut items = Items::default();
+        assert!(matches!(with_items(unavailable(), &items), RuntimeError::Unavailable { .. }));
+        items.push(&JsonText::parse("1.10").unwrap());
+        let error = with_items(unavailable(), &items);
+        let came = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap().as_str();
+        assert_eq!(came, r#"{"items":[1.10],"ended_by":"error"}"#);
+        assert_eq!((error.kind(), error.to_string().as_str()), ("unavailable", "s is unavailable: cut"));
+        let RuntimeError::Told { error, .. } = error else { panic!("it is not told") };
+        assert_eq!(error.kind, "unavailable");
+    }
 
     #[test]
     fn what_a_call_asks_for_is_read_strictly() {
