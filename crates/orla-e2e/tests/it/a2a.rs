@@ -41,6 +41,8 @@ fn every_skill_is_a_tool_and_every_binding_gives_the_same() {
         assert_eq!(told.json["_meta"]["orla/a2a"]["state"], "completed");
         let data = client.call("helper__add", json!({"a": 1, "b": [2]}));
         assert_eq!(data.structured(), &json!({"a": 1, "b": [2], "skill": "add"}), "{agent:?} {data:?}");
+        let nothing = client.call("helper__add", json!({}));
+        assert_eq!(nothing.structured(), &json!({"skill": "add"}), "{agent:?} {nothing:?}");
         let pieces = client.call("helper__talk", json!({"message": "pieces"}));
         assert_eq!(pieces.text(), "one two three", "{agent:?} {pieces:?}");
         let file = client.call("helper__talk", json!({"message": "file"}));

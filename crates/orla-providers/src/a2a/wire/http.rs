@@ -254,3 +254,48 @@ pub(super) fn away(err: &reqwest::Error) -> Fault {
         false => format!("broke off: {}", root(err)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_reason_is_told_with_its_status_and_whether_to_try_again() {
+        for (status, body, says) in [
+            (
+                500,
+                "{}",
+                "a is unavailable: host answers 500 Internal Server Error; trying again may help",
+            ),
+            (
+                500,
+                "<html>",
+                "a is unavailable: host answers 500 Internal Server Error; trying again may help",
+            ),
+            (503, "{}", "a is unavailable: host answers 503 Service Unavailable; trying again may help"),
+            (400, "{}", "a failed: host: answers 400 Bad Request"),
+            (
+                500,
+                r#"{"error": {"code": -32603, "message": "no luck"}}"#,
+                "a failed: host refuses: no luck (-32603)",
+            ),
+            (400, r#"{"detail": "no such field"}"#, "a failed: host refuses: no such field (-32603)"),
+        ] {
+            let fault = failure(StatusCode::from_u16(status).unwrap(), body.as_bytes());
+            assert_eq!(fault.of("a", "host").to_string(), says, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn only_the_answer_to_the_request_is_its_answer() {
+        let open = |text: &str| Envelope::Rpc.open(text.as_bytes()).map_err(|fault| fault.to_string());
+        assert_eq!(open(r#"{"jsonrpc": "2.0", "id": 1, "result": 7}"#), Ok(json!(7)));
+        for id in ["2", "\"1\"", "null"] {
+            let problem = open(&format!(r#"{{"jsonrpc": "2.0", "id": {id}, "result": 7}}"#));
+            assert_eq!(problem, Err("its answer is one to another request".to_owned()), "{id}");
+        }
+        // Of a request that could not be read, nobody knows the id.
+        let refused = open(r#"{"jsonrpc": "2.0", "id": null, "error": {"code": -1, "message": "no"}}"#);
+        assert_eq!(refused, Err("no".to_owned()));
+    }
+}
