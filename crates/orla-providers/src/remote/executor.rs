@@ -1,8 +1,9 @@
 //! Runs calls of [`RemoteRTFSCapability`] providers.
 
 use std::any::TypeId;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +11,7 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, CapabilityManifest, Outcome, Payload, ProviderStatus, ProviderType,
     RemoteRTFSCapability, RuntimeError, RuntimeResult,
 };
+use reqwest::Url;
 use tokio::time::timeout_at;
 
 use super::{answer, request};
@@ -19,6 +21,8 @@ use crate::patience::patience;
 /// How much longer than the call's own time is waited: the other instance knows the deadline too, and says
 /// what there was by then.
 const GRACE: Duration = Duration::from_millis(250);
+/// How many endpoints are remembered as they were read.
+const MAX_KNOWN: usize = 1024;
 
 /// Runs [`RemoteRTFSCapability`] providers (RTFS capability system §3.3).
 ///
@@ -26,12 +30,43 @@ const GRACE: Duration = Duration::from_millis(250);
 /// future ends its request, and so the call there.
 pub struct RemoteRTFSExecutor {
     clients: Arc<Clients>,
+    /// The endpoints that were called, by their text: reading one takes longer than all else that is done for a call
+    /// before it is sent.
+    known: RwLock<HashMap<String, Arc<Endpoint>>>,
+}
+
+/// Where calls go.
+#[derive(Debug)]
+struct Endpoint {
+    url: Url,
+    /// For messages.
+    host: String,
 }
 
 impl RemoteRTFSExecutor {
     /// An executor with the usual limits. Nothing is opened before the first call.
     pub fn new() -> Self {
-        Self { clients: Arc::new(Clients::new(HttpLimits::default())) }
+        Self { clients: Arc::new(Clients::new(HttpLimits::default())), known: RwLock::default() }
+    }
+
+    /// An endpoint, read once.
+    ///
+    /// # Errors
+    /// It leads nowhere; see [`request::url_of`].
+    fn endpoint(&self, text: &str) -> Result<Arc<Endpoint>, String> {
+        // What is guarded is whole at every moment: a panic left nothing half done.
+        if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+            return Ok(Arc::clone(known));
+        }
+        let url = request::url_of(text)?;
+        let endpoint = Arc::new(Endpoint { host: host_of(&url), url });
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // Configurations come and go: what is still called is read once more.
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert(text.to_owned(), Arc::clone(&endpoint));
+        Ok(endpoint)
     }
 }
 
@@ -59,22 +94,23 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
             message: format!("{} failed: {problem}", ctx.name),
             outcome: None,
         };
-        let url = request::url_of(&remote.endpoint).map_err(failed)?;
-        let host = host_of(&url);
-        let hops = ctx.hops.through(remote.options.name.as_deref().unwrap_or(&host));
+        let endpoint = self.endpoint(&remote.endpoint).map_err(failed)?;
+        let host = &*endpoint.host;
+        let hops = ctx.hops.through(remote.options.name.as_deref().unwrap_or(host));
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
         let (deadline, limit) = patience(remote.timeout_ms, ctx);
         let capability = remote.options.capability.as_deref().unwrap_or(&ctx.name);
+        let url = endpoint.url.clone();
         let request = request::of_call(remote, url, capability, inputs.json()?, &hops, deadline, ctx);
         let request = request.map_err(failed)?;
         let client = self.clients.get(false).map_err(failed)?;
         let exchange = async {
             let response = client.execute(request).await;
-            let response = response.map_err(|err| failure(&ctx.name, &host, err, Stage::Asking))?;
+            let response = response.map_err(|err| failure(&ctx.name, host, err, Stage::Asking))?;
             let (status, arrived) = (response.status(), AtomicUsize::new(0));
             let limit = remote.options.max_answer_bytes;
-            let body = read_body(limit, &ctx.name, &host, response, &arrived).await?;
-            answer::read(ctx, &host, remote.auth_token.is_some(), status, &body)
+            let body = read_body(limit, &ctx.name, host, response, &arrived).await?;
+            answer::read(ctx, host, remote.auth_token.is_some(), status, &body)
         };
         tokio::select! {
             biased;
@@ -100,5 +136,23 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         let mut status = ProviderStatus::default();
         status.source = provider.settings().ok().map(RemoteRTFSCapability::address);
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_read_once_and_not_all_are_remembered_for_ever() {
+        let executor = RemoteRTFSExecutor::new();
+        let first = executor.endpoint("http://a:1").unwrap();
+        assert_eq!((first.url.as_str(), &*first.host), ("http://a:1/rtfs", "a:1"));
+        assert!(Arc::ptr_eq(&first, &executor.endpoint("http://a:1").unwrap()));
+        assert!(executor.endpoint("a:1").is_err());
+        for port in 2..=MAX_KNOWN + 2 {
+            executor.endpoint(&format!("http://a:{port}")).unwrap();
+        }
+        assert!(executor.known.read().unwrap().len() <= MAX_KNOWN);
     }
 }
