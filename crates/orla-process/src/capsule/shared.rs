@@ -27,11 +27,10 @@ pub(crate) struct Shared {
     pub(crate) instance: Arc<Instance>,
     /// Numbers requests; no number is given twice.
     pub(crate) tickets: Arc<AtomicU64>,
-    /// Says that there are requests which nobody waits for any more.
-    pub(crate) cancelled: Notify,
+    /// Says that there are [`Wishes`], or requests which nobody waits for any more: one for both, as the task listens
+    /// to it anew at every turn.
+    pub(crate) news: Notify,
     cancelled_tickets: Mutex<Vec<u64>>,
-    /// Says that there are [`Wishes`].
-    pub(crate) wished: Notify,
     wishes: Mutex<Wishes>,
     /// Held by the task of this name that has a process: one that is ending is waited for.
     pub(crate) turn: Arc<AsyncMutex<()>>,
@@ -98,9 +97,8 @@ impl Shared {
             name: definition.name().into(),
             instance,
             tickets: Arc::new(AtomicU64::new(1)),
-            cancelled: Notify::new(),
+            news: Notify::new(),
             cancelled_tickets: Mutex::default(),
-            wished: Notify::new(),
             wishes: Mutex::default(),
             turn,
             subscriptions: Mutex::default(),
@@ -134,7 +132,7 @@ impl Shared {
     /// Nobody waits for this request any more.
     pub(crate) fn cancel(&self, ticket: u64) {
         lock(&self.cancelled_tickets).push(ticket);
-        self.cancelled.notify_one();
+        self.news.notify_one();
     }
 
     pub(crate) fn take_cancelled(&self) -> Vec<u64> {
@@ -144,19 +142,19 @@ impl Shared {
     /// Someone wants to know what it serves.
     pub(crate) fn want(&self) {
         lock(&self.wishes).want = true;
-        self.wished.notify_one();
+        self.news.notify_one();
     }
 
     /// The configuration was loaded anew.
     pub(crate) fn load(&self, definition: Arc<Definition>) {
         lock(&self.wishes).loaded = Some(definition);
-        self.wished.notify_one();
+        self.news.notify_one();
     }
 
     /// The task is to tell the process which resources matter.
     pub(crate) fn resubscribe(&self) {
         lock(&self.wishes).subscriptions = true;
-        self.wished.notify_one();
+        self.news.notify_one();
     }
 
     pub(crate) fn take_wishes(&self) -> Wishes {

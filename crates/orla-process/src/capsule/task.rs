@@ -112,8 +112,7 @@ pub(crate) struct Task {
 enum Woken {
     Stop,
     Request(Request),
-    Wished,
-    Cancelled,
+    News,
     Readable,
     Writable,
     Stderr,
@@ -169,8 +168,10 @@ impl Task {
                     self.company().await;
                     self.requested(request).await;
                 }
-                Woken::Wished => self.wished().await,
-                Woken::Cancelled => self.cancelled().await,
+                Woken::News => {
+                    self.wished().await;
+                    self.cancelled().await;
+                }
                 Woken::Readable => self.read().await,
                 Woken::Writable => {}
                 Woken::Stderr => self.read_stderr(),
@@ -206,8 +207,7 @@ impl Task {
         tokio::select! {
             () = inbox.stop.cancelled(), if !stopping => Woken::Stop,
             Some(request) = inbox.requests.recv(), if takes => Woken::Request(request),
-            () = shared.wished.notified() => Woken::Wished,
-            () = shared.cancelled.notified() => Woken::Cancelled,
+            () = shared.news.notified() => Woken::News,
             () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
             () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
             () = readable(process.and_then(|process| process.stderr.as_ref())) => Woken::Stderr,
