@@ -4,6 +4,7 @@ pub use rtfs::json::{JsonError, value_from_json, value_to_json};
 pub(crate) use rtfs::json::{MAX_PATH, cut, push_index, push_key};
 
 use rtfs::json::push_string;
+use serde_json::Value as Json;
 
 /// Removes the white space around the tokens of valid JSON text, and thereby all line breaks, and
 /// writes characters as themselves where the text escapes them without need (`\u00e9`, `\/`): some
@@ -27,6 +28,24 @@ pub fn compact(json: &str) -> String {
     out
 }
 
+/// Makes whole numbers of those that are, as far as a double holds each of them: where all numbers have travelled as
+/// doubles (a `Struct` of protobuf), a count of 1 is no 1.0.
+pub fn whole_numbers(value: &mut Json) {
+    /// Up to here, a double holds every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Json::Number(number) => {
+            let double = number.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT);
+            if let Some(double) = double {
+                *value = Json::from(double as i64);
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Json::Object(members) => members.values_mut().for_each(whole_numbers),
+        Json::Null | Json::Bool(_) | Json::String(_) => {}
+    }
+}
+
 /// The length of the string literal that `json` begins with.
 fn end_of_string(json: &[u8]) -> usize {
     let mut at = 1;
@@ -45,6 +64,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn compacting_keeps_numbers_and_unescapes_what_needs_no_escape() {
@@ -68,5 +88,16 @@ mod tests {
             prop_assert_eq!(compact(&json.to_string()), json.to_string());
             prop_assert_eq!(compact(&format!("{json:#}")), json.to_string());
         }
+    }
+
+    #[test]
+    fn numbers_that_are_whole_are_whole_again() {
+        let mut value =
+            json!({"a": [1.0, -2.0, 1.5, 1e300, "1.0"], "b": {"c": 9_007_199_254_740_992.0}, "d": null});
+        whole_numbers(&mut value);
+        assert_eq!(
+            value.to_string(),
+            r#"{"a":[1,-2,1.5,1e+300,"1.0"],"b":{"c":9007199254740992},"d":null}"#
+        );
     }
 }

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use serde_json::Value;
+use orla_marketplace::json::whole_numbers;
 use tonic::codegen::Service as _;
 use tonic::{Code, Status, async_trait};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -186,27 +186,10 @@ fn sent(request: &proto::SendMessageRequest) -> Result<a2a::SendMessageRequest, 
     let mut sent = pbconv::from_proto_send_message_request(request);
     for part in &mut sent.message.parts {
         if let PartContent::Data(data) = &mut part.content {
-            whole(data);
+            whole_numbers(data);
         }
     }
     Ok(sent)
-}
-
-/// Makes whole numbers of those that are: all are doubles on the wire, and a count of 1 is no 1.0.
-fn whole(value: &mut Value) {
-    /// Up to here, a double holds every whole number.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match value {
-        Value::Number(number) => {
-            let double = number.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT);
-            if let Some(double) = double {
-                *value = Value::from(double as i64);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(whole),
-        Value::Object(members) => members.values_mut().for_each(whole),
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
-    }
 }
 
 fn task(given: Result<a2a::Task, A2AError>) -> Given<proto::Task> {
@@ -240,21 +223,4 @@ fn status(error: &A2AError) -> Status {
     let details =
         ErrorDetails::with_error_info(error_reason(error.code), errordetails::PROTOCOL_DOMAIN, []);
     Status::with_error_details(code, &error.message, details)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn numbers_that_are_whole_are_whole_again() {
-        let mut value =
-            json!({"a": [1.0, -2.0, 1.5, 1e300, "1.0"], "b": {"c": 9_007_199_254_740_992.0}, "d": null});
-        whole(&mut value);
-        assert_eq!(
-            value.to_string(),
-            r#"{"a":[1,-2,1.5,1e+300,"1.0"],"b":{"c":9007199254740992},"d":null}"#
-        );
-    }
 }

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame};
-use serde_json::Value;
+use orla_marketplace::json::whole_numbers;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::metadata::MetadataMap;
@@ -100,25 +100,8 @@ fn exact_task(task: &mut Task) {
 fn exact_parts(parts: &mut [Part]) {
     for part in parts {
         if let PartContent::Data(data) = &mut part.content {
-            whole(data);
+            whole_numbers(data);
         }
-    }
-}
-
-/// Makes whole numbers of those that are: all are doubles on the wire, and a count of 1 is no 1.0.
-pub(super) fn whole(value: &mut Value) {
-    /// Up to here, a double holds every whole number.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match value {
-        Value::Number(number) => {
-            let double = number.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT);
-            if let Some(double) = double {
-                *value = Value::from(double as i64);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(whole),
-        Value::Object(members) => members.values_mut().for_each(whole),
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 

@@ -13,13 +13,14 @@ use a2a_pb::pbconv::{
 };
 use futures_util::{StreamExt as _, stream};
 use http::uri::PathAndQuery;
+use orla_marketplace::json::whole_numbers;
 use prost_types::Struct;
 use prost_types::value::Kind;
 use serde_json::Value;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
-use super::grpc::{Channel, asked, empty, fault, origin, whole};
+use super::grpc::{Channel, asked, empty, fault, origin};
 use super::{Events, Fault, MAX_MESSAGE, Wire};
 
 const SEND: &str = "/a2a.v1.A2AService/SendMessage";
@@ -170,7 +171,7 @@ impl From<proto::Part> for a2a::Part {
             Some(proto::Content::Data(data)) => {
                 let data = data.data.unwrap_or_default();
                 let mut data = proto_value_to_json_value(&Kind::StructValue(data).into());
-                whole(&mut data);
+                whole_numbers(&mut data);
                 Self::data(data)
             }
             Some(proto::Content::File(file)) => {
