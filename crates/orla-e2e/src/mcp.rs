@@ -77,13 +77,26 @@ impl Client {
             token: token.map(str::to_owned),
         };
         if revision == Revision::Session {
-            client.server = client
-                .request("initialize", initialize(SESSION_BASED))
-                .unwrap_or_else(|err| panic!("initialize: {err}"));
-            assert!(client.session.is_some(), "initialize opens a session");
-            assert_eq!(client.notify("notifications/initialized", json!({})), 202);
+            client.open(initialize(SESSION_BASED));
         }
         client
+    }
+
+    /// A client with a session and these capabilities of its own.
+    pub fn connect_able_to(address: SocketAddr, capabilities: &Value) -> Self {
+        let mut client = Self::connect(address, Revision::Sessionless, None);
+        client.revision = Revision::Session;
+        let mut params = initialize(SESSION_BASED);
+        params["capabilities"] = capabilities.clone();
+        client.open(params);
+        client
+    }
+
+    fn open(&mut self, params: Value) {
+        self.server =
+            self.request("initialize", params).unwrap_or_else(|err| panic!("initialize: {err}"));
+        assert!(self.session.is_some(), "initialize opens a session");
+        assert_eq!(self.notify("notifications/initialized", json!({})), 202);
     }
 
     /// Another connection in a client's session.

@@ -73,6 +73,11 @@ impl Server {
         Client::connect(self.address, Revision::Session, None)
     }
 
+    /// A session of a client with these capabilities of its own.
+    pub fn session_able_to(&self, capabilities: &Value) -> Client {
+        Client::connect_able_to(self.address, capabilities)
+    }
+
     /// Both kinds of clients.
     pub fn clients(&self) -> [Client; 2] {
         [self.client(), self.session()]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use orla_e2e::{SESSION_BASED, Server, eventually, within};
+use orla_e2e::{Server, eventually, within};
 use serde_json::json;
 
 use crate::scripted_agent::{Agent, Binding};
@@ -117,7 +117,7 @@ fn a_question_of_the_agent_reaches_the_callers_client_or_is_an_error_that_says_h
         json!({"message": "the first", "task_id": about["task_id"], "context_id": about["context_id"]});
     assert_eq!(client.call("helper__talk", answer).text(), "you said the first");
 
-    let mut client = able_to_answer(&server);
+    let mut client = server.session_able_to(&json!({"elicitation": {}}));
     let mut call = client.begin_call("helper__talk", json!({"message": "ask"}));
     let question = loop {
         let message = call.next_message().expect("a question comes");
@@ -139,21 +139,6 @@ fn a_question_of_the_agent_reaches_the_callers_client_or_is_an_error_that_says_h
     };
     assert_eq!(answer["result"]["content"][0]["text"], "you said the last");
     assert_eq!(agent.asked("reply for \"talk\""), 2, "the same skill goes on");
-}
-
-/// A session of a client that can be asked.
-fn able_to_answer(server: &Server) -> orla_e2e::Client {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": SESSION_BASED, "capabilities": {"elicitation": {}}, "clientInfo": {"name": "e2e", "version": "1"}}});
-    let request = orla_e2e::Request::new("POST", "/mcp")
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .body(body.to_string());
-    let answer = server.http().send(&request).expect("initialize is answered");
-    let mut client = server.session();
-    client.set_session(answer.header("mcp-session-id"));
-    client.notify("notifications/initialized", json!({}));
-    client
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A capsule that speaks MCP: everything passes through, and only to whom it belongs.
 
-use orla_e2e::{Client, Exchange, Pending, Request, SESSION_BASED, Server, eventually};
+use orla_e2e::{Client, Exchange, Pending, SESSION_BASED, Server, eventually};
 use serde_json::{Value, json};
 
 use crate::capsule::{bare, manifest, open, serve, with};
@@ -27,19 +27,7 @@ fn clients(server: &Server) -> [Client; 2] {
 
 /// A session whose client can be asked everything.
 fn answering(server: &Server) -> Client {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": SESSION_BASED,
-        "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
-        "clientInfo": {"name": "orla-e2e", "version": "1"},
-    }});
-    let request = Request::new("POST", "/mcp")
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .body(body.to_string());
-    let answer = server.http().send(&request).expect("initialize is answered");
-    let mut client = server.session();
-    client.set_session(answer.header("mcp-session-id"));
-    assert_eq!(client.notify("notifications/initialized", json!({})), 202);
+    let mut client = server.session_able_to(&json!({"elicitation": {}, "sampling": {}, "roots": {}}));
     client.tool_names();
     client
 }

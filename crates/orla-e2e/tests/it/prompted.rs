@@ -1,6 +1,6 @@
 //! The tool `agent`: a client's prompt, carried out by the configured model (RFC 1 §9.1), with a scripted model.
 
-use orla_e2e::{Client, Pending, Request, Revision, Server, World, eventually};
+use orla_e2e::{Client, Pending, Revision, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::a2a_server::{message, rpc, state, task};
@@ -149,7 +149,7 @@ fn what_may_destroy_something_is_asked_of_the_caller_and_not_done_where_nobody_a
     ] {
         let model = script();
         let server = serve(&model);
-        let mut client = able_to_answer(&server);
+        let mut client = server.session_able_to(&json!({"elicitation": {}}));
         let mut call = client.begin_call("agent", json!({"prompt": "wipe"}));
         for answer in answers {
             let question = question(&mut call);
@@ -179,26 +179,6 @@ fn question(call: &mut Pending) -> Value {
             return message;
         }
     }
-}
-
-/// A session of a client that can be asked.
-fn able_to_answer(server: &Server) -> Client {
-    able_to(server, &json!({"elicitation": {}}))
-}
-
-/// A session of a client with these capabilities.
-fn able_to(server: &Server, capabilities: &Value) -> Client {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "e2e", "version": "1"}}});
-    let request = Request::new("POST", "/mcp")
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .body(body.to_string());
-    let answer = server.http().send(&request).expect("initialize is answered");
-    let mut client = server.session();
-    client.set_session(answer.header("mcp-session-id"));
-    client.notify("notifications/initialized", json!({}));
-    client
 }
 
 #[test]
@@ -354,7 +334,7 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
 fn the_clients_own_model_is_asked_where_that_is_configured() {
     let config = "agent: {model: sampling}\n";
     let server = world().tool("greet", safe("echo hello $(cat)")).config(config).serve();
-    let mut client = able_to(&server, &json!({"sampling": {"tools": {}}}));
+    let mut client = server.session_able_to(&json!({"sampling": {"tools": {}}}));
     let mut call = client.begin_call("agent", json!({"prompt": "greet Ada"}));
     let told = |question: &Value| question["params"]["messages"].as_array().cloned().unwrap_or_default();
     let use_it = json!({"type": "tool_use", "id": "1", "name": "greet", "input": {"stdin": "Ada"}});
@@ -386,7 +366,7 @@ fn the_clients_own_model_is_asked_where_that_is_configured() {
         (&json!("sampling"), &json!(2))
     );
 
-    let mut unable = able_to(&server, &json!({"sampling": {}, "elicitation": {}}));
+    let mut unable = server.session_able_to(&json!({"sampling": {}, "elicitation": {}}));
     let told = unable.call("agent", json!({"prompt": "x"}));
     assert_eq!(told.sentence(), "agent: the client offers no model that takes tools (sampling.tools)");
     let alone = server.run(&["agent", "go"]);
