@@ -350,6 +350,12 @@ impl Outcome {
     }
 }
 
+impl From<Value> for Outcome {
+    fn from(value: Value) -> Self {
+        Self::from_value(value)
+    }
+}
+
 #[derive(serde::Deserialize)]
 struct TextBlock<'a> {
     #[serde(rename = "type", borrow)]

@@ -35,7 +35,7 @@ async fn main() {
     assert!(built.unwrap().success(), "{SOURCE} cannot be built");
     let market = marketplace(Limits::default(), []);
     let plugins = Arc::new(Plugins::new(Instance::unguarded(), Policy::default()));
-    market.replace_executor(Arc::new(PluginExecutor::new(plugins)));
+    market.replace_executor(Arc::new(PluginExecutor::with_plugins(plugins)));
     let plugin = ProviderType::Plugin(PluginCapability::new(program.display().to_string(), "echo"));
     market.register_capability(CapabilityManifest::new("echo", "Echoes.", plugin)).unwrap();
     let (mut child, mut input, mut output) = started(&program);

@@ -15,7 +15,6 @@ use orla_marketplace::{
     Call, CapabilityManifest, CapabilityMarketplace, HttpCapability, Limits, PluginCapability,
     ProviderType, StreamCapabilityImpl, StreamTransport, StreamType,
 };
-use orla_process::Instance;
 use orla_providers::stream::StreamExecutor;
 
 const ITEMS: usize = 1_000_000;
@@ -25,7 +24,7 @@ const OPEN: usize = 1_000;
 async fn main() {
     let url = serve();
     let market = marketplace(Limits::default(), []);
-    market.replace_executor(Arc::new(StreamExecutor::new(Instance::unguarded())));
+    market.replace_executor(Arc::new(StreamExecutor::new()));
     for (id, transport) in [("sse", StreamTransport::Sse), ("ndjson", StreamTransport::Ndjson)] {
         let http = HttpCapability::new(format!("{url}/{id}"), None, 0);
         register(&market, id, ProviderType::Http(http), transport, &[]);

@@ -25,7 +25,7 @@ async fn main() {
     std::fs::write(&path, wat::parse_str(include_str!("../src/wasm/test.wat")).unwrap()).unwrap();
     let market = marketplace(Limits::default(), []);
     let plugins = Arc::new(Plugins::new(Instance::unguarded(), Policy::default()));
-    market.replace_executor(Arc::new(PluginExecutor::new(plugins)));
+    market.replace_executor(Arc::new(PluginExecutor::with_plugins(plugins)));
     let plugin = ProviderType::Plugin(PluginCapability::new(path.display().to_string(), "echo"));
     market.register_capability(CapabilityManifest::new("echo", "Echoes.", plugin)).unwrap();
     let input = Payload::from_json(JsonText::parse(r#"{"city":"Paris","count":3}"#).unwrap());

@@ -28,7 +28,7 @@ use orla_providers::a2a::{A2AExecutor, Agents};
 #[cfg(feature = "http")]
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
-use orla_providers::mcp::{McpExecutor, McpServers};
+use orla_providers::mcp::{MCPExecutor, McpServers};
 #[cfg(feature = "plugin")]
 use orla_providers::plugin::{PluginExecutor, Plugins};
 #[cfg(feature = "remote")]
@@ -126,15 +126,15 @@ impl App {
         #[cfg(feature = "http")]
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
         #[cfg(feature = "mcp")]
-        marketplace.replace_executor(Arc::new(McpExecutor::new(Arc::clone(&servers))));
+        marketplace.replace_executor(Arc::new(MCPExecutor::with_servers(Arc::clone(&servers))));
         #[cfg(feature = "a2a")]
-        marketplace.replace_executor(Arc::new(A2AExecutor::new(Arc::clone(&agents))));
+        marketplace.replace_executor(Arc::new(A2AExecutor::with_agents(Arc::clone(&agents))));
         #[cfg(feature = "plugin")]
-        marketplace.replace_executor(Arc::new(PluginExecutor::new(Arc::clone(&plugins))));
+        marketplace.replace_executor(Arc::new(PluginExecutor::with_plugins(Arc::clone(&plugins))));
         #[cfg(feature = "remote")]
         marketplace.replace_executor(Arc::new(RemoteRTFSExecutor::new()));
         #[cfg(feature = "stream")]
-        marketplace.replace_executor(Arc::new(StreamExecutor::new(Arc::clone(&instance))));
+        marketplace.replace_executor(Arc::new(StreamExecutor::with_instance(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
         marketplace.on_listing(move || {
@@ -235,6 +235,7 @@ impl App {
             .capabilities
             .iter()
             .filter(|one| !is_of_server(&one.value) && !is_of_plugin(&one.value));
+        found.registrations.extend(config.extensions.capabilities.iter().cloned());
         let sources = Sources {
             config: config.clone(),
             tools: found.registrations,
@@ -447,6 +448,9 @@ impl App {
         let tools = ToolExecutor::new(Arc::clone(&self.instance), pool);
         self.marketplace.replace_executor(Arc::new(tools));
         self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
+        for executor in &config.extensions.executors {
+            self.marketplace.replace_executor(Arc::clone(executor));
+        }
         self.concurrency = Some(config.max_concurrency);
     }
 }

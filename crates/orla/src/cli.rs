@@ -324,6 +324,9 @@ pub(crate) struct Serve {
     /// Reload when the tools, the prompts or the configuration change
     #[arg(long)]
     watch: bool,
+    /// What the program was built with, below every flag
+    #[arg(skip)]
+    pub(crate) base: Source,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -574,8 +577,8 @@ impl Source {
 
 impl Cli {
     /// The sources of a server's configuration. A flag after the command wins over one before it.
-    pub(crate) fn serve_source(before: Serve, after: Option<Serve>) -> Source {
-        let mut source = Source::default();
+    pub(crate) fn serve_source(mut before: Serve, after: Option<Serve>) -> Source {
+        let mut source = std::mem::take(&mut before.base);
         before.into_source(&mut source);
         if let Some(after) = after {
             after.into_source(&mut source);
@@ -585,8 +588,8 @@ impl Cli {
 
     /// The sources of the configuration that serves one package while it is written. Every flag wins over
     /// what that means by itself.
-    pub(crate) fn dev_source(before: Serve, dir: PathBuf, after: Serve) -> Source {
-        let mut source = Source::default();
+    pub(crate) fn dev_source(mut before: Serve, dir: PathBuf, after: Serve) -> Source {
+        let mut source = std::mem::take(&mut before.base);
         source.add([
             ("--log-format", "log_format", Some("pretty".into())),
             ("--watch", "watch", Some("true".into())),
@@ -598,8 +601,8 @@ impl Cli {
     }
 
     /// The sources of a command's configuration.
-    pub(crate) fn source(before: Serve, after: Settings) -> Source {
-        let mut source = Source::default();
+    pub(crate) fn source(mut before: Serve, after: Settings) -> Source {
+        let mut source = std::mem::take(&mut before.base);
         before.into_source(&mut source);
         after.into_source(&mut source);
         source

@@ -1,5 +1,7 @@
 //! orla, put together: the command line, the configuration, and the wiring of all other crates.
 //!
+//! As a library, this crate is the server with executors of one's own: see [`Server`].
+//!
 //! Start reading at [`main`], then `commands/serve.rs`, which reads as the story of a server, and
 //! `app.rs`, the only file that names the executors.
 //!
@@ -22,6 +24,7 @@ mod cli;
 mod commands;
 mod config;
 mod exposure;
+mod extensions;
 mod findings;
 mod governance;
 mod logging;
@@ -30,6 +33,7 @@ mod prompts;
 mod reload;
 mod render;
 mod served;
+mod server;
 mod signals;
 
 use std::process::ExitCode;
@@ -37,10 +41,22 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Audit, Cli, Command};
-use config::Problem;
+use config::{Problem, Source};
+
+pub use async_trait::async_trait;
+pub use orla_marketplace as marketplace;
+pub use orla_providers as providers;
+/// MCP, A2A and RTFS over HTTP and stdio in front of a marketplace: what [`Server`] listens with.
+pub use orla_server as front_end;
+pub use server::Server;
 
 /// Runs the command line and gives the exit code.
 pub fn main() -> ExitCode {
+    Server::builder().main()
+}
+
+/// Prepares the process, runs the program and turns its failure into an exit code.
+fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     // This program is its own reaper; nothing may come before this.
     if orla_process::reaper::run_if_asked() {
         return ExitCode::SUCCESS;
@@ -51,21 +67,27 @@ pub fn main() -> ExitCode {
         return code;
     }
     signals::survive_hangup();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(err) => {
-            // Help and version are answers; everything else is wrong usage. A closed pipe is no error.
-            let _ = err.print();
-            return if err.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
-        }
-    };
-    match run(cli) {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.lines.iter().for_each(|line| render::error(line));
             failure.exit.into()
         }
     }
+}
+
+/// Reads the command line and runs it; its flags come on top of `base`.
+fn command_line(base: Source) -> Result<(), Failure> {
+    let mut cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(err) => {
+            // Help and version are answers; everything else is wrong usage. A closed pipe is no error.
+            let _ = err.print();
+            return if err.use_stderr() { Err(Failure::usage_silently()) } else { Ok(()) };
+        }
+    };
+    cli.serve.base = base;
+    run(cli)
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
@@ -164,6 +186,11 @@ impl Failure {
     /// The operation failed, and it has been said why.
     pub(crate) fn failed_silently() -> Self {
         Self { exit: Exit::Failed, lines: Vec::new() }
+    }
+
+    /// The command line is wrong, and the error has been printed.
+    fn usage_silently() -> Self {
+        Self { exit: Exit::Usage, lines: Vec::new() }
     }
 
     /// What was asked for makes no sense.

@@ -24,6 +24,10 @@ use crate::sequence::{List, TooLarge, Vector};
 /// are, maps and sets are equal whatever their order, and NaN equals nothing. `Debug` is `pr-str`,
 /// `Display` is `str`.
 ///
+/// The capability system's document writes some kinds with longer names. `Value::String`, `Value::Integer` and
+/// `Value::Boolean` are functions that make such values; a pattern names the variant (`Value::Str`, `Value::Int`,
+/// `Value::Bool`).
+///
 /// Kinds that fit into the 16 bytes come first, so that one comparison tells whether there is
 /// anything to drop.
 #[derive(Clone, Default)]
@@ -69,6 +73,25 @@ pub enum Value {
 }
 
 const _: () = assert!(size_of::<Value>() == 16);
+
+/// Constructors with the names of the capability system's document.
+#[expect(non_snake_case, reason = "they are called as variants are")]
+impl Value {
+    /// A [`Str`](Self::Str), as the capability system's document writes it (§5.2).
+    pub fn String(text: impl Into<String> + AsRef<str>) -> Self {
+        Self::Str(Str::new(text))
+    }
+
+    /// An [`Int`](Self::Int).
+    pub const fn Integer(integer: i64) -> Self {
+        Self::Int(integer)
+    }
+
+    /// A [`Bool`](Self::Bool).
+    pub const fn Boolean(boolean: bool) -> Self {
+        Self::Bool(boolean)
+    }
+}
 
 impl Value {
     /// The keyword `:name`; `name` is without its colon and may be any text.
@@ -355,6 +378,13 @@ mod tests {
             prop_assert_eq!(hash_of(&a), hash_of(&a.clone()));
             prop_assert_eq!(a == b, b == a);
         }
+    }
+
+    #[test]
+    fn the_documents_names_make_the_same_values() {
+        assert_eq!(Value::String("Custom result".to_string()), Value::from("Custom result"));
+        assert_eq!(Value::Integer(7), Value::Int(7));
+        assert_eq!(Value::Boolean(true), Value::Bool(true));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod environment;
 mod governance;
 mod http_endpoints;
 mod http_surface;
+mod library;
 mod logs;
 mod model;
 mod plugins;

@@ -40,14 +40,21 @@ const MAX_QUESTIONS: usize = 32;
 ///
 /// A message is sent once. Its task is followed by events where the agent gives them, else by asking how it stands; after a
 /// cut it is taken up again. A task that outlives its call is cancelled.
-#[derive(Clone, Debug)]
+///
+/// Capabilities of one agent share its connections, which end when the executor and its clones are dropped.
+#[derive(Clone, Debug, Default)]
 pub struct A2AExecutor {
     agents: Arc<Agents>,
 }
 
 impl A2AExecutor {
+    /// An executor with connections of its own. Nothing is opened before the first call.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// An executor whose connections are those of `agents`.
-    pub fn new(agents: Arc<Agents>) -> Self {
+    pub fn with_agents(agents: Arc<Agents>) -> Self {
         Self { agents }
     }
 }

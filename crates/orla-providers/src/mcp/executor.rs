@@ -21,15 +21,23 @@ use super::servers::{Connected, McpServers};
 ///
 /// The tool that is configured is what is called, whatever the input says. A provider that means all tools of
 /// its server is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it gives the list of tools.
-#[derive(Clone, Debug)]
-pub struct McpExecutor {
+///
+/// Capabilities with the same `server_url` share one connection or process. It is made by the first call, and it ends
+/// when the executor and its clones are dropped.
+#[derive(Clone, Debug, Default)]
+pub struct MCPExecutor {
     servers: Arc<McpServers>,
 }
 
-impl McpExecutor {
-    /// An executor whose `mcp:NAME` are the entries of `servers`, and whose other connections live with
-    /// them.
-    pub fn new(servers: Arc<McpServers>) -> Self {
+impl MCPExecutor {
+    /// An executor with servers of its own: those that capabilities reach by `http(s)://…` and `stdio:COMMAND ARGS…`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An executor that shares `servers`: `mcp:NAME` reaches their entries, and all other connections live as long as
+    /// they do.
+    pub fn with_servers(servers: Arc<McpServers>) -> Self {
         Self { servers }
     }
 
@@ -44,7 +52,7 @@ impl McpExecutor {
 }
 
 #[async_trait]
-impl CapabilityExecutor for McpExecutor {
+impl CapabilityExecutor for MCPExecutor {
     fn provider_type_id(&self) -> TypeId {
         TypeId::of::<MCPCapability>()
     }

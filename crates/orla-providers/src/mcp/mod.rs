@@ -1,7 +1,7 @@
 //! Model Context Protocol servers as providers (RTFS capability system §3.3, §7).
 //!
 //! [`McpServers`] is a [`Source`](orla_marketplace::Source) of capabilities: those of the servers that are
-//! configured, and of others that a capability names by itself. [`McpExecutor`] calls them.
+//! configured, and of others that a capability names by itself. [`MCPExecutor`] calls them.
 //!
 //! # Decision: our transport, the SDK for comparison
 //!
@@ -20,7 +20,7 @@ mod servers;
 mod settings;
 
 pub use address::check;
-pub use executor::McpExecutor;
+pub use executor::MCPExecutor;
 pub use servers::McpServers;
 pub use settings::{Reach, ServerSettings};
 

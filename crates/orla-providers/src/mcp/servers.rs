@@ -197,6 +197,13 @@ impl McpServers {
     }
 }
 
+/// No servers, with the default policy; their processes outlive this program if it is killed.
+impl Default for McpServers {
+    fn default() -> Self {
+        Self::new(Instance::unguarded(), Policy::default())
+    }
+}
+
 impl fmt::Debug for McpServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.servers()).finish()

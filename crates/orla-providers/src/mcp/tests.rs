@@ -47,7 +47,9 @@ impl World {
             servers: Arc::new(McpServers::new(Instance::unguarded(), quick())),
             market: Arc::clone(&market),
         };
-        market.register_executor(Arc::new(McpExecutor::new(Arc::clone(&world.servers)))).unwrap();
+        market
+            .register_executor(Arc::new(MCPExecutor::with_servers(Arc::clone(&world.servers))))
+            .unwrap();
         world.servers.load(servers, capabilities, quick());
         tokio::time::timeout(PATIENCE, world.servers.learn()).await.expect("nothing is learnt");
         world.serve();
@@ -365,8 +367,7 @@ async fn declared_capabilities_name_a_server_and_a_tool_or_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_tool_the_input_names_it_or_all_are_listed() {
     let market = CapabilityMarketplace::new(Limits::default());
-    let servers = Arc::new(McpServers::new(Instance::unguarded(), quick()));
-    market.register_executor(Arc::new(McpExecutor::new(servers))).unwrap();
+    market.register_executor(Arc::new(MCPExecutor::new())).unwrap();
     let server_url = format!("stdio:python3 '{FAKE}'");
     market.register_capability(declared("any", &server_url, "").manifest).unwrap();
     let called = async |arguments: &str| market.call(call("any", arguments)).await;

@@ -16,14 +16,24 @@ use super::plugins::{Connected, Plugins};
 use super::pool::Plugin;
 
 /// Runs the calls of [`PluginCapability`] providers (RTFS capability system §3.3, §4).
-#[derive(Clone, Debug)]
+///
+/// Capabilities with the same `plugin_path` share its processes. They are started by calls, and end when the executor
+/// and its clones are dropped.
+#[derive(Clone, Debug, Default)]
 pub struct PluginExecutor {
     plugins: Arc<Plugins>,
 }
 
 impl PluginExecutor {
-    /// An executor whose `plugin:NAME` are the entries of `plugins`, and whose other processes live with them.
-    pub fn new(plugins: Arc<Plugins>) -> Self {
+    /// An executor with plugins of its own: those that capabilities name by their path, relative to the current
+    /// directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An executor that shares `plugins`: `plugin:NAME` reaches their entries, and all other processes live as long as
+    /// they do.
+    pub fn with_plugins(plugins: Arc<Plugins>) -> Self {
         Self { plugins }
     }
 }

@@ -160,6 +160,13 @@ impl Plugins {
     }
 }
 
+/// No plugins, with the default policy; their processes outlive this program if it is killed.
+impl Default for Plugins {
+    fn default() -> Self {
+        Self::new(Instance::unguarded(), Policy::default())
+    }
+}
+
 impl fmt::Debug for Plugins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.processes.fmt(f)

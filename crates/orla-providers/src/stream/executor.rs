@@ -27,8 +27,13 @@ pub struct StreamExecutor {
 }
 
 impl StreamExecutor {
+    /// An executor whose programs outlive this program if it is killed. Nothing is opened before the first use.
+    pub fn new() -> Self {
+        Self::with_instance(Instance::unguarded())
+    }
+
     /// An executor whose programs carry the mark of `instance`. Nothing is opened before the first use.
-    pub fn new(instance: Arc<Instance>) -> Self {
+    pub fn with_instance(instance: Arc<Instance>) -> Self {
         Self { clients: Arc::new(Clients::new(HttpLimits::default())), instance }
     }
 
@@ -59,6 +64,12 @@ impl StreamExecutor {
             })??,
         };
         Opened::new(stream, connector, connected)
+    }
+}
+
+impl Default for StreamExecutor {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -11,14 +11,13 @@ use orla_marketplace::{
     PluginCapability, ProviderType, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle,
     StreamItems, StreamTransport, StreamType,
 };
-use orla_process::Instance;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::StreamExecutor;
 use crate::http::test_server::{Answer, Server, answer, until};
 
 fn executor() -> StreamExecutor {
-    StreamExecutor::new(Instance::unguarded())
+    StreamExecutor::new()
 }
 
 fn over_http(url: &str, transport: StreamTransport, stream_type: StreamType) -> StreamCapabilityImpl {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 use orla_process::document::{Key, Kind as Shape, Node};
+use serde_json::Value as Json;
 
 use super::keys;
 use super::read::{Reader, shown, unexpected};
@@ -130,6 +131,29 @@ impl Reader<'_> {
             return None;
         }
         Some(texts.into_iter().map(Pattern::new).collect())
+    }
+
+    /// Any value, with the variables in its texts filled in. As elsewhere, a variable without quotes may stand for a
+    /// number.
+    pub(super) fn json(&mut self, path: &str, node: &Node) -> Option<Json> {
+        match &node.kind {
+            Shape::Scalar(_) => {
+                let word = self.word(node, "a value");
+                let scalar = self.noted(path, node, word)?.scalar;
+                Some(Node { at: node.at, kind: Shape::Scalar(scalar) }.to_json())
+            }
+            Shape::List(items) => {
+                let items = items.iter().enumerate();
+                items.map(|(index, item)| self.json(&format!("{path}[{index}]"), item)).collect()
+            }
+            Shape::Map(pairs) => {
+                let pair = |(key, node): &(Key, Node)| {
+                    let path = format!("{path}.{}", super::read::excerpt(&key.text));
+                    Some((key.text.clone(), self.json(&path, node)?))
+                };
+                pairs.iter().map(pair).collect()
+            }
+        }
     }
 
     /// True or false.

@@ -58,6 +58,7 @@ pub(crate) use governance::{AuditSync, GovernanceConfig};
 pub(crate) use provider::description as description_of;
 
 use crate::exposure::Exposure;
+use crate::extensions::Extensions;
 
 /// The largest configuration file that is read.
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
@@ -116,6 +117,8 @@ pub(crate) struct Config {
     pub(crate) a2a: A2aConfig,
     /// What the file names besides directories: a change of one is a change of the configuration.
     pub(crate) named_files: Vec<PathBuf>,
+    /// What the program adds to the built-in kinds.
+    pub(crate) extensions: Extensions,
     /// What works and may not be meant.
     pub(crate) warnings: Vec<Problem>,
     /// The file that was read, if there was one.
@@ -259,6 +262,8 @@ pub(crate) struct Source {
     pub(crate) file: Option<PathBuf>,
     /// Flags as (flag, key, value), in the order in which they take effect.
     pub(crate) flags: Vec<(&'static str, &'static str, OsString)>,
+    /// What the program adds to the built-in kinds.
+    pub(crate) extensions: Extensions,
 }
 
 /// The environment, as a function so that tests need not change the process's own.
@@ -303,6 +308,7 @@ impl Default for Config {
             agent: AgentConfig::default(),
             a2a: A2aConfig::default(),
             named_files: Vec::new(),
+            extensions: Extensions::default(),
             warnings: Vec::new(),
             file: None,
             origins: BTreeMap::new(),
@@ -320,7 +326,7 @@ impl Source {
     }
 
     fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
-        let mut config = Config::default();
+        let mut config = Config { extensions: self.extensions.clone(), ..Config::default() };
         let mut problems = Vec::new();
         match self.find() {
             Ok(Some(path)) => {
@@ -380,7 +386,9 @@ fn set(
     origin: Origin,
     problems: &mut Vec<Problem>,
 ) {
-    let Some(known) = keys::find(key) else { return };
+    let Some(known) = keys::find(key) else {
+        return problems.push(Problem::new(format!("{key}: unknown key")));
+    };
     match known.kind.read_text(config, value) {
         Ok(()) => {
             config.origins.insert(known.name, origin);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::{
-    BodyMapping, CapabilityManifest, CredentialPlace, HttpCapability, HttpCredential, HttpOptions,
-    LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, local,
+    BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
+    HttpOptions, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, local,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::plugin::ENTRY;
@@ -25,9 +25,11 @@ use super::remotes;
 use super::schema::{variable, whole};
 use super::servers::header;
 use super::streams;
+use crate::extensions::Unusable;
 
 /// The kinds that have an executor.
-const KINDS: [&str; 8] = ["Local", "Http", "MCP", "A2A", "Plugin", "RemoteRTFS", "Remote", "Stream"];
+const KINDS: [&str; 9] =
+    ["Local", "Http", "MCP", "A2A", "Plugin", "RemoteRTFS", "Remote", "Stream", "Custom"];
 
 const LOCAL: [&str; 1] = ["function"];
 pub(super) const HTTP: [&str; 15] = [
@@ -121,6 +123,7 @@ fn settings(
         }
         Some(&"Stream") => streams::provider(reader, path, at, pairs).map(ProviderType::Stream),
         Some(&"MCP") => mcp(reader, path, at, pairs).map(ProviderType::MCP),
+        Some(&"Custom") => custom(reader, path, at, pairs).map(ProviderType::Custom),
         Some(_) => agents::provider(reader, path, at, pairs).map(ProviderType::A2A),
         None => {
             let kinds = list_of(&KINDS);
@@ -191,6 +194,37 @@ fn plugin(
         }
     }
     Some(PluginCapability::new(program?, function?))
+}
+
+/// A kind that the program adds, with the settings that it takes.
+fn custom(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Key, Node)],
+) -> Option<Arc<dyn CustomProvider>> {
+    let (mut kind, mut settings) = (None, serde_json::Map::new());
+    for (key, node) in pairs {
+        let place = format!("{path}.{}", excerpt(&key.text));
+        if key.text == "kind" {
+            kind =
+                Some((reader.line(&place, node, "the name of a kind that the program adds")?, node.at));
+        } else {
+            settings.insert(key.text.clone(), reader.json(&place, node)?);
+        }
+    }
+    let Some((kind, kind_at)) = kind else {
+        reader.problem(at, || format!("{path}.kind: missing, and required"));
+        return None;
+    };
+    match reader.extensions.provider(&kind, settings.into()) {
+        Ok(provider) => return Some(provider),
+        Err(Unusable::Kind(problem)) => {
+            reader.problem(kind_at, || format!("{path}.kind: {problem}"));
+        }
+        Err(Unusable::Settings(problem)) => reader.problem(at, || format!("{path}: {problem}")),
+    }
+    None
 }
 
 fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
@@ -488,6 +522,8 @@ pub(super) fn definition() -> Value {
         "allow_private_redirects": {"type": "boolean"},
         "options": {"type": "object"},
     });
+    let kind = json!({"type": "string", "minLength": 1,
+        "description": "A kind that a program built on orla adds; the other keys are its settings."});
     let named = |name: &str, properties: &Value, required: &Value| {
         json!({"type": "object", "properties": {name: {"type": ["object", "null"], "properties": properties, "required": required,
             "additionalProperties": false}}, "required": [name], "additionalProperties": false})
@@ -513,6 +549,9 @@ pub(super) fn definition() -> Value {
         typed(&json!(["plugin", "Plugin"]), &plugin, &json!(["type", "plugin_path", "function_name"])),
         typed(&json!(["stream", "Stream"]), &streams::properties(&http), &json!(["type"])),
         typed(&json!(["remote", "Remote", "RemoteRTFS"]), &remotes::provider_properties(), &json!(["type", "endpoint"])),
+        {"type": "object", "properties": {"Custom": {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}},
+            "required": ["Custom"], "additionalProperties": false},
+        {"type": "object", "properties": {"type": {"enum": ["custom", "Custom"]}, "kind": kind}, "required": ["type", "kind"]},
         {"enum": ["local", "Local"]},
     ]})
 }

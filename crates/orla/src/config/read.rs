@@ -11,6 +11,7 @@ use super::expand::expand;
 use super::inputs::Clients;
 use super::keys::{self, KEYS, Key, Kind, TOOL_KEYS, nearest};
 use super::{Config, Origin, Problem, Rename, ToolOverride, capabilities};
+use crate::extensions::Extensions;
 use crate::render::cut;
 
 /// Characters of an unknown key that are shown.
@@ -32,7 +33,9 @@ pub(super) fn file(
     let root = document::parse(&without_comments(text));
     let clients = Clients::new(path, root.as_ref().ok().and_then(Option::as_ref));
     let lookup = |name: &str| clients.variable(name, lookup);
-    let mut reader = Reader { path, lookup: &lookup, problems, unreported: 0, warnings: Vec::new() };
+    let extensions = config.extensions.clone();
+    let mut reader =
+        Reader { path, lookup: &lookup, extensions, problems, unreported: 0, warnings: Vec::new() };
     match root {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(config, &root),
@@ -50,6 +53,7 @@ pub(super) fn file(
 pub(super) struct Reader<'a> {
     pub(super) path: &'a Path,
     pub(super) lookup: Lookup<'a>,
+    pub(super) extensions: Extensions,
     problems: &'a mut Vec<Problem>,
     /// How many problems are beyond the bound.
     unreported: usize,
