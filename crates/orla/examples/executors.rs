@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for (id, provider, input) in capabilities(&server) {
         marketplace.register_capability(CapabilityManifest::new(id, "An example.", provider))?;
         let call = Call::to(id).with(Payload::from_json(JsonText::parse(input)?));
-        println!("{id}: {}", marketplace.call(call).await?.value()?);
+        println!("{id}: {:?}", marketplace.call(call).await?.value()?);
     }
     // The connections and processes of the calls end with the executors.
     drop(marketplace);

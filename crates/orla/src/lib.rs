@@ -15,6 +15,8 @@
 //!
 //! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "a2a")]
 mod a2a;
 #[cfg(feature = "agent")]
@@ -50,7 +52,7 @@ pub use orla_providers as providers;
 pub use orla_server as front_end;
 pub use server::Server;
 
-/// Runs the command line and gives the exit code.
+/// Runs the command line and gives the exit code: [`Server::main`] with nothing added.
 pub fn main() -> ExitCode {
     Server::builder().main()
 }

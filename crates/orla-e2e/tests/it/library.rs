@@ -28,8 +28,17 @@ fn greeting_world() -> World {
 #[test]
 fn the_seven_executors_are_registered_by_hand_and_called() {
     let ran = World::new(example("executors")).run::<&str>(&[]);
-    let expected = "local: 3\nhttp: ok\n\nmcp: 3\na2a: 3\nplugin: 3\nremote: 3\nstream: [1 2 3]\n";
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{}", ran.stderr);
+    let expected = [
+        "local: 3",
+        r#"http: "ok\n""#,
+        "mcp: 3",
+        "a2a: 3",
+        "plugin: 3",
+        "remote: 3",
+        r#"stream: {:items [1 2 3], :ended_by "end"}"#,
+    ];
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!((ran.code, &lines[..]), (Some(0), &expected[..]), "{}", ran.stderr);
 }
 
 #[test]

@@ -396,6 +396,24 @@ async fn without_a_tool_the_input_names_it_or_all_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_executor_of_its_own_shares_a_process_and_ends_it_when_it_is_dropped() {
+    let market = CapabilityMarketplace::new(Limits::default());
+    market.register_executor(Arc::new(MCPExecutor::new())).unwrap();
+    let server_url = format!("stdio:python3 '{FAKE}'");
+    market.register_capability(declared("one", &server_url, "env").manifest).unwrap();
+    market.register_capability(declared("two", &server_url, "env").manifest).unwrap();
+    let pid = async |id: &str| {
+        let text = text_of(&market.call(call(id, "{}")).await.unwrap());
+        text.split(' ').nth(2).unwrap().to_owned()
+    };
+    let process = std::path::PathBuf::from(format!("/proc/{}", pid("one").await));
+    assert_eq!(format!("/proc/{}", pid("two").await), process.display().to_string());
+    assert!(process.exists());
+    drop(market);
+    eventually("its end", || !process.exists()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_cannot_start_says_why_and_holds_nothing_up() {
     let mut mute = fake("mute", &["mute"]);
     mute.startup_timeout = Duration::from_millis(200);

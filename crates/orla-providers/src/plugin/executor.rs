@@ -118,3 +118,43 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
         other => mcp::failure(other, ctx),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+
+    use orla_marketplace::{Call, CapabilityManifest, CapabilityMarketplace, Limits};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_executor_of_its_own_shares_a_process_and_ends_it_when_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid.py");
+        let program = "#!/usr/bin/env python3\nimport json, os, sys\nfor line in sys.stdin:\n    \
+            print(json.dumps({'id': json.loads(line)['id'], 'ok': os.getpid()}), flush=True)\n";
+        std::fs::write(&path, program).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let market = CapabilityMarketplace::new(Limits::default());
+        market.register_executor(Arc::new(PluginExecutor::new())).unwrap();
+        for id in ["one", "two"] {
+            let plugin = PluginCapability::new(path.to_string_lossy(), id);
+            let manifest = CapabilityManifest::new(id, "Its process.", ProviderType::Plugin(plugin));
+            market.register_capability(manifest).unwrap();
+        }
+        let process = async |id: &str| {
+            let outcome = market.call(Call::to(id)).await.unwrap();
+            PathBuf::from(format!("/proc/{}", outcome.value().unwrap()))
+        };
+        let (one, two) = (process("one").await, process("two").await);
+        assert!(one == two && one.exists());
+        drop(market);
+        let ended = async {
+            while one.exists() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("it ends");
+    }
+}
