@@ -637,6 +637,22 @@ mod tests {
     }
 
     #[test]
+    fn flags_win_over_what_the_program_was_built_with() {
+        let set = |value: &str| ("port", "port", OsString::from(value));
+        let base =
+            Source { file: Some("built.yaml".into()), flags: vec![set("1")], ..Source::default() };
+        for (words, file) in
+            [(&["orla", "--port", "2"][..], "built.yaml"), (&["orla", "--port=2", "--config=c"], "c")]
+        {
+            let mut cli = Cli::try_parse_from(words).unwrap();
+            cli.serve.base = base.clone();
+            let source = Cli::serve_source(cli.serve, None);
+            assert_eq!(source.file, Some(file.into()));
+            assert_eq!(source.flags, [set("1"), ("--port", "port", "2".into())]);
+        }
+    }
+
+    #[test]
     fn flags_work_before_and_after_every_form_of_serve() {
         for words in [
             &["orla", "--port", "0", "--stdio"][..],

@@ -184,6 +184,7 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
     let source = Source {
         file: Some(file),
         flags: vec![("--port", "port", "3".into()), ("--tools-dir", "tools_dir", "there".into())],
+        ..Source::default()
     };
     let env = |name: &str| match name {
         "ORLA_PORT" | "ORLA_TIMEOUT" => Some("2".into()),
@@ -210,7 +211,7 @@ fn a_relative_path_in_a_file_is_relative_to_that_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.json");
     std::fs::write(&file, "{\"tools_dir\": \"t\", \"prompts_dir\": \"/p\"}").unwrap();
-    let source = Source { file: Some(file), flags: Vec::new() };
+    let source = Source { file: Some(file), ..Source::default() };
     let config = source.load_with(&|_| None).unwrap_or_else(|problems| panic!("{problems:?}"));
     assert_eq!(config.tools_dir, dir.path().join("t"));
     assert_eq!(config.prompts_dir, Path::new("/p"));
@@ -218,7 +219,7 @@ fn a_relative_path_in_a_file_is_relative_to_that_file() {
 
 #[test]
 fn a_bad_variable_or_flag_is_named() {
-    let source = Source { file: None, flags: vec![("--timeout", "timeout", "soon".into())] };
+    let source = Source { flags: vec![("--timeout", "timeout", "soon".into())], ..Source::default() };
     let env = |name: &str| match name {
         "ORLA_PORT" => Some("99999".into()),
         "ORLA_AUTH_TOKENS" => Some("s3\tcret".into()),
@@ -250,7 +251,7 @@ fn files_that_cannot_be_read_are_refused_at_once() {
         (latin, "not UTF-8 (at byte 9)"),
     ];
     for (file, expected) in cases {
-        let source = Source { file: Some(file), flags: Vec::new() };
+        let source = Source { file: Some(file), ..Source::default() };
         let found = source.load_with(&|_| None).err().unwrap();
         assert_eq!(found.len(), 1);
         assert!(found[0].to_string().contains(expected), "{}", found[0]);

@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(fs::read_to_string(dir.path().join("prompts/introduce.md")).unwrap(), "mine");
         let mode = fs::metadata(dir.path().join("tools/hello.sh")).unwrap().permissions().mode();
         assert_eq!(mode & 0o111, 0o111);
-        let source = Source { file: Some(dir.path().join("orla.yaml")), flags: Vec::new() };
+        let source = Source { file: Some(dir.path().join("orla.yaml")), ..Source::default() };
         assert!(source.load().is_ok());
     }
 
