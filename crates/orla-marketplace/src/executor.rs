@@ -179,13 +179,25 @@ pub struct Principal(pub Arc<str>);
 #[derive(Clone, Default)]
 pub struct NoticeSink {
     take: Option<Arc<dyn Fn(Notice) + Send + Sync>>,
+    calls: Option<Arc<dyn Fn(&str) -> Self + Send + Sync>>,
     trace: TraceSink,
 }
 
 impl NoticeSink {
     /// A sink that gives each notice to `take`, which must not block.
     pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> Self {
-        Self { take: Some(Arc::new(take)), trace: TraceSink::default() }
+        Self { take: Some(Arc::new(take)), ..Self::default() }
+    }
+
+    /// The same, and each call that a program makes within this one has a sink of its own: `make` is given the
+    /// id of what is called. Without this, they are part of the program's own progress.
+    pub fn with_calls(self, make: impl Fn(&str) -> Self + Send + Sync + 'static) -> Self {
+        Self { calls: Some(Arc::new(make)), ..self }
+    }
+
+    /// The sink of a call that a program makes within this one, where each has its own.
+    pub fn of_call(&self, id: &str) -> Option<Self> {
+        self.calls.as_ref().map(|make| make(id))
     }
 
     /// The same, and what a program does in the call goes to `trace`.

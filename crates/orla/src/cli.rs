@@ -382,6 +382,9 @@ pub(crate) struct Call {
     /// Print the whole MCP result as JSON
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Write binary content, such as an image, to a file; the text too where there is nothing else
+    #[arg(long, short, value_name = "FILE", conflicts_with = "raw")]
+    pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }

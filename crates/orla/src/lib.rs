@@ -37,6 +37,7 @@ mod render;
 mod served;
 mod server;
 mod signals;
+mod text;
 
 use std::process::ExitCode;
 

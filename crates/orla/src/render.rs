@@ -1,15 +1,97 @@
 //! The only place that prints. Standard output belongs to the protocol or to a command's answer;
 //! everything else goes to standard error.
+//!
+//! # Terminals
+//!
+//! Everything that goes to a terminal passes through [`put`], and there are two ways to it. A `&str` may come
+//! from anyone (a tool, a server, a model): at a terminal its control characters are spelt out, elsewhere its
+//! bytes go out as they are. [`Styled`] is text with colours of ours: its constructors spell out what is foreign
+//! in it, so it is safe as it is. There is no third way.
+//!
+//! Progress bars ([`progress`]) are drawn below whatever is written: [`put`] lifts them meanwhile.
+
+pub(crate) mod image;
+pub(crate) mod progress;
 
 use std::io::{IsTerminal, Write};
 
-use crate::logging::format::printable;
+use crate::text::{in_json, on_lines, on_one_line};
+
+/// The streams that a command writes.
+#[derive(Clone, Copy)]
+enum Stream {
+    Out,
+    Err,
+}
+
+/// Text with colours, safe for a terminal: what is foreign in it has been spelt out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Styled(String);
+
+impl Styled {
+    /// Text on lines, without a colour.
+    pub(crate) fn lines(text: &str) -> Self {
+        Self(on_lines(text))
+    }
+
+    /// JSON text. What is spelt out in it is spelt as JSON has it, so it stays the same JSON.
+    pub(crate) fn json(text: String) -> Self {
+        match in_json(&text) {
+            std::borrow::Cow::Borrowed(_) => Self(text),
+            std::borrow::Cow::Owned(safe) => Self(safe),
+        }
+    }
+
+    /// Appends text on lines.
+    pub(crate) fn push(&mut self, text: &str) {
+        self.0.push_str(&on_lines(text));
+    }
+
+    /// Appends text on lines in a style, which is the numbers of an SGR sequence: `1;31`. An empty one is none.
+    pub(crate) fn paint(&mut self, style: &'static str, text: &str) {
+        match style {
+            "" => self.push(text),
+            style => self.0.push_str(&format!("\x1b[{style}m{}\x1b[0m", on_lines(text))),
+        }
+    }
+
+    /// Appends a text that is safe already.
+    pub(crate) fn append(&mut self, text: &Self) {
+        self.0.push_str(&text.0);
+    }
+
+    /// Bytes of the text.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Empties the text and keeps at most so much memory for the next.
+    pub(crate) fn clear(&mut self, capacity: usize) {
+        self.0.clear();
+        self.0.shrink_to(capacity);
+    }
+
+    /// The text as it goes to the terminal.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// Writes a command's answer to standard output. A reader that went away is no error, as for any
 /// program in a pipeline.
 pub(crate) fn out(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match std::io::stdout().is_terminal() {
+        true => put(Stream::Out, on_lines(text).as_bytes()),
+        false => put(Stream::Out, text.as_bytes()),
+    }
+}
+
+/// Writes bytes to standard output: to a terminal as text, elsewhere as they are.
+pub(crate) fn out_bytes(bytes: &[u8]) {
+    match std::io::stdout().is_terminal() {
+        true => out(&String::from_utf8_lossy(bytes)),
+        false => put(Stream::Out, bytes),
+    }
 }
 
 /// Writes a command's answer and ends its line.
@@ -17,31 +99,91 @@ pub(crate) fn line(text: &str) {
     out(&format!("{text}\n"));
 }
 
-/// `error: …`, on one line.
+/// Writes JSON to standard output and ends its line. At a terminal it is the same JSON, with escapes for what is
+/// not safe there.
+pub(crate) fn json_line(text: &str) {
+    match std::io::stdout().is_terminal() {
+        true => put(Stream::Out, format!("{}\n", in_json(text)).as_bytes()),
+        false => line(text),
+    }
+}
+
+/// Writes text with colours to standard output and ends its line.
+pub(crate) fn styled_line(text: &Styled) {
+    put(Stream::Out, format!("{}\n", text.0).as_bytes());
+}
+
+/// Clears the terminal that standard output goes to and writes this in its place; elsewhere it follows what
+/// came before.
+pub(crate) fn screen(text: &str) {
+    match std::io::stdout().is_terminal() {
+        true => put(Stream::Out, format!("\x1b[H\x1b[2J{}", on_lines(text)).as_bytes()),
+        false => out(text),
+    }
+}
+
+/// `error: …`.
 pub(crate) fn error(text: &str) {
-    err(&format!("{}: {}\n", paint("1;31", "error"), printable(text)));
+    labelled("1;31", "error", text);
 }
 
-/// `warning: …`, on one line.
+/// `warning: …`.
 pub(crate) fn warning(text: &str) {
-    err(&format!("{}: {}\n", paint("1;33", "warning"), printable(text)));
+    labelled("1;33", "warning", text);
 }
 
-/// A remark for the person at the terminal, such as the progress of a call.
+/// A remark for the person at the terminal, such as a message of a call.
 pub(crate) fn note(text: &str) {
-    err(&format!("{}\n", paint("2", &printable(text))));
+    remark("2", text.trim_end(), "\n");
 }
 
 /// A question to the person at the terminal, who answers on the same line.
-#[cfg(feature = "agent")]
 pub(crate) fn question(text: &str) {
-    err(&paint("1", &printable(text)));
+    remark("1", &on_one_line(text), "");
 }
 
-/// Text to standard error as it is, such as that of a tool. Where nobody reads it, the exit code still
-/// says how it went.
+/// Text to standard error, such as that of a tool. Where nobody reads it, the exit code still says how it went.
 pub(crate) fn err(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    match stderr_is_terminal() {
+        true => put(Stream::Err, on_lines(text).as_bytes()),
+        false => put(Stream::Err, text.as_bytes()),
+    }
+}
+
+/// Whole lines of the log.
+pub(crate) fn log(lines: &Styled) {
+    if lines.0.is_empty() {
+        return;
+    }
+    put(Stream::Err, lines.0.as_bytes());
+}
+
+fn labelled(style: &'static str, label: &str, text: &str) {
+    let mut shown = Styled::default();
+    shown.paint(if stderr_has_colours() { style } else { "" }, label);
+    shown.push(&format!(": {}\n", text.trim_end()));
+    put(Stream::Err, shown.0.as_bytes());
+}
+
+fn remark(style: &'static str, text: &str, end: &str) {
+    let mut shown = Styled::default();
+    shown.paint(if stderr_has_colours() { style } else { "" }, text);
+    shown.push(end);
+    put(Stream::Err, shown.0.as_bytes());
+}
+
+/// The door: writes bytes that are safe for where they go, above the progress bars.
+fn put(stream: Stream, bytes: &[u8]) {
+    progress::lifted(|| {
+        // A reader that went away is no error.
+        let _ = match stream {
+            Stream::Out => {
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(bytes).and_then(|()| stdout.flush())
+            }
+            Stream::Err => std::io::stderr().lock().write_all(bytes),
+        };
+    });
 }
 
 /// Columns of the terminal that standard output goes to; endless where it goes elsewhere.
@@ -73,15 +215,11 @@ fn may_have_colours() -> bool {
     !refused && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-fn paint(code: &str, text: &str) -> String {
-    if stderr_has_colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-}
-
 /// Columns as wide as their widest cell, two spaces apart; the last one is cut to the width. Of each
 /// cell the first line is shown, without control characters.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let columns = head.len();
-    let shown = |cell: &String| printable(cell.lines().next().unwrap_or_default());
+    let shown = |cell: &String| on_one_line(cell.lines().next().unwrap_or_default());
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
     let cell_width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

@@ -118,8 +118,11 @@ impl<'a> Host<'a> {
     }
 
     /// What a call within the run may say to the run's caller: messages as they are, and its progress as
-    /// part of the run's own.
+    /// part of the run's own, unless the caller has a sink for each call.
     fn heard_of(&self, id: &str) -> NoticeSink {
+        if let Some(own) = self.ctx.notices.of_call(id) {
+            return own;
+        }
         if !self.ctx.notices.is_wanted() {
             return NoticeSink::default();
         }

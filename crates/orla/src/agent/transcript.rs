@@ -5,22 +5,21 @@
 //! `tool_result`, `usage` and `end`.
 
 use std::cell::{Cell, RefCell};
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use genai::chat::ToolCall;
+use orla_marketplace::{Notice, NoticeSink};
 use serde_json::{Value, json};
 
 use super::Audience;
 use super::run::{Answer, End, Tokens};
-use crate::render;
+use crate::render::{self, progress};
 
 /// Characters of arguments and errors that a line for people shows.
 const SHOWN: usize = 120;
 
 pub(crate) struct Transcript {
     is_json: bool,
-    to_terminal: bool,
     /// Whether the text so far ends within a line.
     within_line: Cell<bool>,
     /// What has come of an answer that is not whole yet, where it is told as a whole.
@@ -29,8 +28,7 @@ pub(crate) struct Transcript {
 
 impl Transcript {
     pub(crate) fn new(is_json: bool) -> Self {
-        let to_terminal = std::io::stdout().is_terminal();
-        Self { is_json, to_terminal, within_line: Cell::new(false), begun: RefCell::default() }
+        Self { is_json, within_line: Cell::new(false), begun: RefCell::default() }
     }
 
     pub(crate) fn prompt(&self, model: &str, prompt: &str) {
@@ -67,7 +65,7 @@ impl Transcript {
 
     fn line(&self, line: impl FnOnce() -> Value) {
         if self.is_json {
-            render::line(&line().to_string());
+            render::json_line(&line().to_string());
         }
     }
 }
@@ -81,10 +79,7 @@ impl Audience for Transcript {
         if part.is_empty() {
             return;
         }
-        match self.to_terminal {
-            true => render::out(&harmless(part)),
-            false => render::out(part),
-        }
+        render::out(part);
         self.within_line.set(!part.ends_with('\n'));
     }
 
@@ -117,20 +112,11 @@ impl Audience for Transcript {
         let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
         render::note(&format!("{} {arguments} ({ms:.1} ms){problem}", call.fn_name));
     }
-}
-
-/// A text that cannot command a terminal.
-fn harmless(text: &str) -> String {
-    let is_layout = |c: char| matches!(c, '\n' | '\t');
-    text.chars().map(|c| if c.is_control() && !is_layout(c) { '\u{fffd}' } else { c }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_model_writes_cannot_command_a_terminal() {
-        assert_eq!(harmless("a\tb\n\x1b[2J\u{9b}2J\r"), "a\tb\n\u{fffd}[2J\u{fffd}2J\u{fffd}");
+    /// At a terminal, how far a call is and what it says.
+    fn notices(&self, call: &ToolCall) -> NoticeSink {
+        match !self.is_json && render::stderr_is_terminal() {
+            true => progress::sink(&call.fn_name, |notice| !matches!(notice, Notice::Text(_))),
+            false => NoticeSink::default(),
+        }
     }
 }

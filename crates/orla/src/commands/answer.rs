@@ -1,16 +1,22 @@
 //! The result of a call, printed: its text to standard output, what the tool said on standard error to
 //! standard error.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use orla_marketplace::{Outcome, Payload, RuntimeError, RuntimeResult};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::Failure;
+use crate::config::reason;
 use crate::render;
+
+/// Characters of a cell of a table, but for those of the last column.
+const CELL: usize = 40;
 
 /// What a call gave, whether here or on a server.
 #[derive(Debug, Default, PartialEq)]
@@ -150,22 +156,76 @@ impl Answer {
         self.error.is_some()
     }
 
-    /// Prints the answer; a call that failed is a failure.
-    pub(crate) fn print(&self) -> Result<(), Failure> {
-        let to_terminal = std::io::stdout().is_terminal();
-        let mut bytes = self.output(to_terminal);
-        if to_terminal && bytes.last().is_some_and(|last| *last != b'\n') {
-            // Or the shell's prompt would stand at the end of it.
-            bytes.push(b'\n');
+    /// Prints the answer; a call that failed is a failure. With a file, binary content goes there.
+    pub(crate) fn print(&self, file: Option<&Path>) -> Result<(), Failure> {
+        match file {
+            Some(file) => self.save(file)?,
+            None if std::io::stdout().is_terminal() => self.show(),
+            None => render::out_bytes(&self.output(false)),
         }
-        let mut stdout = std::io::stdout().lock();
-        let _ = stdout.write_all(&bytes).and_then(|()| stdout.flush());
         render::err(&self.stderr);
         self.losses().iter().for_each(|loss| render::warning(loss));
         match self.sentence() {
             None => Ok(()),
             Some(error) => Err(Failure::failed(error)),
         }
+    }
+
+    /// Shows the answer at a terminal: a list of objects as a table, images where the terminal can.
+    fn show(&self) {
+        if let Some(rows) = self.rows() {
+            return render::out(&table(&rows));
+        }
+        if self.blocks.is_empty() {
+            return render::out(&String::from_utf8_lossy(&self.output(true)));
+        }
+        let mut is_all_shown = true;
+        for block in &self.blocks {
+            match (block.plain_text(), block.bytes()) {
+                (Some(text), _) => render::out(&on_whole_lines(text)),
+                (None, Some(bytes)) if block.is_image() && render::image::show(&bytes) => {}
+                (None, bytes) => {
+                    is_all_shown &= bytes.is_none();
+                    render::out(&block.described(bytes.as_deref()));
+                }
+            }
+        }
+        if !is_all_shown {
+            render::note("--output FILE writes it to a file.");
+        }
+    }
+
+    /// The answer as the rows of a table, where it is a list of objects and nothing else.
+    fn rows(&self) -> Option<Vec<Map<String, Value>>> {
+        if self.error.is_some() || self.blocks.iter().any(|block| block.plain_text().is_none()) {
+            return None;
+        }
+        let structured = self.structured.as_deref().and_then(objects);
+        structured.or_else(|| match &self.blocks[..] {
+            [block] => objects(block.plain_text()?),
+            _ => None,
+        })
+    }
+
+    /// Writes binary content to a file, and what is beside it to standard output; without any, all of it to the
+    /// file. Where there is more than one part, the others go to files with a number: `cat-2.png`.
+    fn save(&self, file: &Path) -> Result<(), Failure> {
+        let write = |path: &Path, bytes: &[u8]| {
+            std::fs::write(path, bytes).map_err(|err| {
+                Failure::failed(format!("{} cannot be written: {}", path.display(), reason(&err)))
+            })?;
+            render::note(&format!("{} bytes written to {}", bytes.len(), path.display()));
+            Ok(())
+        };
+        let binary = |block: &Block| block.plain_text().is_none().then(|| block.bytes()).flatten();
+        let parts: Vec<Vec<u8>> = self.blocks.iter().filter_map(binary).collect();
+        if parts.is_empty() {
+            return write(file, &self.output(false));
+        }
+        for text in self.blocks.iter().filter_map(Block::plain_text) {
+            render::out(&on_whole_lines(text));
+        }
+        parts.iter().enumerate().try_for_each(|(at, bytes)| write(&numbered(file, at + 1), bytes))
     }
 
     /// What is missing, so that nobody takes a part for the whole.
@@ -212,7 +272,74 @@ impl Answer {
     }
 }
 
+/// The objects of a list that holds nothing else, or of the only member `result` of an object, which is how MCP
+/// carries a list.
+fn objects(json: &str) -> Option<Vec<Map<String, Value>>> {
+    let list = match serde_json::from_str(json).ok()? {
+        Value::Array(list) => list,
+        Value::Object(mut object) if object.len() == 1 => match object.remove("result")? {
+            Value::Array(list) => list,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let object = |item| match item {
+        Value::Object(row) => Some(row),
+        _ => None,
+    };
+    let rows: Option<Vec<_>> = list.into_iter().map(object).collect();
+    rows.filter(|rows| !rows.is_empty())
+}
+
+/// A table with a column for each key, in the order in which they first come.
+fn table(rows: &[Map<String, Value>]) -> String {
+    let mut keys: Vec<&str> = Vec::new();
+    for key in rows.iter().flat_map(Map::keys) {
+        if !keys.contains(&key.as_str()) {
+            keys.push(key);
+        }
+    }
+    let cell = |row: &Map<String, Value>, at: usize| {
+        let text = match row.get(keys[at]) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        // The last column is cut to the width of the terminal.
+        if at + 1 < keys.len() { render::cut(&text, CELL) } else { text }
+    };
+    let cells: Vec<Vec<String>> =
+        rows.iter().map(|row| (0..keys.len()).map(|at| cell(row, at)).collect()).collect();
+    render::table(&keys, &cells, render::width())
+}
+
+/// The text with an end of its last line, or the shell's prompt would stand behind it.
+fn on_whole_lines(text: &str) -> String {
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{end}")
+}
+
+/// The file for the n-th part of an answer.
+fn numbered(file: &Path, n: usize) -> PathBuf {
+    if n == 1 {
+        return file.to_owned();
+    }
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{n}"));
+    if let Some(extension) = file.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    file.with_file_name(name)
+}
+
 impl Block {
+    fn is_image(&self) -> bool {
+        let resource = self.resource.as_ref().and_then(|resource| resource.mime_type.as_deref());
+        let mime = self.mime_type.as_deref().or(resource);
+        self.kind == "image" || mime.is_some_and(|mime| mime.starts_with("image/"))
+    }
+
     fn plain_text(&self) -> Option<&str> {
         let embedded = self.resource.as_ref().and_then(|resource| resource.text.as_deref());
         self.text.as_deref().or(embedded)
@@ -271,6 +398,37 @@ mod tests {
         for (json, expected) in cases {
             assert_eq!(text(json), expected, "{json}");
         }
+    }
+
+    #[test]
+    fn a_list_of_objects_is_a_table() {
+        let rows = |json: &str| Answer::parse(json).unwrap().rows().map(|rows| table(&rows));
+        let expected = "name  n    of\nada   1\nbob   [2]  x\n";
+        let list = r#"[{"name":"ada","n":1},{"name":"bob","n":[2],"of":"x"}]"#;
+        let text = Value::from(list).to_string();
+        for json in [
+            format!(r#"{{"content":[],"structuredContent":{list}}}"#),
+            format!(r#"{{"content":[],"structuredContent":{{"result":{list}}}}}"#),
+            format!(
+                r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{{"stdout":"x"}}}}"#
+            ),
+        ] {
+            assert_eq!(rows(&json).as_deref(), Some(expected), "{json}");
+        }
+        for json in [
+            r#"{"content":[],"structuredContent":[]}"#,
+            r#"{"content":[],"structuredContent":[{"a":1},2]}"#,
+            r#"{"content":[{"type":"text","text":"plain"}]}"#,
+            r#"{"content":[{"type":"image","data":"AAEC"}],"structuredContent":[{"a":1}]}"#,
+        ] {
+            assert_eq!(rows(json), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn several_files_are_numbered() {
+        let file = |n| numbered(Path::new("out/cat.png"), n);
+        assert_eq!((file(1), file(2)), ("out/cat.png".into(), "out/cat-2.png".into()));
     }
 
     #[test]

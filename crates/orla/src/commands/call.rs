@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orla_marketplace::{Call, JsonText, Notice, NoticeSink, Payload, RuntimeError};
+use orla_marketplace::{Call, JsonText, LogLevel, Notice, Payload, Progress, RuntimeError};
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use super::answer::Answer;
 use super::client::{Reply, Server};
 use crate::app::App;
 use crate::config::{Config, Source};
+use crate::render::progress::{self, Bar};
 use crate::signals::{Signals, Stop};
 use crate::{Failure, cli, render};
 
@@ -42,7 +43,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
     let cancellation = request.cancellation.clone();
     if render::stderr_is_terminal() {
-        request.notices = NoticeSink::new(|notice| render::note(&shown(&notice)));
+        request.notices = progress::sink(&call.name, |_| true);
     }
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let running = app.marketplace().call(request);
@@ -65,12 +66,12 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         return Err(Failure::failed_with(lines));
     }
     if call.raw {
-        render::line(&call_result_json(&result));
+        render::json_line(&call_result_json(&result));
         return if result.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) };
     }
     Answer::of(&result)
         .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?
-        .print()
+        .print(call.output.as_deref())
 }
 
 /// What is known of a name that is not served: a file that is no tool, a capsule that could not say what
@@ -102,15 +103,17 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
     if render::stderr_is_terminal() {
         params.push(("_meta", to_raw(&json!({"progressToken": 1}))?));
     }
+    let bar = Bar::new(&call.name);
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let reply = tokio::select! {
         reply = server.request("tools/call", &call.name, &params, |message| {
             if let Some(notice) = received(message) {
-                render::note(&notice);
+                bar.show(&notice);
             }
         }) => reply?,
         stop = signals.end() => return Err(stopped(stop)),
     };
+    drop(bar);
     let result = match reply {
         Reply::Result(result) => result,
         Reply::Error(message) => return Err(Failure::failed(message)),
@@ -118,10 +121,10 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
     let answer = Answer::parse(&result)
         .map_err(|err| Failure::failed(format!("the answer is malformed: {err}")))?;
     if call.raw {
-        render::line(&result);
+        render::json_line(&result);
         return if answer.is_error() { Err(Failure::failed_silently()) } else { Ok(()) };
     }
-    answer.print()
+    answer.print(call.output.as_deref())
 }
 
 fn to_raw(value: &impl serde::Serialize) -> Result<Box<RawValue>, Failure> {
@@ -132,38 +135,25 @@ pub(super) fn stopped(stop: Stop) -> Failure {
     Failure::failed(format!("stopped by {}", stop.name()))
 }
 
-/// One line for a notice of a call that runs here.
-pub(super) fn shown(notice: &Notice) -> String {
-    match notice {
-        Notice::Progress(progress) => {
-            progress_line(progress.progress, progress.total, progress.message.as_deref())
-        }
-        Notice::Log { level, message } => format!("[{}] {message}", level.as_str()),
-        Notice::Text(text) => text.trim_end().to_owned(),
-    }
-}
-
-/// One line for a notification from a server, if it is one that is shown.
-fn received(message: &Value) -> Option<String> {
+/// What a server says of a call while it runs, if it is something that is shown.
+fn received(message: &Value) -> Option<Notice> {
     let params = &message["params"];
     match message["method"].as_str()? {
-        "notifications/progress" => {
-            let (progress, total) = (params["progress"].as_f64()?, params["total"].as_f64());
-            Some(progress_line(progress, total, params["message"].as_str()))
-        }
+        "notifications/progress" => Some(Notice::Progress(Progress {
+            progress: params["progress"].as_f64()?,
+            total: params["total"].as_f64(),
+            message: params["message"].as_str().map(str::to_owned),
+        })),
         "notifications/message" => {
             let data = &params["data"];
-            let text = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
-            Some(format!("[{}] {text}", params["level"].as_str().unwrap_or("info")))
+            let level = params["level"].as_str().and_then(|level| level.parse().ok());
+            Some(Notice::Log {
+                level: level.unwrap_or(LogLevel::Info),
+                message: data.as_str().map_or_else(|| data.to_string(), str::to_owned),
+            })
         }
         _ => None,
     }
-}
-
-fn progress_line(progress: f64, total: Option<f64>, message: Option<&str>) -> String {
-    let of = total.map(|total| format!("/{total}")).unwrap_or_default();
-    let message = message.map(|message| format!(" {message}")).unwrap_or_default();
-    format!("{progress}{of}{message}")
 }
 
 /// The arguments of the command line as one JSON object: `--json` first, then each `key=value` in its
@@ -265,11 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn notices_are_one_line() {
+    fn a_server_says_the_same_as_a_call_here() {
         let progress = json!({"method": "notifications/progress", "params": {"progress": 1, "total": 3, "message": "m"}});
-        assert_eq!(received(&progress).as_deref(), Some("1/3 m"));
+        let expected = Progress { progress: 1.0, total: Some(3.0), message: Some("m".to_owned()) };
+        assert_eq!(received(&progress), Some(Notice::Progress(expected)));
         let log = json!({"method": "notifications/message", "params": {"level": "warning", "data": "careful"}});
-        assert_eq!(received(&log).as_deref(), Some("[warning] careful"));
+        let expected = Notice::Log { level: LogLevel::Warning, message: "careful".to_owned() };
+        assert_eq!(received(&log), Some(expected));
         assert_eq!(received(&json!({"method": "x"})), None);
     }
 }

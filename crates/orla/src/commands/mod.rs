@@ -45,7 +45,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 /// Prints a command's answer for programs.
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value);
-    render::line(&text.map_err(|err| Failure::failed(err.to_string()))?);
+    render::json_line(&text.map_err(|err| Failure::failed(err.to_string()))?);
     Ok(())
 }
 

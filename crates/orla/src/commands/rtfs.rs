@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::programs::{self, MAX_PROGRAM};
+use crate::render::progress;
 use crate::signals::Signals;
 use crate::{Failure, cli, render};
 
@@ -27,6 +28,8 @@ use crate::{Failure, cli, render};
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 /// How long a program may run unless `--timeout` says otherwise: it may well call what takes long.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// What the bar of a program without a name is called.
+const PROGRAM: &str = "program";
 /// The name under which a program sees what it was given.
 const INPUT: &str = "input";
 
@@ -156,18 +159,22 @@ impl Session<'_> {
                 .map_err(|err| Failure::failed(format!("the result cannot be given as JSON: {err}")))?,
             false => value.pr_str(),
         };
-        render::line(&printed);
+        match as_json {
+            true => render::json_line(&printed),
+            false => render::line(&printed),
+        }
         Ok(())
     }
 
-    /// Takes what programs log, and how far they are where somebody watches. The trace has it all already.
+    /// Shows what programs log, and at a terminal how far they and their calls are. A trace has the log already.
     fn heard(&self) -> NoticeSink {
-        let (traced, watched) = (self.traced, render::stderr_is_terminal());
-        NoticeSink::new(move |notice| match notice {
-            Notice::Log { .. } if traced => {}
-            Notice::Progress(_) if !watched => {}
-            notice => render::note(&super::call::shown(&notice)),
-        })
+        let wants: fn(&Notice) -> bool = match (self.traced, render::stderr_is_terminal()) {
+            (false, true) => |_| true,
+            (false, false) => |notice| !matches!(notice, Notice::Progress(_)),
+            (true, true) => |notice| !matches!(notice, Notice::Log { .. }),
+            (true, false) => |notice| matches!(notice, Notice::Text(_)),
+        };
+        progress::sink(PROGRAM, wants)
     }
 
     /// Answers each line of standard input with one of standard output, until there is no more.
@@ -196,7 +203,7 @@ impl Session<'_> {
                 }
             };
             let text = answer.text().map_err(|err| Failure::failed(err.to_string()))?;
-            render::line(&text);
+            render::json_line(&text);
         }
     }
 

@@ -12,7 +12,7 @@ pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), 
     let server = Server::at(url, &config)?;
     let text = super::small_runtime()?.block_on(server.get("/status"))?;
     if json {
-        render::line(text.trim_end());
+        render::json_line(text.trim_end());
         return Ok(());
     }
     let status: Value = serde_json::from_str(&text)

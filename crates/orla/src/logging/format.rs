@@ -8,6 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field as Name, Visit};
 
 use crate::config::Severity;
+use crate::render::Styled;
+use crate::text::on_one_line;
 
 /// Characters of one field's text that are logged.
 const MAX_TEXT: usize = 16 * 1024;
@@ -117,7 +119,7 @@ impl Visit for Fields {
 
 /// One JSON object: `timestamp`, `level`, `message`, and the fields beside them. Every call has such a line, so
 /// it is written in one go.
-pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> String {
+pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> Styled {
     let mut line = Vec::with_capacity(128 + 32 * fields.0.len());
     // Writing to memory does not fail.
     let _ = write!(line, r#"{{"timestamp":"{}","level":"{}","message":"#, timestamp(at), level.as_str());
@@ -140,7 +142,7 @@ pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> String {
         }
     }
     line.extend_from_slice(b"}\n");
-    String::from_utf8(line).unwrap_or_default()
+    Styled::json(String::from_utf8(line).unwrap_or_default())
 }
 
 fn push<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
@@ -148,12 +150,10 @@ fn push<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
 }
 
 /// One line of text: `08:03:24.120 WARN  message  name=value`.
-pub(crate) fn pretty(at: SystemTime, level: Severity, fields: &Fields, colours: bool) -> String {
-    let paint = |code: &str, text: &str| match colours {
-        true => format!("\x1b[{code}m{text}\x1b[0m"),
-        false => text.to_owned(),
-    };
-    let (name, code) = match level {
+pub(crate) fn pretty(at: SystemTime, level: Severity, fields: &Fields, colours: bool) -> Styled {
+    let mut line = Styled::default();
+    let style = |style: &'static str| if colours { style } else { "" };
+    let (name, of_level) = match level {
         Severity::Debug => ("DEBUG", "34"),
         Severity::Info => ("INFO ", "32"),
         Severity::Warn => ("WARN ", "33"),
@@ -161,41 +161,34 @@ pub(crate) fn pretty(at: SystemTime, level: Severity, fields: &Fields, colours: 
         Severity::Fatal => ("FATAL", "1;31"),
     };
     let time = timestamp(at);
-    let time = time.get(11..23).unwrap_or(&time);
+    line.paint(style("2"), time.get(11..23).unwrap_or(&time));
+    line.push(" ");
     if let Some((capsule, words)) = fields.spoken() {
-        let (capsule, words) = (printable(capsule), printable(words));
-        return format!("{} {} {words}\n", paint("2", time), paint("36", &format!("{capsule} |")));
+        line.paint(style("36"), &format!("{} |", on_one_line(capsule)));
+        line.push(&format!(" {}\n", on_one_line(words)));
+        return line;
     }
-    let mut line = format!("{} {} {}", paint("2", time), paint(code, name), printable(fields.message()));
+    line.paint(style(of_level), name);
+    line.push(&format!(" {}", on_one_line(fields.message())));
     for (name, value) in fields.0.iter().filter(|(name, _)| *name != "message") {
         let value = match value {
-            Field::Text(text) if is_word(text) => text.clone(),
-            Field::Text(text) => format!("\"{}\"", printable(text).replace('"', "\\\"")),
+            Field::Text(text) if is_word(text) => on_one_line(text),
+            Field::Text(text) => format!("\"{}\"", on_one_line(text).replace('"', "\\\"")),
             Field::Bool(value) => value.to_string(),
             Field::Signed(value) => value.to_string(),
             Field::Unsigned(value) => value.to_string(),
             Field::Float(value) => value.to_string(),
         };
-        let _ = write!(line, "  {}{value}", paint("2", &format!("{name}=")));
+        line.push("  ");
+        line.paint(style("2"), &format!("{name}="));
+        line.push(&value);
     }
-    line.push('\n');
+    line.push("\n");
     line
 }
 
 fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '"')
-}
-
-/// The text with its control characters spelt out: a tool's output must not drive the terminal.
-pub(crate) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
-        }
-    }
-    out
 }
 
 /// RFC 3339 in UTC with milliseconds: `2026-11-20T08:03:24.120Z`.
@@ -258,17 +251,21 @@ mod tests {
     fn json_is_one_flat_object_on_one_line() {
         let line = json(at(0, 0), Severity::Warn, &fields());
         let expected = r#"{"timestamp":"1970-01-01T00:00:00.000Z","level":"warn","message":"call finished","capability":"ls","duration_ms":1.5,"field_level":"x","error":"two\nlines \u001b[31m"}"#;
-        assert_eq!(line, format!("{expected}\n"));
+        assert_eq!(line.as_str(), format!("{expected}\n"));
     }
 
     #[test]
     fn pretty_is_one_line_without_control_characters() {
         let line = pretty(at(0, 0), Severity::Warn, &fields(), false);
         assert_eq!(
-            line,
+            line.as_str(),
             "00:00:00.000 WARN  call finished  capability=ls  duration_ms=1.5  level=x  error=\"two\\nlines \\u{1b}[31m\"\n"
         );
-        assert!(pretty(at(0, 0), Severity::Fatal, &fields(), true).contains("\x1b[1;31mFATAL\x1b[0m"));
+        assert!(
+            pretty(at(0, 0), Severity::Fatal, &fields(), true)
+                .as_str()
+                .contains("\x1b[1;31mFATAL\x1b[0m")
+        );
     }
 
     #[test]
@@ -279,7 +276,10 @@ mod tests {
             ("line", Field::Text("loaded \"3\" notes\x07".into())),
         ]);
         let line = pretty(at(0, 0), Severity::Info, &spoken, true);
-        assert_eq!(line, "\x1b[2m00:00:00.000\x1b[0m \x1b[36mnotes |\x1b[0m loaded \"3\" notes\\u{7}\n");
+        assert_eq!(
+            line.as_str(),
+            "\x1b[2m00:00:00.000\x1b[0m \x1b[36mnotes |\x1b[0m loaded \"3\" notes\\u{7}\n"
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{LogFormat, Severity};
+use crate::render::Styled;
 use format::Fields;
 use writer::Writer;
 
@@ -103,7 +104,7 @@ impl Settings {
     }
 
     /// An event of this moment, in the form that is asked for.
-    fn line(&self, level: Severity, fields: &Fields) -> String {
+    fn line(&self, level: Severity, fields: &Fields) -> Styled {
         let now = SystemTime::now();
         if self.pretty.load(Ordering::Relaxed) {
             format::pretty(now, level, fields, self.colours)
@@ -249,7 +250,7 @@ mod tests {
             tracing::warn!(target: "hyper", "a library");
         });
         let lines: Vec<serde_json::Value> =
-            lines.try_iter().map(|line| serde_json::from_str(&line).unwrap()).collect();
+            lines.try_iter().map(|line| serde_json::from_str(line.as_str()).unwrap()).collect();
         let shown: Vec<_> =
             lines.iter().map(|line| (line["level"].as_str(), line["message"].as_str())).collect();
         assert_eq!(

@@ -5,7 +5,6 @@
 //! thread costs whoever logs more than the line does. Where nobody reads standard error, the queue fills
 //! up; what comes then is dropped and counted, and the count is logged when there is room again.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{Settings, format};
 use crate::config::Severity;
+use crate::render::{self, Styled};
 
 /// Lines that wait to be written.
 const QUEUE: usize = 4096;
@@ -29,7 +29,7 @@ pub(super) struct Writer {
 }
 
 enum Message {
-    Line(String),
+    Line(Styled),
     /// Answered once everything before it is written.
     Flush(SyncSender<()>),
 }
@@ -47,13 +47,13 @@ impl Writer {
     }
 
     /// Queues a line; it ends in a line feed.
-    pub(super) fn write(&self, line: String) {
+    pub(super) fn write(&self, line: Styled) {
         match self.queue.try_send(Message::Line(line)) {
             Ok(()) | Err(TrySendError::Disconnected(Message::Flush(_))) => {}
             Err(TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            Err(TrySendError::Disconnected(Message::Line(line))) => write_line(&line),
+            Err(TrySendError::Disconnected(Message::Line(line))) => render::log(&line),
         }
     }
 
@@ -78,29 +78,28 @@ impl Writer {
 }
 
 fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Settings) {
-    let mut lines = String::new();
+    let mut lines = Styled::default();
     while let Ok(first) = messages.recv() {
         for message in std::iter::once(first).chain(messages.try_iter()) {
             match message {
-                Message::Line(line) => lines.push_str(&line),
+                Message::Line(line) => lines.append(&line),
                 Message::Flush(done) => {
-                    write_line(&lines);
-                    lines.clear();
+                    render::log(&lines);
+                    lines.clear(TOGETHER);
                     let _ = done.try_send(());
                 }
             }
             if lines.len() > TOGETHER {
-                write_line(&lines);
-                lines.clear();
+                render::log(&lines);
+                lines.clear(TOGETHER);
             }
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            lines.push_str(&settings.line(Severity::Warn, &loss(lost)));
+            lines.append(&settings.line(Severity::Warn, &loss(lost)));
         }
-        write_line(&lines);
-        lines.clear();
-        lines.shrink_to(TOGETHER);
+        render::log(&lines);
+        lines.clear(TOGETHER);
         std::thread::sleep(NAP);
     }
 }
@@ -111,14 +110,6 @@ fn loss(count: u64) -> format::Fields {
     fields.add("message", format::Field::Text(text));
     fields.add("count", format::Field::Unsigned(count));
     fields
-}
-
-fn write_line(line: &str) {
-    if line.is_empty() {
-        return;
-    }
-    // Nothing is left to be told when the log itself cannot be written.
-    let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
 #[cfg(test)]
@@ -135,7 +126,7 @@ pub(super) struct Lines(Receiver<Message>);
 
 #[cfg(test)]
 impl Lines {
-    pub(super) fn try_iter(&self) -> impl Iterator<Item = String> {
+    pub(super) fn try_iter(&self) -> impl Iterator<Item = Styled> {
         self.0.try_iter().filter_map(|message| match message {
             Message::Line(line) => Some(line),
             Message::Flush(_) => None,
@@ -151,7 +142,7 @@ mod tests {
     fn what_was_dropped_is_said_in_the_form_of_the_log() {
         for (pretty, shown) in [(true, "WARN  log lines were dropped"), (false, "\"count\":7")] {
             let line = Settings::of(Severity::Info, pretty).line(Severity::Warn, &loss(7));
-            assert!(line.contains(shown), "{line}");
+            assert!(line.as_str().contains(shown), "{line:?}");
         }
     }
 
@@ -159,7 +150,7 @@ mod tests {
     fn a_log_that_nobody_reads_drops_lines_and_never_blocks() {
         let (writer, lines) = Writer::for_tests();
         for n in 0..QUEUE + 10 {
-            writer.write(format!("{n}\n"));
+            writer.write(Styled::lines(&format!("{n}\n")));
         }
         assert_eq!(writer.dropped.load(Ordering::Relaxed), 10);
         writer.flush(Duration::from_millis(10));

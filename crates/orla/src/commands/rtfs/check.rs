@@ -37,7 +37,7 @@ pub(super) fn run(wanted: &cli::CheckPrograms, source: &Source) -> Result<(), Fa
         warnings += found.len() - wrong;
         for found in &found {
             if wanted.json {
-                render::line(&line(text, found));
+                render::json_line(&line(text, found));
             } else {
                 render::err(&format!("{found}\n"));
             }

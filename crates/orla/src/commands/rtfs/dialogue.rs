@@ -21,12 +21,13 @@ use orla_marketplace::rtfs::layout::{is_unfinished, pretty};
 use orla_marketplace::rtfs::{
     Error, Options, Program, Run, Source as Text, Value, all_names, compile, counted, special_forms,
 };
-use orla_marketplace::{Call, NoticeSink, discovery};
+use orla_marketplace::{Call, discovery};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 
 use super::{LONGEST, Session, show};
+use crate::render::{Styled, progress};
 use crate::{Failure, programs, render};
 use complete::Words;
 use editor::{Assistant, coloured};
@@ -127,35 +128,37 @@ impl Dialogue<'_> {
         let answer = match command {
             "" => return true,
             ":quit" | ":q" | ":exit" => return false,
-            ":help" | ":h" => Ok(HELP.trim_end().to_owned()),
-            ":doc" => Ok(self.doc(rest)),
-            ":type" => self.type_of(rest).await,
+            ":help" | ":h" => Ok(Styled::lines(HELP.trim_end())),
+            ":doc" => Ok(Styled::lines(&self.doc(rest))),
+            ":type" => self.type_of(rest).await.map(|text| Styled::lines(&text)),
             ":time" => self.timed(rest).await,
-            ":find" => Ok(self.find(rest)),
+            ":find" => Ok(Styled::lines(&self.find(rest))),
             ":load" => self.load(Path::new(rest)).await,
             _ => self.value_of(Text::new("", entry), None).await,
         };
         match answer {
-            Ok(text) => render::line(&text),
+            Ok(text) => render::styled_line(&text),
             Err(text) => render::err(&format!("{text}\n")),
         }
         true
     }
 
-    async fn value_of(&mut self, text: Text, beside: Option<&Path>) -> Result<String, String> {
+    async fn value_of(&mut self, text: Text, beside: Option<&Path>) -> Result<Styled, String> {
         let evaluated = self.evaluate(text, beside).await?;
         Ok(shown(&evaluated.value))
     }
 
-    async fn timed(&mut self, text: &str) -> Result<String, String> {
+    async fn timed(&mut self, text: &str) -> Result<Styled, String> {
         let began = Instant::now();
         let Evaluated { value, steps, calls } = self.evaluate(Text::new("", text), None).await?;
         let ms = began.elapsed().as_secs_f64() * 1000.0;
         let calls = if calls == 0 { String::new() } else { format!(", {}", counted(calls, "call")) };
-        Ok(format!("{}\n{ms:.3} ms, {}{calls}", shown(&value), counted(steps, "step")))
+        let mut answer = shown(&value);
+        answer.push(&format!("\n{ms:.3} ms, {}{calls}", counted(steps, "step")));
+        Ok(answer)
     }
 
-    async fn load(&mut self, file: &Path) -> Result<String, String> {
+    async fn load(&mut self, file: &Path) -> Result<Styled, String> {
         let text =
             programs::read(file).map_err(|why| format!("{} cannot be read: {why}", file.display()))?;
         let text = Text::new(file.display().to_string(), text);
@@ -207,7 +210,7 @@ impl Dialogue<'_> {
         let config = self.session.config;
         let asked = config.is_asked_for("timeout").then_some(config.timeout);
         call.timeout = Some(asked.unwrap_or(LONGEST));
-        call.notices = NoticeSink::new(|notice| render::note(&super::super::call::shown(&notice)));
+        call.notices = progress::sink("program", |_| true);
         let market = self.session.app.marketplace();
         let ctx = market.program_context(&call);
         let (is_traced, calls) = (self.session.traced, Arc::clone(calls));
@@ -271,11 +274,11 @@ impl Dialogue<'_> {
 }
 
 /// A value for the person at the terminal.
-fn shown(value: &Value) -> String {
+fn shown(value: &Value) -> Styled {
     // Elsewhere than at a terminal, one line is a value.
     let width = if std::io::stdout().is_terminal() { render::width() } else { usize::MAX };
     let text = pretty(value, width);
-    if render::stdout_has_colours() { coloured(&text, None) } else { text }
+    if render::stdout_has_colours() { coloured(&text, None) } else { Styled::lines(&text) }
 }
 
 /// Whether an entry needs another line.

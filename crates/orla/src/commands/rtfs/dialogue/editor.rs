@@ -15,6 +15,8 @@ use serde_json::Value as Json;
 
 use super::complete::{Completed, Words, completed, hint};
 use super::goes_on;
+use crate::render::Styled;
+use crate::text::{on_lines, on_one_line};
 
 pub(super) struct Assistant {
     words: Words,
@@ -39,9 +41,13 @@ impl Completer for Assistant {
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
         let before = line.get(..at).unwrap_or_default();
         let Completed { from, offered } = completed(&self.words, |id| self.schema(id), before);
-        let pair =
-            |offer: super::complete::Offer| Pair { display: offer.shown, replacement: offer.text };
-        Ok((from, offered.into_iter().map(pair).collect()))
+        let pair = |offer: super::complete::Offer| Pair {
+            display: on_one_line(&offer.shown),
+            replacement: offer.text,
+        };
+        // What would command the terminal is not put into the line either.
+        let is_safe = |offer: &super::complete::Offer| on_one_line(&offer.text) == offer.text;
+        Ok((from, offered.into_iter().filter(is_safe).map(pair).collect()))
     }
 }
 
@@ -66,13 +72,16 @@ impl Hinter for Assistant {
         if !self.coloured || at != line.len() {
             return None;
         }
-        hint(&self.words, |id| self.schema(id), line).map(Shown)
+        hint(&self.words, |id| self.schema(id), line).map(|hint| Shown(on_one_line(&hint)))
     }
 }
 
 impl Highlighter for Assistant {
     fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
-        if self.coloured { Cow::Owned(coloured(line, Some(at))) } else { Cow::Borrowed(line) }
+        match self.coloured {
+            true => Cow::Owned(coloured(line, Some(at)).as_str().to_owned()),
+            false => Cow::Owned(on_lines(line)),
+        }
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
@@ -94,7 +103,7 @@ impl Highlighter for Assistant {
 
 /// A text with the codes of a terminal's colours. The bracket at the cursor is shown with its partner; a closing
 /// one that has none is shown as wrong.
-pub(super) fn coloured(text: &str, cursor: Option<usize>) -> String {
+pub(super) fn coloured(text: &str, cursor: Option<usize>) -> Styled {
     let all = tokens(text);
     // Beside each token, the place of the bracket that it belongs to.
     let mut partners: Vec<Option<usize>> = vec![None; all.len()];
@@ -124,7 +133,7 @@ pub(super) fn coloured(text: &str, cursor: Option<usize>) -> String {
         under.or_else(before)
     });
     let pair = [at_cursor, at_cursor.and_then(|place| partners[place])];
-    let mut shown = String::with_capacity(text.len() * 2);
+    let mut shown = Styled::default();
     for (place, token) in all.iter().enumerate() {
         let code = match token.kind {
             _ if pair[1].is_some() && pair.contains(&Some(place)) => "1;7",
@@ -135,12 +144,9 @@ pub(super) fn coloured(text: &str, cursor: Option<usize>) -> String {
             TokenKind::Literal => "35",
             TokenKind::Symbol if place > 0 && all[place - 1].text == "(" => "1",
             TokenKind::Broken => "31",
-            _ => {
-                shown.push_str(token.text);
-                continue;
-            }
+            _ => "",
         };
-        shown.push_str(&format!("\x1b[{code}m{}\x1b[0m", token.text));
+        shown.paint(code, token.text);
     }
     shown
 }
@@ -171,7 +177,7 @@ mod tests {
     #[test]
     fn colours_change_no_text() {
         let line = "(f \"a\" :k 1) ; c )";
-        let shown = coloured(line, None);
+        let shown = coloured(line, None).as_str().to_owned();
         assert!(shown.contains("\x1b[32m\"a\"\x1b[0m") && shown.contains("\x1b[2m; c )\x1b[0m"));
         let mut plain = shown;
         for code in ["0", "1", "2", "32", "35", "36"] {
@@ -183,12 +189,12 @@ mod tests {
     #[test]
     fn the_bracket_at_the_cursor_is_shown_with_its_partner() {
         let pair = |text: &str| format!("\x1b[1;7m{text}\x1b[0m");
-        let shown = coloured("(f [1])", Some(7));
+        let shown = coloured("(f [1])", Some(7)).as_str().to_owned();
         assert!(shown.starts_with(&pair("(")) && shown.ends_with(&pair(")")), "{shown}");
-        let shown = coloured("(f [1])", Some(3));
+        let shown = coloured("(f [1])", Some(3)).as_str().to_owned();
         assert!(shown.contains(&pair("[")) && shown.contains(&pair("]")), "{shown}");
-        let shown = coloured("(f [1)]", Some(1));
+        let shown = coloured("(f [1)]", Some(1)).as_str().to_owned();
         assert!(!shown.contains("1;7") && shown.contains("\x1b[31m)"), "{shown}");
-        assert!(coloured("#{1}", Some(4)).starts_with(&pair("#{")));
+        assert!(coloured("#{1}", Some(4)).as_str().starts_with(&pair("#{")));
     }
 }

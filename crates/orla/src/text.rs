@@ -1,0 +1,151 @@
+//! Characters that a text of someone else may hold and that must not act on its reader: control characters
+//! command a terminal, bidirectional ones reorder what is shown, tags and zero-width ones hide what is said.
+//!
+//! Pure functions; [`render`](crate::render) applies them to everything that goes to a terminal.
+
+use std::borrow::Cow;
+
+/// The text on one line, with every unsafe character spelt out (`\u{1b}`, `\n`).
+pub(crate) fn on_one_line(text: &str) -> String {
+    escaped(text, |_| false)
+}
+
+/// The text with every unsafe character spelt out. Line feeds and tabs stay, and a carriage return before a
+/// line feed is dropped.
+pub(crate) fn on_lines(text: &str) -> String {
+    let text = if text.contains("\r\n") { Cow::from(text.replace("\r\n", "\n")) } else { text.into() };
+    escaped(&text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// JSON text with every unsafe character of its strings as a JSON escape (`\u009b`), so that it stays the
+/// same JSON. White space between tokens stays.
+pub(crate) fn in_json(text: &str) -> Cow<'_, str> {
+    let is_layout = |c: char| matches!(c, '\n' | '\t' | '\r');
+    if !text.chars().any(|c| is_unsafe(c) && !is_layout(c)) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) && !is_layout(c) {
+            let mut units = [0; 2];
+            out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out.into()
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_unsafe(c) && !stays(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Whether a terminal may act on the character, reorder text because of it, or hide what it says.
+fn is_unsafe(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_control();
+    }
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_reordering(c) || is_tag(c)
+}
+
+/// Embeddings, overrides and isolates of the Unicode Bidirectional Algorithm (UAX #9).
+fn is_reordering(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Tag characters, which are invisible ASCII.
+fn is_tag(c: char) -> bool {
+    matches!(c, '\u{e0000}'..='\u{e007f}')
+}
+
+/// The characters of a name or a description that its reader cannot see, each once, in the order of the text.
+///
+/// Joiners count only after ASCII: between letters of other scripts and between emoji they have a meaning.
+pub(crate) fn invisible(text: &str) -> Vec<char> {
+    let mut found = Vec::new();
+    let mut before = ' ';
+    for c in text.chars() {
+        let is_hidden = match c {
+            '\u{200c}' | '\u{200d}' => before.is_ascii(),
+            _ => is_invisible(c),
+        };
+        if is_hidden && !found.contains(&c) {
+            found.push(c);
+        }
+        before = c;
+    }
+    found
+}
+
+fn is_invisible(c: char) -> bool {
+    let is_layout = matches!(c, '\n' | '\r' | '\t');
+    is_unsafe(c) && !is_layout
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{17b4}'
+                | '\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2060}'..='\u{2065}'
+                | '\u{206a}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0100}'..='\u{e01ef}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_a_terminal_is_spelt_out() {
+        let evil = "a\tb\n\x1b]0;x\x07\u{9b}2J\x7f\u{202e}\u{e0041}\r";
+        assert_eq!(on_lines(evil), "a\tb\n\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{7f}\\u{202e}\\u{e0041}\\r");
+        assert_eq!(on_one_line("a\tb\nc"), "a\\tb\\nc");
+        assert_eq!(on_lines("one\r\ntwo\r\n"), "one\ntwo\n");
+        for text in ["é ツ 👩\u{200d}💻 نص", "plain"] {
+            assert_eq!((on_lines(text).as_str(), on_one_line(text).as_str()), (text, text));
+        }
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let json = "{\n  \"a\": \"\u{9b}\u{7f}\u{202e}\u{e0041}é\"\n}";
+        let safe = in_json(json);
+        assert_eq!(safe, "{\n  \"a\": \"\\u009b\\u007f\\u202e\\udb40\\udc41é\"\n}");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&safe), value(json));
+        assert!(matches!(in_json("{\"a\": \"é\"}\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn what_a_reader_cannot_see_is_found() {
+        for (text, found) in [
+            ("Sends a mail.\nTo anyone.", &[][..]),
+            ("👩\u{200d}💻 and نمی\u{200c}خواهم", &[]),
+            ("pay\u{200d}pal", &['\u{200d}']),
+            ("a\u{202e}b\u{202e}", &['\u{202e}']),
+            ("x\u{e0049}\u{e0067}", &['\u{e0049}', '\u{e0067}']),
+            ("z\u{200b}w\u{feff}\x1b", &['\u{200b}', '\u{feff}', '\x1b']),
+        ] {
+            assert_eq!(invisible(text), found, "{text:?}");
+        }
+    }
+}
