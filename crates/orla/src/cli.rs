@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use orla_marketplace::attestation::PublicKey;
 use orla_marketplace::discovery::MAX_LIMIT;
 
 use crate::commands::new::{Kind, Language};
@@ -55,26 +56,17 @@ pub(crate) enum Command {
     /// Serve a package while it is written: restarted when its files change, its log for people
     #[command(after_help = DEV)]
     Dev {
-        /// The package, a directory with tool.yaml or orla-tool.json; or a directory of tools
-        #[arg(default_value = ".")]
-        dir: PathBuf,
+        /// The package, a directory with tool.yaml or orla-tool.json; or a directory of tools. Without one: this
+        /// directory, or, where it has packages in it or in its tools directory, the one that you choose
+        dir: Option<PathBuf>,
         #[command(flatten)]
         serve: Serve,
     },
     /// Show what would be served
     #[command(
-        after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and whatever else is not listed, too"
+        after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and the rest of what is not listed, too\n  orla list --watch            again when a file changes\n  orla list --url http://127.0.0.1:8080"
     )]
-    List {
-        /// Show what clients do not see when they list, too
-        #[arg(long)]
-        all: bool,
-        /// Print a JSON array, each element as in /status
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        settings: Settings,
-    },
+    List(List),
     /// Find capabilities by what they are about
     #[command(after_help = SEARCH)]
     Search(Search),
@@ -96,6 +88,9 @@ pub(crate) enum Command {
         after_help = "Prints every problem and every warning with its place. Exits 1 if there is a problem, else 0."
     )]
     Check {
+        /// Check a running server instead: whether everything that it serves is available
+        #[arg(long)]
+        url: Option<String>,
         #[command(flatten)]
         settings: Settings,
     },
@@ -167,6 +162,9 @@ pub(crate) enum Command {
         /// Print the JSON of /status as it came
         #[arg(long)]
         json: bool,
+        /// Show it again as it changes, until Ctrl-C
+        #[arg(long, conflicts_with = "json")]
+        watch: bool,
         #[command(flatten)]
         settings: Settings,
     },
@@ -274,12 +272,13 @@ Examples:
   orla verify                                     what holds now";
 
 const AUDIT: &str = "\
-Exits 1 at the first line that was changed, removed, added or moved, and says which and why. What was
-cut off at the end shows only beside the last hash, so keep that somewhere else.
+Exits 1 at the first line that was changed, removed, added or moved, and says which and why. A log that
+was made anew as a whole shows only with --key (`audit_key` signs it), a cut end only with --heads
+(`audit_heads` keeps them elsewhere); what could not be checked is said.
 
 Examples:
   orla audit verify                the file that `audit` in orla.yaml names
-  orla audit verify audit.jsonl";
+  orla audit verify audit.jsonl --key ed25519:… --heads /mnt/other/heads.jsonl";
 
 const CONNECT: &str = "\
 Examples:
@@ -327,6 +326,24 @@ pub(crate) struct Serve {
     /// What the program was built with, below every flag
     #[arg(skip)]
     pub(crate) base: Source,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct List {
+    /// Show what clients do not see when they list, too
+    #[arg(long, conflicts_with = "url")]
+    pub(crate) all: bool,
+    /// Print a JSON array, each element as in /status
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List what a running server serves
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Show it again as it changes, until Ctrl-C
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -482,9 +499,19 @@ pub(crate) enum Audit {
     Verify {
         /// The log [default: `audit` of the configuration]
         file: Option<PathBuf>,
+        /// The public key, ed25519:BASE64, whose signatures the log has to hold; several where the key has changed
+        #[arg(long, value_name = "KEY", value_parser = public_key)]
+        key: Vec<PublicKey>,
+        /// Heads of the log that were kept elsewhere, as `audit_heads` writes them
+        #[arg(long, value_name = "FILE")]
+        heads: Option<PathBuf>,
         #[command(flatten)]
         settings: Settings,
     },
+}
+
+fn public_key(text: &str) -> Result<PublicKey, String> {
+    PublicKey::parse(text).map_err(|err| err.to_string())
 }
 
 #[derive(Args, Clone, Debug)]

@@ -105,8 +105,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
             commands::connect::run(&client, write, &name, &Cli::source(before, settings))
         }
         Some(Command::Completions { shell }) => commands::completions(shell),
-        Some(Command::List { all, json, settings }) => {
-            commands::list::run(all, json, &Cli::source(before, settings))
+        Some(Command::List(list)) => {
+            let source = Cli::source(before, list.settings.clone());
+            commands::list::run(&list, source)
         }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());
@@ -116,7 +117,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, describe.settings.clone());
             commands::describe::run(&describe, &source)
         }
-        Some(Command::Check { settings }) => commands::check::run(&Cli::source(before, settings)),
+        Some(Command::Check { url, settings }) => {
+            commands::check::run(url.as_deref(), &Cli::source(before, settings))
+        }
         Some(Command::Call(call)) => {
             let source = Cli::source(before, call.settings.clone());
             commands::call::run(&call, &source)
@@ -134,8 +137,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, settings.clone());
             commands::rtfs::run(&rtfs, &source)
         }
-        Some(Command::Status { url, json, settings }) => {
-            commands::status::run(url.as_deref(), json, &Cli::source(before, settings))
+        Some(Command::Status { url, json, watch, settings }) => {
+            let source = Cli::source(before, settings);
+            match watch {
+                true => commands::status::watch(url.as_deref(), &source),
+                false => commands::status::run(url.as_deref(), json, &source),
+            }
         }
         Some(Command::Attest(attest)) => {
             let source = Cli::source(before, attest.settings.clone());
@@ -145,8 +152,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, verify.settings.clone());
             commands::verify::run(&verify, &source)
         }
-        Some(Command::Audit { command: Audit::Verify { file, settings } }) => {
-            commands::audit::verify(file.as_deref(), &Cli::source(before, settings))
+        Some(Command::Audit { command: Audit::Verify { file, key, heads, settings } }) => {
+            let source = Cli::source(before, settings);
+            commands::audit::verify(file.as_deref(), key, heads.as_deref(), &source)
         }
         Some(Command::Dev { dir, serve }) => commands::serve::dev(dir, before, serve),
         Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),

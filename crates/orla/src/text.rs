@@ -84,6 +84,17 @@ pub(crate) fn invisible(text: &str) -> Vec<char> {
     found
 }
 
+/// What an invisible character is, in a few words.
+pub(crate) fn kind_of(c: char) -> &'static str {
+    match c {
+        c if c.is_control() => "a control character",
+        '\u{61c}' | '\u{200e}' | '\u{200f}' => "bidirectional",
+        c if is_reordering(c) => "bidirectional",
+        c if is_tag(c) => "a tag character",
+        _ => "invisible",
+    }
+}
+
 fn is_invisible(c: char) -> bool {
     let is_layout = matches!(c, '\n' | '\r' | '\t');
     is_unsafe(c) && !is_layout

@@ -318,3 +318,33 @@ fn output_to_a_closed_pipe_is_no_panic() {
         assert!(!finished.stderr.contains("panicked"), "{finished:?}");
     }
 }
+
+#[test]
+fn connect_says_that_it_replaced_an_entry_and_does_not_wait_for_a_pipe() {
+    let world = world();
+    let written = world.run(&["connect", "cursor", "--write"]);
+    assert!(written.stdout.contains("Wrote orla to"), "{written:?}");
+    let replaced = world.run(&["connect", "cursor", "--write", "--timeout", "7"]);
+    assert!(replaced.code == Some(0) && replaced.stdout.contains("Replaced orla in"), "{replaced:?}");
+    let file = world.path(".cursor/mcp.json");
+    std::fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let refused = world.run(&["connect", "cursor", "--write"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("is not a regular file"), "{refused:?}");
+}
+
+#[test]
+fn check_names_characters_that_a_reader_cannot_see() {
+    let header = "# /// orla\n# title: \"pay\\u200Bpal\"\n# description: \"Sends money.\\u202E\\U000E0041\"\n# ///\n";
+    let world = world().tool("pay", format!("#!/bin/sh\n{header}echo\n")).tool("plain", sh("echo"));
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    for words in [
+        "warning: pay: its title has U+200B (invisible)",
+        "warning: pay: its description has U+202E (bidirectional), U+E0041 (a tag character)",
+    ] {
+        assert!(checked.stderr.contains(words), "{checked:?}");
+    }
+    assert!(!checked.stderr.contains("plain"), "{checked:?}");
+}

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::world;
+use crate::{sh, world};
 
 /// Whether a program is here. What needs it is tried only then.
 fn is_installed(program: &str) -> bool {
@@ -83,4 +83,67 @@ fn the_examples_answer() {
         let time = client.call("clock", json!({"zone": "UTC"}));
         assert!(time.text().contains("UTC (call 1 in "), "{}", time.text());
     }
+}
+
+#[test]
+fn every_example_passes_the_check_from_a_fresh_clone() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut checked = 0;
+    for folder in fs::read_dir(&examples).unwrap().map(|entry| entry.unwrap().path()) {
+        let config = folder.join("orla.yaml");
+        if !config.is_file() {
+            continue;
+        }
+        let done = world().run(&["check".as_ref(), "--config".as_ref(), config.as_os_str()]);
+        assert_eq!(done.code, Some(0), "{}: {done:?}", folder.display());
+        checked += 1;
+    }
+    assert!(checked >= 8, "{checked} examples have a configuration");
+    for tools in ["tools", "capsules", "rtfs/tools"] {
+        let done =
+            world().run(&["check".as_ref(), "--tools-dir".as_ref(), examples.join(tools).as_os_str()]);
+        assert_eq!(done.code, Some(0), "{tools}: {done:?}");
+    }
+    let done =
+        world().run(&["check".as_ref(), "--config".as_ref(), examples.join("orla.yaml").as_os_str()]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// A project with two packages in its tools directory.
+fn project() -> orla_e2e::World {
+    let mut world = world().env("TERM", "xterm");
+    for name in ["first", "second"] {
+        let manifest = format!("name: {name}\nversion: 1.0.0\nentrypoint: run.sh\n");
+        world = world.file(format!("tools/{name}/tool.yaml"), manifest);
+        world.write(format!("tools/{name}/run.sh"), sh("echo"), 0o755);
+    }
+    world
+}
+
+#[test]
+fn dev_without_a_directory_asks_which_package() {
+    let refused = project().run(&["dev"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    for words in ["which package", "tools/first", "tools/second"] {
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+    let mut terminal = project().at_terminal(&["dev", "--port", "0"]);
+    let at = terminal.shows(0, "2  tools/second");
+    let at = terminal.shows(at, "[1-2] ");
+    terminal.enters("2");
+    terminal.shows(at, "listening");
+    terminal.types("\u{3}");
+    assert!(terminal.ends().success());
+    let mut terminal = project().at_terminal(&["dev"]);
+    terminal.shows(0, "[1-2] ");
+    terminal.enters("3");
+    assert_eq!(terminal.ends().code(), Some(2));
+}
+
+#[test]
+fn dev_without_a_directory_serves_the_only_package() {
+    let world = project();
+    fs::remove_dir_all(world.path("tools/second")).unwrap();
+    let server = world.arg("dev").serve_quietly();
+    assert_eq!(server.client().tool_names(), ["first"]);
 }

@@ -426,6 +426,157 @@ fn a_call_from_the_command_line_is_recorded_too() {
     assert_eq!(audit(&world).code, Some(0));
 }
 
+/// A world whose audit log is signed by a key, and the public half of it.
+fn signed_world(heads: &str) -> (World, String) {
+    let world = world().tool("t", sh("echo"));
+    let made = world.run(&["attest", "--new-key", "audit.pem"]);
+    let key = made.stdout.split('"').nth(1).expect("the public key").to_owned();
+    (world.config(&format!("audit: audit.jsonl\naudit_key: audit.pem\naudit_heads: {heads}\n")), key)
+}
+
+#[test]
+fn a_signed_log_shows_that_it_was_made_anew_or_cut() {
+    let (world, key) = signed_world("heads.jsonl\naudit_sync: always");
+    let mut server = world.serve();
+    for _ in 0..5 {
+        server.client().call("t", json!({}));
+    }
+    server.terminate();
+    let verify = |more: &[&str]| server.run(&[&["audit", "verify", "--key", &key][..], more].concat());
+    let heads = &["--heads", "heads.jsonl"][..];
+    let whole = verify(heads);
+    assert!(whole.code == Some(0) && whole.stdout.contains("signed up to record"), "{whole:?}");
+    assert!(!whole.stderr.contains("Not checked"), "{whole:?}");
+    assert!(verify(&[]).stderr.contains("missing at the end"), "what was not checked is said");
+    assert!(audit(&server).stderr.contains("made anew"), "what was not checked is said");
+    let signatures = events(&server, "audit.jsonl").iter().filter(|event| *event == "signed").count();
+    assert!((1..=4).contains(&signatures), "one for each sync, not for each line: {signatures}");
+
+    let text = server.read("audit.jsonl");
+    let anew = |keep: fn(&Value) -> bool| -> String {
+        // Whoever has no key can still compute every hash.
+        let mut prev = "0".repeat(64);
+        let mut seq = 0;
+        let mut log = String::new();
+        for line in text.lines() {
+            let mut record: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
+            if !keep(&Value::Object(record.clone())) {
+                continue;
+            }
+            seq += 1;
+            record.insert("seq".into(), json!(seq));
+            if record["event"] == "call" {
+                record.insert("outcome".into(), json!("denied"));
+            }
+            record.insert("prev".into(), json!(prev));
+            record.shift_remove("hash");
+            let mut line = Value::Object(record).to_string();
+            line.pop();
+            prev = sha256(line.as_bytes());
+            log.push_str(&format!("{line},\"hash\":\"{prev}\"}}\n"));
+        }
+        log
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let cut = |count: usize| {
+        lines[..lines.len() - count].iter().map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let last_signed = lines.iter().rposition(|line| line.contains("\"event\":\"signed\"")).unwrap();
+    let first_signed = lines.iter().position(|line| line.contains("\"event\":\"signed\"")).unwrap();
+    assert!(last_signed > first_signed, "there is a signature to cut back to");
+    let cases = [
+        ("made anew with the old signatures", anew(|_| true), true),
+        ("made anew without signatures", anew(|record| record["event"] != "signed"), true),
+        ("cut after a signature", cut(lines.len() - 1 - first_signed), false),
+        ("emptied", String::new(), false),
+    ];
+    for (name, log, shows_without_heads) in cases {
+        server.write("audit.jsonl", &log, 0o600);
+        assert_eq!(audit(&server).code, Some(0), "{name}: without a key it cannot be seen");
+        let without = verify(&[]);
+        assert_eq!(without.code, Some(i32::from(shows_without_heads)), "{name}: {without:?}");
+        let with = verify(heads);
+        assert_eq!(with.code, Some(1), "{name}: {with:?}");
+    }
+    server.write("audit.jsonl", &text, 0o600);
+    let (_, other) = signed_world("heads.jsonl");
+    assert_eq!(server.run(&["audit", "verify", "--key", &other]).code, Some(1), "another key");
+    assert_eq!(verify(heads).code, Some(0), "as it was");
+}
+
+#[test]
+fn a_head_is_signed_at_each_sync_and_not_for_each_line() {
+    let (world, _) = signed_world("heads.jsonl");
+    let mut server = world.serve();
+    for _ in 0..5 {
+        server.client().call("t", json!({}));
+    }
+    server.terminate();
+    let events = events(&server, "audit.jsonl");
+    let count = |what: &str| events.iter().filter(|event| *event == what).count();
+    assert_eq!(count("call"), 5);
+    assert!((1..5).contains(&count("signed")), "{events:?}");
+    assert_eq!(events.last().map(String::as_str), Some("signed"));
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_signed_log_is_verified_while_it_is_written_and_after_it_was_moved() {
+    let (world, key) = signed_world("heads.jsonl");
+    let mut server = world.serve();
+    server.client().call("t", json!({}));
+    eventually("a head is written", || !server.read("heads.jsonl").is_empty());
+    let verify = |server: &Server, file: &str| {
+        server.run(&["audit", "verify", file, "--key", &key, "--heads", "heads.jsonl"])
+    };
+    let running = verify(&server, "audit.jsonl");
+    assert_eq!(running.code, Some(0), "{running:?}");
+    std::fs::rename(server.path("audit.jsonl"), server.path("audit.1.jsonl")).unwrap();
+    reload(&server);
+    server.client().call("t", json!({}));
+    server.terminate();
+    for file in ["audit.1.jsonl", "audit.jsonl"] {
+        let verified = verify(&server, file);
+        assert_eq!(verified.code, Some(0), "{file}: {verified:?}");
+    }
+    assert_eq!(events(&server, "audit.1.jsonl").last().map(String::as_str), Some("signed"));
+    assert_eq!(events(&server, "audit.jsonl")[0], "continued");
+}
+
+#[test]
+fn heads_are_given_to_a_command() {
+    let (world, key) = signed_world("[sh, -c, 'cat >> elsewhere.jsonl']");
+    assert_eq!(world.run(&["call", "t"]).code, Some(0));
+    let verified = world.run(&["audit", "verify", "--key", &key, "--heads", "elsewhere.jsonl"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_refused_before_anything_is_served() {
+    let world = world().tool("t", sh("echo")).file("key.pem", "CANARY");
+    let config = |text: &str| world.write("orla.yaml", text, 0o644);
+    for (text, words) in [
+        ("audit: a.jsonl\naudit_key: nowhere.pem\n", "nowhere.pem cannot be read"),
+        ("audit: a.jsonl\naudit_key: key.pem\n", "expected an Ed25519 private key"),
+        ("audit_key: key.pem\n", "there is no audit log"),
+        ("audit_heads: heads.jsonl\n", "there is no audit log"),
+    ] {
+        config(text);
+        for command in [&["check"][..], &["serve", "--port", "0"], &["call", "t"]] {
+            let refused = world.run(command);
+            assert!(
+                refused.code != Some(0) && refused.stderr.contains(words),
+                "{command:?}: {refused:?}"
+            );
+            assert!(!refused.stderr.contains("CANARY"), "{refused:?}");
+        }
+    }
+}
+
 #[test]
 fn a_log_that_is_none_is_left_alone_and_nothing_is_served() {
     let world =

@@ -44,6 +44,7 @@ mod running_limits;
 mod scripted_agent;
 mod stdio;
 mod streams;
+mod terminals;
 mod upstream;
 
 use orla_e2e::World;

@@ -468,7 +468,9 @@ fn the_examples_answer() {
     let text = fs::read_to_string(examples.join("orla.yaml")).unwrap();
     let text = text.replace("../../target/debug/examples/words", &built.display().to_string());
     let world = world().config(&text);
-    world.write("calc.py", fs::read(examples.join("calc.py")).unwrap(), 0o755);
+    for program in ["calc.py", "words.sh"] {
+        world.write(program, fs::read(examples.join(program)).unwrap(), 0o755);
+    }
     let server = world.serve();
     let mut client = server.client();
     assert_eq!(client.call("calc__add", json!({"a": 1, "b": 2.5})).text(), "3.5");

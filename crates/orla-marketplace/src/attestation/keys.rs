@@ -46,7 +46,7 @@ impl PublicKey {
     }
 
     /// Whether `signature`, in base64, is this key's over `message`.
-    pub(super) fn verifies(&self, message: &[u8], signature: &str) -> bool {
+    pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.0);
         STANDARD.decode(signature).is_ok_and(|signature| key.verify(message, &signature).is_ok())
     }
@@ -99,8 +99,9 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
-    /// A signature over `message`, in base64.
-    pub(super) fn sign(&self, message: &[u8]) -> String {
+    /// A signature over `message`, in base64. A message has to say what it is for, so that its signature is good
+    /// for nothing else.
+    pub fn sign(&self, message: &[u8]) -> String {
         STANDARD.encode(self.0.sign(message).as_ref())
     }
 }

@@ -1,16 +1,27 @@
 //! `orla audit verify`: whether an audit log is as it was written.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use crate::config::{Source, reason};
+use orla_marketplace::attestation::PublicKey;
+
+use crate::config::{Source, read_text, reason};
 use crate::governance::audit::MAX_LINE;
-use crate::governance::chain::{Break, Chain, Walk};
+use crate::governance::chain::{Break, Chain, Walk, first_record};
+use crate::governance::head;
 use crate::{Failure, render};
 
+/// The largest file of heads that is read, in bytes.
+const MAX_HEADS: u64 = 1024 * 1024 * 1024;
+
 /// Walks the log from its beginning to its end, one line in memory at a time.
-pub(crate) fn verify(file: Option<&Path>, source: &Source) -> Result<(), Failure> {
+pub(crate) fn verify(
+    file: Option<&Path>,
+    keys: Vec<PublicKey>,
+    heads: Option<&Path>,
+    source: &Source,
+) -> Result<(), Failure> {
     let path = match file {
         Some(path) => path.to_owned(),
         None => {
@@ -26,14 +37,81 @@ pub(crate) fn verify(file: Option<&Path>, source: &Source) -> Result<(), Failure
     if !metadata.is_file() {
         return Err(failed("not a regular file".to_owned()));
     }
-    let opened = File::open(&path).map_err(|err| failed(reason(&err)))?;
-    let end = walk(BufReader::new(opened)).map_err(|stop| match stop {
+    let open = || File::open(&path).map(BufReader::new).map_err(|err| failed(reason(&err)));
+    // Heads are read first: a log that grows meanwhile is never behind them.
+    let known = match heads {
+        None => None,
+        Some(file) => {
+            let text = read_text(file, MAX_HEADS).map_err(Failure::failed)?;
+            let log =
+                first_record(&mut open()?).map_err(|err| failed(reason(&err)))?.unwrap_or_default();
+            let newest = head::newest(&text, &log, &keys);
+            let newest = newest.map_err(|why| Failure::failed(format!("{}: {why}", file.display())))?;
+            let none = || {
+                failed(format!(
+                    "{} has no head of this log: it was made anew, or is another one",
+                    file.display()
+                ))
+            };
+            Some(newest.ok_or_else(none)?)
+        }
+    };
+    let has_keys = !keys.is_empty();
+    let log = open()?;
+    let is_being_written = is_locked(log.get_ref());
+    let end = walk(log, Walk::checking(keys, known)).map_err(|stop| match stop {
         Stop::Unreadable(why) => failed(why),
         Stop::Broken(Break { line, reason }) => failed(format!("line {line} is broken: {reason}")),
     })?;
-    let plural = if end.seq == 1 { "record" } else { "records" };
-    render::line(&format!("ok: {} {plural}, the last hash is {}", end.seq, end.hash));
+    let unsigned = end.chain.seq - end.signed;
+    if has_keys && end.signed == 0 && end.chain.seq > 0 && !is_being_written {
+        return Err(failed(
+            "no record is signed by the key: the log may have been made anew".to_owned(),
+        ));
+    }
+    if has_keys && unsigned > 0 && !is_being_written {
+        return Err(failed(format!(
+            "the last {} not signed: added after the last signature, or written just before the server was killed",
+            counted(unsigned, "record is", "records are")
+        )));
+    }
+    render::line(&format!(
+        "ok: {}, the last hash is {}",
+        counted(end.chain.seq, "record", "records"),
+        end.chain.hash
+    ));
+    if has_keys {
+        render::line(&format!("signed up to record {}", end.signed));
+    } else {
+        render::note("Not checked: whether the log was made anew as a whole (--key checks it).");
+    }
+    if has_keys && unsigned > 0 {
+        render::note(&format!(
+            "Not signed yet: the last {}; a server is writing the log.",
+            counted(unsigned, "record", "records")
+        ));
+    }
+    if heads.is_none() {
+        render::note("Not checked: whether records are missing at the end (--heads checks it).");
+    }
     Ok(())
+}
+
+fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+/// Whether a server holds the log.
+fn is_locked(log: &File) -> bool {
+    matches!(log.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// Where a log ends.
+#[derive(Debug, PartialEq)]
+struct End {
+    chain: Chain,
+    /// The number of the last record that is a good signature.
+    signed: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -42,8 +120,8 @@ enum Stop {
     Broken(Break),
 }
 
-fn walk(mut log: impl BufRead) -> Result<Chain, Stop> {
-    let (mut walk, mut line, mut count) = (Walk::default(), Vec::new(), 0);
+fn walk(mut log: impl BufRead, mut walk: Walk) -> Result<End, Stop> {
+    let (mut line, mut count) = (Vec::new(), 0);
     loop {
         line.clear();
         let mut bounded = log.by_ref().take(MAX_LINE as u64 + 1);
@@ -55,7 +133,11 @@ fn walk(mut log: impl BufRead) -> Result<Chain, Stop> {
         }
         match line.strip_suffix(b"\n") {
             Some(line) => walk.line(line).map_err(Stop::Broken)?,
-            None => return walk.finish(&line).map_err(Stop::Broken),
+            None => {
+                let signed = walk.signed();
+                let chain = walk.finish(&line).map_err(Stop::Broken)?;
+                return Ok(End { chain, signed });
+            }
         }
     }
 }
@@ -68,7 +150,10 @@ mod tests {
     fn a_line_without_an_end_is_not_read_without_an_end() {
         let endless = std::io::repeat(b'x').take(10 * MAX_LINE as u64);
         let reason = "it is longer than any line of an audit log";
-        assert_eq!(walk(BufReader::new(endless)), Err(Stop::Broken(Break { line: 1, reason })));
-        assert_eq!(walk(&b""[..]).map(|end| end.seq), Ok(0));
+        assert_eq!(
+            walk(BufReader::new(endless), Walk::default()),
+            Err(Stop::Broken(Break { line: 1, reason }))
+        );
+        assert_eq!(walk(&b""[..], Walk::default()).map(|end| end.chain.seq), Ok(0));
     }
 }

@@ -101,7 +101,9 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
         .map_err(|err| Failure::failed(err.to_string()))?;
     let mut params = vec![("name", to_raw(&call.name)?), ("arguments", arguments)];
     if render::stderr_is_terminal() {
-        params.push(("_meta", to_raw(&json!({"progressToken": 1}))?));
+        // What a call here shows: its progress, and its messages of every level.
+        let wanted = json!({"progressToken": 1, "io.modelcontextprotocol/logLevel": "debug"});
+        params.push(("_meta", to_raw(&wanted)?));
     }
     let bar = Bar::new(&call.name);
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;

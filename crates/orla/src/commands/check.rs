@@ -1,19 +1,34 @@
-//! `orla check`: everything that would be served is looked at, and nothing is.
+//! `orla check`: everything that would be served is looked at, and nothing is; or what a running server serves.
 
+use orla_marketplace::{CapabilityMarketplace, TITLE};
+
+use serde_json::Value;
+
+use super::client::Server;
+use super::status;
 use crate::app::App;
 use crate::config::Source;
+use crate::governance::audit::read_key;
+use crate::text::{invisible, kind_of};
 use crate::{Failure, render};
 
 /// Prints every problem with its place, and a verdict.
 ///
 /// A problem is what was declared and cannot be in force: a bad configuration, a broken schema. A
 /// warning is what works and may not be meant; it does not fail the check.
-pub(crate) fn run(source: &Source) -> Result<(), Failure> {
+pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     // What is wrong with the configuration is what was asked for: the check failed, it was not misused.
     let config = source.load().map_err(|problems| Failure::check(&problems))?;
     let _log = super::log(&config);
+    if let Some(url) = url {
+        let server = Server::at(Some(url), &config)?;
+        let status = super::small_runtime()?.block_on(status::get(&server))?;
+        return there(url, &status);
+    }
     let app = App::build(&config)?;
-    let findings = app.findings();
+    let mut findings = app.findings().clone();
+    findings.problems.extend(read_key(&config.governance).err());
+    findings.warnings.extend(invisible_in(app.marketplace()));
     findings.warnings.iter().for_each(|warning| render::warning(warning));
     if !findings.problems.is_empty() {
         return Err(Failure::failed_with(findings.problems.clone()));
@@ -45,4 +60,65 @@ pub(crate) fn run(source: &Source) -> Result<(), Failure> {
     }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
+}
+
+/// Names and descriptions with characters that their reader cannot see, which may hide what a model is told.
+fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for entry in market.snapshot().entries() {
+        let manifest = &entry.manifest;
+        let title = manifest.metadata.get(TITLE).map_or("", String::as_str);
+        let texts = [
+            ("id", &*manifest.id),
+            ("name", &*manifest.name),
+            ("title", title),
+            ("description", &*manifest.description),
+        ];
+        for (what, text) in texts {
+            let found: Vec<String> = invisible(text)
+                .iter()
+                .map(|c| format!("U+{:04X} ({})", u32::from(*c), kind_of(*c)))
+                .collect();
+            if !found.is_empty() {
+                warnings.push(format!("{}: its {what} has {}", entry.name, found.join(", ")));
+            }
+        }
+    }
+    warnings
+}
+
+/// Whether everything that a server serves is available, by its state.
+fn there(url: &str, status: &Value) -> Result<(), Failure> {
+    let list = |key: &str| status[key].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for problem in &list("problems") {
+        render::warning(&text(problem));
+    }
+    let capabilities = list("capabilities");
+    let is_out = |row: &&Value| matches!(row["state"].as_str(), Some("unavailable" | "STOPPED"));
+    let why = |row: &Value| match row["last_failure"].as_str() {
+        Some(why) => format!("{}: {why}", text(&row["name"])),
+        None => format!("{}: {}", text(&row["name"]), text(&row["state"])),
+    };
+    let unavailable: Vec<String> = capabilities.iter().filter(is_out).map(why).collect();
+    if !unavailable.is_empty() {
+        return Err(Failure::failed_with(unavailable));
+    }
+    render::line(&format!("ok: {url}, {} capabilities", capabilities.len()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_server_with_something_unavailable_fails_the_check() {
+        let of = |state: &str| json!({"capabilities": [{"name": "a"}, {"name": "b", "state": state, "last_failure": "no"}]});
+        assert!(there("u", &of("READY")).is_ok());
+        for state in ["unavailable", "STOPPED"] {
+            assert_eq!(there("u", &of(state)).unwrap_err().lines, ["b: no"]);
+        }
+    }
 }

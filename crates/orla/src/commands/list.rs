@@ -1,47 +1,103 @@
-//! `orla list`: what would be served.
+//! `orla list`: what would be served, or what a running server serves.
 //!
 //! Capsules say themselves what they serve, so they are started, asked, and ended again; one that cannot
 //! be started shows why.
 
 use orla_server::StatusRow;
 
-use super::Column;
+use super::client::Server;
+use super::serve::Files;
+use super::{Column, status};
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::exposure::Exposure;
-use crate::{Failure, render};
+use crate::{Failure, cli, render};
 
-pub(crate) fn run(all: bool, json: bool, source: &Source) -> Result<(), Failure> {
+pub(crate) fn run(list: &cli::List, source: Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    let (app, rows, problems) = super::small_runtime()?.block_on(look(&config, all))?;
-    if json {
-        return super::print_json(&rows);
+    super::small_runtime()?.block_on(async {
+        match (&list.url, list.watch) {
+            (Some(url), true) => {
+                let server = Server::at(Some(url), &config)?;
+                let look = async || Ok(status::table(&status::get(&server).await?));
+                super::watch::watch(look, async || tokio::time::sleep(super::watch::PACE).await).await
+            }
+            (Some(url), false) => there(&Server::at(Some(url), &config)?, list.json).await,
+            (None, true) => watch_here(list.all, source).await,
+            (None, false) => here(list, &config).await,
+        }
+    })
+}
+
+async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
+    let listing = look(config, list.all).await?;
+    if list.json {
+        return super::print_json(&listing.rows);
     }
-    let findings = app.findings();
-    for finding in findings.warnings.iter().chain(&findings.problems).chain(&problems) {
-        render::warning(finding);
-    }
-    if rows.is_empty() {
+    listing.findings().for_each(|finding| render::warning(finding));
+    if listing.rows.is_empty() {
         render::note("Nothing is served. `orla init` writes an example.");
         return Ok(());
     }
-    render::out(&table(&app, &rows));
-    if config.expose == Exposure::Search && !all {
+    render::out(&table(&listing.app, &listing.rows));
+    if config.expose == Exposure::Search && !list.all {
         render::note("Everything else is found by search (expose: search). `orla list --all` shows it.");
     }
     Ok(())
 }
 
-/// What is served, and why providers give nothing.
-async fn look(config: &Config, all: bool) -> Result<(App, Vec<StatusRow>, Vec<String>), Failure> {
+async fn there(server: &Server, json: bool) -> Result<(), Failure> {
+    let status = status::get(server).await?;
+    match json {
+        true => super::print_json(&status["capabilities"])?,
+        false if status["capabilities"].as_array().is_none_or(Vec::is_empty) => {
+            render::note("Nothing is served there.");
+        }
+        false => render::out(&status::table(&status)),
+    }
+    Ok(())
+}
+
+/// Lists what would be served, and again when a file of it changes.
+async fn watch_here(all: bool, source: Source) -> Result<(), Failure> {
+    let mut files = Files::default();
+    let files = std::cell::RefCell::new(&mut files);
+    let look = async || {
+        let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+        config.watch = true;
+        // Watched before it is read: no change can fall in between.
+        let followed = files.borrow_mut().follow(&config);
+        followed.map_err(|err| Failure::failed(format!("files cannot be watched: {err}")))?;
+        let listing = look(&config, all).await?;
+        let findings = listing.findings().map(|finding| format!("warning: {finding}\n"));
+        Ok(findings.collect::<String>() + &table(&listing.app, &listing.rows))
+    };
+    super::watch::watch(look, async || files.borrow_mut().changed().await).await
+}
+
+struct Listing {
+    app: App,
+    rows: Vec<StatusRow>,
+    /// Why providers give nothing.
+    problems: Vec<String>,
+}
+
+impl Listing {
+    fn findings(&self) -> impl Iterator<Item = &String> {
+        let findings = self.app.findings();
+        findings.warnings.iter().chain(&findings.problems).chain(&self.problems)
+    }
+}
+
+async fn look(config: &Config, all: bool) -> Result<Listing, Failure> {
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
     let problems = market.problems(None);
     app.end_providers().await;
-    Ok((app, rows, problems))
+    Ok(Listing { app, rows, problems })
 }
 
 fn table(app: &App, rows: &[StatusRow]) -> String {

@@ -18,6 +18,7 @@ pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod verify;
+mod watch;
 
 use clap::CommandFactory;
 use tokio::runtime::{Builder, Runtime};

@@ -1,6 +1,7 @@
 //! `orla serve`: the life of a server.
 
 use std::future::pending;
+use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use crate::governance::audit::Audit;
 use crate::logging::Logging;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
-use crate::{Failure, fatal};
+use crate::{Failure, fatal, render};
 
 /// How long files have to be left alone before a change of them is a reload.
 const QUIET: Duration = Duration::from_millis(100);
@@ -39,7 +40,15 @@ pub(crate) fn run(source: Source) -> Result<(), Failure> {
 }
 
 /// `orla dev`: serves one package, or a directory of tools, while it is written.
-pub(crate) fn dev(dir: PathBuf, before: Serve, after: Serve) -> Result<(), Failure> {
+pub(crate) fn dev(dir: Option<PathBuf>, before: Serve, after: Serve) -> Result<(), Failure> {
+    let dir = match dir {
+        Some(dir) => dir,
+        None => {
+            let source = Cli::serve_source(before.clone(), Some(after.clone()));
+            let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+            choose(&[Path::new("."), &config.tools_dir])?
+        }
+    };
     if packages::is_package(&dir) {
         // A package that cannot be served is worth no server.
         packages::load(&dir).map_err(|findings| {
@@ -50,6 +59,48 @@ pub(crate) fn dev(dir: PathBuf, before: Serve, after: Serve) -> Result<(), Failu
         return Err(Failure::failed(format!("{}: {what}", dir.display())));
     }
     run(Cli::dev_source(before, dir, after))
+}
+
+/// The package that `orla dev` without a directory serves: the current directory if it is one, else the only one
+/// in these directories, else the one that the person at the terminal chooses.
+fn choose(directories: &[&Path]) -> Result<PathBuf, Failure> {
+    let here = PathBuf::from(".");
+    if packages::is_package(&here) {
+        return Ok(here);
+    }
+    let mut found: Vec<PathBuf> = directories.iter().flat_map(|dir| packages_in(dir)).collect();
+    found.sort();
+    found.dedup();
+    match &found[..] {
+        [] => return Ok(here),
+        [only] => {
+            render::note(&format!("serving {}, the only package here", only.display()));
+            return Ok(only.clone());
+        }
+        _ => {}
+    }
+    let shown = |(at, path): (usize, &PathBuf)| format!("\n  {}  {}", at + 1, path.display());
+    let list: String = found.iter().enumerate().map(shown).collect();
+    if !std::io::stdin().is_terminal() || !render::stderr_is_terminal() {
+        return Err(Failure::usage(format!("which package? Name one of them, `orla dev DIR`:{list}")));
+    }
+    render::note(&format!("Packages:{list}"));
+    render::question(&format!("Which one? [1-{}] ", found.len()));
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    let chosen = read.ok().and_then(|_| line.trim().parse::<usize>().ok()?.checked_sub(1));
+    let chosen = chosen.and_then(|at| found.get(at).cloned());
+    chosen.ok_or_else(|| Failure::usage(format!("{:?} is none of the numbers", line.trim())))
+}
+
+/// The packages directly in a directory.
+fn packages_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let paths = entries.map(|entry| entry.path()).map(|path| match path.strip_prefix(".") {
+        Ok(plain) => plain.to_owned(),
+        Err(_) => path,
+    });
+    paths.filter(|path| packages::is_package(path)).collect()
 }
 
 /// Nothing listens before the whole configuration is known to be good, and what goes wrong until then
@@ -141,7 +192,7 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
     if own.audit.as_os_str().is_empty() {
         return Ok(None);
     }
-    Audit::open(&own.audit, own.audit_sync).map(Some).map_err(Failure::failed)
+    Audit::open(own).map(Some).map_err(Failure::failed)
 }
 
 /// Writes the audit log to its end, which waits for the disk.
@@ -194,14 +245,14 @@ fn options(config: &Config) -> ServerOptions {
 
 /// The files whose change is a reload, where that is wanted.
 #[derive(Default)]
-struct Files {
+pub(super) struct Files {
     watcher: Option<Watcher>,
     targets: Vec<Target>,
 }
 
 impl Files {
     /// Watches what a configuration names, or nothing. Says whether these are other files than before.
-    fn follow(&mut self, config: &Config) -> orla_process::watch::Result<bool> {
+    pub(super) fn follow(&mut self, config: &Config) -> orla_process::watch::Result<bool> {
         let targets = if config.watch { targets(config) } else { Vec::new() };
         if targets == self.targets {
             return Ok(false);
@@ -215,7 +266,7 @@ impl Files {
     }
 
     /// Waits for a change; for ever where nothing is watched.
-    async fn changed(&mut self) {
+    pub(super) async fn changed(&mut self) {
         let Some(watcher) = &mut self.watcher else { return pending().await };
         loop {
             let change = watcher.changed().await;

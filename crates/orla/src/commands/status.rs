@@ -10,23 +10,40 @@ use crate::render;
 pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let server = Server::at(url, &config)?;
-    let text = super::small_runtime()?.block_on(server.get("/status"))?;
+    let runtime = super::small_runtime()?;
     if json {
-        render::json_line(text.trim_end());
+        render::json_line(runtime.block_on(server.get("/status"))?.trim_end());
         return Ok(());
     }
-    let status: Value = serde_json::from_str(&text)
-        .map_err(|_| Failure::failed("the server's /status is no JSON: is it orla?"))?;
-    render::out(&shown(&status));
+    render::out(&shown(&runtime.block_on(get(&server))?));
     Ok(())
 }
 
-fn shown(status: &Value) -> String {
-    let text = |value: &Value| match value {
+/// `--watch`: shows it again as it changes.
+pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let server = Server::at(url, &config)?;
+    let look = async || Ok(shown(&get(&server).await?));
+    let pause = async || tokio::time::sleep(super::watch::PACE).await;
+    super::small_runtime()?.block_on(super::watch::watch(look, pause))
+}
+
+/// The state of a server.
+pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
+    let text = server.get("/status").await?;
+    serde_json::from_str(&text)
+        .map_err(|_| Failure::failed("the server's /status is not JSON: is it orla?"))
+}
+
+fn text(value: &Value) -> String {
+    match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    };
+    }
+}
+
+fn shown(status: &Value) -> String {
     let uptime = status["uptime_ms"].as_f64().unwrap_or_default() / 1000.0;
     let nothing = Vec::new();
     let capabilities = status["capabilities"].as_array().unwrap_or(&nothing);
@@ -40,31 +57,39 @@ fn shown(status: &Value) -> String {
         unlisted.map(|more| format!(" (and {more} that are not listed)")).unwrap_or_default()
     );
     if !capabilities.is_empty() {
-        let column = |head, key: &str| {
-            let cell = |capability: &Value| match &capability[key] {
-                Value::Number(ms) if key == "uptime_ms" => {
-                    super::uptime(ms.as_u64().unwrap_or_default())
-                }
-                value => text(value),
-            };
-            (head, capabilities.iter().map(cell).collect::<Vec<_>>())
-        };
-        let mut columns = vec![
-            column("NAME", "name"),
-            column("KIND", "kind"),
-            column("INTERPRETER", "interpreter"),
-            column("STATE", "state"),
-            column("PID", "pid"),
-            column("UPTIME", "uptime_ms"),
-            column("RESTARTS", "restarts"),
-            column("LAST FAILURE", "last_failure"),
-            column("SOURCE", "source"),
-        ];
-        columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
         out.push('\n');
-        out.push_str(&super::table_of(&columns, 200));
+        out.push_str(&table(status));
     }
     out
+}
+
+/// What a server serves, as a table.
+pub(super) fn table(status: &Value) -> String {
+    let nothing = Vec::new();
+    let capabilities = status["capabilities"].as_array().unwrap_or(&nothing);
+    if capabilities.is_empty() {
+        return String::new();
+    }
+    let column = |head, key: &str| {
+        let cell = |capability: &Value| match &capability[key] {
+            Value::Number(ms) if key == "uptime_ms" => super::uptime(ms.as_u64().unwrap_or_default()),
+            value => text(value),
+        };
+        (head, capabilities.iter().map(cell).collect::<Vec<_>>())
+    };
+    let mut columns = vec![
+        column("NAME", "name"),
+        column("KIND", "kind"),
+        column("INTERPRETER", "interpreter"),
+        column("STATE", "state"),
+        column("PID", "pid"),
+        column("UPTIME", "uptime_ms"),
+        column("RESTARTS", "restarts"),
+        column("LAST FAILURE", "last_failure"),
+        column("SOURCE", "source"),
+    ];
+    columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
+    super::table_of(&columns, 200)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! `trusted_keys`, `attestations`, `require_attestation`, `audit` and `audit_sync`: who vouches for what is
+//! `trusted_keys`, `attestations`, `require_attestation`, `audit` and what belongs to it: who vouches for what is
 //! served, and where it is recorded what was called.
 
 use std::path::PathBuf;
 
 use orla_marketplace::attestation::{PublicKey, TrustedKeys};
-use orla_process::document::Node;
+use orla_process::document::{Kind, Node};
 use serde_json::{Value, json};
 
 use super::Config;
@@ -29,7 +29,41 @@ pub(crate) struct GovernanceConfig {
     /// The audit log; none where it is empty.
     pub(crate) audit: PathBuf,
     pub(crate) audit_sync: AuditSync,
+    /// The secret key that signs the audit log's head; none where it is empty.
+    pub(crate) audit_key: PathBuf,
+    /// Where heads are given to.
+    pub(crate) audit_heads: Option<AuditHeads>,
 }
+
+impl GovernanceConfig {
+    /// Takes over what concerns the audit log, which does not change while the server runs, and says whether it
+    /// would have changed.
+    pub(super) fn keep_audit_of(&mut self, running: &Self) -> bool {
+        let before = self.clone();
+        self.audit.clone_from(&running.audit);
+        self.audit_sync = running.audit_sync;
+        self.audit_key.clone_from(&running.audit_key);
+        self.audit_heads.clone_from(&running.audit_heads);
+        *self != before
+    }
+}
+
+/// Where heads of the audit log are given to, beside the log itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AuditHeads {
+    /// They are appended, one line each.
+    File(PathBuf),
+    /// A program and its arguments, which reads one line on its standard input.
+    Command(Vec<String>),
+}
+
+/// The key `audit_heads`.
+pub(super) const HEADS: Own = Own {
+    read: read_heads,
+    schema: heads_schema,
+    expected: "a file, or a command as a list",
+    variable: None,
+};
 
 /// When the audit log is written through to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +97,32 @@ fn read_keys(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, n
     }
 }
 
+fn read_heads(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+    let heads = match &node.kind {
+        Kind::List(words) => {
+            let words: Option<Vec<String>> =
+                words.iter().map(|word| reader.word_at(path, word, "text")).collect();
+            let Some(words) = words else { return };
+            if words.first().is_none_or(String::is_empty) {
+                return reader.problem(node.at, || format!("{path}: expected a command, got none"));
+            }
+            AuditHeads::Command(words)
+        }
+        _ => match reader.path_at(path, node) {
+            Some(file) => AuditHeads::File(file),
+            None => return,
+        },
+    };
+    config.governance.audit_heads = Some(heads);
+}
+
+fn heads_schema() -> Value {
+    json!({"oneOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    ]})
+}
+
 fn keys_schema() -> Value {
     json!({
         "type": "object",
@@ -85,6 +145,16 @@ mod tests {
         assert_eq!(own.trusted_keys["ops"].to_string(), KEY);
         assert!(own.require_attestation);
         assert_eq!((own.audit, own.audit_sync), (PathBuf::from("a.jsonl"), AuditSync::Always));
+        let text = "audit: a\naudit_key: k.pem\naudit_heads: h.jsonl\n";
+        let own = Config::of(text).unwrap_or_else(|problems| panic!("{problems:?}")).governance;
+        assert_eq!(own.audit_key, PathBuf::from("k.pem"));
+        assert_eq!(own.audit_heads, Some(AuditHeads::File("h.jsonl".into())));
+        let own = Config::of("audit: a\naudit_heads: [logger, -t, orla]\n").unwrap().governance;
+        let command = ["logger", "-t", "orla"].map(str::to_owned).to_vec();
+        assert_eq!(own.audit_heads, Some(AuditHeads::Command(command)));
+        for text in ["audit_key: k.pem\n", "audit_heads: h\n", "audit: a\naudit_heads: []\n"] {
+            assert!(Config::of(text).is_err_and(|problems| !problems.is_empty()), "{text}");
+        }
         assert_eq!(Config::of("").unwrap().governance, GovernanceConfig::default());
     }
 

@@ -298,6 +298,16 @@ pub(crate) const KEYS: &[Key] = &[
         about: "When the audit log is written through to the disk: after every batch of lines, once in a second, or when the system likes. A change needs a restart.",
     },
     Key {
+        name: "audit_key",
+        kind: Kind::Path(|c| &mut c.governance.audit_key),
+        about: "PEM file with the Ed25519 secret key that signs the head of the audit log whenever that is written through, as `orla attest --new-key` makes it. A change needs a restart.",
+    },
+    Key {
+        name: "audit_heads",
+        kind: Kind::Own(governance::HEADS),
+        about: "Where the heads of the audit log also go: a file to which they are appended, or a command as a list, which reads one line on its standard input. A change needs a restart.",
+    },
+    Key {
         name: "watch",
         kind: Kind::Flag(|c| &mut c.watch),
         about: "Reload when the tools, the prompts, this file or files that it names change.",

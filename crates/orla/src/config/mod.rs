@@ -54,7 +54,7 @@ pub(crate) use agent::AgentConfig;
 pub(crate) use builtins::Builtins;
 use file::read_file;
 pub(crate) use file::{read_text, reason};
-pub(crate) use governance::{AuditSync, GovernanceConfig};
+pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
 pub(crate) use provider::description as description_of;
 
 use crate::exposure::Exposure;
@@ -422,13 +422,9 @@ impl Config {
         if http && self.port != running.port {
             kept.push("port");
         }
-        if (&self.governance.audit, self.governance.audit_sync)
-            != (&running.governance.audit, running.governance.audit_sync)
-        {
+        if self.governance.keep_audit_of(&running.governance) {
             kept.push("audit");
         }
-        self.governance.audit.clone_from(&running.governance.audit);
-        self.governance.audit_sync = running.governance.audit_sync;
         self.transport = running.transport;
         self.host.clone_from(&running.host);
         self.port = running.port;
@@ -458,6 +454,14 @@ impl Config {
                     "capsules: backoff_min_ms is more than backoff_max_ms".to_owned(),
                 ),
             );
+        }
+        if self.governance.audit.as_os_str().is_empty() {
+            let key = self.governance.audit_key.as_os_str();
+            let alone =
+                [("audit_key", !key.is_empty()), ("audit_heads", self.governance.audit_heads.is_some())];
+            for (key, _) in alone.into_iter().filter(|(_, is_set)| *is_set) {
+                problems.push(self.problem(key, format!("{key}: there is no audit log; set `audit`")));
+            }
         }
         problems
     }

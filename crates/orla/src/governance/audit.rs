@@ -13,11 +13,17 @@
 //! vouches for its bytes. Where the file was moved away, a reload begins another, whose first line says
 //! what it follows.
 //!
+//! # Signatures
+//!
+//! With a key, the thread signs the head each time that it writes the log through to the disk: a record (`signed`)
+//! and a line for [`Heads`], not a signature for each line. What is unsigned is at most what was written since.
+//!
 //! # What is in it, and what is not
 //!
 //! Who called what, when, for how long and how it ended. No input, no output, no error text: they may hold
 //! secrets. The principal is a name, never a token.
 
+mod heads;
 mod writer;
 
 use std::collections::VecDeque;
@@ -26,15 +32,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use orla_marketplace::attestation::SigningKey;
 use orla_marketplace::{CallRecord, CapabilityMarketplace};
 
+use self::heads::Heads;
 use self::writer::Writer;
-use crate::config::{AuditSync, reason};
+use crate::config::{GovernanceConfig, read_text, reason};
 
 /// Records that wait to be written.
 const QUEUE: usize = 8192;
 /// How long a call waits for a place in the queue.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The largest key file that is read, in bytes.
+const MAX_KEY: u64 = 64 * 1024;
 /// The longest line, and the most of a file's end that is searched for the end of a line.
 pub(crate) const MAX_LINE: usize = 1024 * 1024;
 
@@ -81,9 +91,12 @@ impl Audit {
     ///
     /// # Errors
     /// A sentence with the path: it cannot be written, another server writes it, or it is no audit log.
-    pub(crate) fn open(path: &Path, sync: AuditSync) -> Result<Self, String> {
-        let mut writer =
-            Writer::open(path, sync).map_err(|why| format!("audit: {}: {why}", path.display()))?;
+    pub(crate) fn open(own: &GovernanceConfig) -> Result<Self, String> {
+        let path: &Path = &own.audit;
+        let key = read_key(own)?;
+        let heads = own.audit_heads.as_ref().map(Heads::open).transpose()?;
+        let mut writer = Writer::open(path, own.audit_sync, key, heads)
+            .map_err(|why| format!("audit: {}: {why}", path.display()))?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -133,6 +146,20 @@ impl Audit {
             let _ = writer.join();
         }
     }
+}
+
+/// The key that signs heads, where there is to be one.
+///
+/// # Errors
+/// A sentence with the path: it cannot be read, or is not a secret key. It never repeats what the file holds.
+pub(crate) fn read_key(own: &GovernanceConfig) -> Result<Option<SigningKey>, String> {
+    let path = &own.audit_key;
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let text = read_text(path, MAX_KEY).map_err(|why| format!("audit_key: {why}"))?;
+    let key = SigningKey::parse(&text);
+    key.map(Some).map_err(|err| format!("audit_key: {}: {err}", path.display()))
 }
 
 impl Drop for Audit {

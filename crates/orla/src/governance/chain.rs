@@ -6,11 +6,17 @@
 //!
 //! # What it cannot show
 //!
-//! Whether lines at the end are missing, or whether all of it was made anew: for that, keep the last hash
-//! somewhere else. A line that a crash cut off is followed by one that vouches for its bytes (`recovered`).
+//! Whether all of it was made anew, or lines at its end are missing. A signature of the head ([`head`](super::head))
+//! is a record too (`signed`), which shows the first, and heads that are kept elsewhere show the second. A line
+//! that a crash cut off is followed by one that vouches for its bytes (`recovered`).
 
-use orla_marketplace::attestation::hash_text;
+use std::io::{BufRead, Read};
+
+use orla_marketplace::attestation::{PublicKey, hash_text};
 use serde_json::{Map, Value, json};
+
+use super::audit::MAX_LINE;
+use super::head::{Head, Seal};
 
 /// What stands for the hash of the line before the first one.
 const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -21,6 +27,8 @@ const END: &str = "\"}";
 const DIGITS: usize = 64;
 /// The event of the line after one that was cut off.
 pub(super) const RECOVERED: &str = "recovered";
+/// The event of the line that holds a signature over the head before it.
+pub(super) const SIGNED: &str = "signed";
 
 /// How far a log is: the end that the next line is chained to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +64,16 @@ impl Chain {
         line
     }
 
+    /// The record of a signature over a head.
+    pub(super) fn signed(seal: &Seal, time: &str) -> Fields {
+        let mut fields = Fields::new();
+        fields.insert("time".to_owned(), json!(time));
+        fields.insert("event".to_owned(), json!(SIGNED));
+        fields.insert("key".to_owned(), json!(seal.key));
+        fields.insert("signature".to_owned(), json!(seal.signature));
+        fields
+    }
+
     /// The end of a log whose last line is this one, as far as the line itself can say.
     ///
     /// # Errors
@@ -75,9 +93,27 @@ impl Chain {
     }
 }
 
+/// The hash of a log's first record, by which the log is known; it may follow a line that was cut off.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) fn first_record(log: &mut impl BufRead) -> std::io::Result<Option<String>> {
+    for _ in 0..2 {
+        let mut line = Vec::new();
+        log.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
+        let chain = Chain::at(line.strip_suffix(b"\n").unwrap_or(&line));
+        if let Ok(Chain { seq: 1, hash }) = chain {
+            return Ok(Some(hash));
+        }
+    }
+    Ok(None)
+}
+
 /// What a line says of its place.
 struct Link {
     prev: String,
+    /// A signature over the line before, and its time.
+    seal: Option<(Seal, String)>,
     end: Chain,
     /// What it vouches for, where it follows a line that was cut off.
     torn: Option<String>,
@@ -97,13 +133,24 @@ fn read(line: &[u8]) -> Result<Link, &'static str> {
     let seq = record["seq"].as_u64().ok_or("it has no seq")?;
     let is_recovered = record["event"] == RECOVERED;
     let torn = record["torn_hash"].as_str().filter(|_| is_recovered).map(str::to_owned);
-    Ok(Link { prev, end: Chain { seq, hash: hash.to_owned() }, torn })
+    let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
+    let seal = || (Seal { key: text("key"), signature: text("signature") }, text("time"));
+    let seal = (record["event"] == SIGNED).then(seal);
+    Ok(Link { prev, seal, end: Chain { seq, hash: hash.to_owned() }, torn })
 }
 
 /// Follows a log from its beginning, line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     chain: Chain,
+    /// The keys that signatures are checked with; they are not checked where there are none.
+    keys: Vec<PublicKey>,
+    /// A head of this log that is known from elsewhere.
+    known: Option<Head>,
+    /// The hash of the first record.
+    log: String,
+    /// The number of the last record that is a good signature; 0 where there is none.
+    signed: u64,
     /// The lines so far, those that were cut off included.
     line: u64,
     /// A line that is none, until the next one vouches for it: its number, its hash, what is wrong with it.
@@ -119,6 +166,16 @@ pub(crate) struct Break {
 }
 
 impl Walk {
+    /// A walk that also checks signatures by these keys, and that the log has this head.
+    pub(crate) fn checking(keys: Vec<PublicKey>, known: Option<Head>) -> Self {
+        Self { keys, known, ..Self::default() }
+    }
+
+    /// The number of the last record that is a good signature; 0 where there is none.
+    pub(crate) fn signed(&self) -> u64 {
+        self.signed
+    }
+
     /// Takes the next line, without its end.
     ///
     /// # Errors
@@ -150,7 +207,28 @@ impl Walk {
                 reason: "the line before it is not the one that it followed",
             });
         }
+        if let Some((seal, time)) = link.seal.filter(|_| !self.keys.is_empty()) {
+            let Chain { seq, hash } = self.chain.clone();
+            let head = Head { log: self.log.clone(), seq, hash, time };
+            if !head.is_signed(&seal, &self.keys) {
+                return Err(Break {
+                    line: at,
+                    reason: "it is not a signature of the key over the lines before it",
+                });
+            }
+            self.signed = link.end.seq;
+        }
         self.chain = link.end;
+        if self.chain.seq == 1 {
+            self.log.clone_from(&self.chain.hash);
+        }
+        let known = self.known.as_ref().filter(|known| known.seq == self.chain.seq);
+        if known.is_some_and(|known| known.hash != self.chain.hash) {
+            return Err(Break {
+                line: at,
+                reason: "it is not the line that the log's head had: the log was made anew",
+            });
+        }
         Ok(())
     }
 
@@ -164,6 +242,10 @@ impl Walk {
         }
         if !cut_off.is_empty() {
             let reason = "it was cut off, as by a crash; the next start of the server vouches for it";
+            return Err(Break { line: self.line + 1, reason });
+        }
+        if self.known.is_some_and(|known| known.seq > self.chain.seq) {
+            let reason = "it is missing: the log's head is further on, so its end was cut off";
             return Err(Break { line: self.line + 1, reason });
         }
         Ok(self.chain)

@@ -15,6 +15,7 @@ mod attestations;
 pub(crate) mod audit;
 pub(crate) mod chain;
 mod content;
+pub(crate) mod head;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -37,6 +37,15 @@ pub(super) fn set(text: &str, below: &str, key: &str, value: &Value) -> Result<S
     Scanner::new(&edited).document().map(|_| edited)
 }
 
+/// Whether the object that is the member `below` of the root object has the member `key`.
+pub(super) fn has(text: &str, below: &str, key: &str) -> bool {
+    let Ok(root) = Scanner::new(text).document() else { return false };
+    match root.member(below) {
+        Some(Member { value: Scanned::Object(object), .. }) => object.member(key).is_some(),
+        _ => false,
+    }
+}
+
 /// An object's place and its members' places.
 #[derive(Debug)]
 struct Object {

@@ -103,6 +103,18 @@ fn edited(client: &Client, text: &str, name: &str, launch: &Launch) -> Result<St
     }
 }
 
+/// Whether a client's file has an entry of this name.
+fn has_entry(client: &Client, text: &str, name: &str) -> bool {
+    match &client.form {
+        Form::Json { below, .. } => json::has(text, below, name),
+        Form::Yaml => yaml::has(text, name),
+        Form::Toml => text.parse::<DocumentMut>().is_ok_and(|document| {
+            let servers = document.get("mcp_servers").and_then(Item::as_table_like);
+            servers.is_some_and(|servers| servers.contains_key(name))
+        }),
+    }
+}
+
 fn set_toml(text: &str, name: &str, launch: &Launch) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|err: toml_edit::TomlError| {
         err.to_string().lines().next().unwrap_or("not TOML").to_owned()
@@ -142,6 +154,10 @@ fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Res
     };
     let target = followed(path);
     let old = match fs::metadata(&target) {
+        // A pipe would be read without an end.
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(Failure::failed(format!("{} is not a regular file", path.display())));
+        }
         Ok(metadata) if metadata.len() > MAX_FILE => {
             return Err(Failure::failed(format!("{} is larger than {MAX_FILE} bytes", path.display())));
         }
@@ -165,7 +181,11 @@ fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Res
         render::line(&format!("Backup: {}", backup.display()));
     }
     replace(&target, &new).map_err(|err| failed("written", &err))?;
-    render::line(&format!("Wrote {name} to {}. {}", path.display(), client.then));
+    let done = match has_entry(client, text, name) {
+        true => format!("Replaced {name} in"),
+        false => format!("Wrote {name} to"),
+    };
+    render::line(&format!("{done} {}. {}", path.display(), client.then));
     Ok(())
 }
 
@@ -237,6 +257,8 @@ mod tests {
     fn every_client_takes_the_entry_twice_and_stays_the_same() {
         for client in CLIENTS {
             let once = edited(client, "", "orla", &launch("/bin/orla")).unwrap();
+            assert!(has_entry(client, &once, "orla"), "{}", client.name);
+            assert!(!has_entry(client, &once, "other") && !has_entry(client, "", "orla"));
             assert!(once.contains("/bin/orla") && once.contains("--stdio"), "{once}");
             assert_eq!(
                 edited(client, &once, "orla", &launch("/bin/orla")).unwrap(),

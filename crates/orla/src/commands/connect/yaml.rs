@@ -9,6 +9,12 @@ use super::clients::Launch;
 
 const BELOW: &str = "extensions";
 
+/// Whether there is an `extensions.KEY`.
+pub(super) fn has(text: &str, key: &str) -> bool {
+    let Ok(root) = read(text) else { return false };
+    member(root.as_ref(), BELOW).is_some_and(|extensions| member(Some(extensions), key).is_some())
+}
+
 /// Sets `extensions.KEY`, making what does not exist.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 use super::super::chain::{Chain, Walk};
 use super::*;
+use crate::config::AuditSync;
 use std::fs::{self, OpenOptions};
 use std::time::Instant;
 
@@ -14,8 +15,13 @@ fn whole(path: &Path) -> u64 {
     walk.finish(rest).unwrap().seq
 }
 
+fn open(path: &Path, audit_sync: AuditSync) -> Result<Audit, String> {
+    let own = GovernanceConfig { audit: path.to_owned(), audit_sync, ..GovernanceConfig::default() };
+    Audit::open(&own)
+}
+
 fn write(path: &Path, events: usize) {
-    let audit = Audit::open(path, AuditSync::Never).unwrap();
+    let audit = open(path, AuditSync::Never).unwrap();
     for _ in 1..events {
         audit.shared.put(What::Reloaded { capabilities: 1, generation: 1 });
     }
@@ -69,19 +75,19 @@ fn what_is_no_audit_log_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notes.txt");
     fs::write(&path, "dear diary\n").unwrap();
-    let problem = Audit::open(&path, AuditSync::Never).map(|_| ()).unwrap_err();
+    let problem = open(&path, AuditSync::Never).map(|_| ()).unwrap_err();
     assert!(problem.contains("notes.txt") && problem.contains("broken"), "{problem}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary\n");
-    assert!(Audit::open(dir.path(), AuditSync::Never).is_err());
-    assert!(Audit::open(&dir.path().join("none/x"), AuditSync::Never).is_err());
+    assert!(open(dir.path(), AuditSync::Never).is_err());
+    assert!(open(&dir.path().join("none/x"), AuditSync::Never).is_err());
 }
 
 #[test]
 fn there_is_one_writer_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let first = Audit::open(&path, AuditSync::Second).unwrap();
-    let problem = Audit::open(&path, AuditSync::Second).map(|_| ()).unwrap_err();
+    let first = open(&path, AuditSync::Second).unwrap();
+    let problem = open(&path, AuditSync::Second).map(|_| ()).unwrap_err();
     assert!(problem.contains("another orla"), "{problem}");
     first.stopped("test");
     write(&path, 1);
@@ -114,6 +120,10 @@ fn what_finds_no_place_is_counted() {
         sync: AuditSync::Never,
         unsynced: false,
         synced: Instant::now(),
+        key: None,
+        heads: None,
+        log: None,
+        given: 0,
     };
     writer.pending.extend(b"x\n");
     writer.write(&shared);
@@ -129,7 +139,7 @@ fn what_finds_no_place_is_counted() {
 fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("audit.jsonl.1"));
-    let audit = Audit::open(&path, AuditSync::Second).unwrap();
+    let audit = open(&path, AuditSync::Second).unwrap();
     let reloaded = || What::Reloaded { capabilities: 1, generation: 1 };
     audit.shared.put(reloaded());
     let began = Instant::now();

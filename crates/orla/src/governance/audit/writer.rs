@@ -1,16 +1,18 @@
 //! The thread that writes the audit log, and the file that it writes.
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime};
 
+use orla_marketplace::attestation::SigningKey;
 use serde_json::json;
 
-use super::super::chain::{Chain, Fields};
-use super::{Event, MAX_LINE, Queue, Shared, What};
+use super::super::chain::{self, Chain, Fields};
+use super::super::head::{self, Head, Seal};
+use super::{Event, Heads, MAX_LINE, Queue, Shared, What};
 use crate::config::{AuditSync, reason};
 use crate::logging::format::timestamp;
 
@@ -29,6 +31,14 @@ pub(super) struct Writer {
     /// Something was written since the file was last synced.
     pub(super) unsynced: bool,
     pub(super) synced: Instant,
+    /// Signs heads.
+    pub(super) key: Option<SigningKey>,
+    /// Takes heads.
+    pub(super) heads: Option<Heads>,
+    /// The hash of the first record, once there is one.
+    pub(super) log: Option<String>,
+    /// The number of the last record when the head was last given away.
+    pub(super) given: u64,
 }
 
 impl Writer {
@@ -36,9 +46,29 @@ impl Writer {
     ///
     /// # Errors
     /// Why it cannot be written, or continued.
-    pub(super) fn open(path: &Path, sync: AuditSync) -> Result<Self, String> {
-        let (file, chain, pending) = open(path)?;
-        Ok(Self { file, chain, pending, sync, unsynced: false, synced: Instant::now() })
+    pub(super) fn open(
+        path: &Path,
+        sync: AuditSync,
+        key: Option<SigningKey>,
+        heads: Option<Heads>,
+    ) -> Result<Self, String> {
+        let Opened { file, chain, log, first: pending } = open(path)?;
+        let (unsynced, synced) = (false, Instant::now());
+        Ok(Self { file, chain, pending, sync, unsynced, synced, key, heads, log, given: 0 })
+    }
+
+    /// Puts a record at the end of the log, to be written next.
+    fn append(&mut self, fields: Fields) {
+        let line = self.chain.append(fields);
+        self.pending.extend(line.into_bytes());
+        if self.chain.seq == 1 {
+            self.log = Some(self.chain.hash.clone());
+        }
+    }
+
+    /// Whether there is someone to give heads to, or a key that signs them.
+    fn gives_heads(&self) -> bool {
+        self.key.is_some() || self.heads.is_some()
     }
 
     /// Writes until the end.
@@ -52,13 +82,13 @@ impl Writer {
                 if matches!(event.what, What::Reloaded { .. }) {
                     self.follow(shared);
                 }
-                self.pending.extend(self.chain.append(fields(event.at, &event.what)).into_bytes());
+                self.append(fields(event.at, &event.what));
             }
             if lost > 0 {
                 tracing::error!(lost, "calls are missing in the audit log");
-                let mut fields = head(SystemTime::now(), "lost");
+                let mut fields = begun(SystemTime::now(), "lost");
                 fields.insert("count".to_owned(), json!(lost));
-                self.pending.extend(self.chain.append(fields).into_bytes());
+                self.append(fields);
             }
             self.write(shared);
             if ending {
@@ -68,8 +98,8 @@ impl Writer {
                         "the end of the audit log was not written"
                     );
                 }
-                if self.unsynced && self.sync != AuditSync::Never {
-                    self.sync(shared);
+                if self.unsynced {
+                    self.settle(shared);
                 }
                 return;
             }
@@ -84,7 +114,7 @@ impl Writer {
         let waits = |queue: &mut Queue| {
             !queue.ending && (is_stuck || queue.events.is_empty() && queue.lost == 0)
         };
-        let is_timed = is_stuck || self.unsynced && self.sync == AuditSync::Second;
+        let is_timed = is_stuck || self.unsynced && self.settles_each_second();
         let mut queue = if is_timed {
             let waited = shared.work.wait_timeout_while(queue, PAUSE, waits);
             waited.unwrap_or_else(PoisonError::into_inner).0
@@ -98,7 +128,28 @@ impl Writer {
         (queue.events.drain(..).collect(), lost, queue.ending)
     }
 
+    /// Whether what was written is settled a second later, and not at once or never.
+    fn settles_each_second(&self) -> bool {
+        match self.sync {
+            AuditSync::Always => false,
+            AuditSync::Second => true,
+            AuditSync::Never => self.gives_heads(),
+        }
+    }
+
     pub(super) fn write(&mut self, shared: &Shared) {
+        self.flush(shared);
+        let is_due = match self.sync {
+            AuditSync::Always => true,
+            _ => self.settles_each_second() && self.synced.elapsed() >= PAUSE,
+        };
+        if self.unsynced && is_due {
+            self.settle(shared);
+        }
+    }
+
+    /// Writes what waits, as far as that is possible.
+    fn flush(&mut self, shared: &Shared) {
         let mut done = 0;
         let mut failure = None;
         while done < self.pending.len() {
@@ -122,14 +173,6 @@ impl Writer {
             None if was_stuck => tracing::info!("the audit log is written again"),
             _ => {}
         }
-        let is_due = match self.sync {
-            AuditSync::Always => true,
-            AuditSync::Second => self.synced.elapsed() >= PAUSE,
-            AuditSync::Never => false,
-        };
-        if self.unsynced && is_due {
-            self.sync(shared);
-        }
     }
 
     /// Goes on in a new file where the old one was moved away.
@@ -143,7 +186,7 @@ impl Writer {
         if !is_moved {
             return;
         }
-        let (file, chain, first) = match open(&shared.path) {
+        let opened = match open(&shared.path) {
             Ok(opened) => opened,
             Err(why) => {
                 let path = shared.path.display();
@@ -152,32 +195,57 @@ impl Writer {
             }
         };
         let now = SystemTime::now();
-        self.pending.extend(self.chain.append(head(now, "moved")).into_bytes());
+        self.append(begun(now, "moved"));
         self.write(shared);
         if !self.pending.is_empty() {
             // What cannot be written now belongs to the old one.
             return;
         }
+        self.settle(shared);
+        let mut fields = begun(now, "continued");
+        fields.insert("previous_seq".to_owned(), json!(self.chain.seq));
+        fields.insert("previous_hash".to_owned(), json!(self.chain.hash));
+        (self.file, self.chain, self.pending) = (opened.file, opened.chain, opened.first);
+        (self.log, self.given) = (opened.log, 0);
+        self.append(fields);
+    }
+
+    /// Signs the head, has the file written through to the disk, and gives the head away.
+    fn settle(&mut self, shared: &Shared) {
+        let head = self.signed_head(shared);
         if self.sync != AuditSync::Never {
             self.sync(shared);
         }
-        let mut fields = head(now, "continued");
-        fields.insert("previous_seq".to_owned(), json!(self.chain.seq));
-        fields.insert("previous_hash".to_owned(), json!(self.chain.hash));
-        (self.file, self.chain, self.pending) = (file, chain, first);
-        self.pending.extend(self.chain.append(fields).into_bytes());
+        self.unsynced = false;
+        self.synced = Instant::now();
+        if let (Some((head, seal)), Some(heads)) = (head, &self.heads) {
+            heads.give(head::line(head, seal));
+        }
+    }
+
+    /// The head, where it is to be given away and everything up to it is written; its signature is the next record.
+    fn signed_head(&mut self, shared: &Shared) -> Option<(Head, Option<Seal>)> {
+        let is_new = self.chain.seq > self.given && self.pending.is_empty() && self.gives_heads();
+        let log = self.log.clone().filter(|_| is_new)?;
+        let time = timestamp(SystemTime::now());
+        let head = Head { log, seq: self.chain.seq, hash: self.chain.hash.clone(), time };
+        let seal = self.key.as_ref().map(|key| head.sign(key));
+        if let Some(seal) = &seal {
+            self.append(Chain::signed(seal, &head.time));
+            self.flush(shared);
+        }
+        self.given = self.chain.seq;
+        Some((head, seal))
     }
 
     fn sync(&mut self, shared: &Shared) {
         if let Err(err) = self.file.sync_data() {
             tracing::error!(path = %shared.path.display(), reason = reason(&err), "the audit log cannot be synced");
         }
-        self.unsynced = false;
-        self.synced = Instant::now();
     }
 }
 
-fn head(at: SystemTime, event: &str) -> Fields {
+fn begun(at: SystemTime, event: &str) -> Fields {
     let mut fields = Fields::new();
     fields.insert("time".to_owned(), json!(timestamp(at)));
     fields.insert("event".to_owned(), json!(event));
@@ -188,19 +256,19 @@ fn fields(at: SystemTime, what: &What) -> Fields {
     let mut fields;
     match what {
         What::Started { capabilities, generation } => {
-            fields = head(at, "started");
+            fields = begun(at, "started");
             fields.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
             fields.insert("pid".to_owned(), json!(std::process::id()));
             fields.insert("capabilities".to_owned(), json!(capabilities));
             fields.insert("generation".to_owned(), json!(generation));
         }
         What::Reloaded { capabilities, generation } => {
-            fields = head(at, "reloaded");
+            fields = begun(at, "reloaded");
             fields.insert("capabilities".to_owned(), json!(capabilities));
             fields.insert("generation".to_owned(), json!(generation));
         }
         What::Call(record) => {
-            fields = head(at, if record.outcome == "denied" { "denied" } else { "call" });
+            fields = begun(at, if record.outcome == "denied" { "denied" } else { "call" });
             fields.insert("call_id".to_owned(), json!(&*record.call_id));
             fields.insert("capability".to_owned(), json!(record.entry.manifest.id));
             fields.insert("kind".to_owned(), json!(record.kind));
@@ -213,15 +281,25 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             fields.insert("depth".to_owned(), json!(record.depth));
         }
         What::Stopped { reason } => {
-            fields = head(at, "stopped");
+            fields = begun(at, "stopped");
             fields.insert("reason".to_owned(), json!(reason));
         }
     }
     fields
 }
 
-/// Opens and locks a log, finds its end, and gives what has to be written first.
-fn open(path: &Path) -> Result<(File, Chain, Vec<u8>), String> {
+/// A log that can be written.
+struct Opened {
+    file: File,
+    chain: Chain,
+    /// The hash of the first record, where there is one.
+    log: Option<String>,
+    /// What has to be written first.
+    first: Vec<u8>,
+}
+
+/// Opens and locks a log, and finds its beginning and its end.
+fn open(path: &Path) -> Result<Opened, String> {
     // Looked at before it is opened: opening a fifo would wait for its reader.
     if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
         return Err("not a regular file".to_owned());
@@ -237,7 +315,13 @@ fn open(path: &Path) -> Result<(File, Chain, Vec<u8>), String> {
     let mut end = Vec::new();
     file.read_to_end(&mut end).map_err(unreadable)?;
     let (chain, first) = continued(&end, from == 0)?;
-    Ok((file, chain, first))
+    file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+    let mut log = chain::first_record(&mut BufReader::new(&file)).map_err(unreadable)?;
+    if log.is_none() && chain.seq == 1 {
+        // The first record is the one that vouches for a line that was cut off.
+        log = Some(chain.hash.clone());
+    }
+    Ok(Opened { file, chain, log, first })
 }
 
 /// Where a log goes on, by the last bytes of its file, and what has to be written first.
