@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::ops::Deref;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -19,6 +20,7 @@ pub struct Terminal {
     child: Child,
     keys: File,
     shown: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
     world: World,
 }
 
@@ -42,13 +44,13 @@ impl Terminal {
         let shown: Arc<Mutex<Vec<u8>>> = Arc::default();
         let taking = Arc::clone(&shown);
         // It ends when nobody has the other side any more.
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
                 taking.lock().unwrap_or_else(PoisonError::into_inner).extend(&bytes[..count]);
             }
         });
-        Self { child, keys, shown, world }
+        Self { child, keys, shown, reader, world }
     }
 
     /// Types this; control characters are keys (`\u{3}` is Ctrl-C, `\t` is Tab).
@@ -85,6 +87,13 @@ impl Terminal {
             );
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+    }
+
+    /// Waits for the end, and gives everything that was shown until then.
+    pub fn shows_to_its_end(&mut self) -> String {
+        self.ends();
+        eventually("its last words are read", || self.reader.is_finished());
+        self.shown()
     }
 
     /// Waits for the end.

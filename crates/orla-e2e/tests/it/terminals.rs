@@ -47,9 +47,7 @@ for line in sys.stdin:
 
 /// Runs a command at a terminal to its end and gives everything that was shown.
 fn shown(world: World, arguments: &[&str]) -> String {
-    let mut terminal = world.at_terminal(arguments);
-    terminal.ends();
-    terminal.shown()
+    world.at_terminal(arguments).shows_to_its_end()
 }
 
 fn assert_harmless(shown: &str, what: &str) {
@@ -90,8 +88,7 @@ fn no_escape_of_foreign_text_reaches_a_terminal() {
     let mut serving = evil().at_terminal(&["serve", "--port", "0", "--log-format", "pretty"]);
     serving.shows(0, "listening");
     serving.types("\u{3}");
-    serving.ends();
-    assert_harmless(&serving.shown(), "serve");
+    assert_harmless(&serving.shows_to_its_end(), "serve");
 }
 
 #[test]
@@ -123,8 +120,7 @@ fn the_dialogue_shows_no_escape_of_what_it_evaluates() {
     let at = terminal.shows(at, "pwned");
     terminal.shows(at, "rtfs> ");
     terminal.types("\u{4}");
-    terminal.ends();
-    let own = terminal.shown().replace("\u{1b}[2J", "?");
+    let own = terminal.shows_to_its_end().replace("\u{1b}[2J", "?");
     assert!(
         !own.contains("\u{1b}]0;") && !own.contains('\u{9b}') && !own.contains('\u{202e}'),
         "{own:?}"
@@ -253,8 +249,10 @@ fn what_is_served_is_watched_until_ctrl_c() {
 
 #[test]
 fn a_running_server_is_listed_and_checked_by_its_url() {
-    let mut server =
-        world().tool("one", sh("echo")).config("auth_tokens: {ada: tok-ada-0123456789abcdef}\n").serve();
+    let mut server = world()
+        .tool("one", sh("echo"))
+        .config("auth_tokens: {ada: tok-ada-0123456789abcdef}\ncapsules: {max_failures: 1}\n")
+        .serve();
     let url = format!("http://{}", server.address());
     let other = world().env("ORLA_TOKEN", "tok-ada-0123456789abcdef");
     let listed = other.run(&["list", "--url", &url]);
@@ -265,15 +263,14 @@ fn a_running_server_is_listed_and_checked_by_its_url() {
     let checked = other.run(&["check", "--url", &url]);
     assert!(checked.code == Some(0) && checked.stdout.starts_with("ok: "), "{checked:?}");
     assert_eq!(world().run(&["list", "--url", &url]).code, Some(1), "without the token");
-    server.write(
-        "tools/broken",
-        sh("# /// orla\n# input_schema: {type: object, properties: {a: {type: 12}}}\n# ///"),
-        0o755,
-    );
+    let manifest =
+        "name: dead\nversion: 1.0.0\nentrypoint: run.sh\nruntime: {mode: capsule, eager: true}\n";
+    server.write("tools/dead/run.sh", sh("exit 7"), 0o755);
+    server.write("tools/dead/tool.yaml", manifest, 0o644);
     server.signal(rustix::process::Signal::HUP);
-    eventually("the server says that it is unavailable", || {
+    eventually("the server says that the capsule has stopped", || {
         let checked = other.run(&["check", "--url", &url]);
-        checked.code == Some(1) && checked.stderr.contains("broken: ")
+        checked.code == Some(1) && checked.stderr.contains("dead: ") && checked.stderr.contains("code 7")
     });
     server.terminate();
     assert_eq!(other.run(&["check", "--url", &url]).code, Some(1), "nobody answers");
