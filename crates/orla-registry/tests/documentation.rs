@@ -28,6 +28,17 @@ builtins: [math.*, date.*]   # or true for all of them; false removes them
 ```
 
 A capability of your own with the same id takes the place of a built-in.
+
+`cargo xtask suites` runs the public test suites of what is read here:
+
+| suite | passed | what fails |
+|---|---|---|
+| JSONPath compliance (RFC 9535) | 703 of 703 values, 456 of 456 normalized paths | |
+| JMESPath compliance | 892 of 892 | |
+| JSON Patch (RFC 6902) | 108 of 108 | |
+| toml-test, for TOML 1.1 | 217 of 220 valid, 483 of 483 invalid | the three with infinity or NaN, which JSON does not have |
+| yaml-test-suite, where it gives JSON | 279 of 279 valid, 94 of 94 invalid | |
+| csv-spectrum | 11 of 12 | one, whose JSON does not belong to its CSV |
 ";
 
 #[test]

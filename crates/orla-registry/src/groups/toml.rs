@@ -62,7 +62,14 @@ fn from_toml(value: &Toml) -> Result<Value> {
             return Err(BuiltinError::content("text", format_args!("{float} is no finite number")));
         }
         Toml::Boolean(boolean) => Value::Bool(*boolean),
-        Toml::Datetime(datetime) => Value::from(datetime.to_string()),
+        Toml::Datetime(datetime) => {
+            let mut datetime = *datetime;
+            // TOML 1.1 lets seconds be left out; RFC 3339 does not.
+            if let Some(time) = &mut datetime.time {
+                time.second.get_or_insert(0);
+            }
+            Value::from(datetime.to_string())
+        }
         Toml::Array(items) => vector(items.iter().map(from_toml).collect::<Result<_>>()?)?,
         Toml::Table(table) => {
             let mut map = Map::new();
@@ -128,5 +135,30 @@ fn to_toml(at: &str, value: &Value) -> Result<Option<Toml>> {
             Ok(Some(Toml::Table(table)))
         }
         other => Err(BuiltinError::content(at, format_args!("TOML has no {}", other.type_name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rtfs::json::value_to_json;
+
+    use crate::CapabilityRegistry;
+
+    #[test]
+    fn dates_and_times_are_those_of_rfc_3339() {
+        let cases = [
+            ("07:32", "07:32:00"),
+            ("07:32:05.5", "07:32:05.5"),
+            ("1979-05-27 07:32", "1979-05-27T07:32:00"),
+            ("1979-05-27T07:32Z", "1979-05-27T07:32:00Z"),
+            ("1979-05-27 07:32-07:00", "1979-05-27T07:32:00-07:00"),
+            ("1979-05-27", "1979-05-27"),
+        ];
+        for (written, expected) in cases {
+            let mut input = rtfs::Map::new();
+            input.insert(rtfs::Value::keyword("text"), format!("t = {written}").into()).unwrap();
+            let value = CapabilityRegistry.get("toml.parse").unwrap().call(&input.into()).unwrap();
+            assert_eq!(value_to_json(&value).unwrap(), format!(r#"{{"t":"{expected}"}}"#));
+        }
     }
 }

@@ -259,6 +259,15 @@ mod tests {
         ],"bicycle":{"color":"red","price":399}}}"#;
 
     #[test]
+    fn a_dot_matches_no_line_break() {
+        let texts = r#"["a\nb","a\rb","a\u2028b","a b"]"#;
+        let others = r#"["a\u2028b","a b"]"#.replace("\\u2028", "\u{2028}");
+        for path in ["$[?match(@, 'a.b')]", "$[?search(@, 'a.')]", "$[?match(@, '.*')]"] {
+            assert_eq!(run(texts, path, false), others, "{path}");
+        }
+    }
+
+    #[test]
     fn selects_what_the_standard_says() {
         let cases = [
             (

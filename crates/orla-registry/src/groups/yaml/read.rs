@@ -2,18 +2,37 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Marker, Parser, ScalarStyle, Tag};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StructureStyle, Tag};
 use rtfs::{Map, Value};
 
 use super::scalar::{NoNumber, resolve};
 use crate::arguments::Arguments;
 use crate::error::BuiltinError;
+use crate::groups::size;
 use crate::limits::{Budget, deep, vector};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
 pub(super) fn parse(args: &Arguments<'_>) -> Result<Value> {
-    let (text, several) = (args.text("text")?, args.flag("documents", false)?);
+    let several = args.flag("documents", false)?;
+    let mut documents = read(args.text("text")?, several)?.documents;
+    if several { vector(documents) } else { Ok(documents.pop().unwrap_or_default()) }
+}
+
+/// The tags that [`parse`] ignores, in the order of the text.
+pub(super) fn tags(args: &Arguments<'_>) -> Result<Value> {
+    let ignored = read(args.text("text")?, true)?.ignored;
+    let rows = ignored.into_iter().map(|IgnoredTag { tag, line, column }| {
+        let mut row = Map::new();
+        for (name, value) in [("tag", tag.into()), ("line", size(line)), ("column", size(column))] {
+            deep(row.insert(Value::keyword(name), value))?;
+        }
+        Ok(row.into())
+    });
+    vector(rows.collect::<Result<_>>()?)
+}
+
+fn read(text: &str, several: bool) -> Result<Reader> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader::new();
     for event in Parser::new_from_str(text) {
@@ -24,9 +43,9 @@ pub(super) fn parse(args: &Arguments<'_>) -> Result<Value> {
                 "a second document begins; ask for documents to read them all",
             ));
         }
-        reader.take(event, &span.start)?;
+        reader.take(event, &span)?;
     }
-    if several { vector(reader.documents) } else { Ok(reader.documents.pop().unwrap_or_default()) }
+    Ok(reader)
 }
 
 fn problem(at: &Marker, problem: &str) -> BuiltinError {
@@ -38,12 +57,22 @@ struct Reader {
     open: Vec<Open>,
     anchors: HashMap<usize, Value>,
     documents: Vec<Value>,
+    ignored: Vec<IgnoredTag>,
     budget: Budget,
+}
+
+/// A tag outside of the core schema, as it is written. Its node is read as plain data.
+struct IgnoredTag {
+    tag: String,
+    line: usize,
+    column: usize,
 }
 
 /// A sequence or mapping whose end has not come yet.
 struct Open {
     anchor: usize,
+    style: StructureStyle,
+    start: Marker,
     kind: Kind,
 }
 
@@ -61,21 +90,30 @@ enum Kind {
 
 impl Reader {
     fn new() -> Self {
-        Self { open: Vec::new(), anchors: HashMap::new(), documents: Vec::new(), budget: Budget::new() }
+        Self {
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            documents: Vec::new(),
+            ignored: Vec::new(),
+            budget: Budget::new(),
+        }
     }
 
-    fn take(&mut self, event: Event<'_>, at: &Marker) -> Result<()> {
+    fn take(&mut self, event: Event<'_>, span: &Span) -> Result<()> {
+        let at = &span.start;
+        if event.is_node() {
+            self.check_indentation(at)?;
+        }
         match event {
             Event::DocumentStart(..) => self.anchors.clear(),
             Event::DocumentEnd => {}
             Event::Scalar(text, style, anchor, tag) => {
+                self.note(tag.as_deref(), span)?;
                 let plain = style == ScalarStyle::Plain;
                 if plain && text == "<<" && tag.is_none() && self.begin_merge() {
                     return Ok(());
                 }
-                let as_key = self.awaits_key();
-                let value = if as_key {
-                    core_tag(tag.as_deref(), at)?;
+                let value = if self.awaits_key() {
                     Value::from(&*text)
                 } else {
                     scalar(&text, plain, tag.as_deref(), at)?
@@ -83,14 +121,14 @@ impl Reader {
                 self.budget.weigh(&value)?;
                 self.finished(value, anchor, at)?;
             }
-            Event::SequenceStart(_, anchor, tag) => {
-                core_tag(tag.as_deref(), at)?;
-                self.begin(Kind::List(Vec::new()), anchor)?;
+            Event::SequenceStart(style, anchor, tag) => {
+                self.note(tag.as_deref(), span)?;
+                self.begin(Open { anchor, style, start: *at, kind: Kind::List(Vec::new()) })?;
             }
-            Event::MappingStart(_, anchor, tag) => {
-                core_tag(tag.as_deref(), at)?;
+            Event::MappingStart(style, anchor, tag) => {
+                self.note(tag.as_deref(), span)?;
                 let kind = Kind::Map { map: Map::new(), key: None, merges: false, merged: Vec::new() };
-                self.begin(kind, anchor)?;
+                self.begin(Open { anchor, style, start: *at, kind })?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(open) = self.open.pop() {
@@ -113,12 +151,37 @@ impl Reader {
         Ok(())
     }
 
-    fn begin(&mut self, kind: Kind, anchor: usize) -> Result<()> {
+    /// A flow collection that continues on another line is indented more than the block that it is in (YAML 1.2.2
+    /// §7.4). Its closing bracket need not be: many files have it below the key, and other readers accept it.
+    fn check_indentation(&self, at: &Marker) -> Result<()> {
+        let is_block = |open: &&Open| open.style == StructureStyle::Block;
+        let Some(flow) = self.open.last().filter(|open| !is_block(open)) else { return Ok(()) };
+        match self.open.iter().rev().find(is_block) {
+            Some(block) if at.line() > flow.start.line() && at.col() <= block.start.col() => {
+                Err(problem(at, "a line within [] or {} must be indented more than the block around it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes a tag that has no meaning in the core schema. `!` has one: it makes a text of a scalar.
+    fn note(&mut self, tag: Option<&Tag>, span: &Span) -> Result<()> {
+        let Some(tag) = tag.filter(|tag| tag.is_custom()).map(Tag::original) else { return Ok(()) };
+        if tag != "!" {
+            self.budget.items(4)?;
+            self.budget.text(tag.len())?;
+            let at = span.tag_start.unwrap_or(span.start);
+            self.ignored.push(IgnoredTag { tag, line: at.line(), column: at.col() + 1 });
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, open: Open) -> Result<()> {
         if self.open.len() >= usize::from(rtfs::MAX_DEPTH) {
             return Err(BuiltinError::limit("the nesting", format_args!("{} levels", rtfs::MAX_DEPTH)));
         }
         self.budget.items(1)?;
-        self.open.push(Open { anchor, kind });
+        self.open.push(open);
         Ok(())
     }
 
@@ -205,10 +268,11 @@ fn merge(mut map: Map, merged: Vec<Map>) -> Result<Map> {
     Ok(map)
 }
 
+/// The value of a scalar. A tag outside of the core schema, `!` included, says that the text is no plain number,
+/// boolean or null, so the text stays (YAML 1.2.2 §6.9.1 and §3.3.2).
 fn scalar(text: &str, plain: bool, tag: Option<&Tag>, at: &Marker) -> Result<Value> {
-    core_tag(tag, at)?;
     let is = |name: &str| tag.is_some_and(|tag| tag.is_yaml_core_schema_tag(name));
-    if is("str") || tag.is_none() && !plain {
+    if is("str") || tag.map_or(!plain, Tag::is_custom) {
         return Ok(Value::from(text));
     }
     let value = resolve(text).map_err(|NoNumber(why)| problem(at, why))?;
@@ -223,18 +287,6 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>, at: &Marker) -> Result<Val
     if fits { Ok(value) } else { Err(problem(at, "the value is not what its tag says")) }
 }
 
-/// Only the tags of the core schema have a meaning here.
-fn core_tag(tag: Option<&Tag>, at: &Marker) -> Result<()> {
-    let known = ["str", "null", "bool", "int", "float", "seq", "map"];
-    match tag {
-        Some(tag) if !known.iter().any(|name| tag.is_yaml_core_schema_tag(name)) => {
-            let shown = rtfs::json::cut(&tag.original(), 80);
-            Err(problem(at, &format!("the tag {shown} is not supported")))
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rtfs::json::value_to_json;
@@ -242,9 +294,13 @@ mod tests {
     use crate::CapabilityRegistry;
 
     fn parse(text: &str) -> String {
+        call("yaml.parse", text)
+    }
+
+    fn call(builtin: &str, text: &str) -> String {
         let mut input = rtfs::Map::new();
         input.insert(rtfs::Value::keyword("text"), text.into()).unwrap();
-        match CapabilityRegistry.get("yaml.parse").unwrap().call(&input.into()) {
+        match CapabilityRegistry.get(builtin).unwrap().call(&input.into()) {
             Ok(value) => value_to_json(&value).unwrap(),
             Err(error) => error.to_string(),
         }
@@ -270,12 +326,63 @@ mod tests {
             ("a: .inf", "text: it is no finite number (line 1, column 4)"),
             ("a: 1\na: 2", "text: the key \"a\" comes twice (line 2, column 1)"),
             ("[a]: 1", "text: a key must be text (line 1, column 3)"),
-            ("a: !thing x", "text: the tag !thing is not supported (line 1, column 11)"),
             (
                 "a\n---\nb",
                 "text: a second document begins; ask for documents to read them all (line 2, column 1)",
             ),
             ("!!int x", "text: the value is not what its tag says (line 1, column 7)"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tag_outside_of_the_core_schema_leaves_plain_data() {
+        let cases = [
+            ("a: !thing x", r#"{"a":"x"}"#),
+            (
+                "[!thing 12, ! 12, !thing true, !thing, !<tag:example.com,2000:n> 1.5]",
+                r#"["12","12","true","","1.5"]"#,
+            ),
+            ("!circle {x: 1, !key y: !list [2]}", r#"{"x":1,"y":[2]}"#),
+            ("!!set {a, b}", r#"{"a":null,"b":null}"#),
+            ("!!omap [a: 1, b: 2]", r#"[{"a":1},{"b":2}]"#),
+            ("!!binary |\n aGk\n =\n", r#""aGk\n=\n""#),
+            ("%TAG !! tag:example.com,2000:app/\n---\n!!int 1 - 3", r#""1 - 3""#),
+            ("%TAG !y! tag:yaml.org,2002:\n---\n!y!int 0x10", "16"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn ignored_tags_are_listed_with_their_places() {
+        let cases = [
+            ("a: !!str 1\nb: ! 2", "[]"),
+            (
+                "%TAG !e! tag:example.com,2000:\n---\na: &x !e!b\n  !c d: 1\n---\n- !<x:y> z",
+                r#"[{"tag":"!e!b","line":3,"column":7},{"tag":"!c","line":4,"column":3},{"tag":"!<x:y>","line":6,"column":3}]"#,
+            ),
+            ("a: [", "text: unclosed bracket '[' (line 1, column 4)"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(call("yaml.tags", text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_flow_collection_is_indented_more_than_its_block() {
+        let under = |line, column| {
+            let problem = "a line within [] or {} must be indented more than the block around it";
+            format!("text: {problem} (line {line}, column {column})")
+        };
+        let cases = [
+            ("flow: [a,\nb,\nc]", under(2, 1)),
+            ("- k: {a: [1,\n  2]}", under(2, 3)),
+            ("flow: [a,\n b,\n [c]\n]", r#"{"flow":["a","b",["c"]]}"#.to_owned()),
+            ("{a: [1,\n2],\nb: 3}", r#"{"a":[1,2],"b":3}"#.to_owned()),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text), expected, "{text}");

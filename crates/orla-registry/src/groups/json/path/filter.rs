@@ -89,10 +89,11 @@ impl<'a> Evaluation<'a> {
         if !self.patterns.0.contains_key(&key) {
             self.budget.items(PATTERN_COST)?;
             let pattern = pattern.as_str();
-            // The whole of it has to be a pattern by itself.
+            // The whole of it has to be a pattern by itself. `R` makes `.` what it is in I-Regexp (RFC 9485 §5.3):
+            // anything but a line feed and a carriage return.
             let whole = match call.function {
-                Function::Match => format!(r"\A(?:{pattern})\z"),
-                _ => pattern.to_owned(),
+                Function::Match => format!(r"\A(?R:{pattern})\z"),
+                _ => format!("(?R:{pattern})"),
             };
             let ready =
                 Pattern::new("path", pattern, "").and_then(|_| Pattern::new("path", &whole, "")).ok();
