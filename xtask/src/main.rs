@@ -6,6 +6,8 @@
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine, and the language beside other
 //!   embedded ones.
 //! - `tck` runs the official compatibility kit of the A2A project, which has to be checked out somewhere.
+//! - `suites` runs the public test suites of formats and languages (JSON Schema, JSONPath, TOML, YAML and others) against the
+//!   release binary, and lists what fails with its cause.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
 //! - `dist` makes the archive that is published for a release.
@@ -25,6 +27,7 @@ mod interop;
 mod licences;
 mod process;
 mod server;
+mod suites;
 mod tally;
 mod tck;
 
@@ -37,6 +40,10 @@ usage: cargo xtask COMMAND
                      asked, streams (default: all)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
+  suites [--from FOLDER] [WHAT…]
+                     run the public test suites against the release binary (or $ORLA_BIN); WHAT is any
+                     of: json-schema, jsonpath, jmespath, json-patch, toml, yaml, csv (default: all);
+                     FOLDER holds a checkout of each by its name, instead of what git fetches
   bench [--quick] [--no-build] [WHAT…]
                      measure the release binary; prints a table, writes target/bench/report.json;
                      WHAT is any part of a part's name (default: all)
@@ -57,6 +64,7 @@ fn main() -> ExitCode {
     let result = match command {
         "interop" => interop::run(rest),
         "tck" => tck::run(rest),
+        "suites" => suites::run(rest),
         "bench" => bench::run(rest),
         "endure" => endure::run(rest),
         "dist" => dist::run(),
