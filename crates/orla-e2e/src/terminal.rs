@@ -1,4 +1,8 @@
 //! A command at a terminal, with somebody who types.
+//!
+//! What a key does depends on the terminal's mode when it is typed. While an editor shows its prompt, it reads every key as a byte.
+//! While a program runs, the terminal itself makes a signal of Ctrl-C and an end of the input of Ctrl-D, and an editor that starts
+//! later reads neither. So wait for the prompt before typing Ctrl-D, and use [`Terminal::interrupts`] for what runs.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,7 +13,7 @@ use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::wait::eventually;
 use crate::world::{World, spawn};
@@ -61,6 +65,15 @@ impl Terminal {
     /// Types a line.
     pub fn enters(&mut self, line: &str) {
         self.types(&format!("{line}\r"));
+    }
+
+    /// Types Ctrl-C once the terminal makes a signal of it: the editor has handed the terminal over to what it runs.
+    pub fn interrupts(&mut self) {
+        let keys = &self.keys;
+        eventually("an entry runs", || {
+            tcgetattr(keys).expect("a terminal's mode").local_modes.contains(LocalModes::ISIG)
+        });
+        self.types("\u{3}");
     }
 
     /// Everything that was shown so far, as it came.

@@ -4,6 +4,7 @@
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rtfs::Value;
@@ -15,6 +16,9 @@ use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
 use crate::stream::{StreamHandle, not_a_stream};
 use crate::{CapabilityMarketplace, Limits};
+
+/// How long a test waits for something. Only a failure takes so long, so it allows for a machine that is busy with other work.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs [`Canned`] providers.
 #[derive(Debug, Default)]

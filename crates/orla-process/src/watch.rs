@@ -235,10 +235,10 @@ fn concerns(targets: &[Target], path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orla_marketplace::testing::PATIENCE;
     use std::fs;
 
     const QUIET: Duration = Duration::from_millis(30);
-    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn watcher(path: &Path, recursive: bool) -> Watcher {
         Watcher::new(vec![Target { path: path.to_owned(), recursive }], QUIET).unwrap()

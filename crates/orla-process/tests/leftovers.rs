@@ -19,7 +19,7 @@ use orla_marketplace::{Call, CapabilityMarketplace, Limits};
 use orla_process::{Instance, Loader, PoolLimits, ToolExecutor, init, reaper};
 use rustix::process::{Pid, Signal, kill_process};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use orla_marketplace::testing::PATIENCE;
 const CALLS: usize = 15;
 
 fn main() -> ExitCode {

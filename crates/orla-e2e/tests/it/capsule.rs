@@ -132,7 +132,7 @@ impl Source {
 }
 
 /// How long a start may take where a test does not say: on a machine with much to do, Python takes seconds.
-const PATIENCE_MS: u64 = 30_000;
+pub(crate) const PATIENCE_MS: u64 = 120_000;
 
 /// The text of `orla-tool.json` for the package `cap`, with these members besides the required ones.
 #[expect(clippy::needless_pass_by_value, reason = "calls read as `manifest(json!(…))`")]

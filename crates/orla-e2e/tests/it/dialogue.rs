@@ -70,7 +70,8 @@ fn what_is_defined_stays_and_the_last_values_have_names() {
     terminal.types(UP);
     let at = terminal.shows(at, "21)");
     terminal.enters("");
-    terminal.shows(at, "42\r\n");
+    let at = terminal.shows(at, "42\r\n");
+    terminal.shows(at, "rtfs> ");
     terminal.types(CTRL_D);
     assert!(terminal.ends().success());
     let history = terminal.read(".local/state/orla/rtfs_history");
@@ -104,14 +105,14 @@ fn ctrl_c_ends_what_runs_and_its_calls_and_not_the_dialogue() {
     terminal.enters("(parallel (call :slow {}) (call :slow {}))");
     eventually("the tool runs", || terminal.path("started").exists());
     assert!(!terminal.tool_processes().is_empty());
-    terminal.types(CTRL_C);
+    terminal.interrupts();
     let at = terminal.shows(at, "cancelled");
     let at = terminal.shows(at, "rtfs> ");
     eventually("no tool is left", || terminal.tool_processes().is_empty());
     // What only computes ends as well, and an unfinished entry is dropped.
     terminal.enters("(loop [i 0] (recur (inc i)))");
     let at = terminal.shows(at, "\n");
-    terminal.types(CTRL_C);
+    terminal.interrupts();
     let at = terminal.shows(at, "rtfs> ");
     terminal.types(&format!("(+ 1{CTRL_C}"));
     let at = terminal.shows(at, "rtfs> ");

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use orla_e2e::World;
 use serde_json::{Value, json};
@@ -54,7 +53,7 @@ impl Drop for Api {
 }
 
 fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>) {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    stream.set_read_timeout(Some(orla_e2e::PATIENCE)).expect("a time");
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -318,7 +317,7 @@ fn a_document_may_be_at_an_address() {
     let serving = thread::spawn(move || {
         for body in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_read_timeout(Some(orla_e2e::PATIENCE)).unwrap();
             let mut head = Vec::new();
             let mut byte = [0];
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {

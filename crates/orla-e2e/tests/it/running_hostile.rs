@@ -1,7 +1,5 @@
 //! Tools and arguments that misbehave (rows X1, X2, X4 and X6 to X11).
 
-use std::time::{Duration, Instant};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use orla_e2e::{eventually, processes_with};
@@ -113,10 +111,8 @@ fn every_way_to_end_is_told_by_code_or_by_name() {
 /// X4
 #[test]
 fn a_daemon_in_a_session_of_its_own_holds_nothing_up_and_ends_with_the_server() {
-    let server = world().tool("daemon", sh("setsid sh -c 'touch up; sleep 100; :' & while [ ! -e up ]; do sleep 0.02; done; echo started")).serve();
-    let started = Instant::now();
+    let server = world().tool("daemon", sh("setsid sh -c 'touch up; sleep 1000; :' & while [ ! -e up ]; do sleep 0.02; done; echo started")).serve();
     assert_eq!(server.client().call("daemon", json!({})).stdout(), "started\n");
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let mut server = server;
     eventually("the daemon lives on", || !server.tool_processes().is_empty());
     assert!(server.terminate().success());
@@ -130,13 +126,11 @@ fn a_daemon_that_keeps_the_pipes_does_not_keep_the_call() {
         .tool("daemon", sh("(trap '' HUP TERM; while :; do sleep 1; done) & echo started; exit 0"))
         .serve();
     let mut client = server.client();
-    let started = Instant::now();
     for _ in 0..3 {
         let result = client.call("daemon", json!({}));
         assert!(!result.is_error());
         assert_eq!(result.stdout(), "started\n");
     }
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     server.assert_no_tool_is_left();
 }
 

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -100,7 +99,7 @@ impl Agent {
                     if script.stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+                    stream.set_read_timeout(Some(orla_e2e::PATIENCE)).expect("a time");
                     let script = Arc::clone(&script);
                     thread::spawn(move || serve(stream, &script));
                 }

@@ -1,8 +1,6 @@
 //! MCP over standard input and output (row P8 and the contract of that transport).
 
-use std::time::Instant;
-
-use orla_e2e::{SESSION_BASED, SESSIONLESS, eventually, within};
+use orla_e2e::{SESSION_BASED, SESSIONLESS, eventually};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -103,7 +101,7 @@ fn the_end_of_the_input_ends_what_runs() {
     eventually("it runs", || server.tool_processes().len() >= 2);
     server.close_input();
     assert_eq!(server.wait().code(), Some(0));
-    within(std::time::Duration::from_secs(5), "nothing is left", || server.processes().is_empty());
+    eventually("nothing is left", || server.processes().is_empty());
 }
 
 /// P8
@@ -148,7 +146,6 @@ fn half_a_line_and_the_end_is_a_clean_end() {
 #[test]
 fn a_line_of_a_hundred_megabytes_is_refused_in_bounded_memory_and_the_connection_goes_on_or_ends() {
     let mut server = world().tool("t", sh("echo ok")).serve_stdio().initialized();
-    let started = Instant::now();
     let piece = vec![b'x'; 1 << 20];
     let mut open = true;
     for _ in 0..100 {
@@ -163,7 +160,6 @@ fn a_line_of_a_hundred_megabytes_is_refused_in_bounded_memory_and_the_connection
     } else {
         server.wait();
     }
-    assert!(started.elapsed() < std::time::Duration::from_secs(20));
 }
 
 /// P8
@@ -189,7 +185,7 @@ fn a_closed_output_is_the_end_and_children_end_with_it() {
         server.tool_processes().is_empty()
     });
     server.wait();
-    within(std::time::Duration::from_secs(5), "nothing is left", || server.processes().is_empty());
+    eventually("nothing is left", || server.processes().is_empty());
 }
 
 #[test]
@@ -278,5 +274,5 @@ fn tools_die_with_a_server_that_is_killed() {
     eventually("all run", || server.tool_processes().len() >= 15);
     server.signal(Signal::KILL);
     server.wait();
-    within(std::time::Duration::from_secs(10), "nothing is left", || server.processes().is_empty());
+    eventually("nothing is left", || server.processes().is_empty());
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::reaper::Instance;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use orla_marketplace::testing::PATIENCE;
 
 /// A capsule that answers `tools/call` and nothing else. PRE, POST and CALL are replaced.
 const BARE: &str = r#"#!/usr/bin/env python3

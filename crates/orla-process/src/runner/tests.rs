@@ -13,7 +13,7 @@ use super::*;
 use crate::limits::PoolLimits;
 
 /// Far beyond what anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+use orla_marketplace::testing::PATIENCE;
 
 struct Script {
     directory: tempfile::TempDir,

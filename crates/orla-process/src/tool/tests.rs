@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use orla_marketplace::testing::PATIENCE;
 
 /// A directory of tools, served.
 struct Tools {

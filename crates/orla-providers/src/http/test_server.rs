@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Whatever a server waits for ends after this.
-const PATIENCE: Duration = Duration::from_secs(20);
+use orla_marketplace::testing::PATIENCE;
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use orla_marketplace::testing::PATIENCE;
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/mcp/fake_server.py");
 
 /// Servers, and a marketplace that serves what they are known to serve.

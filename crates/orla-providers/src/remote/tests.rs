@@ -1,7 +1,5 @@
 //! The executor against servers on loopback that say what a test wants.
 
-use std::time::Duration;
-
 use orla_marketplace::{
     CallContext, CapabilityExecutor, JsonText, Outcome, Payload, ProviderType, RemoteRTFSCapability,
     RuntimeError, RuntimeResult, Source,
@@ -130,6 +128,6 @@ async fn a_catalogue_is_followed_through_changes_and_failures() {
     until(|| server.asked().iter().any(|asked| asked.path().contains("after=b-2"))).await;
     remotes.load([]);
     server.eventually_ended(1).await;
-    let ended = tokio::time::timeout(Duration::from_secs(20), remotes.shutdown()).await;
+    let ended = tokio::time::timeout(orla_marketplace::testing::PATIENCE, remotes.shutdown()).await;
     assert!(ended.is_ok());
 }

@@ -176,7 +176,7 @@ async fn v5_a_flood_waits_and_ends_when_nobody_wants_it_any_more() {
     until(|| std::mem::replace(&mut before, SENT.load(Ordering::Relaxed)) == before && before > 0).await;
     assert!(before < 64 * 1024 * 1024, "{before}");
     drop(handle);
-    tokio::time::timeout(Duration::from_secs(1), server.eventually_ended(1)).await.unwrap();
+    tokio::time::timeout(orla_marketplace::testing::PATIENCE, server.eventually_ended(1)).await.unwrap();
 
     let called = called(&stream, r#"{"limit": 1000, "for_ms": 20000}"#).await;
     assert!(called.ends_with(r#"],"ended_by":"limit"}"#), "{}", &called[called.len() - 50..]);
@@ -302,7 +302,7 @@ async fn an_endless_program_ends_with_its_stream() {
     assert!(!state().is_empty());
     drop(handle);
     let gone = until(|| state().is_empty() || state().contains(") Z "));
-    tokio::time::timeout(Duration::from_secs(1), gone).await.unwrap();
+    tokio::time::timeout(orla_marketplace::testing::PATIENCE, gone).await.unwrap();
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ async fn calls_that_do_not_finish_in_time_are_cancelled() {
     world.shutdown.cancel();
     tokio::time::timeout(crate::support::DEADLINE, &mut world.serving).await.expect("it ends").unwrap();
     world.seen.until(|seen| &seen.cancelled, 2).await;
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "the calls take 60 s: {:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,7 +109,7 @@ async fn a_sessions_call_goes_on_without_its_client_who_comes_back_for_the_answe
     drop(client);
     assert!(back.get(priming.id.as_deref()).await.is_stream());
     let answer =
-        tokio::time::timeout(Duration::from_secs(5), back.event()).await.expect("at once").unwrap();
+        tokio::time::timeout(crate::support::DEADLINE, back.event()).await.expect("at once").unwrap();
     assert_eq!(
         (&answer.message["id"], &answer.message["result"]["content"][0]["text"]),
         (&json!(5), &json!("slept"))

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use orla_marketplace::CapabilityMarketplace;
 use orla_server::{Server, ServerOptions};
@@ -278,8 +277,6 @@ async fn a_client_that_does_not_read_costs_bounded_memory_and_can_still_cancel()
     }
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "slow"}});
-    tokio::time::timeout(Duration::from_secs(5), pipe.send(cancel))
-        .await
-        .expect("the input is being read");
+    tokio::time::timeout(DEADLINE, pipe.send(cancel)).await.expect("the input is being read");
     pipe.seen.until(|seen| &seen.cancelled, 1).await;
 }

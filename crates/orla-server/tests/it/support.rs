@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take before a test gives up.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) use orla_marketplace::testing::PATIENCE as DEADLINE;
 
 /// What a capability does.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! Servers behind HTTP as they behave on loopback.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use orla_marketplace::{Call, Notice, Source, SurfaceError, SurfaceNotice};
 use tokio_util::sync::CancellationToken;
@@ -131,12 +130,18 @@ async fn what_changes_is_heard_on_the_streams_for_that() {
         let mut changes = world.servers.changes();
         changes.mark_unchanged();
         world.text("h__change", "{}").await;
-        tokio::time::timeout(Duration::from_secs(20), changes.changed()).await.unwrap().unwrap();
+        tokio::time::timeout(orla_marketplace::testing::PATIENCE, changes.changed())
+            .await
+            .unwrap()
+            .unwrap();
         world.serve();
         assert!(world.names().contains("h__new"));
         let updated = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "a:b"}});
         fake.state.unasked.send(updated).unwrap();
-        let heard = tokio::time::timeout(Duration::from_secs(20), told.recv()).await.unwrap().unwrap();
+        let heard = tokio::time::timeout(orla_marketplace::testing::PATIENCE, told.recv())
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(heard, SurfaceNotice::ResourceUpdated { uri: "a:b".into() });
     }
 }
