@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use orla_marketplace::{CapabilityExecutor, CustomProvider, Registration};
@@ -81,7 +82,9 @@ impl Kind {
         if let Some(provider) = made.get(&key).and_then(Weak::upgrade) {
             return Ok(provider);
         }
-        let provider = (self.factory)(settings)?;
+        // A factory that panics refuses its settings; a reload must not end the server.
+        let provider = catch_unwind(AssertUnwindSafe(|| (self.factory)(settings)))
+            .unwrap_or_else(|_| Err("reading these settings panicked".to_owned()))?;
         made.retain(|_, provider| provider.strong_count() > 0);
         made.insert(key, Arc::downgrade(&provider));
         Ok(provider)
@@ -139,6 +142,15 @@ mod tests {
         drop((first, again, other));
         extensions.provider("word", json!({"word": "c"})).unwrap();
         assert_eq!(extensions.kinds["word"].made.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_factory_that_panics_refuses_the_settings() {
+        let mut extensions = extensions();
+        extensions.kind("broken", |_| panic!("a mistake of the factory"));
+        let refused = extensions.provider("broken", json!({})).unwrap_err();
+        assert_eq!(refused, Unusable::Settings("reading these settings panicked".to_owned()));
+        assert!(extensions.provider("word", json!({"word": "a"})).is_ok());
     }
 
     #[test]

@@ -74,7 +74,10 @@ fn a_reload_whose_settings_the_kind_refuses_changes_nothing() {
 
 #[test]
 fn every_way_in_reaches_a_kind_of_ones_own() {
-    let server = greeting_world().config(&greets("Hej")).serve();
+    let typed =
+        "  - {id: typed, description: Greets., provider: {type: custom, kind: greeting, word: Salut}}";
+    let server = greeting_world().config(&format!("{}{typed}\n", greets("Hej"))).serve();
+    assert_eq!(server.client().call("typed", json!({"name": "Ada"})).text(), "Salut, Ada!");
     let program = json!({"program": "(call :greet {:name \"Ada\"})"}).to_string();
     let request = Request::new("POST", "/rtfs").header("content-type", "application/json").body(program);
     let answer = server.http().send(&request).unwrap();
@@ -82,7 +85,7 @@ fn every_way_in_reaches_a_kind_of_ones_own() {
     let status = server.status();
     let kinds: Vec<&Value> =
         status["capabilities"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
-    assert_eq!(kinds, [&json!("greeting"), &json!("greeting")], "{status}");
+    assert_eq!(kinds, [&json!("greeting"); 3], "{status}");
 
     let world = greeting_world().env("ORLA_TRANSPORT", "stdio").config(&greets("Hej"));
     let mut client = world.serve_stdio().initialized();

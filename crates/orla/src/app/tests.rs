@@ -2,6 +2,12 @@
 
 use super::*;
 use crate::served::NAMED;
+use orla_marketplace::rtfs::Value;
+use orla_marketplace::{
+    Call, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, LocalCapability, Outcome,
+    Payload, RuntimeResult,
+};
+use std::any::{Any, TypeId};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -42,6 +48,52 @@ fn overrides_and_patterns_decide_what_is_served() {
     );
     let none = App::build(&config(dir.path(), "allow: []\n")).unwrap();
     assert_eq!(names(&none), Vec::<String>::new());
+}
+
+/// An executor for built-ins that answers what it was made with.
+struct Constant(&'static str);
+
+#[async_trait::async_trait]
+impl CapabilityExecutor for Constant {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<LocalCapability>()
+    }
+
+    async fn execute(&self, _: &ProviderType, _: &Payload, _: &CallContext) -> RuntimeResult<Outcome> {
+        Ok(Value::String(self.0).into())
+    }
+}
+
+#[derive(Debug)]
+struct NoExecutor;
+
+impl CustomProvider for NoExecutor {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "lonely"
+    }
+}
+
+#[tokio::test]
+async fn what_a_program_adds_is_served_and_what_cannot_be_is_a_problem() {
+    let dir = tempfile::tempdir().unwrap();
+    tool(dir.path(), "a", "#!/bin/sh\n");
+    let mut config = config(dir.path(), "");
+    config.extensions.executors.push(Arc::new(Constant("replaced")));
+    let custom = ProviderType::Custom(Arc::new(NoExecutor));
+    let local = ProviderType::Local(LocalCapability::new("math.pi"));
+    for (id, provider) in [("b", local), ("c", custom)] {
+        config.extensions.capabilities.push(CapabilityManifest::new(id, "Added.", provider).into());
+    }
+    let app = App::build(&config).unwrap();
+    assert_eq!(names(&app), ["a", "b"]);
+    let outcome = app.marketplace().call(Call::to("b")).await.unwrap();
+    assert_eq!(outcome.value().unwrap(), Value::from("replaced"));
+    let problems = &app.findings().problems;
+    assert!(matches!(&problems[..], [one] if one.contains("lonely")), "{problems:?}");
 }
 
 #[test]
