@@ -243,13 +243,15 @@ Examples:
 
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
-appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes are
-written as they are, unless to a terminal. With --url, ORLA_TOKEN is sent as the bearer token.
+appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes go to a pipe
+as they are; a terminal shows an image if it can (kitty, iTerm2), and a list of objects as a table.
+With --url, ORLA_TOKEN is sent as the bearer token.
 
 Examples:
   orla call ls path=/tmp all=true
   orla call ls 'args=[\"-l\", \"/tmp\"]'
   orla call add --json '{\"a\": 1, \"b\": 2}'
+  orla call swatch --output swatch.png
   orla call add a=1 b=2 --url http://127.0.0.1:8080";
 
 const CHECK_PROGRAMS: &str = "\

@@ -85,7 +85,12 @@ fn command_line(base: Source) -> Result<(), Failure> {
         Ok(cli) => cli,
         Err(err) => {
             // Help and version are answers; everything else is wrong usage. A closed pipe is no error.
-            let _ = err.print();
+            let plain = err.render().to_string();
+            // What was typed may have been pasted.
+            match text::on_lines(&plain) == plain {
+                true => drop(err.print()),
+                false => render::err(&plain),
+            }
             return if err.use_stderr() { Err(Failure::usage_silently()) } else { Ok(()) };
         }
     };

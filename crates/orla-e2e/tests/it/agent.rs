@@ -366,3 +366,19 @@ fn without_a_name_the_first_model_of_ollama_is_asked_and_without_any_it_is_said_
         }
     }
 }
+
+#[test]
+fn a_call_of_a_model_has_a_bar_and_nothing_that_is_said_commands_the_terminal() {
+    let wire = &WIRES[0];
+    let calls = [("slow", json!({"stdin": "x"}))];
+    let answer = (wire.answer)(&["done \u{1b}]0;pwned\u{7}"], &[]);
+    let model = Scripted::new(vec![(wire.answer)(&[], &calls), answer]);
+    let base = model.base();
+    let slow =
+        safe("echo '::progress 1/2 half' >&2; sleep 0.3; printf '\\033]0;pwned\\007' >&2; exit 1");
+    let world = with_keys(world().env("TERM", "xterm-256color").tool("slow", slow));
+    let arguments = ["agent", "--model", wire.model, "--base-url", &base, "go"];
+    let shown = world.at_terminal(&arguments).shows_to_its_end();
+    assert!(shown.contains("slow 1/2 [") && shown.contains("done "), "{shown:?}");
+    assert!(!shown.contains("\u{1b}]") && !shown.contains('\u{7}'), "{shown:?}");
+}

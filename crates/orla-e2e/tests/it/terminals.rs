@@ -74,6 +74,8 @@ fn no_escape_of_foreign_text_reaches_a_terminal() {
         &["call", "evil", "args=[\"x\"]"],
         &["call", "up.m"],
         &["call", EVIL],
+        &[EVIL],
+        &["list", "--nonsense", EVIL],
         &["rtfs", "-e", "(call :evil {})"],
         &["rtfs", "-e", "(call :evil {})", "--json", "--trace"],
         &["rtfs", "-e", &program],

@@ -13,7 +13,7 @@ use crate::governance::head;
 use crate::{Failure, render};
 
 /// The largest file of heads that is read, in bytes.
-const MAX_HEADS: u64 = 1024 * 1024 * 1024;
+const MAX_HEADS: u64 = 256 * 1024 * 1024;
 
 /// Walks the log from its beginning to its end, one line in memory at a time.
 pub(crate) fn verify(
@@ -103,7 +103,10 @@ fn counted(count: u64, one: &str, several: &str) -> String {
 
 /// Whether a server holds the log.
 fn is_locked(log: &File) -> bool {
-    matches!(log.try_lock_shared(), Err(TryLockError::WouldBlock))
+    let locked = log.try_lock_shared();
+    // What was only tried is given back at once: a server may start meanwhile.
+    let _ = log.unlock();
+    matches!(locked, Err(TryLockError::WouldBlock))
 }
 
 /// Where a log ends.

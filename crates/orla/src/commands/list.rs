@@ -7,6 +7,7 @@ use orla_server::StatusRow;
 
 use super::client::Server;
 use super::serve::Files;
+use super::watch::{watch, watch_server};
 use super::{Column, status};
 use crate::app::App;
 use crate::config::{Config, Source};
@@ -20,11 +21,10 @@ pub(crate) fn run(list: &cli::List, source: Source) -> Result<(), Failure> {
         match (&list.url, list.watch) {
             (Some(url), true) => {
                 let server = Server::at(Some(url), &config)?;
-                let look = async || Ok(status::table(&status::get(&server).await?));
-                super::watch::watch(look, async || tokio::time::sleep(super::watch::PACE).await).await
+                watch_server(server, async |server| Ok(status::table(&status::get(server).await?))).await
             }
             (Some(url), false) => there(&Server::at(Some(url), &config)?, list.json).await,
-            (None, true) => watch_here(list.all, source).await,
+            (None, true) => watch_here(list.all, &source).await,
             (None, false) => here(list, &config).await,
         }
     })
@@ -60,20 +60,18 @@ async fn there(server: &Server, json: bool) -> Result<(), Failure> {
 }
 
 /// Lists what would be served, and again when a file of it changes.
-async fn watch_here(all: bool, source: Source) -> Result<(), Failure> {
-    let mut files = Files::default();
-    let files = std::cell::RefCell::new(&mut files);
-    let look = async || {
+async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
+    let look = async |files: &mut Files| {
         let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
         config.watch = true;
         // Watched before it is read: no change can fall in between.
-        let followed = files.borrow_mut().follow(&config);
+        let followed = files.follow(&config);
         followed.map_err(|err| Failure::failed(format!("files cannot be watched: {err}")))?;
         let listing = look(&config, all).await?;
         let findings = listing.findings().map(|finding| format!("warning: {finding}\n"));
         Ok(findings.collect::<String>() + &table(&listing.app, &listing.rows))
     };
-    super::watch::watch(look, async || files.borrow_mut().changed().await).await
+    watch(&mut Files::default(), look, async |files| files.changed().await).await
 }
 
 struct Listing {

@@ -23,9 +23,8 @@ pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), 
 pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let server = Server::at(url, &config)?;
-    let look = async || Ok(shown(&get(&server).await?));
-    let pause = async || tokio::time::sleep(super::watch::PACE).await;
-    super::small_runtime()?.block_on(super::watch::watch(look, pause))
+    let look = async |server: &mut Server| Ok(shown(&get(server).await?));
+    super::small_runtime()?.block_on(super::watch::watch_server(server, look))
 }
 
 /// The state of a server.

@@ -2,26 +2,28 @@
 
 use std::time::Duration;
 
+use super::client::Server;
 use crate::signals::Signals;
 use crate::{Failure, render};
 
-/// How often what is watched is looked at again.
-pub(super) const PACE: Duration = Duration::from_secs(1);
+/// How often a server is asked.
+const PACE: Duration = Duration::from_secs(1);
 
-/// Shows what `look` gives, and again whenever it gives something else. `changed` waits until it is worth to look.
-/// What cannot be looked at is shown as well: it may come back.
+/// Shows what `look` gives, and again whenever it gives something else. `changed` waits until it is worth to look;
+/// both are given `state`. What cannot be looked at is shown as well: it may come back.
 ///
 /// # Errors
 /// Signals cannot be heard.
-pub(super) async fn watch(
-    mut look: impl AsyncFnMut() -> Result<String, Failure>,
-    mut changed: impl AsyncFnMut(),
+pub(super) async fn watch<S>(
+    state: &mut S,
+    look: impl AsyncFn(&mut S) -> Result<String, Failure>,
+    changed: impl AsyncFn(&mut S),
 ) -> Result<(), Failure> {
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let mut shown = None;
     loop {
         let looked = tokio::select! {
-            looked = look() => looked,
+            looked = look(state) => looked,
             _ = signals.end() => return Ok(()),
         };
         let text = looked.unwrap_or_else(|failure| format!("error: {}\n", failure.lines.join("\n")));
@@ -30,8 +32,17 @@ pub(super) async fn watch(
             shown = Some(text);
         }
         tokio::select! {
-            () = changed() => {}
+            () = changed(state) => {}
             _ = signals.end() => return Ok(()),
         }
     }
+}
+
+/// The same of a server, which is asked once in a second.
+pub(super) async fn watch_server(
+    server: Server,
+    look: impl AsyncFn(&mut Server) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    let mut server = server;
+    watch(&mut server, look, async |_| tokio::time::sleep(PACE).await).await
 }
