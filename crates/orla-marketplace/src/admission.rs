@@ -1,40 +1,95 @@
-//! How many calls run at once, and how many may wait for their turn.
+//! How many calls run at once, how many may wait for their turn, and whose turn it is.
+//!
+//! A call that finds a free permit takes it, unless its provider holds its share of them already. Other calls wait
+//! in a [`FairQueue`]. So a slow provider leaves permits to the others, and a principal with many calls delays
+//! another principal by one call at most.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::sync::oneshot;
 
 use crate::client::{Client, ClientError};
+use crate::executor::Principal;
+use crate::fair_queue::{Caller, FairQueue};
 use crate::payload::JsonText;
 
-/// Lets a bounded number of calls in, and a bounded number wait in the order they came.
+/// How many calls an [`Admission`] lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Calls that run at once, at least one.
+    pub(crate) running: usize,
+    /// Those of one provider, at least one.
+    pub(crate) of_one_provider: usize,
+    /// Calls that wait.
+    pub(crate) waiting: usize,
+}
+
+/// Lets a bounded number of calls run, and a bounded number wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    places: Arc<Semaphore>,
-    size: usize,
-    waiting: AtomicUsize,
-    /// Calls that gave their places back to ask their clients, and have none again.
+    bounds: Bounds,
+    state: Mutex<State>,
+    /// Calls that gave their permits back to ask their clients, and have none again.
     away: AtomicUsize,
-    max_waiting: usize,
 }
 
-/// A call's place; giving it back is dropping it.
-#[derive(Debug)]
-pub(crate) struct Place {
-    _permit: OwnedSemaphorePermit,
+/// Invariant: no call waits that could run.
+#[derive(Debug, Default)]
+struct State {
+    running: Running,
+    queue: FairQueue<Waiter>,
+    tickets: u64,
 }
 
-/// A place that a call holds while it makes calls of its own, and those of the calls that it is within.
+/// The calls that run.
+#[derive(Debug, Default)]
+struct Running {
+    all: usize,
+    /// Those of each provider that has some.
+    by_provider: HashMap<Arc<str>, usize>,
+}
+
+/// A call in the queue.
 #[derive(Debug)]
-pub(crate) struct Holding {
+struct Waiter {
+    ticket: u64,
+    provider: Arc<str>,
+    answer: oneshot::Sender<Result<Permit, Full>>,
+}
+
+/// Where a call stands in the queue, and which provider's share it counts to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane<'a> {
+    pub(crate) principal: Option<&'a Principal>,
+    pub(crate) capability: &'a Arc<str>,
+    pub(crate) provider: &'a Arc<str>,
+}
+
+/// The permission to run; dropping it gives it to the next call.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    admission: Arc<Admission>,
+    provider: Arc<str>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.admission.release(&self.provider);
+    }
+}
+
+/// The permits held by a call and its ancestors, to find calls that would wait for themselves.
+#[derive(Debug)]
+pub(crate) struct HeldPermits {
     admission: Arc<Admission>,
     outer: Option<Arc<Self>>,
 }
 
-impl Holding {
-    /// What a call holds that has this admission of its own, if any, within calls that hold `outer`.
+impl HeldPermits {
+    /// The permits of a call with this admission of its own, if any, within calls that hold `outer`.
     pub(crate) fn with(
         admission: Option<&Arc<Admission>>,
         outer: Option<&Arc<Self>>,
@@ -46,8 +101,8 @@ impl Holding {
         }
     }
 
-    /// How many may run at once, where a call would wait for the calls that it is within: they hold all places, and
-    /// wait for it.
+    /// The number of permits, if the ancestors of a call hold all of them: it would wait for them, and they wait
+    /// for it.
     pub(crate) fn waits_for_itself(&self) -> Option<usize> {
         let mut held = 0;
         let mut outer = self.outer.as_ref();
@@ -55,82 +110,215 @@ impl Holding {
             held += usize::from(Arc::ptr_eq(&call.admission, &self.admission));
             outer = call.outer.as_ref();
         }
-        (held >= self.admission.size).then_some(self.admission.size)
+        let size = self.admission.bounds.running;
+        (held >= size).then_some(size)
     }
 }
 
-/// More calls wait than may.
+/// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
 }
 
-impl Admission {
-    /// Room for `size` calls at once (at least one) and `max_waiting` in the queue.
-    pub(crate) fn new(size: usize, max_waiting: usize) -> Self {
-        let size = size.clamp(1, Semaphore::MAX_PERMITS);
-        Self {
-            places: Arc::new(Semaphore::new(size)),
-            size,
-            waiting: AtomicUsize::new(0),
-            away: AtomicUsize::new(0),
-            max_waiting,
+impl Running {
+    fn admits(&self, provider: &str, bounds: &Bounds) -> bool {
+        self.all < bounds.running
+            && self.by_provider.get(provider).copied().unwrap_or_default() < bounds.of_one_provider
+    }
+
+    fn begin(&mut self, provider: &Arc<str>) {
+        self.all += 1;
+        *self.by_provider.entry(Arc::clone(provider)).or_default() += 1;
+    }
+
+    fn end(&mut self, provider: &str) {
+        self.all -= 1;
+        if let Some(running) = self.by_provider.get_mut(provider) {
+            *running -= 1;
+            if *running == 0 {
+                self.by_provider.remove(provider);
+            }
         }
+    }
+}
+
+impl State {
+    /// Takes the next call out of the queue that can run, and counts it as running.
+    fn begin_next(&mut self, bounds: &Bounds) -> Option<Waiter> {
+        let Self { running, queue, .. } = self;
+        if running.all >= bounds.running {
+            return None;
+        }
+        let next = queue.pop(|waiter| running.admits(&waiter.provider, bounds))?;
+        running.begin(&next.provider);
+        Some(next)
+    }
+
+    fn full(&self) -> Full {
+        Full { running: self.running.all, waiting: self.queue.len() }
+    }
+}
+
+impl Admission {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds: bounds.normal(), state: Mutex::default(), away: AtomicUsize::new(0) }
     }
 
     /// Whether it was made with these bounds.
-    pub(crate) fn has(&self, size: usize, max_waiting: usize) -> bool {
-        (self.size, self.max_waiting) == (size.clamp(1, Semaphore::MAX_PERMITS), max_waiting)
+    pub(crate) fn has(&self, bounds: Bounds) -> bool {
+        self.bounds == bounds.normal()
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// [`Full`], at once, when the queue is.
-    pub(crate) async fn enter(&self) -> Result<Place, Full> {
-        if let Some(place) = self.try_enter() {
-            return Ok(place);
-        }
-        let waiting = Waiting::join(self).ok_or_else(|| self.full())?;
-        let permit = Arc::clone(&self.places).acquire_owned().await;
-        drop(waiting);
-        permit.map(|permit| Place { _permit: permit }).map_err(|_| self.full())
+    /// [`Full`] when the queue is. Where one principal fills the queue, its newest call is the one that is refused.
+    pub(crate) async fn enter(self: &Arc<Self>, lane: Lane<'_>) -> Result<Permit, Full> {
+        let Some(mut waiting) = self.enter_or_join(lane)? else { return Ok(self.permit(lane.provider)) };
+        let answer = (&mut waiting.answer).await;
+        // The sender is gone only together with the admission, which this call holds.
+        answer.unwrap_or_else(|_| Err(self.lock().full()))
     }
 
-    /// A place if there is one.
-    fn try_enter(&self) -> Option<Place> {
-        match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(permit) => Some(Place { _permit: permit }),
-            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => None,
+    /// Counts a call as running, or puts it into the queue.
+    fn enter_or_join<'a>(self: &'a Arc<Self>, lane: Lane<'a>) -> Result<Option<Waiting<'a>>, Full> {
+        let mut state = self.lock();
+        if state.running.admits(lane.provider, &self.bounds) {
+            state.running.begin(lane.provider);
+            return Ok(None);
+        }
+        let caller: Caller = lane.principal.map(|Principal(name)| Arc::clone(name));
+        let full = state.full();
+        if full.waiting >= self.bounds.waiting {
+            let refused = if self.bounds.waiting == 0 { None } else { state.queue.evict_for(&caller) };
+            // The receiver may have gone.
+            drop(refused.ok_or(full)?.answer.send(Err(full)));
+        }
+        state.tickets += 1;
+        let ticket = state.tickets;
+        let (sender, answer) = oneshot::channel();
+        let waiter = Waiter { ticket, provider: Arc::clone(lane.provider), answer: sender };
+        state.queue.push(&caller, lane.capability, waiter);
+        Ok(Some(Waiting { admission: self, caller, capability: lane.capability, ticket, answer }))
+    }
+
+    /// A permit if there is one, before any call that waits.
+    fn try_enter(self: &Arc<Self>, provider: &Arc<str>) -> Option<Permit> {
+        let mut state = self.lock();
+        let admits = state.running.admits(provider, &self.bounds);
+        admits.then(|| {
+            state.running.begin(provider);
+            self.permit(provider)
+        })
+    }
+
+    /// The permit of a call that is counted as running.
+    fn permit(self: &Arc<Self>, provider: &Arc<str>) -> Permit {
+        Permit { admission: Arc::clone(self), provider: Arc::clone(provider) }
+    }
+
+    /// A call has ended; the calls that can run now are let in.
+    fn release(self: &Arc<Self>, provider: &str) {
+        let next: Vec<Waiter> = {
+            let mut state = self.lock();
+            state.running.end(provider);
+            std::iter::from_fn(|| state.begin_next(&self.bounds)).collect()
+        };
+        for Waiter { provider, answer, .. } in next {
+            // If the caller has gone, its permit is dropped here, and lets the next one in.
+            drop(answer.send(Ok(self.permit(&provider))));
         }
     }
 
     pub(crate) fn running(&self) -> usize {
-        self.size.saturating_sub(self.places.available_permits())
+        self.lock().running.all
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.lock().queue.len()
     }
 
-    fn full(&self) -> Full {
-        Full { running: self.running(), waiting: self.waiting() }
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code of others runs while the state is locked: a panic left nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bounds {
+    fn normal(self) -> Self {
+        let running = self.running.max(1);
+        Self { running, of_one_provider: self.of_one_provider.clamp(1, running), ..self }
     }
 }
 
 /// One call in the queue; leaves it when dropped, however the call ends.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn join(admission: &'a Admission) -> Option<Self> {
-        one_more(&admission.waiting, admission.max_waiting).then(|| Self(&admission.waiting))
-    }
+struct Waiting<'a> {
+    admission: &'a Admission,
+    caller: Caller,
+    capability: &'a Arc<str>,
+    ticket: u64,
+    answer: oneshot::Receiver<Result<Permit, Full>>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let is_own = |waiter: &Waiter| waiter.ticket == self.ticket;
+        let mut state = self.admission.lock();
+        drop(state.queue.remove(&self.caller, self.capability, is_own));
+    }
+}
+
+/// The permit of a call that may ask its client or make calls of its own. It is given back meanwhile: a
+/// person may take minutes, and all other calls would wait; and a call within a call takes a
+/// permit itself.
+///
+/// With the answer the call takes a permit again if one is free, and goes on without if none is: the calls that hold
+/// the permits may be waiting for what this call does next. So more calls than there are permits
+/// may run, by at most as many as may wait for one.
+#[derive(Debug)]
+pub(crate) struct CallPermit {
+    admission: Arc<Admission>,
+    provider: Arc<str>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    permit: Option<Permit>,
+    /// It gave its permit back and has none again.
+    away: bool,
+    /// Questions that wait for their answers.
+    asking: usize,
+}
+
+impl CallPermit {
+    /// The permit of a call that has not been let in yet.
+    pub(crate) fn new(admission: &Arc<Admission>, provider: &Arc<str>) -> Arc<Self> {
+        let (admission, provider) = (Arc::clone(admission), Arc::clone(provider));
+        Arc::new(Self { admission, provider, held: Mutex::default() })
+    }
+
+    /// The call runs, until the guard is dropped.
+    pub(crate) fn hold(&self, permit: Permit) -> Holding<'_> {
+        self.lock().permit = Some(permit);
+        Holding(self)
+    }
+
+    /// The call waits for something that may take long, until the guard is dropped.
+    pub(crate) fn lend(&self) -> Lent<'_> {
+        let mut held = self.lock();
+        held.asking += 1;
+        if held.permit.is_some() && one_more(&self.admission.away, self.admission.bounds.waiting) {
+            held.permit = None;
+            held.away = true;
+        }
+        Lent(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,63 +328,13 @@ fn one_more(count: &AtomicUsize, max: usize) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
 }
 
-/// The place of a call that may ask its client or make calls of its own. It is given back meanwhile: a
-/// person may take minutes, and everybody else's calls would wait; and a call within a call takes a
-/// place itself.
-///
-/// With the answer the call takes a place again if one is free, and goes on without if none is: whoever
-/// holds the places may be waiting for what this call does next. So more calls than there are places
-/// may run, by at most as many as may wait for one.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    admission: Arc<Admission>,
-    held: Mutex<Held>,
-}
+/// A call that runs and holds its [`CallPermit`].
+pub(crate) struct Holding<'a>(&'a CallPermit);
 
-#[derive(Debug, Default)]
-struct Held {
-    place: Option<Place>,
-    /// It gave its place back and has none again.
-    away: bool,
-    /// Questions that wait for their answers.
-    asking: usize,
-}
-
-impl Seat {
-    /// The seat of a call that has not been let in yet.
-    pub(crate) fn new(admission: &Arc<Admission>) -> Arc<Self> {
-        Arc::new(Self { admission: Arc::clone(admission), held: Mutex::default() })
-    }
-
-    /// The call runs, until the guard is dropped.
-    pub(crate) fn take(&self, place: Place) -> Seated<'_> {
-        self.lock().place = Some(place);
-        Seated(self)
-    }
-
-    /// The call waits for something that may take long, until the guard is dropped.
-    pub(crate) fn leave(&self) -> Asking<'_> {
-        let mut held = self.lock();
-        held.asking += 1;
-        if held.place.is_some() && one_more(&self.admission.away, self.admission.max_waiting) {
-            held.place = None;
-            held.away = true;
-        }
-        Asking(self)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A call that runs on its [`Seat`].
-pub(crate) struct Seated<'a>(&'a Seat);
-
-impl Drop for Seated<'_> {
+impl Drop for Holding<'_> {
     fn drop(&mut self) {
         let mut held = self.0.lock();
-        held.place = None;
+        held.permit = None;
         if std::mem::take(&mut held.away) {
             self.0.admission.away.fetch_sub(1, Ordering::Relaxed);
         }
@@ -204,16 +342,16 @@ impl Drop for Seated<'_> {
 }
 
 /// A question, or a call within the call, that waits for its answer.
-pub(crate) struct Asking<'a>(&'a Seat);
+pub(crate) struct Lent<'a>(&'a CallPermit);
 
-impl Drop for Asking<'_> {
+impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let mut held = self.0.lock();
         held.asking -= 1;
         // A question may outlast its call, which is not away then any more.
         if held.asking == 0 && held.away {
-            held.place = self.0.admission.try_enter();
-            if held.place.is_some() {
+            held.permit = self.0.admission.try_enter(&self.0.provider);
+            if held.permit.is_some() {
                 held.away = false;
                 self.0.admission.away.fetch_sub(1, Ordering::Relaxed);
             }
@@ -221,14 +359,14 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// A call's client, which is asked without the call's place.
-pub(crate) struct SeatedClient {
+/// A call's client, which is asked without the call's permit.
+pub(crate) struct LendingClient {
     pub(crate) client: Arc<dyn Client>,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) permit: Arc<CallPermit>,
 }
 
 #[async_trait]
-impl Client for SeatedClient {
+impl Client for LendingClient {
     fn capabilities(&self) -> JsonText {
         self.client.capabilities()
     }
@@ -238,7 +376,7 @@ impl Client for SeatedClient {
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
-        let _asking = self.seat.leave();
+        let _lent = self.permit.lend();
         self.client.request(method, params).await
     }
 }
@@ -247,23 +385,132 @@ impl Client for SeatedClient {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use proptest::prelude::*;
+
+    fn admission(running: usize, waiting: usize) -> Arc<Admission> {
+        Arc::new(Admission::new(Bounds { running, of_one_provider: running, waiting }))
+    }
+
+    /// Enters as `caller`, for a capability of a provider with the same name.
+    fn enter(
+        admission: &Arc<Admission>,
+        caller: &str,
+        provider: &str,
+    ) -> BoxFuture<'static, Result<Permit, Full>> {
+        let admission = Arc::clone(admission);
+        let (principal, provider) = (Principal(caller.into()), Arc::<str>::from(provider));
+        Box::pin(async move {
+            let (capability, provider) = (&provider, &provider);
+            admission.enter(Lane { principal: Some(&principal), capability, provider }).await
+        })
+    }
 
     #[tokio::test]
     async fn the_queue_is_bounded_and_a_caller_who_leaves_frees_its_place() {
-        let admission = Admission::new(1, 1);
-        let first = admission.enter().await.unwrap();
+        let admission = admission(1, 1);
+        let first = enter(&admission, "a", "p").await.unwrap();
         {
-            let mut second = Box::pin(admission.enter());
+            let mut second = enter(&admission, "a", "p");
             assert!(second.as_mut().now_or_never().is_none());
-            assert_eq!(admission.enter().await.unwrap_err(), Full { running: 1, waiting: 1 });
+            assert_eq!(enter(&admission, "a", "p").await.unwrap_err(), Full { running: 1, waiting: 1 });
         }
         assert_eq!(admission.waiting(), 0);
         drop(first);
-        assert!(admission.enter().await.is_ok());
+        assert!(enter(&admission, "a", "p").await.is_ok());
         assert_eq!(admission.running(), 0);
     }
 
-    /// What a client does that is never there: it waits for ever.
+    #[tokio::test]
+    async fn one_provider_leaves_permits_to_the_others() {
+        let bounds = Bounds { running: 4, of_one_provider: 3, waiting: 8 };
+        let admission = Arc::new(Admission::new(bounds));
+        let mut slow: Vec<_> = (0..5).map(|_| enter(&admission, "a", "slow")).collect();
+        let running: Vec<_> = slow.iter_mut().filter_map(|call| call.now_or_never()).collect();
+        assert_eq!((running.len(), admission.waiting()), (3, 2));
+        let quick = enter(&admission, "a", "quick").now_or_never().unwrap();
+        assert!(enter(&admission, "a", "third").now_or_never().is_none());
+        drop(quick);
+        assert_eq!(admission.running(), 3, "those that wait are of the provider with its share");
+        drop(running);
+        assert_eq!(admission.running(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_principal_with_many_calls_delays_another_by_one() {
+        let admission = admission(1, 8);
+        let running = enter(&admission, "bob", "p").await.unwrap();
+        let mut bob: Vec<_> = (0..4).map(|_| enter(&admission, "bob", "p")).collect();
+        assert!(bob.iter_mut().all(|call| call.now_or_never().is_none()));
+        let mut ada = enter(&admission, "ada", "p");
+        assert!(ada.as_mut().now_or_never().is_none());
+        drop(running);
+        assert!(ada.now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_the_principal_that_fills_it() {
+        let admission = admission(1, 3);
+        let _running = enter(&admission, "bob", "p").await.unwrap();
+        let mut bob: Vec<_> = (0..3).map(|_| enter(&admission, "bob", "p")).collect();
+        assert!(bob.iter_mut().all(|call| call.now_or_never().is_none()));
+        let mut ada = enter(&admission, "ada", "p");
+        assert!(ada.as_mut().now_or_never().is_none());
+        assert!(bob.pop().unwrap().now_or_never().unwrap().is_err());
+        assert_eq!(admission.waiting(), 3);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Enter(u8, u8),
+        /// Drops one of the calls that wait, or a permit.
+        Drop(usize),
+    }
+
+    proptest! {
+        #[test]
+        fn no_permit_leaks_and_none_is_idle_while_a_call_waits_for_it(
+            steps in prop::collection::vec(prop_oneof![
+                (0..3u8, 0..3u8).prop_map(|(who, provider)| Step::Enter(who, provider)),
+                (0..12usize).prop_map(Step::Drop),
+            ], 0..80)
+        ) {
+            let bounds = Bounds { running: 4, of_one_provider: 2, waiting: 5 };
+            let admission = Arc::new(Admission::new(bounds));
+            let mut calls: Vec<(u8, BoxFuture<'static, _>, Option<Permit>)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Enter(who, provider) => {
+                        let call = enter(&admission, &who.to_string(), &provider.to_string());
+                        calls.push((provider, call, None));
+                    }
+                    Step::Drop(at) => if at < calls.len() { drop(calls.swap_remove(at)) },
+                }
+                // A call that enters may have one refused that was polled before it.
+                for _ in 0..2 {
+                    calls.retain_mut(|(_, call, permit)| {
+                        let is_waiting = permit.is_none();
+                        let answer = is_waiting.then(|| call.as_mut().now_or_never()).flatten();
+                        let is_refused = matches!(answer, Some(Err(Full { .. })));
+                        *permit = permit.take().or_else(|| answer.and_then(Result::ok));
+                        !is_refused
+                    });
+                }
+                let running = |provider: u8| calls.iter().filter(|call| call.0 == provider && call.2.is_some()).count();
+                let all: usize = (0..3).map(running).sum();
+                prop_assert_eq!((admission.running(), admission.waiting()), (all, calls.len() - all));
+                prop_assert!(all <= 4 && admission.waiting() <= 5);
+                prop_assert!((0..3).all(|provider| running(provider) <= 2));
+                let could_run = |call: &(u8, _, Option<Permit>)| call.2.is_none() && all < 4 && running(call.0) < 2;
+                prop_assert!(!calls.iter().any(could_run));
+            }
+            drop(calls);
+            prop_assert_eq!((admission.running(), admission.waiting()), (0, 0));
+            prop_assert!(admission.lock().running.by_provider.is_empty());
+        }
+    }
+
+    /// A client that never answers.
     struct Absent;
 
     #[async_trait]
@@ -277,12 +524,12 @@ mod tests {
         }
     }
 
-    fn seated(admission: &Arc<Admission>) -> (Arc<Seat>, SeatedClient) {
-        let seat = Seat::new(admission);
-        (Arc::clone(&seat), SeatedClient { client: Arc::new(Absent), seat })
+    fn asking(admission: &Arc<Admission>) -> (Arc<CallPermit>, LendingClient) {
+        let permit = CallPermit::new(admission, &"p".into());
+        (Arc::clone(&permit), LendingClient { client: Arc::new(Absent), permit })
     }
 
-    fn ask(client: &SeatedClient) -> impl Future<Output = Result<JsonText, ClientError>> + Unpin {
+    fn ask(client: &LendingClient) -> impl Future<Output = Result<JsonText, ClientError>> + Unpin {
         let mut question = client.request("roots/list", JsonText::parse("{}").unwrap());
         assert!(question.as_mut().now_or_never().is_none());
         question
@@ -290,19 +537,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_whose_client_is_asked_holds_up_nobody() {
-        let admission = Arc::new(Admission::new(1, 2));
-        let (seat, client) = seated(&admission);
-        let running = seat.take(admission.enter().await.unwrap());
+        let admission = admission(1, 2);
+        let (permit, client) = asking(&admission);
+        let running = permit.hold(enter(&admission, "a", "p").await.unwrap());
         let (one, two) = (ask(&client), ask(&client));
         assert_eq!(admission.running(), 0);
-        let other = admission.enter().await.unwrap();
+        let other = enter(&admission, "a", "p").await.unwrap();
         drop(one);
         drop(two);
-        assert_eq!(admission.running(), 1, "it goes on, and waits for nobody");
+        assert_eq!(admission.running(), 1, "it goes on without a permit");
         drop(other);
         let again = ask(&client);
         drop(again);
-        assert_eq!(admission.running(), 1, "it has a place again");
+        assert_eq!(admission.running(), 1, "it has a permit again");
         let late = ask(&client);
         drop(running);
         drop(late);
@@ -311,15 +558,15 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_are_away_as_may_wait() {
-        let admission = Arc::new(Admission::new(1, 1));
-        let (first, second) = (seated(&admission), seated(&admission));
-        let first_runs = first.0.take(admission.enter().await.unwrap());
+        let admission = admission(1, 1);
+        let (first, second) = (asking(&admission), asking(&admission));
+        let first_runs = first.0.hold(enter(&admission, "a", "p").await.unwrap());
         let first_asks = ask(&first.1);
-        let second_runs = second.0.take(admission.enter().await.unwrap());
+        let second_runs = second.0.hold(enter(&admission, "a", "p").await.unwrap());
         let second_asks = ask(&second.1);
-        assert_eq!(admission.running(), 1, "the second keeps its place");
+        assert_eq!(admission.running(), 1, "the second keeps its permit");
         drop((first_asks, first_runs));
-        assert!(admission.enter().now_or_never().is_none());
+        assert!(enter(&admission, "a", "p").now_or_never().is_none());
         drop((second_asks, second_runs));
         assert_eq!((admission.running(), admission.away.load(Ordering::Relaxed)), (0, 0));
     }

@@ -35,7 +35,10 @@ pub struct Catalog {
     by_name: HashMap<Arc<str>, usize>,
     surfaces: Vec<Arc<dyn Surface>>,
     pub(crate) limits: Limits,
-    pub(crate) admission: Arc<Admission>,
+    /// Bounds calls of providers outside of this process.
+    admission: Arc<Admission>,
+    /// Bounds calls that are computed within this process: they do not wait for processes and networks.
+    internal: Arc<Admission>,
     choice: Arc<Choice>,
     /// Without one, everything is permitted.
     access: Option<Arc<AccessPolicy>>,
@@ -90,7 +93,9 @@ pub struct Entry {
     pub(crate) output: Option<Arc<Validator>>,
     /// What its calls need: what it declares, and what its provider needs.
     needs: Arc<[Permission]>,
-    /// Its own places, where fewer calls may run at once than of all capabilities together.
+    /// The provider whose share of the permits its calls count to.
+    pub(crate) provider: Arc<str>,
+    /// Its own permits, where fewer calls may run at once than of all capabilities together.
     pub(crate) admission: Option<Arc<Admission>>,
     /// Shared with all that have the same upstream.
     pub(crate) breaker: Option<Arc<Breaker>>,
@@ -106,6 +111,8 @@ pub struct Limits {
     pub timeout: Duration,
     /// Calls that run at once: 64. One whose client is being asked something is not counted.
     pub max_concurrency: usize,
+    /// Those of one provider that run at once, so that a slow one leaves permits to the others: 48.
+    pub max_provider_calls: usize,
     /// Calls that wait for their turn: 1,024.
     pub max_queue: usize,
     /// Calls within calls: 64.
@@ -121,6 +128,7 @@ impl Default for Limits {
         Self {
             timeout: Duration::from_secs(30),
             max_concurrency: 64,
+            max_provider_calls: 48,
             max_queue: 1024,
             max_depth: 64,
             breaker: BreakerLimits::default(),
@@ -249,6 +257,15 @@ impl Catalog {
     /// What is served besides capabilities.
     pub fn surfaces(&self) -> &[Arc<dyn Surface>] {
         &self.surfaces
+    }
+
+    /// What bounds the calls of a capability.
+    pub(crate) fn admission_of(&self, entry: &Entry) -> &Arc<Admission> {
+        if entry.manifest.provider.is_internal() { &self.internal } else { &self.admission }
+    }
+
+    pub(crate) fn admissions(&self) -> impl Iterator<Item = &Arc<Admission>> {
+        [&self.admission, &self.internal].into_iter()
     }
 
     /// The bounds that hold for calls of this snapshot.

@@ -13,7 +13,7 @@ use rtfs::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Holding, Seat};
+use crate::admission::{CallPermit, HeldPermits};
 use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -117,10 +117,10 @@ pub struct CallContext {
 /// What the calls within a call share with it.
 #[derive(Clone, Default)]
 pub(crate) struct Within {
-    /// The place of the outer call, which it gives back while it waits for an inner one.
-    pub(crate) seat: Option<Arc<Seat>>,
-    /// The places of their own that this call and those that it is within hold for as long as they run.
-    pub(crate) held: Option<Arc<Holding>>,
+    /// The permit of the outer call, which it gives back while it waits for an inner one.
+    pub(crate) permit: Option<Arc<CallPermit>>,
+    /// The permits of their own that this call and its ancestors hold for as long as they run.
+    pub(crate) held: Option<Arc<HeldPermits>>,
     /// The snapshot that the outer call's caller named.
     pub(crate) catalog: Option<Arc<Catalog>>,
     /// How often it may be made again at most, where its caller says so.
@@ -141,10 +141,10 @@ impl CallContext {
         Arc::clone(self.within.shared.as_ref()?).downcast().ok()
     }
 
-    /// Waits for calls within this one ([`Call::within`](crate::Call::within)). This one gives its place
-    /// back meanwhile, as else calls that wait for calls could hold all places for ever.
+    /// Waits for calls within this one ([`Call::within`](crate::Call::within)). This one gives its permit
+    /// back meanwhile, as else calls that wait for calls could hold all permits for ever.
     pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
-        let _away = self.within.seat.as_ref().map(|seat| seat.leave());
+        let _lent = self.within.permit.as_ref().map(|permit| permit.lend());
         inner.await
     }
 }

@@ -27,6 +27,7 @@ pub mod discovery;
 mod error;
 mod executor;
 mod executors;
+mod fair_queue;
 mod hops;
 pub mod id;
 pub mod json;

@@ -2,9 +2,9 @@
 //! (RTFS capability system §2.1, §4).
 //!
 //! Read [`CapabilityMarketplace::call`] first. Every call of every front end takes that path:
-//! look up, authorise, validate the input, wait for a place, execute under deadline and cancellation
+//! look up, authorise, validate the input, wait for a permit, execute under deadline and cancellation
 //! (again where that is safe and may help), validate the output, record. Executors do none of it. A call that asks its client something gives
-//! its place back meanwhile (`admission`).
+//! its permit back meanwhile (`admission`).
 
 use std::any::{Any, TypeId};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, Holding, Place, Seat, SeatedClient};
+use crate::admission::{Admission, CallPermit, HeldPermits, Lane, LendingClient, Permit};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
@@ -97,8 +97,8 @@ pub struct Call {
     /// The instances that it has come through.
     pub hops: Hops,
     pub(crate) shared: Option<Arc<dyn Any + Send + Sync>>,
-    /// The places that the calls hold which it is within.
-    pub(crate) held: Option<Arc<Holding>>,
+    /// The permits that the calls hold which it is within.
+    pub(crate) held: Option<Arc<HeldPermits>>,
 }
 
 impl Call {
@@ -186,10 +186,10 @@ impl CapabilityMarketplace {
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
         let catalog = self.catalog_for(&call).await;
         let Some(entry) = catalog.get(&call.target) else { return Err(self.unknown(&catalog, &call)) };
-        let seat = Seat::new(&catalog.admission);
-        let ctx = self.context(&catalog, entry, &call, &seat);
+        let permit = CallPermit::new(catalog.admission_of(entry), &entry.provider);
+        let ctx = self.context(&catalog, entry, &call, &permit);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
-        let result = self.run(&catalog, entry, &call.input, &ctx, &seat, &mut recording).await;
+        let result = self.run(&catalog, entry, &call.input, &ctx, &permit, &mut recording).await;
         recording.finish(result.as_ref().map(drop));
         result
     }
@@ -202,8 +202,8 @@ impl CapabilityMarketplace {
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
         let catalog = self.catalog_for(&call).await;
         let Some(entry) = catalog.get(&call.target) else { return Err(self.unknown(&catalog, &call)) };
-        let seat = Seat::new(&catalog.admission);
-        let ctx = self.context(&catalog, entry, &call, &seat);
+        let permit = CallPermit::new(catalog.admission_of(entry), &entry.provider);
+        let ctx = self.context(&catalog, entry, &call, &permit);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
         match self.open_stream(&catalog, entry, &call.input, &ctx, &mut recording).await {
             Ok(handle) => Ok(OpenStream::new(handle, recording.of_stream())),
@@ -224,10 +224,10 @@ impl CapabilityMarketplace {
     ) -> RuntimeResult<Box<dyn StreamHandle>> {
         self.cleared(catalog, entry, input, ctx).await?;
         let _own = match &entry.admission {
-            Some(admission) => Some(own_place(admission, entry, ctx).await?),
+            Some(admission) => Some(own_permit(admission, entry, ctx).await?),
             None => None,
         };
-        let _place = admitted(&catalog.admission, entry, ctx).await?;
+        let _permit = admitted(catalog.admission_of(entry), entry, ctx).await?;
         recording.admitted();
         let passage = entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         let passage = passage.map_err(|wait| left_alone(entry, wait))?;
@@ -282,7 +282,7 @@ impl CapabilityMarketplace {
         entry: &Entry,
         input: &Payload,
         ctx: &CallContext,
-        seat: &Seat,
+        permit: &CallPermit,
         recording: &mut Recording<'_>,
     ) -> RuntimeResult<Outcome> {
         let id = || entry.name.to_string();
@@ -292,10 +292,10 @@ impl CapabilityMarketplace {
         let most = ctx.within.retries.map_or(entry.retries, |most| most.min(entry.retries));
         let outcome = loop {
             let own = match &entry.admission {
-                Some(admission) => Some(own_place(admission, entry, ctx).await?),
+                Some(admission) => Some(own_permit(admission, entry, ctx).await?),
                 None => None,
             };
-            let seated = seat.take(admitted(&catalog.admission, entry, ctx).await?);
+            let holding = permit.hold(admitted(catalog.admission_of(entry), entry, ctx).await?);
             recording.admitted();
             let passage = entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
             let passage = passage.map_err(|wait| left_alone(entry, wait))?;
@@ -303,7 +303,7 @@ impl CapabilityMarketplace {
             if let Some(passage) = passage {
                 passage.came_back(&result);
             }
-            drop((seated, own));
+            drop((holding, own));
             let error = match result {
                 Ok(outcome) => break outcome,
                 Err(error) => error,
@@ -369,14 +369,20 @@ impl CapabilityMarketplace {
         self.new_context(call.target.as_str().into(), own, call)
     }
 
-    fn context(&self, catalog: &Catalog, entry: &Entry, call: &Call, seat: &Arc<Seat>) -> CallContext {
+    fn context(
+        &self,
+        catalog: &Catalog,
+        entry: &Entry,
+        call: &Call,
+        permit: &Arc<CallPermit>,
+    ) -> CallContext {
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
         let own = own.unwrap_or(catalog.limits.timeout);
         let mut ctx = self.new_context(Arc::clone(&entry.name), own, call);
-        ctx.within.seat = Some(Arc::clone(seat));
-        ctx.within.held = Holding::with(entry.admission.as_ref(), call.held.as_ref());
+        ctx.within.permit = Some(Arc::clone(permit));
+        ctx.within.held = HeldPermits::with(entry.admission.as_ref(), call.held.as_ref());
         ctx.client = ctx.client.map(|client| -> Arc<dyn Client> {
-            Arc::new(SeatedClient { client, seat: Arc::clone(seat) })
+            Arc::new(LendingClient { client, permit: Arc::clone(permit) })
         });
         ctx
     }
@@ -397,7 +403,7 @@ impl CapabilityMarketplace {
             depth: call.depth,
             hops: call.hops.clone(),
             within: Within {
-                seat: None,
+                permit: None,
                 catalog: call.catalog.clone(),
                 retries: call.retries,
                 shared: call.shared.clone(),
@@ -531,12 +537,12 @@ impl CapabilityMarketplace {
 
     /// Calls that run at the moment.
     pub fn running(&self) -> usize {
-        self.catalog.load().admission.running()
+        self.catalog.load().admissions().map(|admission| admission.running()).sum()
     }
 
-    /// Calls that wait for a place at the moment.
+    /// Calls that wait for their turn at the moment.
     pub fn waiting(&self) -> usize {
-        self.catalog.load().admission.waiting()
+        self.catalog.load().admissions().map(|admission| admission.waiting()).sum()
     }
 
     /// Lets `observe` see every finished call, besides whoever sees them already: metrics and audit read
@@ -638,8 +644,12 @@ async fn guarded<T>(
     }
 }
 
-/// Waits for one of the capability's own places, within the call's time.
-async fn own_place(admission: &Admission, entry: &Entry, ctx: &CallContext) -> RuntimeResult<Place> {
+/// Waits for one of the capability's own permits, within the call's time.
+async fn own_permit(
+    admission: &Arc<Admission>,
+    entry: &Entry,
+    ctx: &CallContext,
+) -> RuntimeResult<Permit> {
     if let Some(size) = ctx.within.held.as_ref().and_then(|held| held.waits_for_itself()) {
         let what = format!(
             "it is called within its own calls, of which {size} may run at once (max_concurrency)"
@@ -649,19 +659,23 @@ async fn own_place(admission: &Admission, entry: &Entry, ctx: &CallContext) -> R
     admitted(admission, entry, ctx).await
 }
 
-/// Waits for a place, within the call's time.
-async fn admitted(admission: &Admission, entry: &Entry, ctx: &CallContext) -> RuntimeResult<Place> {
+/// Waits for a permit, within the call's time.
+async fn admitted(
+    admission: &Arc<Admission>,
+    entry: &Entry,
+    ctx: &CallContext,
+) -> RuntimeResult<Permit> {
     let id = || entry.name.to_string();
-    let place = in_time(admission.enter(), entry, ctx).await?.map_err(|full| RuntimeError::Busy {
-        id: id(),
-        running: full.running,
-        waiting: full.waiting,
-    })?;
-    // A place that came free at the very end is no use: nothing is started that must end at once.
+    let principal = ctx.principal.as_ref();
+    let lane = Lane { principal, capability: &entry.name, provider: &entry.provider };
+    let permit = in_time(admission.enter(lane), entry, ctx)
+        .await?
+        .map_err(|full| RuntimeError::Busy { id: id(), running: full.running, waiting: full.waiting })?;
+    // A permit at the very end is no use: nothing is started that must end at once.
     if Instant::now() >= ctx.deadline {
         return Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None });
     }
-    Ok(place)
+    Ok(permit)
 }
 
 /// What `future` gives, within the call's time and until it is cancelled.

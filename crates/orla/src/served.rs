@@ -291,6 +291,8 @@ pub(crate) fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.timeout = config.timeout;
     limits.max_concurrency = config.max_concurrency;
+    // At least one call, as an admission makes sure.
+    limits.max_provider_calls = (config.max_concurrency as f64 * config.max_provider_share) as usize;
     limits.max_queue = config.max_queue;
     limits.programs = config.programs.limits();
     limits

@@ -21,6 +21,7 @@ mod dialogue;
 mod discovery;
 mod discovery_search;
 mod environment;
+mod fairness;
 mod governance;
 mod http_endpoints;
 mod http_surface;

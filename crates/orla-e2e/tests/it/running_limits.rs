@@ -128,7 +128,7 @@ fn two_hundred_calls_at_once_run_eight_at_a_time() {
 fn beyond_the_queue_a_call_is_told_that_the_server_is_busy() {
     let server = world()
         .tool("t", sh("while [ ! -e go ]; do sleep 0.02; done; echo ok"))
-        .config("max_concurrency: 2\nmax_queue: 3\n")
+        .config("max_concurrency: 2\nmax_provider_share: 1\nmax_queue: 3\n")
         .serve();
     let mut clients: Vec<_> = (0..12).map(|_| server.client()).collect();
     let mut pending = Vec::new();

@@ -9,13 +9,14 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value as Json;
 
 use super::{Catalog, Choice, Entry, Limits, RegistrationError};
-use crate::admission::Admission;
+use crate::admission::{Admission, Bounds};
 use crate::attestation::ContentSource;
 use crate::breaker::Breaker;
 use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{CapabilityManifest, CapabilityProvenance, Listing, Policy, Registration};
 use crate::permission::{AccessPolicy, Permission};
+use crate::provider::ProviderType;
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::surface::Surface;
 
@@ -218,8 +219,14 @@ impl CatalogBuilder {
         let keyed = |key: fn(&Entry) -> Arc<str>| {
             entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
         };
-        let before = previous.as_ref().map(|catalog| &catalog.admission);
-        let admission = shared.admission(before, limits.max_concurrency);
+        let bounds = Bounds {
+            running: limits.max_concurrency,
+            of_one_provider: limits.max_provider_calls,
+            waiting: limits.max_queue,
+        };
+        let before = previous.as_ref();
+        let admission = kept(before.map(|catalog| &catalog.admission), bounds);
+        let internal = kept(before.map(|catalog| &catalog.internal), bounds);
         let breakers = shared.breakers;
         Catalog {
             generation: 0,
@@ -229,6 +236,7 @@ impl CatalogBuilder {
             entries,
             surfaces,
             admission,
+            internal,
             choice,
             access,
             breakers,
@@ -331,9 +339,10 @@ impl Shared<'_> {
             };
         policy.listing = listing;
         let before = self.previous.and_then(|catalog| catalog.with_id(&manifest.id));
-        let admission = policy
-            .max_concurrency
-            .map(|size| self.admission(before.and_then(|entry| entry.admission.as_ref()), size));
+        let admission = policy.max_concurrency.map(|size| {
+            let bounds = Bounds { running: size, of_one_provider: size, waiting: self.limits.max_queue };
+            kept(before.and_then(|entry| entry.admission.as_ref()), bounds)
+        });
         let breaker = policy.upstream.as_ref().map(|upstream| self.breaker(upstream));
         let by_itself = if policy.upstream.is_some() { RETRIES } else { 0 };
         let retries = match policy.retries.unwrap_or(by_itself) {
@@ -341,18 +350,25 @@ impl Shared<'_> {
             _ => 0,
         };
         let name = name.into();
-        Arc::new(Entry { manifest, name, policy, input, output, needs, admission, breaker, retries })
+        let provider = provider_of(&manifest, &policy);
+        Arc::new(Entry {
+            manifest,
+            name,
+            policy,
+            input,
+            output,
+            needs,
+            provider,
+            admission,
+            breaker,
+            retries,
+        })
     }
 
     /// Whether an entry of the previous snapshot is what this one would make of the same registration.
     fn holds_for(&self, entry: &Entry, name: &str, listing: Listing) -> bool {
         let same_limits = self.previous.is_some_and(|catalog| catalog.limits == *self.limits);
         same_limits && &*entry.name == name && entry.policy.listing == listing
-    }
-
-    fn admission(&self, before: Option<&Arc<Admission>>, size: usize) -> Arc<Admission> {
-        let same = before.filter(|admission| admission.has(size, self.limits.max_queue));
-        same.map_or_else(|| Arc::new(Admission::new(size, self.limits.max_queue)), Arc::clone)
     }
 
     fn breaker(&mut self, upstream: &Arc<str>) -> Arc<Breaker> {
@@ -365,6 +381,25 @@ impl Shared<'_> {
         let breaker = before.map_or_else(|| Arc::new(Breaker::new(limits.clone())), Arc::clone);
         self.breakers.insert(Arc::clone(upstream), Arc::clone(&breaker));
         breaker
+    }
+}
+
+/// The admission of the previous snapshot, if its bounds are the same: its running and waiting calls count on.
+fn kept(before: Option<&Arc<Admission>>, bounds: Bounds) -> Arc<Admission> {
+    let same = before.filter(|admission| admission.has(bounds));
+    same.map_or_else(|| Arc::new(Admission::new(bounds)), Arc::clone)
+}
+
+/// The provider whose share of the permits a capability's calls count to: what it is reached through, else the
+/// part of its id before the first dot.
+fn provider_of(manifest: &CapabilityManifest, policy: &Policy) -> Arc<str> {
+    let id = || manifest.id.split_once('.').map_or(&*manifest.id, |(provider, _)| provider);
+    match (&policy.upstream, &manifest.provider) {
+        (Some(upstream), _) => Arc::clone(upstream),
+        (None, provider) if provider.is_internal() => provider.kind().into(),
+        (None, ProviderType::MCP(mcp)) => mcp.server_url.as_str().into(),
+        (None, ProviderType::Plugin(plugin)) => plugin.plugin_path.as_str().into(),
+        (None, _) => id().into(),
     }
 }
 

@@ -73,6 +73,10 @@ impl CustomProvider for Discovery {
         "discovery"
     }
 
+    fn is_internal(&self) -> bool {
+        true
+    }
+
     fn content(&self) -> ContentSource {
         ContentSource::Program
     }

@@ -146,6 +146,10 @@ impl CustomProvider for ProgramFile {
         "rtfs"
     }
 
+    fn is_internal(&self) -> bool {
+        true
+    }
+
     /// Whoever vouches for a file cannot vouch for what it imports.
     fn content(&self) -> ContentSource {
         if self.imports { ContentSource::Unknown } else { ContentSource::File(self.path.clone()) }

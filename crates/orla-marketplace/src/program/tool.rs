@@ -51,6 +51,10 @@ impl CustomProvider for Language {
         "rtfs"
     }
 
+    fn is_internal(&self) -> bool {
+        true
+    }
+
     fn content(&self) -> ContentSource {
         ContentSource::Program
     }

@@ -128,6 +128,16 @@ impl ProviderType {
         (ms > 0).then(|| Duration::from_millis(ms))
     }
 
+    /// Whether its calls are computed within this process, without I/O but for calls of their own. They are
+    /// admitted apart from all others, and so do not wait for processes and networks.
+    pub fn is_internal(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Custom(custom) => custom.is_internal(),
+            _ => false,
+        }
+    }
+
     /// The instances that a federated capability comes from, the nearest first.
     pub fn via(&self) -> &[Arc<str>] {
         match self {
@@ -202,6 +212,11 @@ pub trait CustomProvider: Debug + Send + Sync {
     /// What a call needs by the kind of the provider, such as `exec:ls`; see [`ProviderType::requires`].
     fn requires(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Whether calls are computed within this process; see [`ProviderType::is_internal`].
+    fn is_internal(&self) -> bool {
+        false
     }
 
     /// What runs when a capability of this provider is called: somebody can vouch for it where that is

@@ -49,6 +49,8 @@ pub(crate) enum Kind {
         put: fn(&mut Config, Vec<String>),
         check: fn(&str) -> Result<(), String>,
     },
+    /// A part of something, above 0 and at most 1.
+    Share(Place<f64>),
     /// Milliseconds, whole.
     Milliseconds {
         place: Place<Duration>,
@@ -144,9 +146,14 @@ pub(crate) const KEYS: &[Key] = &[
         about: "Calls that run at once.",
     },
     Key {
+        name: "max_provider_share",
+        kind: Kind::Share(|c| &mut c.max_provider_share),
+        about: "The part of max_concurrency that one provider may use, rounded down to at least one call: an MCP server, an agent, a plugin, a host, a tool.",
+    },
+    Key {
         name: "max_queue",
         kind: Kind::Count { place: |c| &mut c.max_queue, min: 0, max: 1_000_000 },
-        about: "Calls that wait for a place; one more is answered `busy`.",
+        about: "Calls that wait for their turn, which principals take one after the other; one more is answered `busy`.",
     },
     Key {
         name: "max_body_bytes",
@@ -523,6 +530,10 @@ impl Kind {
                 let index = words().iter().position(|word| *word == text);
                 put(config, index.ok_or_else(|| self.expected())?);
             }
+            Self::Share(place) => {
+                let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+                *place(config) = share.ok_or_else(|| self.expected())?;
+            }
             Self::Milliseconds { place, min, max } => {
                 let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
                 *place(config) = Duration::from_millis(*count.as_ref().ok_or_else(|| self.expected())?);
@@ -542,6 +553,7 @@ impl Kind {
             Self::Port(_) => "a port from 0 to 65535 (0 is any free one)".to_owned(),
             Self::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
             Self::Seconds { max, .. } => expected_seconds(*max),
+            Self::Share(_) => "a number above 0 and at most 1".to_owned(),
             Self::Milliseconds { min, max, .. } => {
                 format!("a whole number of milliseconds from {min} to {max}")
             }

@@ -80,6 +80,8 @@ pub(crate) struct Config {
     /// Bytes that are kept of each of a tool's output streams.
     pub(crate) max_output_bytes: usize,
     pub(crate) max_concurrency: usize,
+    /// The part of them that one provider may use.
+    pub(crate) max_provider_share: f64,
     pub(crate) max_queue: usize,
     pub(crate) max_body_bytes: usize,
     pub(crate) session_idle: Duration,
@@ -282,6 +284,7 @@ impl Default for Config {
             log_level: Severity::Info,
             max_output_bytes: 1024 * 1024,
             max_concurrency: 64,
+            max_provider_share: 0.75,
             max_queue: 1024,
             max_body_bytes: 4 * 1024 * 1024,
             session_idle: Duration::from_secs(30 * 60),

@@ -64,6 +64,10 @@ fn of_kind(kind: &Kind, defaults: &mut Config) -> Map<String, Value> {
             &json!(place(defaults)),
         ),
         Kind::Seconds { place, max } => or_variable(&seconds(*max), &json!(place(defaults).as_secs())),
+        Kind::Share(place) => or_variable(
+            &json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+            &json!(place(defaults)),
+        ),
         Kind::Flag(place) => or_variable(&json!({"type": "boolean"}), &json!(place(defaults))),
         Kind::Choice { words, get, .. } => {
             let words = words();

@@ -1,0 +1,83 @@
+//! No neighbour starves another (RTFS capability system §6, executor isolation).
+
+use orla_e2e::{Client, Pending, Revision, eventually};
+use serde_json::json;
+
+use crate::{sh, world};
+
+/// A tool that runs until the file `go` exists.
+const SLOW: &str = "while [ ! -e go ]; do sleep 0.05; done; echo done";
+
+#[test]
+fn built_ins_discovery_and_programs_do_not_wait_behind_slow_tools() {
+    let server = world().tool("slow", sh(SLOW)).config("max_concurrency: 4\n").serve();
+    let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
+    let pending: Vec<Pending> =
+        clients.iter_mut().map(|client| client.begin_call("slow", json!({}))).collect();
+    eventually("the share is used up", || server.status()["waiting"] == 5);
+    let mut client = server.client();
+    for (name, input) in [
+        ("math__add", json!({"a": 1, "b": 2})),
+        ("capability_search", json!({"query": "slow"})),
+        ("rtfs", json!({"program": "(call :math.add {:a 1 :b 2})"})),
+        ("rtfs_check", json!({"program": "(+ 1 2)"})),
+    ] {
+        let result = client.call(name, input);
+        assert!(!result.is_error(), "{name}: {}", result.sentence());
+    }
+    assert_eq!(server.status()["waiting"], 5);
+    server.write("go", "", 0o644);
+    for (client, pending) in clients.iter_mut().zip(pending) {
+        assert!(!client.finish_call(pending).unwrap().is_error());
+    }
+}
+
+#[test]
+fn a_slow_provider_leaves_places_to_the_others() {
+    let server = world()
+        .tool("slow", sh(SLOW))
+        .tool("quick", sh("echo quick"))
+        .config("max_concurrency: 4\n")
+        .serve();
+    let mut clients: Vec<_> = (0..6).map(|_| server.client()).collect();
+    let pending: Vec<Pending> =
+        clients.iter_mut().map(|client| client.begin_call("slow", json!({}))).collect();
+    eventually("three run", || server.status()["waiting"] == 3);
+    assert_eq!(server.client().call("quick", json!({})).stdout(), "quick\n");
+    assert_eq!(server.status()["running"], 3);
+    server.write("go", "", 0o644);
+    for (client, pending) in clients.iter_mut().zip(pending) {
+        assert!(!client.finish_call(pending).unwrap().is_error());
+    }
+}
+
+#[test]
+fn one_principals_many_calls_delay_another_by_about_one_call() {
+    let server = world()
+        .tool("slow", sh("echo \"$2\" >> order; while [ ! -e go ]; do sleep 0.05; done; sleep 0.1"))
+        .config(
+            "max_concurrency: 1\nauth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests}\n",
+        )
+        .serve();
+    let of = |token: &str| Client::connect(server.address(), Revision::Sessionless, Some(token));
+    let gauge = |name: &str, value: &str| {
+        let request = orla_e2e::Request::new("GET", "/metrics")
+            .header("Authorization", "Bearer adas-token-for-tests");
+        let text = server.http().send(&request).unwrap().text();
+        text.lines().any(|line| line.contains(name) && line.ends_with(value))
+    };
+    let mut bobs: Vec<_> = (0..10).map(|_| of("bobs-token-for-tests")).collect();
+    let pending: Vec<Pending> =
+        bobs.iter_mut().map(|client| client.begin_call("slow", json!({"by": "bob"}))).collect();
+    eventually("bob's calls wait", || gauge("waiting", " 9"));
+    let mut ada = of("adas-token-for-tests");
+    let call = ada.begin_call("slow", json!({"by": "ada"}));
+    eventually("ada's call waits too", || gauge("waiting", " 10"));
+    server.write("go", "", 0o644);
+    assert!(!ada.finish_call(call).unwrap().is_error());
+    for (client, pending) in bobs.iter_mut().zip(pending) {
+        assert!(!client.finish_call(pending).unwrap().is_error());
+    }
+    let order = server.read("order");
+    assert_eq!(order.lines().position(|line| line == "ada"), Some(1), "{order}");
+}
