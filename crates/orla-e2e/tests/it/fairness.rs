@@ -1,5 +1,7 @@
 //! No neighbour starves another (RTFS capability system §6, executor isolation).
 
+use std::time::Duration;
+
 use orla_e2e::{Client, Pending, Revision, eventually};
 use serde_json::json;
 
@@ -80,4 +82,39 @@ fn one_principals_many_calls_delay_another_by_about_one_call() {
     }
     let order = server.read("order");
     assert_eq!(order.lines().position(|line| line == "ada"), Some(1), "{order}");
+}
+
+/// Programs of about a hundred bytes whose macros expand for ever.
+const MACRO_BOMBS: [&str; 3] = [
+    "(defmacro m [x] `(do (m ~x) (m ~x)))\n(m 1)",
+    "(defmacro m [n] (if (< n 60) `(do (m ~(+ n 1)) (m ~(+ n 1))) 1))\n(m 0)",
+    "(defmacro m [n] (loop [i 0] (recur (+ i 1))))\n(m 1)",
+];
+
+#[test]
+fn macros_that_never_end_reach_a_limit_and_hold_up_no_other_request() {
+    let server = world().serve();
+    let mut clients: Vec<_> = (0..32).map(|_| server.client()).collect();
+    let pending: Vec<Pending> = clients
+        .iter_mut()
+        .enumerate()
+        .map(|(index, client)| {
+            let name = if index % 2 == 0 { "rtfs" } else { "rtfs_check" };
+            client.begin_call(name, json!({"program": MACRO_BOMBS[index % 3]}))
+        })
+        .collect();
+    for _ in 0..20 {
+        let began = std::time::Instant::now();
+        assert_eq!(server.http().get("/healthz").status, 200);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    }
+    for (index, (client, pending)) in clients.iter_mut().zip(pending).enumerate() {
+        let result = client.finish_call(pending).unwrap();
+        let structured = &result.json["structuredContent"];
+        let kind = match index % 2 {
+            0 => &structured["error"]["kind"],
+            _ => &structured["problems"][0]["kind"],
+        };
+        assert_eq!(kind, "limit", "{}", result.json);
+    }
 }

@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
 use super::check::{self, Served, described as problem};
+use super::compiler::Compiler;
 use super::host::catalog;
 use super::{Job, run};
 use crate::attestation::ContentSource;
@@ -132,12 +133,13 @@ impl Language {
 /// Runs [`Language`] providers against a marketplace, which it does not keep alive.
 pub struct LanguageExecutor {
     marketplace: Weak<CapabilityMarketplace>,
+    compiler: Compiler,
 }
 
 impl LanguageExecutor {
     /// An executor whose programs call what this marketplace has, within its limits.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
-        Self { marketplace: Arc::downgrade(marketplace) }
+        Self { marketplace: Arc::downgrade(marketplace), compiler: Compiler::new() }
     }
 
     fn market(&self, ctx: &CallContext) -> RuntimeResult<Arc<CapabilityMarketplace>> {
@@ -151,31 +153,35 @@ impl LanguageExecutor {
     async fn run(&self, inputs: &Payload, ctx: &CallContext) -> RuntimeResult<Outcome> {
         let arguments: RunArguments<'_> = arguments(inputs, ctx)?;
         let market = self.market(ctx)?;
-        let program = match compiled(&arguments.program) {
+        let wanted = arguments.limits.unwrap_or_default();
+        let mut limits = wanted.within(&market.snapshot().limits().programs);
+        let ctx = &wanted.in_time(ctx);
+        let program = match self.compiled(&arguments.program, limits.steps, ctx).await? {
             Ok(program) => program,
             Err(problems) => {
                 // All that is wrong at once, also what is no mistake of syntax.
-                let found = errors(checked(&market, &arguments.program, ctx).await);
+                let found = match limit_of(&problems.0) {
+                    Some(_) => Vec::new(),
+                    None => errors(self.checked(&market, &arguments.program, limits.steps, ctx).await?),
+                };
                 let problems = if found.is_empty() { problems } else { Diagnostics(found) };
                 return Err(invalid(ctx, &problems));
             }
         };
+        limits.steps = limits.steps.saturating_sub(program.macro_steps());
         let input = match arguments.input {
             None => Value::Nil,
             Some(json) => {
                 value_from_json(json.get()).map_err(|err| failed(ctx, format!("input: {err}")))?
             }
         };
-        let wanted = arguments.limits.unwrap_or_default();
-        let limits = wanted.within(&market.snapshot().limits().programs);
-        let ctx = &wanted.in_time(ctx);
         let trace = ctx.notices.trace().clone();
         let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
         let value = match run(&market, job, ctx).await {
             Ok(value) => value,
             Err(error) => {
                 let more = if is_mistake(&error) {
-                    errors(checked(&market, &arguments.program, ctx).await)
+                    errors(self.checked(&market, &arguments.program, limits.steps, ctx).await?)
                 } else {
                     Vec::new()
                 };
@@ -185,6 +191,29 @@ impl LanguageExecutor {
         let json = value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
         outcome(&format!(r#"{{"value":{json}}}"#), &json)
+    }
+
+    async fn compiled(
+        &self,
+        program: &str,
+        macro_steps: u64,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Result<Arc<Program>, Diagnostics>> {
+        let compiled = move |text: &str| compile(&Source::new("", text), &options(macro_steps));
+        self.compiler.run(program, ctx, compiled).await
+    }
+
+    /// All that is wrong with a program for the caller.
+    async fn checked(
+        &self,
+        market: &CapabilityMarketplace,
+        program: &str,
+        macro_steps: u64,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Vec<Diagnostic>> {
+        let served = Served::new(catalog(market, ctx).await, ctx.principal.clone());
+        let checked = move |text: &str| check::check(text, &options(macro_steps), served);
+        self.compiler.run(program, ctx, checked).await
     }
 }
 
@@ -205,7 +234,8 @@ impl CapabilityExecutor for LanguageExecutor {
             Language::Check => {
                 let arguments: CheckArguments<'_> = arguments(inputs, ctx)?;
                 let market = self.market(ctx)?;
-                let found = checked(&market, &arguments.program, ctx).await;
+                let steps = market.snapshot().limits().programs.steps;
+                let found = self.checked(&market, &arguments.program, steps, ctx).await?;
                 let problems: Vec<_> = found.iter().map(problem).collect();
                 let checked = json!({"ok": !check::has_errors(&found), "problems": problems});
                 let text = match found.is_empty() {
@@ -273,18 +303,13 @@ impl Wanted {
     }
 }
 
-fn options() -> Options {
-    Options { inputs: vec![INPUT.to_owned()], ..Options::default() }
+fn options(macro_steps: u64) -> Options {
+    Options { inputs: vec![INPUT.to_owned()], macro_steps, ..Options::default() }
 }
 
-fn compiled(program: &str) -> Result<Arc<Program>, Diagnostics> {
-    compile(&Source::new("", program), &options())
-}
-
-/// All that is wrong with a program for whoever made this call.
-async fn checked(market: &CapabilityMarketplace, program: &str, ctx: &CallContext) -> Vec<Diagnostic> {
-    let served = Served::new(catalog(market, ctx).await, ctx.principal.clone());
-    check::check(program, &options(), served)
+/// The finding that says that the text needs more than it may use, if there is one.
+fn limit_of(found: &[Diagnostic]) -> Option<&Diagnostic> {
+    found.iter().find(|found| found.kind == "limit")
 }
 
 fn errors(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
@@ -357,9 +382,11 @@ fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
     let message = problems.to_string();
     let all: Vec<Json> = problems.0.iter().map(problem).collect();
     let data = value_from_json(&json!({ "problems": all }).to_string()).unwrap_or_default();
-    let first = problems.0.first();
+    let limit = limit_of(&problems.0);
+    let first = limit.or(problems.0.first());
     let said = first.map_or_else(|| message.clone(), |first| first.message.clone());
-    let mut error = Error::new("syntax", said).with_data(data);
+    let kind = if limit.is_some() { "limit" } else { "syntax" };
+    let mut error = Error::new(kind, said).with_data(data);
     error.at = first.map(|first| Box::new(Origin { position: first.position, source: None }));
     let described = described(&error);
     told(ctx, message, error, &described)

@@ -100,6 +100,14 @@ impl Lower<'_> {
         }
     }
 
+    /// An error of kind `limit`.
+    pub(super) fn limit(&mut self, span: Span, message: impl Into<String>) {
+        if self.errors.len() < crate::syntax::MAX_ERRORS {
+            let error = Diagnostic::new(&self.tree.source, span, message);
+            self.errors.push(Diagnostic { kind: "limit", ..error });
+        }
+    }
+
     /// Code that throws when it is reached.
     pub(super) fn throws(&mut self, span: Span, kind: &'static str, message: String) -> Id {
         let value = Error::new(kind, message).to_value();
@@ -388,7 +396,7 @@ impl Lower<'_> {
             if let Some(expanded) = self.expand(&name, node, args) {
                 return match expanded {
                     Ok(form) => self.tail(form),
-                    Err(message) => self.fail(node, message),
+                    Err(error) => self.not_expanded(node, error),
                 };
             }
             return self.call_named(&name, node, head, args);

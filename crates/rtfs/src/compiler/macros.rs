@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::ir::Id;
 use super::lower::Lower;
 use super::{Session, Unit};
+use crate::error::Error;
 use crate::limits::Limits;
 use crate::machine::program::Program;
 use crate::machine::{Outcome, Run};
@@ -26,9 +27,39 @@ pub(super) const OWN: char = '\0';
 /// As many expansions may be nested in each other.
 const MAX_EXPANSIONS: usize = 200;
 
-/// What one expansion may use.
-fn limits() -> Limits {
-    Limits { steps: 1_000_000, memory: 16 << 20, calls: 0, ..Limits::default() }
+/// Steps that one expansion may make.
+const EXPANSION_STEPS: u64 = 1_000_000;
+
+/// Steps that an expansion costs besides those that its macro makes, and each node that it writes: about the time
+/// that these take to be compiled.
+const STEPS_OF_AN_EXPANSION: u64 = 50;
+const STEPS_OF_A_NODE: u64 = 20;
+
+/// Why a form was not expanded.
+pub(super) enum ExpandError {
+    /// The macro failed.
+    Failed(String),
+    /// A limit is reached: nothing more is expanded.
+    Limit(String),
+    /// Expanding has ended before.
+    Ended,
+}
+
+/// What an expansion may use that has so many steps left.
+fn limits(left: u64) -> Limits {
+    let steps = left.min(EXPANSION_STEPS);
+    Limits { steps, memory: 16 << 20, calls: 0, ..Limits::default() }
+}
+
+impl ExpandError {
+    /// A run failed with this error.
+    fn of(error: &Error, message: String) -> Self {
+        if error.kind == "limit" { Self::Limit(message) } else { Self::Failed(message) }
+    }
+
+    fn calls() -> Self {
+        Self::Failed("a macro cannot call capabilities".to_owned())
+    }
 }
 
 impl Lower<'_> {
@@ -60,8 +91,8 @@ impl Lower<'_> {
                     prefix => self.session.macros.insert(format!("{prefix}{text}"), made),
                 };
             }
-            Err(Some(message)) => {
-                self.fail(node, message);
+            Err(Some(error)) => {
+                self.not_expanded(node, error);
             }
             Err(None) => {} // reported
         }
@@ -93,9 +124,10 @@ impl Lower<'_> {
     }
 
     /// Compiles and runs forms of this text in a program of their own; the last is the function.
-    fn compile_apart(&mut self, nodes: &[NodeId]) -> Result<Macro, Option<String>> {
+    fn compile_apart(&mut self, nodes: &[NodeId]) -> Result<Macro, Option<ExpandError>> {
         let mut session = Session::new(None, self.session.options.clone());
         session.fresh = self.session.fresh;
+        session.macro_steps = self.session.macro_steps;
         session.types = self.session.types.clone();
         session.home = self.own_names();
         session.macros = std::mem::take(&mut self.session.macros);
@@ -111,17 +143,22 @@ impl Lower<'_> {
         self.tree = tree;
         self.macros = macros;
         self.session.fresh = session.fresh;
+        self.session.macro_steps = session.macro_steps;
         self.session.macros = std::mem::take(&mut session.macros);
         if !errors.is_empty() {
             self.errors.extend(errors);
             return Err(None);
         }
         let program = Arc::new(session.finish(compiled));
-        let mut run = Run::new(program.clone(), limits(), &[]);
-        match run.finish() {
+        let Some(left) = self.session.macro_steps else { return Err(None) };
+        let limits = limits(left);
+        let mut run = Run::new(program.clone(), limits, &[]);
+        let outcome = run.finish();
+        self.spend(limits.steps.saturating_sub(run.steps_left()));
+        match outcome {
             Outcome::Done(function) => Ok(Macro { program, globals: run.into_globals(), function }),
-            Outcome::Failed(error) => Err(Some(error.to_string())),
-            _ => Err(Some("a macro cannot call capabilities".to_owned())),
+            Outcome::Failed(error) => Err(Some(ExpandError::of(&error, error.to_string()))),
+            _ => Err(Some(ExpandError::calls())),
         }
     }
 
@@ -158,7 +195,7 @@ impl Lower<'_> {
         name: &str,
         node: NodeId,
         args: &[NodeId],
-    ) -> Option<Result<NodeId, String>> {
+    ) -> Option<Result<NodeId, ExpandError>> {
         let known = self.macro_named(name)?;
         let (program, globals, function) =
             (known.program.clone(), known.globals.clone(), known.function.clone());
@@ -173,25 +210,53 @@ impl Lower<'_> {
         function: Value,
         args: &[NodeId],
         span: Span,
-    ) -> Result<NodeId, String> {
-        if self.depth >= super::MAX_CODE_DEPTH - MAX_EXPANSIONS {
-            return Err("this macro expands too deep".to_owned());
+    ) -> Result<NodeId, ExpandError> {
+        let Some(left) = self.session.macro_steps else { return Err(ExpandError::Ended) };
+        if left == 0 {
+            let most = self.session.options.macro_steps;
+            return Err(ExpandError::Limit(format!("expanding macros took more than {most} steps")));
         }
-        self.session.expansions += 1;
-        if self.session.expansions > 100_000 {
-            return Err("more than 100,000 expansions of macros".to_owned());
+        if self.depth >= super::MAX_CODE_DEPTH - MAX_EXPANSIONS {
+            return Err(ExpandError::Limit("this macro expands too deep".to_owned()));
         }
         let args = args.iter().map(|&arg| self.tree.value(arg)).collect::<Result<Vec<_>, _>>();
-        let args = args.map_err(|deep| deep.to_string())?;
-        let mut run = Run::of_function(program, limits(), globals, function, args);
-        match run.finish() {
+        let args = args.map_err(|deep| ExpandError::Failed(deep.to_string()))?;
+        let limits = limits(left);
+        let mut run = Run::of_function(program, limits, globals, function, args);
+        let outcome = run.finish();
+        self.spend(limits.steps.saturating_sub(run.steps_left()) + STEPS_OF_AN_EXPANSION);
+        match outcome {
             Outcome::Done(form) => {
                 let form = as_code(form);
-                self.tree.add_value(span, &form).map_err(str::to_owned)
+                let before = self.tree.size();
+                let added = self.tree.add_value(span, &form);
+                self.spend((self.tree.size() - before) as u64 * STEPS_OF_A_NODE);
+                added.map_err(|deep| ExpandError::Failed(deep.to_owned()))
             }
-            Outcome::Failed(error) => Err(format!("expanding this failed: {error}")),
-            _ => Err("a macro cannot call capabilities".to_owned()),
+            Outcome::Failed(error) => {
+                let message = format!("expanding this failed: {error}");
+                Err(ExpandError::of(&error, message))
+            }
+            _ => Err(ExpandError::calls()),
         }
+    }
+
+    fn spend(&mut self, steps: u64) {
+        self.session.macro_steps = self.session.macro_steps.map(|left| left.saturating_sub(steps));
+    }
+
+    /// Reports that a form was not expanded.
+    pub(super) fn not_expanded(&mut self, node: NodeId, error: ExpandError) -> Id {
+        let span = self.tree.span(node);
+        match error {
+            ExpandError::Failed(message) => self.error(span, message),
+            ExpandError::Limit(message) => {
+                self.session.macro_steps = None;
+                self.limit(span, message);
+            }
+            ExpandError::Ended => {}
+        }
+        self.nil(span)
     }
 
     /// `(macroexpand 'form)`
@@ -220,7 +285,7 @@ impl Lower<'_> {
             match self.expand(&name, form, &rest) {
                 None => break,
                 Some(Ok(next)) => form = next,
-                Some(Err(message)) => return self.fail(node, message),
+                Some(Err(error)) => return self.not_expanded(node, error),
             }
         }
         self.quoted(form)

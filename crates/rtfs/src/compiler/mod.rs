@@ -27,6 +27,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::builtins::{self, Builtin};
 use crate::check;
+use crate::limits::Limits;
 use crate::machine::program::{Global, Program, Proto};
 use crate::syntax::{Diagnostic, Diagnostics, NodeId, Source, Span, Tree};
 use crate::types::Definitions;
@@ -40,7 +41,7 @@ pub(crate) const MAX_CODE_DEPTH: usize = 1_000;
 pub type Modules = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// How a text is compiled.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Options {
     /// Where `import` finds modules.
     pub modules: Option<Modules>,
@@ -51,6 +52,16 @@ pub struct Options {
     pub open: bool,
     /// Names that have values from the beginning: those that the run is given.
     pub inputs: Vec<String>,
+    /// Steps that all macros of the text may make together, each form that they write included. A text that needs
+    /// more gets a diagnostic of kind `limit`.
+    pub macro_steps: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let macro_steps = Limits::default().steps;
+        Self { modules: None, base: None, open: false, inputs: Vec::new(), macro_steps }
+    }
 }
 
 /// Compiles a text.
@@ -187,7 +198,8 @@ pub(crate) struct Session {
     types: Definitions,
     /// Counts names that are made.
     fresh: u32,
-    expansions: usize,
+    /// Steps that macros may still make; none once expanding has ended.
+    macro_steps: Option<u64>,
     options: Options,
     is_prelude: bool,
     /// For tests: see [`liveness`].
@@ -247,7 +259,7 @@ impl Session {
             loading: Vec::new(),
             types: base.map_or_else(Definitions::default, |base| (*base.types).clone()),
             fresh: 0,
-            expansions: 0,
+            macro_steps: Some(options.macro_steps),
             options,
             is_prelude: false,
             always_copy: false,
@@ -370,7 +382,9 @@ impl Session {
     }
 
     fn finish(self, entry: u32) -> Program {
+        let left = self.macro_steps.unwrap_or_default();
         Program {
+            macro_steps: self.options.macro_steps.saturating_sub(left),
             prelude: self.shared.len() as u32,
             shared: self.shared,
             own: self.protos.into_iter().flatten().collect(),

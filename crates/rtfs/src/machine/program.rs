@@ -10,6 +10,7 @@ use crate::value::Value;
 
 /// A compiled program. It never changes; any number of runs may share it.
 pub struct Program {
+    pub(crate) macro_steps: u64,
     /// The functions of the prelude, whose numbers come first.
     pub(crate) shared: &'static [Arc<Proto>],
     /// The others.
@@ -89,6 +90,11 @@ impl Program {
     /// The names of the macros that it defines, or that those before it defined.
     pub fn macros(&self) -> impl Iterator<Item = &str> {
         self.scope.macro_names()
+    }
+
+    /// Steps that macros made while it was compiled.
+    pub fn macro_steps(&self) -> u64 {
+        self.macro_steps
     }
 
     /// The function of that number, if a run of this program may be in it.

@@ -209,6 +209,11 @@ impl Run {
         self.steps_left
     }
 
+    /// Bytes of values that are alive, and of those made since that was last found out; about.
+    pub fn memory(&self) -> usize {
+        self.context.live.saturating_add(self.context.since)
+    }
+
     /// What the host is to do, in this order. Each event is given once.
     pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
         self.close_streams();

@@ -90,6 +90,11 @@ impl Tree {
         }
     }
 
+    /// How many nodes there are.
+    pub(crate) fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub(crate) fn node(&self, id: NodeId) -> Node {
         self.nodes[id as usize]
     }

@@ -172,6 +172,7 @@ impl Dialogue<'_> {
             base: self.before.as_ref().map(|(program, _)| Arc::clone(program)),
             open: true,
             inputs: LAST.iter().map(|name| (*name).to_owned()).collect(),
+            macro_steps: Options::default().macro_steps,
         };
         compile(text, &options).map_err(|problems| problems.to_string())
     }

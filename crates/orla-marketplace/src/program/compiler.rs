@@ -1,0 +1,67 @@
+//! Where the texts of callers are compiled and checked.
+//!
+//! That takes as long as a text is, and macros compute meanwhile. So it happens on threads of its own, a few at once;
+//! small texts without macros are done where they are, as a thread costs more than they do. The steps that
+//! macros may make ([`rtfs::Options::macro_steps`]) end it in any case.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use tokio::sync::Semaphore;
+use tokio::time::sleep_until;
+
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::executor::CallContext;
+
+/// The longest text in bytes that is compiled without a thread of its own: it takes less than a millisecond.
+const SMALL: usize = 2_048;
+
+/// What the text of a program that defines a macro contains.
+const MACRO: &str = "defmacro";
+
+/// Compiles as many texts at once as there are processors.
+pub(super) struct Compiler {
+    permits: Arc<Semaphore>,
+}
+
+impl Compiler {
+    pub(super) fn new() -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        Self { permits: Arc::new(Semaphore::new(processors)) }
+    }
+
+    /// What `work` gives for a text.
+    ///
+    /// # Errors
+    /// [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`], as the call says; the work goes on to its end then,
+    /// and keeps its permit so long. [`RuntimeError::Panicked`] if it panicked.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        text: &str,
+        ctx: &CallContext,
+        work: impl FnOnce(&str) -> T + Send + 'static,
+    ) -> RuntimeResult<T> {
+        if text.len() <= SMALL && !text.contains(MACRO) {
+            return Ok(work(text));
+        }
+        let id = || ctx.name.to_string();
+        let permits = Arc::clone(&self.permits);
+        let text = text.to_owned();
+        let done = async move {
+            let permit = permits.acquire_owned().await;
+            let work = move || {
+                let _permit = permit;
+                work(&text)
+            };
+            tokio::task::spawn_blocking(work).await
+        };
+        tokio::select! {
+            biased;
+            done = done => done.map_err(|_| RuntimeError::Panicked { id: id() }),
+            () = ctx.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
+            () = sleep_until(ctx.deadline) => {
+                Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None })
+            }
+        }
+    }
+}
