@@ -115,6 +115,17 @@ impl Breaker {
         entered.map(|()| Passage { breaker: self, went: Went::Nowhere })
     }
 
+    /// Whether no call passes at the moment.
+    pub(crate) fn is_open(&self) -> bool {
+        let now = Instant::now();
+        self.change(|state| {
+            (
+                state,
+                matches!(state, State::Open { until, .. } | State::Probing { until, .. } if now < until),
+            )
+        })
+    }
+
     fn change<T>(&self, next: impl FnOnce(State) -> (State, T)) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (new, answer) = next(*state);

@@ -115,6 +115,8 @@ pub struct Limits {
     pub max_provider_calls: usize,
     /// Calls that wait for their turn: 1,024.
     pub max_queue: usize,
+    /// Bytes that request bodies and the values of programs may hold together: no bound.
+    pub max_memory_bytes: usize,
     /// Calls within calls: 64.
     pub max_depth: u32,
     /// When what cannot be reached is left alone for a while.
@@ -127,6 +129,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
+            max_memory_bytes: usize::MAX,
             max_concurrency: 64,
             max_provider_calls: 48,
             max_queue: 1024,

@@ -13,6 +13,11 @@ pub type RuntimeResult<T> = Result<T, RuntimeError>;
 /// The cause behind an error, kept for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
+/// The source of a [`RuntimeError::Unavailable`] of whose call nothing was sent, so that it has certainly not run.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was sent")]
+pub struct NotSent(#[source] pub BoxError);
+
 /// Why a call gave no value (RTFS capability system §4).
 ///
 /// `Display` goes to the caller, who may be a model or a stranger: it names the capability, says
@@ -190,6 +195,15 @@ impl RuntimeError {
     /// Whether the same call may succeed later without being changed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::Busy { .. } | Self::Unavailable { .. })
+    }
+
+    /// Whether the call has certainly not run: it was refused for want of room, or nothing of it was sent.
+    pub fn never_ran(&self) -> bool {
+        match self {
+            Self::Busy { .. } => true,
+            Self::Unavailable { source: Some(source), .. } => source.is::<NotSent>(),
+            _ => false,
+        }
     }
 
     /// What the capability had given before it failed.

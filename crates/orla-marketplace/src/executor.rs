@@ -394,4 +394,28 @@ pub struct ProviderStatus {
     pub restarts: Option<u64>,
     /// Why it last failed.
     pub last_failure: Option<String>,
+    /// How calls find their provider, where there are several.
+    pub route: Option<String>,
+    /// The providers of a capability that has several.
+    pub providers: Vec<RoutedStatus>,
+}
+
+/// What is known of one of the providers of a capability that has several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoutedStatus {
+    /// What it is called.
+    pub name: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// `available`, or `unavailable` while it is not tried.
+    pub state: &'static str,
+    /// Calls that run there.
+    pub running: usize,
+    /// Calls that were made there so far.
+    pub calls: u64,
+    /// Whether it was used last.
+    pub is_last: bool,
+    /// Why its last call failed, if it did.
+    pub last_failure: Option<String>,
 }

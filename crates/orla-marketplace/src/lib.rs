@@ -34,12 +34,14 @@ pub mod json;
 pub mod local;
 mod manifest;
 mod marketplace;
+mod memory;
 mod payload;
 mod permission;
 pub mod program;
 mod provider;
 mod record;
 mod retry;
+mod route;
 pub mod schema;
 mod search;
 mod source;
@@ -51,17 +53,18 @@ pub mod testing;
 pub use breaker::BreakerLimits;
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
-pub use error::{BoxError, RuntimeError, RuntimeResult, Violation, seconds};
+pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{
     CallContext, CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress,
-    ProviderStatus,
+    ProviderStatus, RoutedStatus,
 };
 pub use hops::Hops;
 pub use manifest::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, LISTED, Listing,
-    Policy, Registration, TITLE,
+    Policy, Registration, TITLE, is_idempotent,
 };
 pub use marketplace::{Call, CapabilityMarketplace};
+pub use memory::{MemoryBudget, OverBudget, Reservation};
 pub use payload::{JsonText, Payload};
 pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
 pub use provider::{
@@ -72,6 +75,7 @@ pub use provider::{
     StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 pub use record::CallRecord;
+pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;
 pub use source::Source;
 pub use stream::{OpenStream, StreamHandle};

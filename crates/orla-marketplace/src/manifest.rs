@@ -67,10 +67,14 @@ impl CapabilityManifest {
     /// Whether a call that is made twice does no more than one: its annotations say that it only reads
     /// (`readOnlyHint`) or that repeating it has no effect (`idempotentHint`).
     pub fn is_idempotent(&self) -> bool {
-        let annotations = self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);
-        let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
-        hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
+        is_idempotent(self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str))
     }
+}
+
+/// Whether the JSON text of MCP's tool annotations says that a call which is made twice does no more than one.
+pub fn is_idempotent(annotations: &str) -> bool {
+    let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
+    hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
 }
 
 /// Those of MCP's tool annotations that decide on retries.

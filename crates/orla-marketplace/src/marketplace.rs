@@ -32,7 +32,9 @@ use crate::hops::Hops;
 use crate::id::instance_number;
 use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
+use crate::memory::MemoryBudget;
 use crate::payload::Payload;
+use crate::provider::ProviderType;
 use crate::record::{CallRecord, Observers, Recording};
 use crate::retry::wait_before_retry;
 use crate::stream::{OpenStream, StreamHandle};
@@ -57,6 +59,7 @@ pub struct CapabilityMarketplace {
     on_finished: ArcSwapOption<Observers>,
     on_listing: ArcSwapOption<Preparation>,
     on_problems: ArcSwapOption<Problems>,
+    memory: Arc<MemoryBudget>,
     instance: u32,
     calls: AtomicU64,
 }
@@ -163,8 +166,10 @@ impl Call {
 impl CapabilityMarketplace {
     /// An empty marketplace.
     pub fn new(limits: Limits) -> Self {
+        let memory = Arc::new(MemoryBudget::new(limits.max_memory_bytes));
         let empty = CatalogBuilder::new(Arc::default(), limits, None).build();
         Self {
+            memory,
             catalog: ArcSwap::from_pointee(empty),
             executors: ArcSwap::default(),
             writing: std::sync::Mutex::default(),
@@ -347,9 +352,14 @@ impl CapabilityMarketplace {
         guarded(executor.execute(&entry.manifest.provider, input, ctx), entry, ctx).await
     }
 
+    /// The executor for the provider's kind.
+    pub(crate) fn executor_of(&self, provider: &ProviderType) -> Option<Arc<dyn CapabilityExecutor>> {
+        self.executors.load().find(provider).cloned()
+    }
+
     fn executor(&self, entry: &Entry) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
         let provider = &entry.manifest.provider;
-        self.executors.load().find(provider).cloned().ok_or_else(|| {
+        self.executor_of(provider).ok_or_else(|| {
             let reason = format!("nothing runs providers of kind {} any more", provider.kind());
             RuntimeError::Unavailable { id: entry.name.to_string(), reason, source: None }
         })
@@ -535,6 +545,11 @@ impl CapabilityMarketplace {
         executors.find(provider).map(|executor| executor.status(provider)).unwrap_or_default()
     }
 
+    /// What bounds the memory of all requests together.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
     /// Calls that run at the moment.
     pub fn running(&self) -> usize {
         self.catalog.load().admissions().map(|admission| admission.running()).sum()
@@ -612,6 +627,7 @@ impl CapabilityMarketplace {
     fn put(&self, mut catalog: Catalog) -> Arc<Catalog> {
         catalog.generation = self.catalog.load().generation + 1;
         let generation = catalog.generation;
+        self.memory.set_max(catalog.limits.max_memory_bytes);
         let catalog = Arc::new(catalog);
         self.catalog.store(Arc::clone(&catalog));
         self.changes.send_replace(generation);

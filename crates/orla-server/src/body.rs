@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use futures_util::Stream;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
+
+use orla_marketplace::{MemoryBudget, Reservation};
 
 use crate::watched::ServingGuard;
 
@@ -108,12 +111,15 @@ impl HttpBody for Guarded {
 }
 
 /// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied; one that
-/// says itself that it is too large is only read where it `discards`.
+/// says itself that it is too large is only read where it `discards`. It counts to the `memory` of all requests as
+/// its bytes arrive, until the last reference to them is dropped.
 ///
 /// # Errors
-/// 413 beyond the bound, 408 when it takes too long, 400 when it breaks off.
+/// 413 beyond the bound, 408 when it takes too long, 400 when it breaks off, 503 if the requests hold as much memory
+/// as they may.
 pub(crate) async fn read<B>(
     body: B,
+    memory: &Arc<MemoryBudget>,
     max: usize,
     time: Duration,
     discards: bool,
@@ -132,7 +138,7 @@ where
         // The timer is armed only if the body is not there already.
         read = tokio::select! {
             biased;
-            read = collect(&mut body, max) => read,
+            read = collect(&mut body, memory, max) => read,
             () = tokio::time::sleep(time) => Err(StatusCode::REQUEST_TIMEOUT),
         };
     }
@@ -157,19 +163,34 @@ async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B) {
     }
 }
 
-async fn collect<B>(body: &mut B, max: usize) -> Result<Bytes, StatusCode>
+/// Bytes that count to the memory of all requests.
+struct Held {
+    bytes: Bytes,
+    _memory: Reservation,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+async fn collect<B>(body: &mut B, memory: &Arc<MemoryBudget>, max: usize) -> Result<Bytes, StatusCode>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let mut length = 0;
+    let busy = |_| StatusCode::SERVICE_UNAVAILABLE;
+    let mut memory = memory.reserve(0).map_err(busy)?;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
         length += data.len();
         if length > max {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
+        memory.resize(length).map_err(busy)?;
         if first.is_empty() {
             first = data;
             continue;
@@ -181,7 +202,8 @@ where
         }
         rest.extend_from_slice(&data);
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    let bytes = if rest.is_empty() { first } else { rest.freeze() };
+    Ok(if bytes.is_empty() { bytes } else { Bytes::from_owner(Held { bytes, _memory: memory }) })
 }
 
 #[cfg(test)]
@@ -196,24 +218,45 @@ mod tests {
         ))
     }
 
+    fn memory(max: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget::new(max))
+    }
+
     #[tokio::test]
     async fn a_body_is_read_within_its_bound() {
-        let second = Duration::from_secs(1);
-        assert_eq!(read(pieces(&[b"ab", b"", b"cd", b"e"]), 5, second, true).await.unwrap(), "abcde");
-        assert_eq!(read(pieces(&[]), 5, second, true).await.unwrap(), "");
+        let (second, memory) = (Duration::from_secs(1), memory(5));
         assert_eq!(
-            read(pieces(&[b"abc", b"def"]), 5, second, true).await,
+            read(pieces(&[b"ab", b"", b"cd", b"e"]), &memory, 5, second, true).await.unwrap(),
+            "abcde"
+        );
+        assert_eq!(read(pieces(&[]), &memory, 5, second, true).await.unwrap(), "");
+        assert_eq!(
+            read(pieces(&[b"abc", b"def"]), &memory, 5, second, true).await,
             Err(StatusCode::PAYLOAD_TOO_LARGE)
         );
         let whole = Body::Whole(Bytes::from_static(b"abcdef"));
-        assert_eq!(read(whole, 5, second, true).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        assert_eq!(read(whole, &memory, 5, second, true).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+
+    #[tokio::test]
+    async fn a_body_counts_to_the_memory_of_all_requests_until_its_last_reference_is_dropped() {
+        let (second, memory) = (Duration::from_secs(1), memory(8));
+        let body = read(pieces(&[b"ab", b"cde"]), &memory, 5, second, true).await.unwrap();
+        let part = body.slice(1..2);
+        drop(body);
+        assert_eq!(memory.held(), 5);
+        let busy = read(pieces(&[b"abcd"]), &memory, 5, second, true).await;
+        assert_eq!(busy, Err(StatusCode::SERVICE_UNAVAILABLE));
+        drop(part);
+        assert_eq!(memory.held(), 0);
+        assert!(read(pieces(&[b"abcd"]), &memory, 5, second, true).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_takes_too_long_is_given_up() {
         let endless = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
         assert_eq!(
-            read(endless, 5, Duration::from_secs(30), true).await,
+            read(endless, &memory(5), 5, Duration::from_secs(30), true).await,
             Err(StatusCode::REQUEST_TIMEOUT)
         );
     }

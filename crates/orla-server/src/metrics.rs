@@ -116,7 +116,13 @@ impl Metrics {
             counter
         };
         registry.register("calls_running", "Calls that run", gauge(now.running));
-        registry.register("calls_waiting", "Calls that wait for a place", gauge(now.waiting));
+        registry.register("calls_waiting", "Calls that wait for their turn", gauge(now.waiting));
+        registry.register_with_unit(
+            "memory_held",
+            "What request bodies and programs hold together",
+            Unit::Bytes,
+            gauge(now.memory_held),
+        );
         registry.register("sessions", "Sessions of the HTTP transport", gauge(now.sessions));
         registry.register(
             "requests_parked",
@@ -153,6 +159,7 @@ impl Metrics {
 pub(crate) struct Gauges {
     pub(crate) running: u64,
     pub(crate) waiting: u64,
+    pub(crate) memory_held: u64,
     pub(crate) sessions: u64,
     pub(crate) parked: u64,
     pub(crate) capabilities: u64,

@@ -179,13 +179,12 @@ async fn program(
     }
     let options = &settings.options;
     let discards = !headers.contains_key(header::EXPECT);
-    match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
+    match body::read(body, core.market.memory(), options.max_body_bytes, options.body_timeout, discards)
+        .await
+    {
         Ok(body) => programs::answer(core, principal, headers, &body).await,
         Err(status) => {
-            let mut response =
-                programs::refused(status, &why_unreadable(status, options.max_body_bytes));
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            response
+            closing(programs::refused(status, &why_unreadable(status, options.max_body_bytes)))
         }
     }
 }
@@ -214,7 +213,15 @@ async fn post(
     let options = &settings.options;
     // Who expects to be told to go on has sent nothing yet of what is too large.
     let discards = !headers.contains_key(header::EXPECT);
-    let body = match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
+    let body = match body::read(
+        body,
+        core.market.memory(),
+        options.max_body_bytes,
+        options.body_timeout,
+        discards,
+    )
+    .await
+    {
         Ok(body) => body,
         Err(status) => return unreadable(status, options.max_body_bytes),
     };
@@ -524,8 +531,18 @@ fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Bo
 /// A body that could not be read. What is left of it stays unread, so the connection goes.
 fn unreadable(status: StatusCode, max: usize) -> Response<Body> {
     let what = why_unreadable(status, max);
-    let mut response = refuse(status, None, &ErrorData::invalid_request(what, None));
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    closing(refuse(status, None, &ErrorData::invalid_request(what, None)))
+}
+
+/// The answer to a request whose body was not read to its end: the connection is of no more use, and a busy server
+/// says when to try again.
+pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
+    let is_busy = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if is_busy {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     response
 }
 
@@ -533,6 +550,11 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {max} bytes"),
         StatusCode::REQUEST_TIMEOUT => "the body took too long".to_owned(),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            "the server is busy: the requests in progress hold as much memory as they may (max_memory_bytes); \
+                try again later"
+                .to_owned()
+        }
         _ => "the body broke off".to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orla_marketplace::{CapabilityMarketplace, Entry};
+use orla_marketplace::{CapabilityMarketplace, Entry, RoutedStatus};
 use serde::Serialize;
 
 use crate::metrics::{Gauges, Provider};
@@ -45,9 +45,50 @@ pub struct StatusRow {
     /// Why it last failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// How calls find their provider, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// The providers of a capability that has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<ProviderRow>,
     /// True where clients do not see it when they list.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
+}
+
+/// One of the providers of a capability that has several.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ProviderRow {
+    /// What it is called.
+    pub name: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// `available`, or `unavailable` while it is not tried.
+    pub state: &'static str,
+    /// Calls that run there.
+    pub running: usize,
+    /// Calls that were made there so far.
+    pub calls: u64,
+    /// Whether it was used last.
+    pub used_last: bool,
+    /// Why its last call failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+}
+
+impl From<RoutedStatus> for ProviderRow {
+    fn from(status: RoutedStatus) -> Self {
+        Self {
+            name: status.name,
+            kind: status.kind,
+            state: status.state,
+            running: status.running,
+            calls: status.calls,
+            used_last: status.is_last,
+            last_failure: status.last_failure,
+        }
+    }
 }
 
 impl StatusRow {
@@ -68,6 +109,8 @@ impl StatusRow {
             uptime_ms: status.uptime_ms,
             restarts: status.restarts,
             last_failure: status.last_failure,
+            route: status.route,
+            providers: status.providers.into_iter().map(ProviderRow::from).collect(),
             unlisted: !entry.is_listed(),
         }
     }
@@ -83,6 +126,13 @@ impl StatusRow {
     }
 }
 
+/// What the requests hold together, in bytes.
+#[derive(Serialize)]
+struct Memory {
+    held: usize,
+    max: usize,
+}
+
 #[derive(Serialize)]
 struct Status {
     version: &'static str,
@@ -91,6 +141,7 @@ struct Status {
     sessions: usize,
     running: usize,
     waiting: usize,
+    memory: Memory,
     capabilities: Vec<StatusRow>,
     /// How many more there are that are not listed.
     unlisted: usize,
@@ -110,6 +161,7 @@ pub(crate) fn render(core: &Core) -> Vec<u8> {
         sessions: core.sessions.count(),
         running: core.market.running(),
         waiting: core.market.waiting(),
+        memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
         unlisted: catalog.entries().len().saturating_sub(capabilities.len()),
         capabilities,
         problems: core.market.problems(None),
@@ -124,6 +176,7 @@ pub(crate) fn gauges(core: &Core) -> Gauges {
     Gauges {
         running: number(core.market.running()),
         waiting: number(core.market.waiting()),
+        memory_held: number(core.market.memory().held()),
         sessions: number(core.sessions.count()),
         parked: number(core.parked.count()),
         capabilities: number(newest.listed().count()),

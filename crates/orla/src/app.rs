@@ -20,7 +20,7 @@ use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
-use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, Source};
+use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, RoutedExecutor, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
 #[cfg(feature = "a2a")]
@@ -121,6 +121,7 @@ impl App {
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
         marketplace.replace_executor(Arc::new(LanguageExecutor::new(&marketplace)));
         marketplace.replace_executor(Arc::new(ProgramFileExecutor::new(&marketplace)));
+        marketplace.replace_executor(Arc::new(RoutedExecutor::new(&marketplace)));
         #[cfg(feature = "agent")]
         marketplace.replace_executor(Arc::new(PromptedExecutor::new(&marketplace)));
         #[cfg(feature = "http")]

@@ -30,6 +30,7 @@ mod extensions;
 mod findings;
 mod governance;
 mod logging;
+mod memory;
 mod programs;
 mod prompts;
 mod reload;

@@ -18,6 +18,7 @@ use crate::config::keys::nearest;
 use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
 use crate::findings::Findings;
 use crate::governance::Rules;
+use crate::memory;
 use crate::prompts::{Prompt, Prompts};
 
 /// How many names in `tools` that no tool has are told apart.
@@ -293,6 +294,10 @@ pub(crate) fn limits(config: &Config) -> Limits {
     limits.max_concurrency = config.max_concurrency;
     // At least one call, as an admission makes sure.
     limits.max_provider_calls = (config.max_concurrency as f64 * config.max_provider_share) as usize;
+    limits.max_memory_bytes = match config.max_memory_bytes {
+        0 => memory::available() / 4,
+        bytes => bytes,
+    };
     limits.max_queue = config.max_queue;
     limits.programs = config.programs.limits();
     limits

@@ -39,6 +39,7 @@ mod providers_mcp;
 mod reload;
 mod remotes;
 mod resume;
+mod routing;
 mod rtfs;
 mod running;
 mod running_hostile;

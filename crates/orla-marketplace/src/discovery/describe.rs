@@ -12,6 +12,7 @@ use crate::json::value_from_json;
 use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TITLE};
 use crate::payload::JsonText;
 use crate::permission::Permission;
+use crate::route::Routed;
 use crate::schema::type_from_json_schema;
 
 /// The structured result of `capability_describe`: what it is, its types in both notations, its kind of
@@ -34,6 +35,10 @@ pub fn description(entry: &Entry) -> Json {
     add("description", json!(manifest.description));
     add("version", json!(manifest.version));
     add("kind", json!(manifest.provider.kind()));
+    if let Ok(routed) = manifest.provider.settings::<Routed>() {
+        add("route", json!(routed.route().to_string()));
+        add("providers", routed.providers().map(|(name, _)| json!(name)).collect());
+    }
     let input = entry.input_schema();
     add("input", types(manifest.input_schema.as_ref(), Some(&input)));
     add("output", types(manifest.output_schema.as_ref(), entry.output_schema().as_ref()));
@@ -57,6 +62,10 @@ pub fn description_text(described: &Json) -> String {
         out.push_str(&format!(", as MCP tool {}", text(&described["name"])));
     }
     out.push_str(&format!("\n{}\n", text(&described["description"]).trim()));
+    if let Some(providers) = described["providers"].as_array() {
+        let names: Vec<String> = providers.iter().map(&text).collect();
+        out.push_str(&format!("Route: {}: {}\n", text(&described["route"]), names.join(", ")));
+    }
     for (label, key) in [("Input", "input"), ("Output", "output")] {
         let types = &described[key];
         if types.is_object() {

@@ -15,6 +15,7 @@
 //!   run.
 
 mod check;
+mod compiler;
 pub mod file;
 mod host;
 mod progress;
@@ -91,8 +92,15 @@ pub async fn drive(
     let (reporter, streams) = (Reporter::new(&ctx.notices), Streams::default());
     let host = Host { market, ctx, trace, streams: &streams, reporter: &reporter };
     let mut pending = Pending::default();
+    let mut memory = match market.memory().reserve(run.memory()) {
+        Ok(memory) => memory,
+        Err(over) => return (run, Err(Error::new("busy", over.to_string()))),
+    };
     let result = loop {
         let outcome = run.advance(QUOTA);
+        if let Err(over) = memory.resize(run.memory()) {
+            run.fail(Error::new("busy", over.to_string()));
+        }
         for event in run.events() {
             pending.take(&host, event);
         }

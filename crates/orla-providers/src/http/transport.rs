@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use orla_marketplace::RuntimeError;
+use orla_marketplace::{BoxError, NotSent, RuntimeError};
 
 use super::client::{LookupError, root};
 
@@ -22,11 +22,10 @@ pub(crate) fn failure(name: &str, host: &str, err: reqwest::Error, stage: Stage)
     if passing {
         let reason = format!("{problem}; trying again may help");
         // Addresses may hold secrets.
-        return RuntimeError::Unavailable {
-            id: name.to_owned(),
-            reason,
-            source: Some(Box::new(err.without_url())),
-        };
+        let is_sent = stage != Stage::Asking || !err.is_connect();
+        let cause = Box::new(err.without_url());
+        let source: BoxError = if is_sent { cause } else { Box::new(NotSent(cause)) };
+        return RuntimeError::Unavailable { id: name.to_owned(), reason, source: Some(source) };
     }
     let message = format!("{name} failed: {problem}; trying again will not help");
     RuntimeError::Failed { id: name.to_owned(), message, outcome: None }

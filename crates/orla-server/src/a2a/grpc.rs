@@ -38,7 +38,15 @@ pub(super) async fn answer(
     }
     let options = &settings.options;
     // Every call has one message: read like every other body, within the same bounds.
-    let body = match body::read(body, options.max_body_bytes, options.body_timeout, true).await {
+    let body = match body::read(
+        body,
+        caller.core.market.memory(),
+        options.max_body_bytes,
+        options.body_timeout,
+        true,
+    )
+    .await
+    {
         Ok(body) => body,
         Err(status) => {
             let why = why_unreadable(status, options.max_body_bytes);

@@ -54,7 +54,7 @@ pub(crate) use agent::Agent;
 pub use push::{Push, PushSender};
 
 use crate::body::{self, Body};
-use crate::routes::why_unreadable;
+use crate::routes::{closing, why_unreadable};
 use crate::state::{Core, Settings};
 
 /// The path of the endpoint.
@@ -152,13 +152,19 @@ pub(crate) async fn serve(
     };
     let options = &settings.options;
     let discards = !parts.headers.contains_key(header::EXPECT);
-    let body = match body::read(body, options.max_body_bytes, options.body_timeout, discards).await {
+    let body = match body::read(
+        body,
+        core.market.memory(),
+        options.max_body_bytes,
+        options.body_timeout,
+        discards,
+    )
+    .await
+    {
         Ok(body) => body,
         Err(status) => {
             let error = A2AError::invalid_request(why_unreadable(status, options.max_body_bytes));
-            let mut response = refuse(status, &error);
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            return response;
+            return closing(refuse(status, &error));
         }
     };
     if !body.is_empty() && !is_json(&parts.headers) {

@@ -5,12 +5,13 @@
 //! written is in [`provider`](super::provider).
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType,
-    Registration, TITLE, rtfs::TypeExpr,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
+    ProviderType, Registration, Route, Routed, TITLE, is_idempotent, rtfs::TypeExpr,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::plugin::ENTRY;
@@ -25,12 +26,14 @@ use super::{Config, Placed, openapi, servers};
 /// The key.
 pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities", variable: None };
 
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 18] = [
     "id",
     "name",
     "description",
     "version",
     "provider",
+    "providers",
+    "route",
     "input_schema",
     "output_schema",
     "permissions",
@@ -75,28 +78,56 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
 
 /// What can only be said when every key is read.
 pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
-    let servers: Vec<&str> = config.servers.iter().map(|one| one.value.name.as_str()).collect();
-    let plugins: Vec<&str> = config.plugins.iter().map(|one| one.value.name.as_str()).collect();
+    let entries = Entries {
+        servers: config.servers.iter().map(|one| one.value.name.as_str()).collect(),
+        plugins: config.plugins.iter().map(|one| one.value.name.as_str()).collect(),
+    };
     for Placed { value, at } in &mut config.capabilities {
-        let (place, kind, known, nothing) = match &mut value.manifest.provider {
+        if let Err(problem) = entries.resolve(&mut value.manifest.provider) {
+            let id = &value.manifest.id;
+            reader.problem(*at, || format!("{id}: {problem}"));
+        }
+    }
+}
+
+/// The names of the entries that providers may refer to.
+struct Entries<'a> {
+    servers: Vec<&'a str>,
+    plugins: Vec<&'a str>,
+}
+
+impl Entries<'_> {
+    /// Puts the name that an entry is served under in the place of the one that it was written with.
+    fn resolve(&self, provider: &mut ProviderType) -> Result<(), String> {
+        let (place, kind, known, nothing) = match provider {
             ProviderType::MCP(mcp) => {
-                (&mut mcp.server_url, "mcp:", &servers, "mcpServers has no server")
+                (&mut mcp.server_url, "mcp:", &self.servers, "mcpServers has no server")
             }
             ProviderType::Plugin(plugin) => {
-                (&mut plugin.plugin_path, ENTRY, &plugins, "plugins has no plugin")
+                (&mut plugin.plugin_path, ENTRY, &self.plugins, "plugins has no plugin")
             }
-            _ => continue,
+            ProviderType::Custom(custom) => {
+                let Some(routed) = custom.as_any().downcast_ref::<Routed>() else { return Ok(()) };
+                let mut providers: Vec<(String, ProviderType)> = routed
+                    .providers()
+                    .map(|(name, provider)| (name.to_owned(), provider.clone()))
+                    .collect();
+                providers.iter_mut().try_for_each(|(_, provider)| self.resolve(provider))?;
+                let routed = Routed::new(routed.route().clone(), providers, routed.is_idempotent());
+                *custom = Arc::new(routed);
+                return Ok(());
+            }
+            _ => return Ok(()),
         };
-        let Some(name) = place.strip_prefix(kind) else { continue };
+        let Some(name) = place.strip_prefix(kind) else { return Ok(()) };
         let safe = servers::safe_name(name);
         if known.contains(&safe.as_str()) {
             *place = format!("{kind}{safe}");
-            continue;
+            return Ok(());
         }
         let hint = nearest(name, known.iter().copied());
         let hint = hint.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-        let (id, name) = (&value.manifest.id, excerpt(name));
-        reader.problem(*at, || format!("{id}: {nothing} {name}{hint}"));
+        Err(format!("{nothing} {}{hint}", excerpt(name)))
     }
 }
 
@@ -108,6 +139,8 @@ struct Draft {
     description: Option<String>,
     version: Option<String>,
     provider: Option<ProviderType>,
+    providers: Option<Vec<ProviderType>>,
+    route: Option<Route>,
     input: Option<TypeExpr>,
     output: Option<TypeExpr>,
     permissions: Vec<String>,
@@ -131,13 +164,37 @@ fn manifest(
     for (key, node) in pairs {
         field(reader, &mut draft, path, key, node);
     }
-    for required in ["id", "provider"] {
-        if !pairs.iter().any(|(key, _)| key.text == required) {
-            reader.problem(at, || format!("{path}.{required}: missing, and required"));
-        }
+    let is_given = |name: &str| pairs.iter().any(|(key, _)| key.text == name);
+    if !is_given("id") {
+        reader.problem(at, || format!("{path}.id: missing, and required"));
     }
-    let ((id, at), provider) = (draft.id?, draft.provider?);
-    let provider = provider::of(provider, &id);
+    match (is_given("provider"), is_given("providers")) {
+        (true, true) => {
+            reader.problem(at, || format!("{path}: `provider` and `providers` exclude each other"));
+            return None;
+        }
+        (false, false) => reader.problem(at, || format!("{path}.provider: missing, and required")),
+        (true, false) if is_given("route") => {
+            reader.problem(at, || format!("{path}.route: there is one provider; use `providers`"));
+        }
+        _ => {}
+    }
+    let (id, at) = draft.id?;
+    let idempotent = draft.annotations.as_deref().is_some_and(is_idempotent);
+    let provider = match (draft.provider, draft.providers) {
+        (Some(provider), _) => provider::of(provider, &id),
+        (None, Some(providers)) => {
+            let route = draft.route.unwrap_or(Route::Failover);
+            match provider::routed(route, providers, &id, idempotent) {
+                Ok(provider) => provider,
+                Err(problem) => {
+                    reader.problem(at, || format!("{path}.providers{problem}"));
+                    return None;
+                }
+            }
+        }
+        (None, None) => return None,
+    };
     let mut manifest = CapabilityManifest::new(id, draft.description.unwrap_or_default(), provider);
     if let Some(name) = draft.name {
         manifest.name = name;
@@ -173,6 +230,8 @@ fn field(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, key: &Key, node
         "title" => draft.title = reader.line(&place(), node, "text that is not empty"),
         "version" => draft.version = reader.word_at(&place(), node, "text"),
         "provider" => draft.provider = provider::read(reader, &place(), node),
+        "providers" => draft.providers = providers(reader, &place(), node),
+        "route" => draft.route = route(reader, &place(), node),
         "input_schema" => draft.input = type_of(reader, &place(), node),
         "output_schema" => draft.output = type_of(reader, &place(), node),
         "permissions" => {
@@ -192,6 +251,48 @@ fn field(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, key: &Key, node
             }
         }
         other => reader.unknown(key.at, other, &format!("{path}."), FIELDS),
+    }
+}
+
+fn providers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<ProviderType>> {
+    let items = match &node.kind {
+        Shape::List(items) if !items.is_empty() => items,
+        _ => {
+            reader.problem(node.at, || {
+                format!("{path}{}", unexpected("a list of at least one provider", node))
+            });
+            return None;
+        }
+    };
+    let read = |(index, item)| provider::read(reader, &format!("{path}[{index}]"), item);
+    items.iter().enumerate().map(read).collect()
+}
+
+/// `failover`, `round_robin`, `least_busy`, or `{by: EXPRESSION}`.
+fn route(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Route> {
+    let expected = "failover, round_robin, least_busy or {by: EXPRESSION}";
+    if let Shape::Map(pairs) = &node.kind
+        && let [(key, expression)] = pairs.as_slice()
+        && key.text == "by"
+    {
+        let path = format!("{path}.by");
+        let text = reader.line(&path, expression, "an expression of RTFS over `input`")?;
+        return match Expression::new(&text) {
+            Ok(expression) => Some(Route::By(expression)),
+            Err(problems) => {
+                reader.problem(expression.at, || format!("{path}: {problems}"));
+                None
+            }
+        };
+    }
+    match node.as_scalar().map(|scalar| scalar.text.as_str()) {
+        Some("failover") => Some(Route::Failover),
+        Some("round_robin") => Some(Route::RoundRobin),
+        Some("least_busy") => Some(Route::LeastBusy),
+        _ => {
+            reader.problem(node.at, || format!("{path}{}", unexpected(expected, node)));
+            None
+        }
     }
 }
 
@@ -304,7 +405,8 @@ fn schema() -> Value {
     let schema = json!({"description": "JSON Schema, the shorthand `field: type`, or a type of RTFS.", "type": ["object", "string"]});
     let manifest = json!({
         "type": "object",
-        "required": ["id", "provider"],
+        "required": ["id"],
+        "oneOf": [{"required": ["provider"]}, {"required": ["providers"]}],
         "properties": {
             "id": described(&text, "Unique; PROVIDER.NAME is served as PROVIDER__NAME."),
             "name": described(&text, "The name for people."),
@@ -312,6 +414,12 @@ fn schema() -> Value {
             "description": described(&text, "What it does, in words that a model can choose by."),
             "version": {"type": ["string", "number"]},
             "provider": defined("provider"),
+            "providers": {"type": "array", "minItems": 1, "items": defined("provider"),
+                "description": "Several providers of one capability; `route` says which one a call uses."},
+            "route": {"anyOf": [{"enum": ["failover", "round_robin", "least_busy"]},
+                {"type": "object", "properties": {"by": described(&text, "An expression of RTFS over `input`; the same value goes to the same provider.")},
+                    "required": ["by"], "additionalProperties": false}],
+                "default": "failover", "description": "Which of the providers a call uses first; it goes on to the next where that one cannot be reached."},
             "input_schema": schema,
             "output_schema": schema,
             "permissions": described(&list, "What it needs, such as net:api.example.com."),

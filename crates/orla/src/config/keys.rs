@@ -161,6 +161,11 @@ pub(crate) const KEYS: &[Key] = &[
         about: "Bytes that the body of a request may have.",
     },
     Key {
+        name: "max_memory_bytes",
+        kind: Kind::Count { place: |c| &mut c.max_memory_bytes, min: 0, max: 1 << 50 },
+        about: "Bytes that request bodies and the values of programs may hold together; beyond it new work is answered `busy`. With 0, a quarter of the memory of the machine or its control group.",
+    },
+    Key {
         name: "session_idle",
         kind: Kind::Seconds { place: |c| &mut c.session_idle, max: 30 * 86_400 },
         about: "Seconds after which a session that nobody uses is closed.",

@@ -84,6 +84,8 @@ pub(crate) struct Config {
     pub(crate) max_provider_share: f64,
     pub(crate) max_queue: usize,
     pub(crate) max_body_bytes: usize,
+    /// What all requests may hold together; 0 is a quarter of the memory.
+    pub(crate) max_memory_bytes: usize,
     pub(crate) session_idle: Duration,
     pub(crate) auth_tokens: Vec<BearerToken>,
     /// Who may use what; `None` is everyone everything.
@@ -287,6 +289,7 @@ impl Default for Config {
             max_provider_share: 0.75,
             max_queue: 1024,
             max_body_bytes: 4 * 1024 * 1024,
+            max_memory_bytes: 0,
             session_idle: Duration::from_secs(30 * 60),
             auth_tokens: Vec::new(),
             access: None,

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use orla_marketplace::{
     BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
-    HttpOptions, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, local,
+    HttpOptions, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, Route,
+    Routed, local,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::plugin::ENTRY;
@@ -67,6 +68,34 @@ pub(super) fn of(mut provider: ProviderType, id: &str) -> ProviderType {
         remote.options.capability.get_or_insert_with(|| id.to_owned());
     }
     provider
+}
+
+/// The provider of a capability that has several.
+///
+/// # Errors
+/// One of them cannot stand beside others; the text begins with its index.
+pub(super) fn routed(
+    route: Route,
+    providers: Vec<ProviderType>,
+    id: &str,
+    is_idempotent: bool,
+) -> Result<ProviderType, String> {
+    let mut named: Vec<(String, ProviderType)> = Vec::with_capacity(providers.len());
+    for (index, provider) in providers.into_iter().enumerate() {
+        let provider = of(provider, id);
+        if let ProviderType::Stream(_) = provider {
+            return Err(format!("[{index}]: a stream cannot be one of several providers"));
+        }
+        let mut manifest = CapabilityManifest::new(id, "", provider);
+        complete(&mut manifest).map_err(|problem| format!("[{index}]: {problem}"))?;
+        let provider = manifest.provider;
+        let name =
+            upstream(&provider).map_or_else(|| provider.kind().to_owned(), |name| name.to_string());
+        let same = named.iter().filter(|(known, _)| known.split(" #").next() == Some(&name)).count();
+        let name = if same == 0 { name } else { format!("{name} #{}", same + 1) };
+        named.push((name, provider));
+    }
+    Ok(ProviderType::Custom(Arc::new(Routed::new(route, named, is_idempotent))))
 }
 
 /// A provider in any of its forms.
@@ -447,7 +476,13 @@ pub(crate) fn description(provider: &ProviderType) -> String {
         ProviderType::A2A(agent) if !agent.agent_id.is_empty() => {
             format!("Sends a message to the agent {} and gives what it answers.", agent.agent_id)
         }
-        other => format!("A capability of kind {}.", other.kind()),
+        other => match other.settings::<Routed>() {
+            Ok(routed) => {
+                let names: Vec<&str> = routed.providers().map(|(name, _)| name).collect();
+                format!("A capability of several providers ({}): {}.", routed.route(), names.join(", "))
+            }
+            Err(_) => format!("A capability of kind {}.", other.kind()),
+        },
     }
 }
 
