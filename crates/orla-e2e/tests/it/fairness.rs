@@ -118,3 +118,25 @@ fn macros_that_never_end_reach_a_limit_and_hold_up_no_other_request() {
         assert_eq!(kind, "limit", "{}", result.json);
     }
 }
+
+#[test]
+fn bodies_and_programs_hold_no_more_memory_together_than_they_may() {
+    let server = world().config("max_memory_bytes: 3000000\nmax_body_bytes: 4000000\n").serve();
+    // Nothing but its size is wrong with this body.
+    let body = format!(r#"{{"call": "text.length", "input": {{"text": "{}"}}}}"#, "x".repeat(3_500_000));
+    let request =
+        orla_e2e::Request::new("POST", "/rtfs").header("Content-Type", "application/json").body(body);
+    let refused = server.http().send(&request).unwrap();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.text());
+    assert!(refused.text().contains("max_memory_bytes"), "{}", refused.text());
+    let mut client = server.client();
+    let hungry = "(loop [v [1]] (recur (conj v (vec (range 1000)))))";
+    let result = client.call("rtfs", json!({ "program": hungry }));
+    assert_eq!(result.json["structuredContent"]["error"]["kind"], "busy", "{}", result.json);
+    let result = client.call("rtfs", json!({"program": "(+ 1 2)"}));
+    assert!(!result.is_error(), "{}", result.sentence());
+    let memory = &server.status()["memory"];
+    assert_eq!(memory["max"], 3_000_000);
+    // The request that asks has no body.
+    eventually("all of it came back", || server.status()["memory"]["held"] == 0);
+}

@@ -98,16 +98,15 @@ pub async fn drive(
     };
     let result = loop {
         let outcome = run.advance(QUOTA);
-        if let Err(over) = memory.resize(run.memory()) {
-            run.fail(Error::new("busy", over.to_string()));
-        }
+        let refused = memory.resize(run.memory()).err();
         for event in run.events() {
             pending.take(&host, event);
         }
-        match outcome {
-            Outcome::Done(value) => break Ok(value),
-            Outcome::Failed(error) => break Err(error),
-            Outcome::Yielded => {
+        match (outcome, refused) {
+            (Outcome::Done(value), _) => break Ok(value),
+            (Outcome::Failed(error), _) => break Err(error),
+            (_, Some(over)) => run.fail(Error::new("busy", over.to_string())),
+            (Outcome::Yielded, None) => {
                 if let Some(end) = ended(ctx) {
                     run.fail(end);
                 }
@@ -115,7 +114,7 @@ pub async fn drive(
                 tokio::task::yield_now().await;
             }
             // Nobody else waits while this call does: its place is lent to those it waits for.
-            Outcome::Waiting => match ctx.wait_for(pending.next(&host)).await {
+            (Outcome::Waiting, None) => match ctx.wait_for(pending.next(&host)).await {
                 Ok((ticket, answer)) => run.resolve(ticket, answer),
                 Err(end) => run.fail(end),
             },
