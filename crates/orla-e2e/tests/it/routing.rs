@@ -117,5 +117,9 @@ fn mistakes_in_routes_are_found_before_anything_is_served() {
         format!("capabilities:\n- {{id: x, providers: [{http}, local]}}\n").replace("local", &http);
     let world = world().config(&good);
     let described = world.run(&["describe", "x"]).all();
-    assert!(described.contains("Route: failover: http://127.0.0.1:1"), "{described}");
+    assert!(
+        described.contains("route        failover")
+            && described.contains("providers    http://127.0.0.1:1, "),
+        "{described}"
+    );
 }

@@ -60,6 +60,8 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("title", text(&described["title"])),
         ("kind", text(&described["kind"])),
         ("version", text(&described["version"])),
+        ("route", text(&described["route"])),
+        ("providers", list(&described["providers"])),
         ("permissions", list(&described["permissions"])),
         ("source", text(&from["source"])),
         ("hash", text(&from["content_hash"])),
