@@ -88,13 +88,13 @@ fn a_schema_that_was_the_programs_own_is_looked_at_when_it_is_somebody_elses() {
     let market = marketplace(Limits::default(), []);
     market.register_executor(Arc::new(crate::program::LanguageExecutor::new(&market))).unwrap();
     let schema = serde_json::json!({"type": "object", "properties": {"a": {"type": "nonsense"}}});
-    let offer = |provider: crate::ProviderType| {
+    let offer = |provider: ProviderType| {
         let mut manifest = CapabilityManifest::new("a", "Does something.", provider);
         manifest.input_schema = Some(crate::schema::type_from_json_schema(&schema));
         let mut builder = market.builder(Limits::default());
         builder.capability(manifest).map(|()| market.replace(builder.build()))
     };
-    assert!(offer(crate::ProviderType::Custom(Arc::new(crate::program::Language::Run))).is_ok());
+    assert!(offer(ProviderType::Custom(Arc::new(crate::program::Language::Run))).is_ok());
     let refused = offer(Canned::Echoes.manifest("a").provider);
     assert!(matches!(refused, Err(RegistrationError::InputSchema { .. })), "{refused:?}");
 }
