@@ -226,6 +226,8 @@ impl World {
             }
         }
         command.current_dir(self.dir()).env("HOME", self.dir()).env(name, value);
+        // The mark finds the processes of tools, so they have to get it.
+        command.env("ORLA_PASS_ENV", name);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Pipe::null()).stdout(Pipe::null()).stderr(Pipe::null());
         command

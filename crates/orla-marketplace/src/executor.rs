@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{CallPermit, HeldPermits};
+use crate::attestation::Custody;
 use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -110,6 +111,8 @@ pub struct CallContext {
     pub depth: u32,
     /// The instances that it has come through.
     pub hops: Hops,
+    /// What an attestation that is required allows to run; everything where absent.
+    pub custody: Option<Custody>,
     /// What calls within this one share with it.
     pub(crate) within: Within,
 }

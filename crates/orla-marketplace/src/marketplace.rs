@@ -389,6 +389,7 @@ impl CapabilityMarketplace {
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
         let own = own.unwrap_or(catalog.limits.timeout);
         let mut ctx = self.new_context(Arc::clone(&entry.name), own, call);
+        ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
         ctx.within.permit = Some(Arc::clone(permit));
         ctx.within.held = HeldPermits::with(entry.admission.as_ref(), call.held.as_ref());
         ctx.client = ctx.client.map(|client| -> Arc<dyn Client> {
@@ -412,6 +413,7 @@ impl CapabilityMarketplace {
             traceparent: call.traceparent.clone(),
             depth: call.depth,
             hops: call.hops.clone(),
+            custody: None,
             within: Within {
                 permit: None,
                 catalog: call.catalog.clone(),

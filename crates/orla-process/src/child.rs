@@ -10,19 +10,27 @@
 //! given to `/bin/sh`; [`Program`] remembers this for as long as the file stays the same, which spares
 //! the next call the attempt.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use orla_marketplace::id::Pattern;
 use rustix::io::Errno;
 
+use crate::environment::Environment;
 use crate::file_version::FileVersion;
+use crate::sealed::Sealed;
 use crate::shebang::FileKind;
+
+/// The environment of a process.
+pub type Variables = Arc<[(OsString, OsString)]>;
 
 /// A program on disk, by its absolute path.
 #[derive(Debug)]
@@ -30,8 +38,14 @@ pub struct Program {
     path: PathBuf,
     /// Where it runs; in the server's directory where absent.
     directory: Option<PathBuf>,
-    /// Added to the server's environment at every start.
+    /// Its own variables.
     env: Vec<(String, String)>,
+    /// Which variables of the server it gets besides the usual ones.
+    pass_env: Vec<Pattern>,
+    /// The variables of its processes, and what they were taken from.
+    variables: Mutex<Option<(Arc<Environment>, Variables)>>,
+    /// The copy that runs where only the attested bytes may.
+    sealed: Mutex<Option<Arc<Sealed>>>,
     /// The file that the kernel refused to run and the shell did, if it is still that one.
     run_by_shell: Mutex<Option<FileVersion>>,
 }
@@ -51,14 +65,18 @@ impl Program {
             path: std::path::absolute(path)?,
             directory: None,
             env: Vec::new(),
+            pass_env: Vec::new(),
+            variables: Mutex::new(None),
+            sealed: Mutex::new(None),
             run_by_shell: Mutex::new(None),
         })
     }
 
-    /// The program with these variables in its environment.
+    /// The program with these variables in its environment, and with those of the server that `pass_env` matches.
     #[must_use]
-    pub fn with_env(mut self, env: Vec<(String, String)>) -> Self {
+    pub fn with_env(mut self, env: Vec<(String, String)>, pass_env: Vec<Pattern>) -> Self {
         self.env = env;
+        self.pass_env = pass_env;
         self
     }
 
@@ -74,22 +92,97 @@ impl Program {
         &self.path
     }
 
-    /// Starts it in a process group of its own, with pipes on all three standard streams and with the
-    /// server's environment plus its own plus `env`.
-    pub(crate) fn start(&self, args: &[OsString], env: &[(&str, OsString)]) -> io::Result<Child> {
+    /// The variables that every process of it gets: those that `environment` passes to it, and its own.
+    pub fn variables(&self, environment: &Arc<Environment>) -> Variables {
+        let mut known = lock(&self.variables);
+        if let Some((same, variables)) = &*known
+            && Arc::ptr_eq(same, environment)
+        {
+            return Arc::clone(variables);
+        }
+        let mut variables = environment.passed_to(&self.pass_env);
+        variables.retain(|(name, _)| self.env.iter().all(|(own, _)| name != own.as_str()));
+        variables.extend(self.env.iter().map(|(name, value)| (name.into(), value.into())));
+        let variables = Variables::from(variables);
+        *known = Some((Arc::clone(environment), Arc::clone(&variables)));
+        variables
+    }
+
+    /// What its files mention of the server's variables and is not passed to it. `args` may name scripts.
+    pub fn withheld(&self, args: &[OsString], environment: &Environment) -> BTreeSet<String> {
+        let directory = self.directory.as_deref().unwrap_or(Path::new(""));
+        let files = iter::once(self.path.clone()).chain(args.iter().map(|arg| directory.join(arg)));
+        let scripts = files.filter_map(|file| read_script(&file));
+        let own = |name: &String| self.env.iter().any(|(known, _)| known == name);
+        scripts
+            .flat_map(|script| environment.withheld(&script, &self.pass_env))
+            .filter(|name| !own(name))
+            .collect()
+    }
+
+    /// Starts it in a process group of its own, with pipes on all three standard streams, and with its
+    /// [`variables`](Self::variables) and `env` for an environment.
+    pub(crate) fn start(
+        &self,
+        args: &[OsString],
+        env: &[(&str, OsString)],
+        environment: &Arc<Environment>,
+    ) -> io::Result<Child> {
+        let _others = STARTS.read().unwrap_or_else(PoisonError::into_inner);
+        self.spawn(&self.path, args, env, environment)
+    }
+
+    /// As [`start`](Self::start), but runs a sealed copy of the file, whose content has this hash.
+    ///
+    /// # Errors
+    /// The content of the file has another hash, or cannot be copied.
+    pub(crate) fn start_attested(
+        &self,
+        hash: &Arc<str>,
+        args: &[OsString],
+        env: &[(&str, OsString)],
+        environment: &Arc<Environment>,
+    ) -> io::Result<Child> {
+        let sealed = self.sealed(hash)?;
+        // No other child may inherit the copy.
+        let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+        sealed.inheritable(|| self.spawn(&sealed.path(), args, env, environment))
+    }
+
+    fn sealed(&self, hash: &Arc<str>) -> io::Result<Arc<Sealed>> {
+        let mut known = lock(&self.sealed);
+        if let Some(sealed) = known.as_ref().filter(|sealed| sealed.has(hash)) {
+            return Ok(Arc::clone(sealed));
+        }
+        let sealed = Arc::new(Sealed::of(&self.path, hash)?);
+        *known = Some(Arc::clone(&sealed));
+        Ok(sealed)
+    }
+
+    fn spawn(
+        &self,
+        file: &Path,
+        args: &[OsString],
+        env: &[(&str, OsString)],
+        environment: &Arc<Environment>,
+    ) -> io::Result<Child> {
+        let variables = self.variables(environment);
         let mut by_shell = self.is_known_to_be_run_by_shell();
         let mut tries = 0;
         loop {
             let mut command = if by_shell {
                 let mut shell = std::process::Command::new("/bin/sh");
-                shell.arg(&self.path);
+                shell.arg(file);
                 shell
             } else {
-                std::process::Command::new(&self.path)
+                let mut program = std::process::Command::new(file);
+                program.arg0(&self.path);
+                program
             };
             command
                 .args(args)
-                .envs(self.env.iter().map(|(key, value)| (key, value)))
+                .env_clear()
+                .envs(variables.iter().map(|(key, value)| (key, value)))
                 .envs(env.iter().map(|(key, value)| (key, value)))
                 .process_group(0)
                 .stdin(Stdio::piped())
@@ -99,7 +192,7 @@ impl Program {
                 command.current_dir(directory);
             }
             match command.spawn() {
-                Err(err) if is(&err, Errno::NOEXEC) && !by_shell && self.is_text() => {
+                Err(err) if is(&err, Errno::NOEXEC) && !by_shell && is_text(file) => {
                     *self.memory() = FileVersion::of(&self.path);
                     by_shell = true;
                 }
@@ -120,13 +213,32 @@ impl Program {
         memory.is_some()
     }
 
-    fn is_text(&self) -> bool {
-        read_head(&self.path).is_ok_and(|head| FileKind::of(&head) != FileKind::Binary)
+    fn memory(&self) -> MutexGuard<'_, Option<FileVersion>> {
+        lock(&self.run_by_shell)
     }
+}
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Option<FileVersion>> {
-        self.run_by_shell.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn is_text(file: &Path) -> bool {
+    read_head(file).is_ok_and(|head| FileKind::of(&head) != FileKind::Binary)
+}
+
+/// Held by each start of a process: alone by one whose process inherits a descriptor.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// Bytes of a script that are searched for the variables that it mentions.
+const MAX_SCRIPT: u64 = 256 * 1024;
+
+/// The beginning of a file, if that is text.
+fn read_script(path: &Path) -> Option<String> {
+    use io::Read as _;
+    let mut script = Vec::new();
+    crate::discovery::open_regular(path).ok()?.take(MAX_SCRIPT).read_to_end(&mut script).ok()?;
+    let is_text = FileKind::of(&script[..script.len().min(4096)]) != FileKind::Binary;
+    is_text.then(|| String::from_utf8_lossy(&script).into_owned())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first bytes of a file, for saying what it is.

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 /// The times of files go in steps of up to this much, so that two changes within one look like one.
 const STEP: Duration = Duration::from_secs(2);
+/// The clock that Linux gives files their times by lags behind by up to one tick, 10 ms at most.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Device, inode, size, and the time of the last change of content or mode, which no program can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,17 @@ impl FileVersion {
             seconds: metadata.ctime(),
             nanoseconds: metadata.ctime_nsec(),
         })
+    }
+
+    /// Whether the file changed at `at` or later, as far as the system's clock for files can tell.
+    pub fn is_newer_than(&self, at: SystemTime) -> bool {
+        let (Ok(seconds), Ok(nanoseconds)) =
+            (u64::try_from(self.seconds), u32::try_from(self.nanoseconds))
+        else {
+            return false;
+        };
+        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds) + TICK);
+        changed.is_none_or(|changed| changed >= at)
     }
 
     /// Whether whatever changes the file from `now` on is sure to give it another version.

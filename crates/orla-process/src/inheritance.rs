@@ -16,6 +16,20 @@ const FIRST: i32 = 3;
 /// The C library keeps the two signals after the classic ones to itself.
 const CLASSIC: i32 = 31;
 
+/// Closes this process to other processes of the same user: its environment, memory and descriptors cannot be read,
+/// and it cannot be traced. It leaves no core dump. Children are not affected, as an exec resets it. To be called
+/// first in `main`.
+///
+/// Only Linux can do this per process; elsewhere nothing happens.
+pub fn close_to_others() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // The kernel refuses no valid value.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
 /// Keeps what was inherited from going further. To be called in `main` before any thread is started
 /// and any file is opened.
 pub fn keep_to_ourselves() {

@@ -10,17 +10,20 @@
 //! | `args` | arguments that come before those of the call |
 //! | `annotations` | MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint` |
 //! | `permissions` | what it needs to be allowed |
+//! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
 //! Each key is read by itself: a broken one costs that key alone and is reported with its place in
 //! the file. An unknown key is a warning. Pure functions.
 
 use std::time::Duration;
 
+use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::schema_from_declaration;
 use serde_json::Value;
 
 use crate::document::{self, Key, Kind, Node, Position};
+use crate::environment::check_pattern;
 use crate::excerpt;
 use crate::header::Block;
 
@@ -45,6 +48,8 @@ pub struct Metadata {
     pub annotations: Option<Value>,
     /// What it needs to be allowed.
     pub permissions: Vec<String>,
+    /// Patterns of the server's variables that it gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
 }
 
 /// What a tool's standard output is.
@@ -102,7 +107,7 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     (reader.metadata, reader.remarks)
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "title",
     "description",
     "input_schema",
@@ -112,6 +117,7 @@ const KEYS: [&str; 9] = [
     "args",
     "annotations",
     "permissions",
+    "pass_env",
 ];
 
 /// Bytes of a text that a message repeats.
@@ -149,6 +155,7 @@ impl Reader {
             "args" => texts(node).map(|args| metadata.args = args),
             "annotations" => annotations(node).map(|hints| metadata.annotations = Some(hints)),
             "permissions" => texts(node).map(|needed| metadata.permissions = needed),
+            "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt::beginning(unknown, SHOWN);
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown));
@@ -189,6 +196,22 @@ fn texts(node: &Node) -> Result<Vec<String>, String> {
             Some(text) if text.contains('\0') => Err("text without NUL is expected".to_owned()),
             Some(text) => Ok(text.to_owned()),
             None => Err(expected(WHAT, item)),
+        })
+        .collect()
+}
+
+/// Patterns of variables: a list of them, or one.
+pub(crate) fn pass_env(node: &Node) -> Result<Vec<Pattern>, String> {
+    let items = match &node.kind {
+        Kind::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    items
+        .iter()
+        .map(|item| match item.as_text().map(|text| (text, check_pattern(text))) {
+            Some((text, Ok(()))) => Ok(Pattern::new(text)),
+            Some((_, Err(what))) => Err(expected(what, item)),
+            None => Err(expected("a list of patterns of variables", item)),
         })
         .collect()
 }

@@ -31,12 +31,14 @@ use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use children::Children;
 use rustix::fs::{OFlags, fcntl_setfl};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::environment::Environment;
 
 /// The hidden command of the server's program.
 const COMMAND: &str = "__reaper";
@@ -61,6 +63,8 @@ pub struct Instance {
     mark: String,
     /// None where the program cannot be a reaper.
     reaper: Option<Mutex<Reaper>>,
+    /// What children get of the server's environment.
+    environment: RwLock<Arc<Environment>>,
 }
 
 #[derive(Debug, Default)]
@@ -77,13 +81,30 @@ impl Instance {
     /// The running program must begin with [`run_if_asked`], as the reaper is the same program.
     pub fn guarded() -> Arc<Self> {
         let reaper = cfg!(target_os = "linux").then(Mutex::default);
-        Arc::new(Self { mark: mark(), reaper })
+        Self::with(reaper)
     }
 
     /// An instance whose children outlive it when it is killed: for programs that embed the runner
     /// and for tests.
     pub fn unguarded() -> Arc<Self> {
-        Arc::new(Self { mark: mark(), reaper: None })
+        Self::with(None)
+    }
+
+    fn with(reaper: Option<Mutex<Reaper>>) -> Arc<Self> {
+        Arc::new(Self { mark: mark(), reaper, environment: RwLock::default() })
+    }
+
+    /// The environment that children are started from.
+    pub fn environment(&self) -> Arc<Environment> {
+        Arc::clone(&self.environment.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets the environment that children are started from. Nothing changes where it is the same.
+    pub fn set_environment(&self, environment: Environment) {
+        let mut current = self.environment.write().unwrap_or_else(PoisonError::into_inner);
+        if **current != environment {
+            *current = Arc::new(environment);
+        }
     }
 
     /// What every child has in [`INSTANCE`].

@@ -169,6 +169,8 @@ fn is_executable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::child::Program;
 
@@ -178,7 +180,7 @@ mod tests {
         let path = directory.path().join("tool");
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        let failure = match Program::new(&path).unwrap().start(&[], &[]) {
+        let failure = match Program::new(&path).unwrap().start(&[], &[], &Arc::default()) {
             Ok(mut child) => {
                 assert_eq!(child.wait().unwrap().code(), Some(127));
                 explain_env(&path).unwrap()
@@ -240,7 +242,10 @@ mod tests {
     #[test]
     fn a_file_that_has_changed_since_it_was_listed_is_explained() {
         assert_eq!(failure(b"#!/bin/sh\n", 0o644).1, "its file is not executable any more (chmod +x)");
-        let error = Program::new(Path::new("/nowhere/tool")).unwrap().start(&[], &[]).unwrap_err();
+        let error = Program::new(Path::new("/nowhere/tool"))
+            .unwrap()
+            .start(&[], &[], &Arc::default())
+            .unwrap_err();
         assert_eq!(explain(Path::new("/nowhere/tool"), &error).reason, "its file is gone");
     }
 

@@ -9,10 +9,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use async_trait::async_trait;
-use orla_marketplace::attestation::ContentSource;
+use orla_marketplace::attestation::{ContentSource, Custody};
+use orla_marketplace::id::Pattern;
 use orla_marketplace::{
     ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, JsonText, Outcome,
     Payload, ProviderStatus, ProviderType, Registration, RuntimeError, RuntimeResult, TITLE, Violation,
@@ -60,30 +61,39 @@ pub struct Loader {
 struct Made {
     of: Arc<Described>,
     limits: Limits,
+    pass_env: Vec<Pattern>,
     registration: Registration,
 }
 
 impl Loader {
     /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
-    /// by `limits`. Blocks while it reads the directory; starts no process.
+    /// by `limits`. `pass_env` has patterns of variables, by the name of the tool that gets them besides
+    /// those of its own declaration. Blocks while it reads the directory; starts no process.
     ///
     /// # Errors
     /// The directory is there and cannot be used.
-    pub fn load(&mut self, directory: &Path, limits: Limits) -> Result<Loaded, DirectoryError> {
+    pub fn load(
+        &mut self,
+        directory: &Path,
+        limits: Limits,
+        pass_env: &HashMap<String, Vec<Pattern>>,
+    ) -> Result<Loaded, DirectoryError> {
         let found = self.scanner.scan(directory)?;
         let mut registrations = Vec::with_capacity(found.tools.len());
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
+            let pass_env = pass_env.get(&tool.name).cloned().unwrap_or_default();
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
-                Arc::ptr_eq(&made.of, &read) && made.limits == limits && manifest.id == tool.name
+                let same_rules = made.limits == limits && made.pass_env == pass_env;
+                Arc::ptr_eq(&made.of, &read) && same_rules && manifest.id == tool.name
             });
             // One provider as long as the file is the same: so the catalogue knows that nothing changed.
             let made = match same {
                 Some(made) => made,
-                None => match registration(tool, limits) {
-                    Ok(registration) => Made { of: read, limits, registration },
+                None => match registration(tool, limits, &pass_env) {
+                    Ok(registration) => Made { of: read, limits, pass_env, registration },
                     Err(err) => return Err(DirectoryError { path, reason: discovery::reason(&err) }),
                 },
             };
@@ -101,10 +111,11 @@ impl Loader {
     }
 }
 
-fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {
-    let metadata = tool.metadata;
+fn registration(tool: Found, limits: Limits, pass_env: &[Pattern]) -> io::Result<Registration> {
+    let mut metadata = tool.metadata;
+    metadata.pass_env.extend_from_slice(pass_env);
     let provider = ToolProvider {
-        program: Arc::new(Program::new(&tool.path)?),
+        program: Arc::new(Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env)),
         interpreter: tool.interpreter,
         args: metadata.args,
         form: metadata.output.unwrap_or_default(),
@@ -134,9 +145,9 @@ fn registration(tool: Found, limits: Limits) -> io::Result<Registration> {
 /// # Errors
 /// The current directory is gone.
 pub fn of_package(package: &Package, limits: Limits) -> io::Result<Registration> {
-    let (path, own) = (package.entrypoint(), &package.manifest);
+    let own = &package.manifest;
     let provider = ToolProvider {
-        program: Arc::new(Program::new(&path)?.with_env(own.env.clone())),
+        program: Arc::new(package.program()?),
         interpreter: package.interpreter.clone(),
         args: own.args.clone(),
         // Where the output has a schema, it is JSON.
@@ -163,18 +174,20 @@ pub struct ToolProvider {
     package: Option<PathBuf>,
 }
 
-/// The permission to run a program: its file's name stands for it.
+/// The permission to run a program, which is named by its absolute path.
 pub(crate) fn requires(program: &Path) -> String {
-    match program.file_name() {
-        Some(name) => format!("exec:{}", name.to_string_lossy()),
-        None => "exec".to_owned(),
-    }
+    format!("exec:{}", program.display())
 }
 
 impl ToolProvider {
     /// The file.
     pub fn path(&self) -> &Path {
         self.program.path()
+    }
+
+    /// What runs.
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 }
 
@@ -249,6 +262,7 @@ impl ToolExecutor {
     }
 
     fn job(&self, tool: &ToolProvider, arguments: arguments::Mapped, ctx: &CallContext) -> Job {
+        let attested = ctx.custody.as_ref().and_then(Custody::required).cloned();
         let mut env = vec![
             ("ORLA_TOOL", OsString::from(&*ctx.name)),
             ("ORLA_CALL_ID", OsString::from(&*ctx.call_id)),
@@ -261,6 +275,8 @@ impl ToolExecutor {
         Job {
             program: Arc::clone(&tool.program),
             args: arguments.argv.into_iter().map(OsString::from).collect(),
+            attested: attested.filter(|_| tool.package.is_none()),
+            environment: self.instance.environment(),
             env,
             stdin: arguments.stdin,
             deadline: ctx.deadline.into_std(),
@@ -287,6 +303,13 @@ impl ToolExecutor {
         }
         running.await
     }
+}
+
+/// Whether the files of an attested package have stayed as they were, from `checked` on.
+async fn has_held(tool: &ToolProvider, ctx: &CallContext, checked: SystemTime) -> bool {
+    let Some(custody) = ctx.custody.clone().filter(|_| tool.package.is_some()) else { return true };
+    // It looks at files.
+    tokio::task::spawn_blocking(move || custody.has_held_since(checked)).await.unwrap_or(false)
 }
 
 /// Whether a text has the form of a trace context: short, and without what no variable can hold.
@@ -318,7 +341,14 @@ impl CapabilityExecutor for ToolExecutor {
             form: tool.form,
             has_schema: tool.has_output_schema,
         };
-        match self.run(self.job(tool, arguments, ctx), ctx).await {
+        let checked = SystemTime::now();
+        let ended = match self.run(self.job(tool, arguments, ctx), ctx).await {
+            Ok(_) if !has_held(tool, ctx, checked).await => Err(io::Error::other(
+                "the files of its package changed while it ran, and attestation is required",
+            )),
+            ended => ended,
+        };
+        match ended {
             Ok(mut ended) => {
                 // The whole of it, which is what the timeout counts from.
                 ended.duration = began.elapsed();

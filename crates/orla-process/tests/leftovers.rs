@@ -55,8 +55,10 @@ fn serve(directory: &Path) {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     let executor = ToolExecutor::new(Arc::clone(&instance), PoolLimits::default());
     market.register_executor(Arc::new(executor)).unwrap();
-    for registration in
-        Loader::default().load(directory, orla_process::Limits::default()).unwrap().registrations
+    for registration in Loader::default()
+        .load(directory, orla_process::Limits::default(), &Default::default())
+        .unwrap()
+        .registrations
     {
         market.register_capability(registration).unwrap();
     }
@@ -145,8 +147,10 @@ fn market_of(directory: &Path) -> (tokio::runtime::Runtime, CapabilityMarketplac
     let executor =
         ToolExecutor::new(Instance::unguarded(), PoolLimits { max_threads: 1, ..PoolLimits::default() });
     market.register_executor(Arc::new(executor)).unwrap();
-    for registration in
-        Loader::default().load(directory, orla_process::Limits::default()).unwrap().registrations
+    for registration in Loader::default()
+        .load(directory, orla_process::Limits::default(), &Default::default())
+        .unwrap()
+        .registrations
     {
         market.register_capability(registration).unwrap();
     }

@@ -10,6 +10,7 @@
 #[cfg(feature = "http")]
 mod documents;
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +18,19 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
+use orla_marketplace::id::Pattern;
 use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
 use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, RoutedExecutor, Source};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
-use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, tool};
+use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, tool};
 #[cfg(feature = "a2a")]
 use orla_providers::a2a::{A2AExecutor, Agents};
 #[cfg(feature = "http")]
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
-use orla_providers::mcp::{MCPExecutor, McpServers};
+use orla_providers::mcp::{self, MCPExecutor, McpServers};
 #[cfg(feature = "plugin")]
 use orla_providers::plugin::{PluginExecutor, Plugins};
 #[cfg(feature = "remote")]
@@ -185,6 +187,29 @@ impl App {
         &self.findings
     }
 
+    /// Which variables scripts mention that are set here and not passed to them (`pass_env`): a sentence for each
+    /// program. Reads the scripts.
+    pub(crate) fn withheld(&self) -> Vec<String> {
+        let environment = self.instance.environment();
+        let snapshot = self.marketplace.snapshot();
+        let tools = snapshot.entries().iter().filter_map(|entry| {
+            let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
+            Some((entry.manifest.id.clone(), tool.program().withheld(&[], &environment)))
+        });
+        let mut all: Vec<(String, BTreeSet<String>)> = tools.chain(self.capsules.withheld()).collect();
+        #[cfg(feature = "mcp")]
+        all.extend(self.servers.withheld());
+        #[cfg(feature = "plugin")]
+        all.extend(self.plugins.withheld());
+        let sentence = |(name, variables): (String, BTreeSet<String>)| {
+            let variables = variables.into_iter().collect::<Vec<_>>().join(", ");
+            format!(
+                "{name}: its script mentions {variables}, which orla has and does not pass to it; add `pass_env: [{variables}]` to its declaration if it needs that"
+            )
+        };
+        all.into_iter().filter(|(_, variables)| !variables.is_empty()).map(sentence).collect()
+    }
+
     /// By what the newest snapshot's capabilities were judged.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
@@ -201,8 +226,9 @@ impl App {
         };
         let mut found = self
             .tools
-            .load(&config.tools_dir, process)
+            .load(&config.tools_dir, process, &passed(config))
             .map_err(|err| format!("tools directory {err}"))?;
+        self.instance.set_environment(config.environment());
         let rules = Arc::new(self.governance.rules(config)?);
         self.provide_executors(config);
         if is_alone(config) {
@@ -261,9 +287,13 @@ impl App {
         findings: &mut Findings,
     ) {
         let home = installed().filter(|_| !is_alone(config));
-        let packages = packages::find(&config.tools_dir, home.as_deref());
+        let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
+        for package in &mut packages.packages {
+            let change = config.tools.get(&package.manifest.name);
+            package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
+        }
         let renamed = packages::give_way(&mut found.registrations, &packages.packages);
         findings.warnings.extend(sentences(&renamed));
         let is_capsule = |package: &packages::Package| package.manifest.mode == capsule::Mode::Capsule;
@@ -279,7 +309,7 @@ impl App {
             .into_iter()
             .map(|package| {
                 let content = ContentSource::Directory(package.directory.clone());
-                (rules.may_start(content), package)
+                (rules.may_start(content, None), package)
             })
             .partition(|(may_start, _)| may_start.is_ok());
         findings.problems.extend(refused.into_iter().filter_map(|(why, package)| {
@@ -310,7 +340,18 @@ impl App {
                 findings.warnings.push(config.placed(server.at, text));
                 settings.prefix = Some(prefix);
             }
+            if let Err(problem) = mcp::check_program(&settings) {
+                let text = format!("mcpServers.{}.command: {problem}", settings.name);
+                findings.problems.push(config.placed(server.at, text));
+            }
             servers.push(settings);
+        }
+        for one in &config.capabilities {
+            let ProviderType::MCP(provider) = &one.value.manifest.provider else { continue };
+            if let Err(problem) = mcp::check_address_program(&provider.server_url) {
+                let text = format!("{}: {problem}", one.value.manifest.id);
+                findings.problems.push(config.placed(one.at, text));
+            }
         }
         let own = config.capabilities.iter().filter(|one| is_of_server(&one.value));
         self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
@@ -459,9 +500,9 @@ impl App {
 /// Who says what may be started, where not everything may.
 fn gate(rules: &Arc<Rules>) -> Option<capsule::Gate> {
     let asked = Arc::clone(rules);
-    rules
-        .is_required()
-        .then(|| capsule::Gate::new(move |definition| asked.may_start(definition.content())))
+    rules.is_required().then(|| {
+        capsule::Gate::new(move |definition, started| asked.may_start(definition.content(), started))
+    })
 }
 
 /// Whether a capability is a function of a plugin.
@@ -508,6 +549,11 @@ fn is_alone(config: &Config) -> bool {
 fn installed() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(PathBuf::from(home).join(".orla/tools"))
+}
+
+/// What single tools get of the environment, by their names.
+fn passed(config: &Config) -> HashMap<String, Vec<Pattern>> {
+    config.tools.iter().map(|(name, change)| (name.clone(), change.pass_env.clone())).collect()
 }
 
 fn policy(config: &Config) -> capsule::Policy {

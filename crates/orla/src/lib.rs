@@ -61,7 +61,8 @@ pub fn main() -> ExitCode {
 
 /// Prepares the process, runs the program and turns its failure into an exit code.
 fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
-    // This program is its own reaper; nothing may come before this.
+    orla_process::inheritance::close_to_others();
+    // This program is its own reaper; nothing that starts threads or opens files may come before this.
     if orla_process::reaper::run_if_asked() {
         return ExitCode::SUCCESS;
     }

@@ -113,7 +113,7 @@ impl Sources {
         }
         builder.deny(config.deny.iter().map(Pattern::new).collect());
         if let Some(access) = &config.access {
-            builder.access(access.clone());
+            builder.access(config.with_program_paths(access));
         }
         config.expose.apply(&mut builder);
         let described = Arc::downgrade(marketplace);

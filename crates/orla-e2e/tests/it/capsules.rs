@@ -20,7 +20,9 @@ fn it_keeps_its_state_and_runs_where_and_how_its_manifest_says() {
     let code = bare().call("answer(id, json.dumps([n, os.getcwd(), os.environ['LEVEL'], os.environ['FROM'], sys.argv[1:], 'ORLA_INSTANCE' in os.environ]))\ncontinue");
     let manifest =
         manifest(json!({"env": {"LEVEL": "debug"}, "args": ["--fast", "a b"], "language": "cobol"}));
-    let server = with(world().env("FROM", "outside"), &manifest, &code.python()).serve();
+    let server =
+        with(world().env("FROM", "outside").config("pass_env: [FROM]\n"), &manifest, &code.python())
+            .serve();
     let root = server.path("tools/cap").canonicalize().unwrap();
     for (number, mut client) in (1..).zip(server.clients()) {
         let seen: serde_json::Value =

@@ -381,3 +381,66 @@ fn large_messages_both_ways_at_once_do_not_stall() {
         }
     });
 }
+
+/// Calls a capsule until it answers, and gives the process that did.
+fn answered_by(server: &Server) -> u32 {
+    eventually("it answers", || {
+        let result = server.client().call("cap", json!({}));
+        (!result.is_error()).then(|| pid_in(&result.text()))
+    })
+}
+
+#[test]
+fn one_that_hangs_for_three_calls_in_a_row_is_restarted() {
+    let code = bare().call("if 'hang' in a: time.sleep(1000)");
+    let server = impatient(&code);
+    let first = answered_by(&server);
+    for _ in 0..3 {
+        let result = server.client().call("cap", json!({"hang": 1}));
+        assert_eq!(result.sentence(), "cap timed out after 1.5 s");
+    }
+    assert_ne!(answered_by(&server), first);
+    server.log_says(&["warn", "it hung", "3 calls in a row"]);
+    assert!(status(&server)["last_failure"].as_str().is_some_and(|why| why.contains("hung")));
+    assert_eq!(starts(&server), 2);
+}
+
+/// A process with one thread that works at a call says nothing meanwhile, and has every right to.
+#[test]
+fn one_that_is_busy_with_an_older_call_is_left_alone() {
+    let code = bare().call("if 'busy' in a: wait('done')");
+    let server = impatient(&code);
+    let first = answered_by(&server);
+    // Two calls pass their deadlines; then it is free again, and its byte ends the row.
+    for _ in 0..2 {
+        let result = server.client().call("cap", json!({"busy": 1}));
+        assert!(result.is_error(), "{}", result.json);
+    }
+    open(&server, "done");
+    eventually("it answers again", || !server.client().call("cap", json!({})).is_error());
+    assert_eq!(pid_in(&server.client().call("cap", json!({})).text()), first);
+    assert_eq!(starts(&server), 1);
+}
+
+#[test]
+fn one_that_is_stopped_by_a_signal_is_restarted() {
+    let server = serve(&manifest(json!({})), &bare());
+    let first = answered_by(&server);
+    let id = rustix::process::Pid::from_raw(i32::try_from(first).unwrap()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+    let lost = server.client().call("cap", json!({}));
+    assert!(lost.is_error() && lost.sentence().contains("stopped by a signal"), "{}", lost.json);
+    assert_ne!(answered_by(&server), first);
+    server.log_says(&["warn", "it hung", "stopped by a signal"]);
+}
+
+#[test]
+fn one_that_has_closed_its_standard_input_is_restarted() {
+    let code = bare().call("if 'close' in a: answer(id, 'closed'); os.close(0); time.sleep(1000)");
+    let server = serve(&manifest(json!({})), &code);
+    let first = answered_by(&server);
+    assert_eq!(server.client().call("cap", json!({"close": 1})).text(), "closed");
+    // A call that comes now waits for the next process.
+    assert_ne!(pid_in(&server.client().call("cap", json!({})).text()), first);
+    server.log_says(&["warn", "closed its standard input"]);
+}

@@ -113,3 +113,224 @@ fn a_tool_that_reads_the_terminal_ends_at_its_timeout_at_the_latest() {
     assert!(result.is_error(), "{}", result.json);
     eventually("nothing is left of it", || server.tool_processes().is_empty());
 }
+
+/// A program that writes the names of its variables to the file `seen.NAME`, of which NAME is its argument.
+const RECORDS: &str = "env | sed -n 's/^\\([A-Za-z_][A-Za-z_0-9]*\\)=.*/\\1/p' | sort >\"$HOME/part.$1\"
+mv \"$HOME/part.$1\" \"$HOME/seen.$1\"; echo recorded";
+
+/// The variables that a program with this argument has recorded, without those that every process gets.
+fn seen(server: &orla_e2e::Server, name: &str) -> Vec<String> {
+    let text = eventually("the program has recorded its environment", || {
+        std::fs::read_to_string(server.path(format!("seen.{name}"))).ok()
+    });
+    let usual = [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "TERM",
+        "TMPDIR",
+        "TZ",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+        "ORLA_TOOL",
+        "ORLA_CALL_ID",
+        "ORLA_INSTANCE",
+        "TRACEPARENT",
+        "E2E_WORLD",
+    ];
+    let is_usual = |name: &str| {
+        usual.contains(&name)
+            || ["LC_", "XDG_"].iter().any(|start| name.starts_with(start))
+            || name.to_lowercase().ends_with("_proxy")
+            || [
+                "SSL_CERT_FILE",
+                "SSL_CERT_DIR",
+                "NODE_EXTRA_CA_CERTS",
+                "REQUESTS_CA_BUNDLE",
+                "CURL_CA_BUNDLE",
+            ]
+            .contains(&name)
+    };
+    text.lines().filter(|name| !is_usual(name)).map(str::to_owned).collect()
+}
+
+/// A header that gives a recording tool its argument.
+fn recording(name: &str, more: &str) -> String {
+    sh(&format!("# /// orla\n# args: [{name}]\n{more}# ///\n{RECORDS}"))
+}
+
+/// Everything that runs as a process gets a small environment, and what `pass_env` adds where it is declared.
+#[test]
+fn every_process_gets_only_what_is_passed_to_it() {
+    let config = "pass_env: ['GENERAL_*']
+tools: {named: {pass_env: [OF_NAME]}, package: {pass_env: [OF_PACKAGE]}}
+plugins: {plug: {path: ./records, args: [plug], env: {OWN: x}, pass_env: [OF_PLUGIN]}}
+mcpServers: {srv: {command: ./records, args: [srv], pass_env: OF_SERVER}}
+capabilities:
+  - {id: lines, provider: {stream: {command: ./records, args: [lines], pass_env: [OF_STREAM]}}}
+  - {id: bare, provider: {MCP: {server_url: 'stdio:./records bare', tool_name: '*', timeout_ms: 9000}}}
+";
+    let mut world = world()
+        .tool("plain", recording("plain", ""))
+        .tool("header", recording("header", "# pass_env: [OF_HEADER, 'PART_*']\n"))
+        .tool("named", recording("named", ""))
+        .file("tools/package/tool.yaml", "name: package\nversion: 1.0.0\nentrypoint: run\nruntime: {args: [package], env: {OF_PACKAGE: own}, pass_env: [OF_YAML]}\n")
+        .file("tools/capsule/orla-tool.json", r#"{"name": "capsule", "version": "1.0.0", "entrypoint": "run", "args": ["capsule"], "pass_env": ["OF_JSON"]}"#)
+        .config(config)
+        .env("ORLA_PASS_ENV", "E2E_WORLD, BY_VARIABLE");
+    for path in ["records", "tools/package/run", "tools/capsule/run"] {
+        world.write(path, sh(RECORDS), 0o755);
+    }
+    let names = [
+        "OF_NAME",
+        "OF_PACKAGE",
+        "OF_PLUGIN",
+        "OF_SERVER",
+        "OF_STREAM",
+        "OF_HEADER",
+        "OF_YAML",
+        "OF_JSON",
+    ];
+    for name in names.into_iter().chain([
+        "PART_A",
+        "GENERAL_A",
+        "BY_VARIABLE",
+        "AWS_SECRET_ACCESS_KEY",
+        "ORLA_TOKEN",
+    ]) {
+        world = world.env(name, "value");
+    }
+    let server = world.serve();
+    let mut client = server.client();
+    client.tool_names();
+    for tool in ["plain", "header", "named", "package", "lines"] {
+        client.call(tool, json!({}));
+    }
+    for (name, more) in [
+        ("plain", &[][..]),
+        ("header", &["OF_HEADER", "PART_A"]),
+        ("named", &["OF_NAME"]),
+        ("package", &["OF_PACKAGE", "OF_YAML"]),
+        ("capsule", &["OF_JSON"]),
+        ("plug", &["OF_PLUGIN", "OWN"]),
+        ("srv", &["OF_SERVER"]),
+        ("bare", &[]),
+        ("lines", &["OF_STREAM", "ORLA_INPUT"]),
+    ] {
+        let mut expected = [&["BY_VARIABLE", "GENERAL_A"], more].concat();
+        expected.sort_unstable();
+        assert_eq!(seen(&server, name), expected, "{name}");
+    }
+}
+
+/// What the configuration expands is a secret of orla's, and so is its token: `*` does not pass them.
+#[test]
+fn a_secret_of_the_configuration_is_passed_by_its_name_alone() {
+    let server = world()
+        .tool("all", recording("all", "# pass_env: '*'\n"))
+        .tool("one", recording("one", "# pass_env: [ADA, ORLA_TOKEN]\n"))
+        .config("auth_tokens: {ada: '${ADA}'}\ntools_dir: ${WHERE:-tools}\n")
+        .env("ADA", "a-secret-of-ada-0123456789")
+        .env("ORLA_TOKEN", "a-secret-of-ada-0123456789")
+        .env("FREE", "x");
+    for tool in ["all", "one"] {
+        let called = server.run(&["call", tool]);
+        assert_eq!(called.code, Some(0), "{}", called.all());
+    }
+    let server = server.env("ORLA_PORT", "0").serve();
+    let all = seen(&server, "all");
+    assert!(all.contains(&"FREE".to_owned()), "{all:?}");
+    assert!(!all.iter().any(|name| name == "ADA" || name == "ORLA_TOKEN"), "{all:?}");
+    assert_eq!(seen(&server, "one"), ["ADA", "ORLA_TOKEN"]);
+}
+
+/// A capsule that runs is restarted when the configuration passes it something else.
+#[test]
+fn what_is_passed_takes_effect_with_a_reload() {
+    let manifest = r#"{"name": "c", "version": "1.0.0", "entrypoint": "run"}"#;
+    let code = r#"#!/usr/bin/env python3
+import json, os, sys
+print(json.dumps({"jsonrpc": "2.0", "method": "orla.hello", "params": {"name": "c", "version": "1.0.0"}}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    if m.get("method") == "tools/call":
+        text = f"{os.getpid()} {os.environ.get('LATER')}"
+        result = {"result": {"content": [{"type": "text", "text": text}]}}
+    else:
+        result = {"error": {"code": -32601, "message": "no"}}
+    if "id" in m:
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], **result}), flush=True)
+"#;
+    let world =
+        world().file("tools/c/orla-tool.json", manifest).config("pass_env: []\n").env("LATER", "now");
+    world.write("tools/c/run", code, 0o755);
+    let server = world.serve();
+    let before = server.client().call("c", json!({})).text();
+    server.reload();
+    assert_eq!(server.client().call("c", json!({})).text(), before, "the same process");
+    server.write("orla.yaml", "pass_env: [LATER]\n", 0o644);
+    server.reload();
+    assert!(before.ends_with(" None"), "{before}");
+    eventually("it gets the variable", || server.client().call("c", json!({})).text().ends_with(" now"));
+}
+
+#[test]
+fn check_names_scripts_that_mention_what_they_do_not_get() {
+    let world = world()
+        .tool("shell.sh", sh("curl -H \"key: ${API_KEY:-none}\" $PATH $UNSET"))
+        .tool("fine.sh", sh("# /// orla\n# pass_env: [API_KEY]\n# ///\necho $API_KEY"))
+        .file("server.py", "import os\nos.environ.get(\"OTHER_KEY\")\n")
+        .file("plugin.js", "")
+        .config("mcpServers: {srv: {command: python3, args: [server.py], cwd: .}}\n")
+        .env("API_KEY", "s3cret-value")
+        .env("OTHER_KEY", "s3cret-value");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.all());
+    for words in [["shell", "API_KEY", "pass_env"], ["srv", "OTHER_KEY", "pass_env"]] {
+        let line = checked.stderr.lines().find(|line| words.iter().all(|word| line.contains(word)));
+        assert!(line.is_some(), "{words:?}: {}", checked.stderr);
+    }
+    let all = checked.all();
+    assert!(!all.contains("UNSET") && !all.contains("fine") && !all.contains("s3cret"), "{all}");
+}
+
+/// A tool that runs as the server's user reads nothing of the server: not its environment, memory or descriptors.
+#[test]
+fn the_server_and_its_reaper_are_closed_to_their_tools() {
+    let body = r#"
+look() {
+    for file in environ fd/0 mem; do
+        if dd if="/proc/$1/$file" of=/dev/null bs=1 count=1 2>/dev/null; then echo "$2 $file open"; else echo "$2 $file closed"; fi
+    done
+}
+reaper=$(grep -lsax 'tool-reaper.*' /proc/[0-9]*/cmdline | cut -d/ -f3 | while read -r id; do
+    [ "$(awk '/PPid/ { print $2 }' "/proc/$id/status")" = "$PPID" ] && echo "$id"; done)
+sleep 100 </dev/null & child=$!
+until [ "$(cat /proc/$child/comm)" = sleep ]; do :; done
+look "$PPID" server; look "$reaper" reaper; look "$child" child; kill $child"#;
+    let world = world().tool("look", sh(body));
+    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(world.dir(), everyone).unwrap();
+    // The superuser may read everything.
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let is_root = rustix::process::geteuid().is_root();
+    let server = if is_root { world.through(&user).serve() } else { world.serve() };
+    let result = server.client().call("look", json!({}));
+    let seen: Vec<&str> = result.stdout().lines().collect();
+    let expected = [
+        "server environ closed",
+        "server fd/0 closed",
+        "server mem closed",
+        "reaper environ closed",
+        "reaper fd/0 closed",
+        "reaper mem closed",
+    ];
+    assert_eq!(seen[..6.min(seen.len())], expected, "{}", result.json);
+    // The same look at a process that is not closed.
+    assert_eq!(seen[6], "child environ open", "{}", result.json);
+}

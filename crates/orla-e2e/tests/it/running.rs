@@ -118,7 +118,11 @@ fn standard_input_is_the_text_in_stdin_or_the_arguments_as_one_line() {
 fn the_environment_names_the_call_and_the_directory_is_the_servers() {
     let body =
         r#"printf '%s|%s|%s|%s|%s\n' "$ORLA_TOOL" "$ORLA_CALL_ID" "$ORLA_INSTANCE" "$OWN" "$(pwd -P)""#;
-    let server = world().tool("env.sh", sh(body)).env("OWN", "from the server").serve();
+    let server = world()
+        .tool("env.sh", sh(body))
+        .env("OWN", "from the server")
+        .config("pass_env: [OWN]\n")
+        .serve();
     let mut client = server.client();
     let call = |client: &mut orla_e2e::Client| {
         let result = client.call("env", json!({}));

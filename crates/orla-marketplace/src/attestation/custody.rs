@@ -22,6 +22,9 @@ pub trait Content: Send + Sync {
     /// Fast enough for every call.
     fn known_hash(&self) -> Option<Arc<str>>;
 
+    /// Whether nothing of it has changed since it was last read, nor since `at`. May look at files, and so block.
+    fn is_unchanged_since(&self, at: SystemTime) -> bool;
+
     /// [`hash`](Self::hash) for whoever must not block.
     fn hash_later(&self) -> BoxFuture<'static, Result<String, String>>;
 }
@@ -74,6 +77,16 @@ impl Custody {
             None => self.content.hash().is_ok_and(|hash| *hash == *vouched.hash),
         };
         same && !vouched.is_over()
+    }
+
+    /// The hash of the only content that may run, where an attestation is required.
+    pub fn required(&self) -> Option<&Arc<str>> {
+        self.vouched.as_ref().filter(|vouched| vouched.enforced).map(|vouched| &vouched.hash)
+    }
+
+    /// Whether what runs has been what was vouched for, from `at` on until now. May block.
+    pub fn has_held_since(&self, at: SystemTime) -> bool {
+        self.holds() && self.content.is_unchanged_since(at)
     }
 
     /// Whether a call may be made of it.
@@ -160,6 +173,10 @@ mod tests {
 
         fn known_hash(&self) -> Option<Arc<str>> {
             self.known.then(|| (*self.text.lock().unwrap()).into())
+        }
+
+        fn is_unchanged_since(&self, _: SystemTime) -> bool {
+            self.known
         }
 
         fn hash_later(&self) -> BoxFuture<'static, Result<String, String>> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rtfs::TypeExpr;
 
 use super::ProviderType;
+use crate::id::Pattern;
 
 /// A stream of values (RTFS capability system §3.2).
 #[derive(Clone, Debug)]
@@ -130,8 +131,10 @@ pub struct StreamOptions {
     pub transport: StreamTransport,
     /// The arguments of a program.
     pub args: Vec<String>,
-    /// Its environment, besides the server's own.
+    /// Its variables.
     pub env: BTreeMap<String, String>,
+    /// Patterns of the server's variables that it gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
     /// Where it runs.
     pub directory: Option<PathBuf>,
     /// What an item is.
@@ -158,6 +161,7 @@ impl Default for StreamOptions {
             transport: StreamTransport::default(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            pass_env: Vec::new(),
             directory: None,
             items: StreamItems::default(),
             max_item_bytes: 1024 * 1024,

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::attestation::ContentSource;
+use orla_marketplace::id::Pattern;
 
 use super::manifest::DEBOUNCE;
 use super::packages::Package;
 use super::process::Process;
 use crate::child::Program;
 use crate::reaper::Instance;
+use crate::start_failure;
 
 /// What a supervised process is started from, and how it is spoken to.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +56,8 @@ pub struct Command {
     pub args: Vec<String>,
     /// Added to the environment.
     pub env: Vec<(String, String)>,
+    /// Patterns of the server's variables that it gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
     /// Where it runs; in orla's own directory where absent.
     pub directory: Option<PathBuf>,
     /// How long it may take to answer its first request.
@@ -220,6 +224,20 @@ impl Definition {
         }
     }
 
+    /// Why its program could not be started.
+    pub(crate) fn explain(&self, error: &io::Error) -> String {
+        let path = self.path();
+        // Nothing has seen the file of a command before, so it is not known to have been there.
+        match self {
+            Self::Server(_) | Self::Plugin(_)
+                if error.kind() == io::ErrorKind::NotFound && path.metadata().is_err() =>
+            {
+                format!("{} was not found", path.display())
+            }
+            _ => start_failure::explain(&path, error).reason,
+        }
+    }
+
     /// What to start.
     ///
     /// # Errors
@@ -227,13 +245,12 @@ impl Definition {
     pub(crate) fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
         let (program, args) = match self {
             Self::Package(package) => {
-                let program = Program::new(&package.entrypoint())?
-                    .with_env(package.manifest.env.clone())
-                    .in_directory(package.directory.clone());
+                let program = package.program()?.in_directory(package.directory.clone());
                 (program, &package.manifest.args)
             }
             Self::Server(command) | Self::Plugin(Plugin { command, .. }) => {
-                let mut program = Program::new(&command.program()?)?.with_env(command.env.clone());
+                let mut program = Program::new(&command.program()?)?
+                    .with_env(command.env.clone(), command.pass_env.clone());
                 if let Some(directory) = &command.directory {
                     program = program.in_directory(directory.clone());
                 }
@@ -252,6 +269,25 @@ impl Command {
     pub async fn start(&self, instance: Arc<Instance>) -> io::Result<Process> {
         let (program, args) = Definition::Server(self.clone()).launch()?;
         Process::start(Arc::new(program), args, instance).await
+    }
+
+    /// Whether there is a program to start, going by its file.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn check(&self) -> Result<(), String> {
+        let path = self.program().map_err(|err| err.to_string())?;
+        match path.metadata() {
+            Ok(file) if !file.is_file() => Err(format!("{} is not a file", path.display())),
+            Ok(file) if file.permissions().mode() & 0o111 == 0 => {
+                Err(format!("{0} is not executable (chmod +x {0})", path.display()))
+            }
+            Ok(_) => Ok(()),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                Err(format!("{} was not found", path.display()))
+            }
+            Err(err) => Err(format!("{} cannot be read: {err}", path.display())),
+        }
     }
 
     /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
@@ -289,6 +325,7 @@ mod tests {
             command: command.to_owned(),
             args: Vec::new(),
             env: Vec::new(),
+            pass_env: Vec::new(),
             directory: None,
             startup_timeout: Duration::ZERO,
             eager: false,

@@ -10,6 +10,7 @@
 //! | `runtime.startup_timeout_ms` | `startup_timeout_ms` | until the handshake; 5000 |
 //! | `runtime.hot_load` | `hot_load` | `watch` (paths), `mode` (`restart`), `debounce_ms` (100) |
 //! | `runtime.env`, `runtime.args` | `env`, `args` | environment and arguments of the process |
+//! | `runtime.pass_env` | `pass_env` | patterns of the server's variables that the process gets |
 //! | `runtime.eager` | `eager` | start with the server, not at the first use |
 //!
 //! `author`, `license`, `repository`, `homepage`, `keywords`, `dependencies` and `language` are for people
@@ -19,13 +20,14 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::{Validator, schema_from_declaration};
 use semver::Version;
 
 use crate::document::{self, Key, Kind, Node, Position, Scalar, SyntaxError};
 use crate::excerpt;
-use crate::metadata::Remark;
+use crate::metadata::{Remark, pass_env};
 
 /// What a package says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,8 +56,10 @@ pub struct Manifest {
     pub startup_timeout: Duration,
     /// When it is to be restarted for changed files; never where absent.
     pub hot_load: Option<HotLoad>,
-    /// Added to the server's environment.
+    /// Variables of the process.
     pub env: Vec<(String, String)>,
+    /// Patterns of the server's variables that the process gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
     /// Arguments of the entrypoint.
     pub args: Vec<String>,
     /// Whether it starts with the server.
@@ -118,7 +122,7 @@ const MAX_PREFIX: usize = 40;
 const COMMON: &[&str] =
     &["name", "version", "entrypoint", "description", "permissions", "mcp", "language"];
 const FOR_PEOPLE: &[&str] = &["author", "license", "repository", "homepage", "keywords", "dependencies"];
-const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "args", "eager"];
+const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", "args", "eager"];
 
 /// Reads a manifest. The remarks say what is wrong with it, in the order of the text; without a manifest,
 /// at least one of them is a problem.
@@ -189,6 +193,7 @@ impl Reader {
                 milliseconds(node, 1)
             });
         let env = self.optional(runtime, "env", &in_runtime("env"), env);
+        let pass_env = self.optional(runtime, "pass_env", &in_runtime("pass_env"), pass_env);
         let args = self.optional(runtime, "args", &in_runtime("args"), texts);
         let eager = self.optional(runtime, "eager", &in_runtime("eager"), boolean);
         let hot_load =
@@ -207,6 +212,7 @@ impl Reader {
             startup_timeout: startup.unwrap_or(STARTUP_TIMEOUT),
             hot_load,
             env: env.unwrap_or_default(),
+            pass_env: pass_env.unwrap_or_default(),
             args: args.unwrap_or_default(),
             eager: eager.unwrap_or_default(),
         })

@@ -20,6 +20,7 @@
 
 mod definition;
 pub mod executor;
+mod hang;
 pub mod manifest;
 pub mod packages;
 mod process;
@@ -35,10 +36,10 @@ pub use packages::{Package, Packages};
 pub use process::Process;
 pub use state::Policy;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use orla_marketplace::{
@@ -53,6 +54,7 @@ use crate::mcp::answer::Offers;
 use crate::mcp::conversation::Request;
 use crate::mcp::object;
 use crate::mcp::{Ask, Caller, Ending, Era, Fault, Learned, Peer, PeerSurface};
+use crate::plugin::conversation::no_answer;
 use crate::reaper::Instance;
 use shared::Shared;
 use state::State;
@@ -67,11 +69,14 @@ const LISTING_GRACE: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub struct Gate(Arc<Judge>);
 
-type Judge = dyn Fn(&Definition) -> Result<(), String> + Send + Sync;
+type Judge = dyn Fn(&Definition, Option<SystemTime>) -> Result<(), String> + Send + Sync;
 
 impl Gate {
-    /// One that asks `judge`, which may read files, and so block.
-    pub fn new(judge: impl Fn(&Definition) -> Result<(), String> + Send + Sync + 'static) -> Self {
+    /// One that asks `judge` about a definition, before its process is started and when that is ready. Then it is
+    /// also told when the process was started. It may read files, and so block.
+    pub fn new(
+        judge: impl Fn(&Definition, Option<SystemTime>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(judge))
     }
 }
@@ -82,7 +87,7 @@ impl Gate {
     /// # Errors
     /// Why what is defined may not be started.
     pub fn ask(&self, definition: &Definition) -> Result<(), String> {
-        (self.0)(definition)
+        (self.0)(definition, None)
     }
 }
 
@@ -215,6 +220,16 @@ impl Capsules {
         self.known().current.clone()
     }
 
+    /// For each whose files mention variables of the server that it does not get: its name, and these.
+    pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
+        let environment = self.instance.environment();
+        let withheld = |capsule: Arc<Capsule>| {
+            let (program, args) = capsule.definition().launch().ok()?;
+            Some((capsule.name().to_owned(), program.withheld(&args, &environment)))
+        };
+        self.current().into_iter().filter_map(withheld).collect()
+    }
+
     /// The capabilities of all of them, as far as they are known.
     pub fn registrations(&self) -> Vec<Registration> {
         self.current().iter().flat_map(executor::registrations).collect()
@@ -337,6 +352,11 @@ impl Capsule {
         self.shared.knowledge.borrow().learned.clone()
     }
 
+    /// What is to be said of the newest line of its process that answers no call and came while calls waited.
+    pub fn wrong_answer(&self) -> Option<String> {
+        self.shared.status().wrong_answer.as_deref().map(no_answer)
+    }
+
     /// How it is.
     pub fn status(&self) -> ProviderStatus {
         let now = self.shared.status().clone();
@@ -429,7 +449,8 @@ impl Peer for Capsule {
             reply,
         };
         // Withdraws the request wherever this ends before the answer.
-        let mut withdrawal = Withdrawal { shared: &self.shared, ticket: None };
+        let deadline = ctx.deadline;
+        let mut withdrawal = Withdrawal { shared: &self.shared, ticket: None, deadline };
         let asked = async {
             if self.requests.send(request).await.is_err() {
                 return Err(Ending::Fault(Fault::Gone("it was stopped".to_owned())));
@@ -503,12 +524,13 @@ fn about(method: &str, uri: &str) -> Ask {
 struct Withdrawal<'a> {
     shared: &'a Shared,
     ticket: Option<u64>,
+    deadline: Instant,
 }
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.shared.cancel(ticket);
+            self.shared.cancel(ticket, Instant::now() >= self.deadline);
         }
     }
 }

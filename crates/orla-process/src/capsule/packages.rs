@@ -17,10 +17,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use orla_marketplace::id::Pattern;
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 
 use super::manifest::{self, Form, HotLoad, Manifest};
-use crate::child;
+use crate::child::{self, Program};
 use crate::discovery::{self, Finding};
 use crate::document::Position;
 use crate::metadata::Remark;
@@ -41,12 +42,24 @@ pub struct Package {
     pub manifest: Manifest,
     /// What runs its program, such as `python3`; none for a binary.
     pub interpreter: Option<String>,
+    /// Patterns of the server's variables that the configuration passes to it, besides those of its manifest.
+    pub pass_env: Vec<Pattern>,
 }
 
 impl Package {
     /// The program, absolute.
     pub fn entrypoint(&self) -> PathBuf {
         self.directory.join(&self.manifest.entrypoint)
+    }
+
+    /// The program, with its environment.
+    ///
+    /// # Errors
+    /// There is no current directory.
+    pub fn program(&self) -> io::Result<Program> {
+        let own = &self.manifest;
+        let pass_env = [own.pass_env.as_slice(), &self.pass_env].concat();
+        Ok(Program::new(&self.entrypoint())?.with_env(own.env.clone(), pass_env))
     }
 
     /// The package, restarted when any of its files changes where it does not say which.
@@ -235,7 +248,8 @@ impl Packages {
         let path = directory.join(form.file_name());
         if form == Form::Yaml && directory.join(Form::Json.file_name()).symlink_metadata().is_ok() {
             let other = directory.join(Form::Json.file_name());
-            self.warnings.push(finding(other, None, "not read: the tool.yaml beside it is"));
+            let message = "not read: the tool.yaml beside it is; orla-tool.json is deprecated (RFC 2 §15) and can be removed";
+            self.warnings.push(finding(other, None, message));
         }
         let bytes = match read(&path) {
             Ok(bytes) => bytes,
@@ -258,7 +272,8 @@ impl Packages {
         }
         let head = child::read_head(&directory.join(&manifest.entrypoint)).unwrap_or_default();
         let interpreter = FileKind::of(&head).interpreter();
-        Some(Package { directory: directory.to_owned(), form, manifest, interpreter })
+        let directory = directory.to_owned();
+        Some(Package { directory, form, manifest, interpreter, pass_env: Vec::new() })
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
@@ -64,7 +64,8 @@ impl Process {
         // more when it has started, it is dropped, and so killed.
         let started = tokio::task::spawn_blocking(move || {
             instance.watch_over_children();
-            program.start(&args, &[(INSTANCE, OsString::from(instance.mark()))]).map(Unwatched::new)
+            let mark = [(INSTANCE, OsString::from(instance.mark()))];
+            program.start(&args, &mark, &instance.environment()).map(Unwatched::new)
         });
         let mut started =
             started.await.map_err(|_| io::Error::other("the start of the process failed"))??;
@@ -112,6 +113,12 @@ impl Process {
             Exit::Watched(fd) => fd.get_ref().0.has_exited(),
             Exit::Looked(watch) => watch.has_exited(),
         }
+    }
+
+    /// Whether it is stopped by a signal.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.child.is_some() && matches!(waitid(WaitId::Pid(self.group), options), Ok(Some(_)))
     }
 
     /// Signals its group, which exists as long as the process has not been reaped, and itself where it

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use orla_marketplace::SurfaceNotice;
 use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch};
@@ -30,7 +31,7 @@ pub(crate) struct Shared {
     /// Says that there are [`Wishes`], or requests which nobody waits for any more: one for both, as the task listens
     /// to it anew at every turn.
     pub(crate) news: Notify,
-    cancelled_tickets: Mutex<Vec<u64>>,
+    cancelled: Mutex<Vec<Cancelled>>,
     wishes: Mutex<Wishes>,
     /// Held by the task of this name that has a process: one that is ending is waited for.
     pub(crate) turn: Arc<AsyncMutex<()>>,
@@ -45,6 +46,14 @@ pub(crate) struct Shared {
     pub(crate) told: broadcast::Sender<SurfaceNotice>,
     /// Counts what a listing of all capsules shows differently.
     changes: watch::Sender<u64>,
+}
+
+/// A request that no caller waits for any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cancelled {
+    pub(crate) ticket: u64,
+    /// Whether its deadline has passed.
+    pub(crate) is_late: bool,
 }
 
 /// What the task is asked for besides requests. A later wish takes the place of an earlier one.
@@ -67,6 +76,8 @@ pub(crate) struct Status {
     pub(crate) since: Instant,
     pub(crate) restarts: u64,
     pub(crate) last_failure: Option<String>,
+    /// The newest line of its process that answers no call and came while calls waited; quoted.
+    pub(crate) wrong_answer: Option<String>,
 }
 
 /// What is known of what a capsule serves.
@@ -92,13 +103,14 @@ impl Shared {
             since: Instant::now(),
             restarts: 0,
             last_failure: None,
+            wrong_answer: None,
         };
         Self {
             name: definition.name().into(),
             instance,
             tickets: Arc::new(AtomicU64::new(1)),
             news: Notify::new(),
-            cancelled_tickets: Mutex::default(),
+            cancelled: Mutex::default(),
             wishes: Mutex::default(),
             turn,
             subscriptions: Mutex::default(),
@@ -112,15 +124,19 @@ impl Shared {
         }
     }
 
-    /// Asks whoever guards starts whether the process of this definition may be started now.
+    /// Asks the gate whether the process of this definition may be started now, or may go on that was `started`.
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) async fn may_start(&self, definition: &Arc<Definition>) -> Result<(), String> {
+    pub(crate) async fn may_start(
+        &self,
+        definition: &Arc<Definition>,
+        started: Option<SystemTime>,
+    ) -> Result<(), String> {
         let Some(gate) = lock(&self.gate).clone() else { return Ok(()) };
         let definition = Arc::clone(definition);
         // It may read files.
-        let asked = tokio::task::spawn_blocking(move || gate.0(&definition)).await;
+        let asked = tokio::task::spawn_blocking(move || gate.0(&definition, started)).await;
         asked.unwrap_or_else(|_| Err("nobody could say whether it may be started".to_owned()))
     }
 
@@ -130,13 +146,13 @@ impl Shared {
     }
 
     /// Nobody waits for this request any more.
-    pub(crate) fn cancel(&self, ticket: u64) {
-        lock(&self.cancelled_tickets).push(ticket);
+    pub(crate) fn cancel(&self, ticket: u64, is_late: bool) {
+        lock(&self.cancelled).push(Cancelled { ticket, is_late });
         self.news.notify_one();
     }
 
-    pub(crate) fn take_cancelled(&self) -> Vec<u64> {
-        std::mem::take(&mut *lock(&self.cancelled_tickets))
+    pub(crate) fn take_cancelled(&self) -> Vec<Cancelled> {
+        std::mem::take(&mut *lock(&self.cancelled))
     }
 
     /// Someone wants to know what it serves.

@@ -72,6 +72,8 @@ pub(crate) enum Event {
     Hello,
     /// The process does what no capsule may: it closes its output, or writes too large a message.
     Broken,
+    /// The process is alive and answers nothing.
+    Hung,
     /// The process is gone, or could not be started.
     Exited,
     /// What it runs has changed.
@@ -206,7 +208,7 @@ pub(crate) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
         (Starting { failures }, Event::Timer | Event::Broken) => {
             (Ending { ask: Ask::Term, then: Then::Crash { failures } }, &[CloseInput, Terminate])
         }
-        (Ready { failures }, Event::Broken) => (
+        (Ready { failures }, Event::Broken | Event::Hung) => (
             Ending { ask: Ask::Term, then: Then::Crash { failures } },
             &[CloseInput, Terminate, FailSent],
         ),
@@ -249,6 +251,7 @@ pub(crate) fn step(state: State, event: Event, policy: &Policy) -> (State, &'sta
             Event::Wanted
             | Event::Hello
             | Event::Broken
+            | Event::Hung
             | Event::Exited
             | Event::Changed
             | Event::Drained
@@ -355,6 +358,7 @@ mod tests {
                 Ready { failures: 1 },
                 &[
                     (Event::Broken, CRASHING, &[CloseInput, Terminate, FailSent]),
+                    (Event::Hung, CRASHING, &[CloseInput, Terminate, FailSent]),
                     (Event::Exited, Crashed { failures: 2 }, &[FailSent]),
                     (Event::Changed, Draining, &[]),
                     (Event::Stop, STOPPING, &[CloseInput, FailWaiting]),
@@ -431,10 +435,11 @@ mod tests {
         }
     }
 
-    const EVENTS: [Event; 9] = [
+    const EVENTS: [Event; 10] = [
         Event::Wanted,
         Event::Hello,
         Event::Broken,
+        Event::Hung,
         Event::Exited,
         Event::Changed,
         Event::Drained,
@@ -512,7 +517,7 @@ mod tests {
             let (mut state, mut alive) = (Created, false);
             for event in events {
                 // Only a process that lives can say hello, break the rules, or end.
-                if !alive && matches!(event, Event::Hello | Event::Exited | Event::Broken) {
+                if !alive && matches!(event, Event::Hello | Event::Exited | Event::Broken | Event::Hung) {
                     continue;
                 }
                 alive &= event != Event::Exited;

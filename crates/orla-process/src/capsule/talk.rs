@@ -126,6 +126,30 @@ impl Talk {
         }
     }
 
+    /// The newest line of a plugin that answers no call and came while calls waited.
+    pub(super) fn wrong_answer(&self) -> Option<&str> {
+        match self {
+            Self::Mcp(_) => None,
+            Self::Plugin(talk) => talk.wrong_answer(),
+        }
+    }
+
+    /// The oldest call that was sent and waits for its answer.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        match self {
+            Self::Mcp(talk) => talk.oldest(),
+            Self::Plugin(_) => None,
+        }
+    }
+
+    /// The ping that the process has not answered.
+    pub(super) fn unanswered_ping(&self) -> Option<u64> {
+        match self {
+            Self::Mcp(talk) => talk.unanswered_ping(),
+            Self::Plugin(_) => None,
+        }
+    }
+
     /// No answer will come any more.
     pub(super) fn fail(&mut self, reason: &str) {
         match self {

@@ -23,13 +23,14 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use orla_marketplace::{ClientError, JsonText, seconds};
 use rustix::process::Signal;
+use tokio::io::Interest;
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio::task::yield_now;
@@ -37,14 +38,15 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::definition::Definition;
+use super::hang::Silence;
 use super::process::Process;
-use super::shared::{Shared, Wishes};
+use super::shared::{Cancelled, Shared, Wishes};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
 use super::talk::Talk;
+use crate::child::Variables;
 use crate::lines::Lines;
 use crate::mcp::Fault;
 use crate::mcp::conversation::Request;
-use crate::start_failure;
 use crate::watch::{Change, Watcher};
 use files::{Watching, next_change};
 
@@ -56,6 +58,8 @@ const MAX_UNWRITTEN: usize = 1024 * 1024;
 const OBEDIENCE: Duration = Duration::from_secs(2);
 /// How many times as long it may, while it goes on answering other calls.
 const RESPITES: u32 = 15;
+/// How often a process that calls wait for is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many requests are taken in a row before others have their turn.
 const TOGETHER: usize = 64;
 
@@ -77,6 +81,8 @@ pub(crate) struct Task {
     definition: Arc<Definition>,
     state: State,
     process: Option<Process>,
+    /// The environment of the newest process.
+    variables: Option<Variables>,
     talk: Talk,
     lines: Lines,
     /// The beginning of a line of standard error.
@@ -93,8 +99,12 @@ pub(crate) struct Task {
     timer: Option<Instant>,
     /// Until when calls wait for the opening of MCP.
     opening: Option<Instant>,
-    /// When a process that has closed its output is ended.
-    output_closed: Option<Instant>,
+    /// When a process that has closed one of its streams is ended, and what is said of that.
+    stream_closed: Option<(Instant, &'static str)>,
+    /// What is known of its silence.
+    silence: Silence,
+    /// When it is next looked at while calls wait for it.
+    look: Option<Instant>,
     /// When a reload that was held back is done.
     held: Option<Instant>,
     reloads: ReloadLoop,
@@ -106,6 +116,8 @@ pub(crate) struct Task {
     turn: Option<OwnedMutexGuard<()>>,
     born: Instant,
     starts: u64,
+    /// When the newest process was started.
+    started: SystemTime,
 }
 
 /// What the task was woken by.
@@ -115,6 +127,7 @@ enum Woken {
     News,
     Readable,
     Writable,
+    InputClosed,
     Stderr,
     Answered(JsonText, Result<JsonText, ClientError>),
     Exited,
@@ -132,6 +145,7 @@ impl Task {
             definition,
             state: State::Created,
             process: None,
+            variables: None,
             talk,
             lines: Lines::default(),
             stderr: BytesMut::new(),
@@ -142,7 +156,9 @@ impl Task {
             failure: None,
             timer: None,
             opening: None,
-            output_closed: None,
+            stream_closed: None,
+            silence: Silence::default(),
+            look: None,
             held: None,
             reloads: ReloadLoop::default(),
             watching: None,
@@ -151,6 +167,7 @@ impl Task {
             turn: None,
             born: Instant::now(),
             starts: 0,
+            started: SystemTime::now(),
         }
     }
 
@@ -174,6 +191,7 @@ impl Task {
                 }
                 Woken::Readable => self.read().await,
                 Woken::Writable => {}
+                Woken::InputClosed => self.input_closed(),
                 Woken::Stderr => self.read_stderr(),
                 Woken::Answered(id, answer) => self.talk.answer_question(&id, answer),
                 Woken::Exited => self.exited().await,
@@ -182,6 +200,7 @@ impl Task {
             }
             self.send_waiting();
             self.write();
+            self.schedule_look();
         }
         self.waiting.drain(..).for_each(|request| refuse(request, "it was stopped"));
         self.inbox.requests.close();
@@ -199,8 +218,9 @@ impl Task {
         let timer = [
             self.timer,
             self.opening,
-            self.output_closed,
+            self.stream_closed.map(|(at, _)| at),
             self.held,
+            self.look,
             withdrawn.front().map(|one| one.until),
         ];
         let timer = timer.into_iter().flatten().min();
@@ -210,6 +230,7 @@ impl Task {
             () = shared.news.notified() => Woken::News,
             () = readable(process.and_then(|process| process.stdout.as_ref())) => Woken::Readable,
             () = writable(process.and_then(|process| process.stdin.as_ref())), if writes => Woken::Writable,
+            () = input_closed(process.and_then(|process| process.stdin.as_ref())) => Woken::InputClosed,
             () = readable(process.and_then(|process| process.stderr.as_ref())) => Woken::Stderr,
             Some((id, answer)) = questions.next(), if !questions.is_empty() => Woken::Answered(id, answer),
             () = exited(process) => Woken::Exited,
@@ -292,7 +313,8 @@ impl Task {
     async fn spawn(&mut self) -> Option<String> {
         self.failure = None;
         self.opening = None;
-        self.output_closed = None;
+        self.stream_closed = None;
+        self.silence = Silence::default();
         self.lines = Lines::default();
         self.stderr = BytesMut::new();
         self.last_words = String::new();
@@ -304,12 +326,14 @@ impl Task {
             self.turn = Some(Arc::clone(&self.shared.turn).lock_owned().await);
         }
         self.watch();
-        if let Err(reason) = self.shared.may_start(&self.definition).await {
+        self.started = SystemTime::now();
+        if let Err(reason) = self.shared.may_start(&self.definition, None).await {
             self.failure = Some(reason.clone());
             return Some(reason);
         }
         let started = match self.definition.launch() {
             Ok((program, args)) => {
+                self.variables = Some(program.variables(&self.shared.instance.environment()));
                 Process::start(Arc::new(program), args, Arc::clone(&self.shared.instance)).await
             }
             Err(err) => Err(err),
@@ -320,9 +344,7 @@ impl Task {
                 None
             }
             Err(err) => {
-                let path = self.definition.path();
-                let reason =
-                    format!("it could not start: {}", start_failure::explain(&path, &err).reason);
+                let reason = format!("it could not start: {}", self.definition.explain(&err));
                 self.failure = Some(reason.clone());
                 Some(reason)
             }
@@ -371,6 +393,9 @@ impl Task {
                 self.replace(definition);
                 self.happened(Event::Changed, "what it is started from has changed").await;
             }
+            Some(_) if self.has_another_environment() => {
+                self.happened(Event::Changed, "its environment has changed").await;
+            }
             Some(_) => self.happened(Event::Revived, "the configuration was loaded anew").await,
             None => {}
         }
@@ -382,12 +407,22 @@ impl Task {
         }
     }
 
+    /// Whether the next process would get another environment than the newest one did.
+    fn has_another_environment(&self) -> bool {
+        let Some(variables) = &self.variables else { return false };
+        let environment = self.shared.instance.environment();
+        self.definition.launch().is_ok_and(|(program, _)| program.variables(&environment) != *variables)
+    }
+
     async fn cancelled(&mut self) {
         let cancelled = self.shared.take_cancelled();
         let mut sent = false;
-        for ticket in cancelled {
+        for Cancelled { ticket, is_late } in cancelled {
             if self.talk.cancel(ticket) {
                 sent = true;
+                if is_late && !self.talk.has_to_obey() {
+                    self.silence.expired(ticket);
+                }
                 if self.talk.has_to_obey() {
                     self.withdrawn.push_back(Withdrawn {
                         until: Instant::now() + OBEDIENCE,
@@ -400,8 +435,39 @@ impl Task {
             }
         }
         if sent {
+            self.look_for_hang().await;
             self.drained().await;
         }
+    }
+
+    /// Sees to it that a process that calls wait for is looked at again.
+    fn schedule_look(&mut self) {
+        let is_waited_for = matches!(self.state, State::Ready { .. }) && self.talk.in_flight() > 0;
+        self.look = match self.look {
+            _ if !is_waited_for => None,
+            None => Some(Instant::now() + LOOK_EVERY),
+            look => look,
+        };
+    }
+
+    /// Ends a process that is ready and hangs.
+    async fn look_for_hang(&mut self) {
+        if !matches!(self.state, State::Ready { .. }) {
+            return;
+        }
+        let is_stopped = self.process.as_ref().is_some_and(Process::is_stopped);
+        let hang = match is_stopped && self.talk.in_flight() > 0 {
+            true => Some("it hung: it was stopped by a signal while calls wait".to_owned()),
+            false => {
+                let (oldest, ping) = (self.talk.oldest(), self.talk.unanswered_ping());
+                self.silence.verdict(self.born.elapsed(), oldest, ping)
+            }
+        };
+        let Some(reason) = hang else { return };
+        let (_, [capsule, server, plugin]) = self.definition.shown();
+        tracing::warn!(capsule, server, plugin, reason, "it hangs, and is ended and restarted");
+        self.failure.get_or_insert(reason.clone());
+        self.happened(Event::Hung, &reason).await;
     }
 
     async fn drained(&mut self) {
@@ -412,7 +478,9 @@ impl Task {
 
     /// Sends what waits, if it may be sent.
     fn send_waiting(&mut self) {
-        if !matches!(self.state, State::Ready { .. }) || self.waiting.is_empty() || !self.is_open() {
+        let reads = self.process.as_ref().is_some_and(|process| process.stdin.is_some());
+        let is_ready = matches!(self.state, State::Ready { .. }) && reads;
+        if !is_ready || self.waiting.is_empty() || !self.is_open() {
             return;
         }
         while self.talk.unwritten().len() < MAX_UNWRITTEN && self.talk.is_free() {
@@ -436,10 +504,12 @@ impl Task {
             self.speaks_mcp.get_or_insert(false);
             self.shared.settled();
         }
-        if is_due(&mut self.output_closed) {
-            let reason = "it closed its standard output".to_owned();
-            self.failure.get_or_insert(reason.clone());
-            self.happened(Event::Broken, &reason).await;
+        if let Some((_, reason)) = self.stream_closed.take_if(|(at, _)| *at <= now) {
+            self.failure.get_or_insert_with(|| reason.to_owned());
+            self.happened(Event::Broken, reason).await;
+        }
+        if is_due(&mut self.look) {
+            self.look_for_hang().await;
         }
         if is_due(&mut self.held) {
             self.happened(Event::Changed, "its files have changed").await;
@@ -517,6 +587,14 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
 async fn writable(pipe: Option<&pipe::Sender>) {
     match pipe {
         Some(pipe) => drop(pipe.writable().await),
+        None => pending().await,
+    }
+}
+
+/// Ends when the process has closed its end of its standard input.
+async fn input_closed(pipe: Option<&pipe::Sender>) {
+    match pipe {
+        Some(pipe) => drop(pipe.ready(Interest::ERROR).await),
         None => pending().await,
     }
 }

@@ -274,6 +274,18 @@ impl Conversation {
         self.in_flight
     }
 
+    /// The oldest request, other than our own, that waits for its answer.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let calls = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Call { .. }));
+        calls.map(|(ticket, _)| *ticket).min()
+    }
+
+    /// The newest ping that is not answered.
+    pub(crate) fn unanswered_ping(&self) -> Option<u64> {
+        let pings = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Ping));
+        pings.map(|(ticket, _)| *ticket).max()
+    }
+
     /// What is to be written next.
     pub(crate) fn unwritten(&self) -> &[u8] {
         self.out.unwritten()

@@ -45,6 +45,8 @@ pub(crate) struct Conversation {
     is_concurrent: bool,
     /// Whether it was asked to describe itself again, so that it says something.
     is_probed: bool,
+    /// See [`Self::wrong_answer`].
+    wrong_answer: Option<String>,
     /// What has been logged once.
     noise: bool,
     strays: bool,
@@ -102,9 +104,15 @@ impl Conversation {
             is_silent: false,
             is_concurrent: false,
             is_probed: false,
+            wrong_answer: None,
             noise: false,
             strays: false,
         }
+    }
+
+    /// The newest line that is no answer, or answers no call, and came while calls waited; quoted.
+    pub(crate) fn wrong_answer(&self) -> Option<&str> {
+        self.wrong_answer.as_deref()
     }
 
     /// Whether it need not say anything before it is sent calls.
@@ -190,9 +198,11 @@ impl Conversation {
 
     /// No answer will come any more.
     pub(crate) fn fail(&mut self, reason: &str) {
+        let wrong = self.wrong_answer.take().map(|line| format!("; {}", no_answer(&line)));
+        let reason = format!("{reason}{}", wrong.unwrap_or_default());
         for (_, Sent { state, .. }) in self.pending.drain() {
             if let Pending::Call { reply, .. } = state {
-                let _ = reply.send(Err(Fault::Gone(reason.to_owned())));
+                let _ = reply.send(Err(Fault::Gone(reason.clone())));
             }
         }
         self.in_flight = 0;
@@ -202,7 +212,12 @@ impl Conversation {
     pub(crate) fn hear(&mut self, line: &Bytes) -> Heard {
         match wire::read(line) {
             Some(message) if message.id == wire::DESCRIBE => self.described(message.body),
-            Some(message) => self.answered(message.id, message.body),
+            Some(message) => {
+                if !self.pending.contains_key(&message.id) {
+                    self.note_wrong(line);
+                }
+                self.answered(message.id, message.body)
+            }
             None if line.trim_ascii().is_empty() => Heard::Nothing,
             None => self.noise(line),
         }
@@ -272,7 +287,14 @@ impl Conversation {
         Heard::Nothing
     }
 
+    fn note_wrong(&mut self, line: &[u8]) {
+        if self.in_flight > 0 {
+            self.wrong_answer = Some(quoted(line));
+        }
+    }
+
     fn noise(&mut self, line: &[u8]) -> Heard {
+        self.note_wrong(line);
         let (plugin, text) = (&*self.name, quoted(line));
         if std::mem::replace(&mut self.noise, true) {
             tracing::debug!(plugin, text, "a line on standard output is no answer, and is ignored");
@@ -292,6 +314,11 @@ impl Conversation {
             tracing::warn!(plugin, id, "an answer to a request that was never sent is dropped");
         }
     }
+}
+
+/// What a caller is told of a line that is no answer.
+pub(crate) fn no_answer(line: &str) -> String {
+    format!("it wrote a line that answers no call: {line:?}")
 }
 
 /// That it has no such function, only these.
@@ -383,6 +410,7 @@ mod tests {
             assert_eq!(setting.hear(line), Heard::Nothing, "{line}");
         }
         assert!(answer.try_recv().is_err() && setting.talk.in_flight() == 1);
+        assert_eq!(setting.talk.wrong_answer(), Some("\u{fffd}"));
         setting.hear(&format!(r#"{{"id":{ticket},"ok":1}}"#));
         setting.hear(&format!(r#"{{"id":{ticket},"ok":2}}"#));
         assert_eq!(answer.try_recv().unwrap().unwrap().as_str(), "1");
@@ -492,8 +520,12 @@ mod tests {
         let mut setting = Setting::new(false);
         let ((_, mut one), (two, _)) = (setting.call("a"), setting.call("b"));
         setting.talk.cancel(two);
+        setting.hear("\u{1b}[2J oh");
         setting.talk.fail("it is gone");
-        assert_eq!(one.try_recv().unwrap(), Err(Fault::Gone("it is gone".into())));
+        assert_eq!(
+            one.try_recv().unwrap(),
+            Err(Fault::Gone("it is gone; it wrote a line that answers no call: \" [2J oh\"".into()))
+        );
         assert_eq!((setting.talk.in_flight(), setting.talk.goes_on_with(two)), (0, None));
     }
 }

@@ -82,7 +82,10 @@ pub(super) fn run(
     if started >= job.deadline {
         return Ok(Ended::never(Cause::Deadline));
     }
-    let mut child = job.program.start(&job.args, &job.env)?;
+    let mut child = match &job.attested {
+        Some(hash) => job.program.start_attested(hash, &job.args, &job.env, &job.environment)?,
+        None => job.program.start(&job.args, &job.env, &job.environment)?,
+    };
     let streams = Streams::of(&mut child, job.stdin, &job.limits, job.notices);
     let leader = Leader::new(child, strays);
     let mut following = Following {

@@ -33,6 +33,7 @@ use std::time::Instant;
 use orla_marketplace::NoticeSink;
 
 use crate::child::Program;
+use crate::environment::Environment;
 use crate::limits::Limits;
 
 /// One program to run.
@@ -42,7 +43,11 @@ pub struct Job {
     pub program: Arc<Program>,
     /// Its arguments, without its own name.
     pub args: Vec<OsString>,
-    /// Added to the server's environment.
+    /// The hash of the only content of the program's file that may run, where an attestation is required.
+    pub attested: Option<Arc<str>>,
+    /// What it gets of the server's environment.
+    pub environment: Arc<Environment>,
+    /// Added to that.
     pub env: Vec<(&'static str, OsString)>,
     /// What standard input gets before it is closed.
     pub stdin: Vec<u8>,

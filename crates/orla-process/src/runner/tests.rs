@@ -34,6 +34,8 @@ impl Script {
         let job = Job {
             program: Arc::new(Program::new(&path).unwrap()),
             args: vec![],
+            attested: None,
+            environment: Arc::default(),
             env: vec![("DIR", directory.path().into())],
             stdin: vec![],
             deadline: Instant::now() + PATIENCE,
@@ -387,6 +389,8 @@ fn text_without_a_shebang_is_run_by_the_shell_now_and_ever_after() {
     let job = |program: &Arc<Program>| Job {
         program: Arc::clone(program),
         args: vec!["arg".into()],
+        attested: None,
+        environment: Arc::default(),
         env: vec![],
         stdin: vec![],
         deadline: job.deadline,

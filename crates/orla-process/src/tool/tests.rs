@@ -31,7 +31,7 @@ impl Tools {
         let market = CapabilityMarketplace::new(orla_marketplace::Limits::default());
         let executor = ToolExecutor::new(Instance::unguarded(), PoolLimits::default());
         market.register_executor(Arc::new(executor)).unwrap();
-        let loaded = Loader::default().load(directory.path(), limits).unwrap();
+        let loaded = Loader::default().load(directory.path(), limits, &HashMap::new()).unwrap();
         for registration in loaded.registrations {
             market.register_capability(registration).unwrap();
         }

@@ -23,6 +23,17 @@ pub fn check(server_url: &str) -> Result<(), String> {
     parse(server_url).map(drop)
 }
 
+/// Whether there is a program to start, where a `server_url` names one.
+///
+/// # Errors
+/// Why there is none. The arguments are not repeated, as they may hold secrets.
+pub fn check_program(server_url: &str) -> Result<(), String> {
+    match parse(server_url)? {
+        Address::Own(settings) => super::servers::check_program(&settings),
+        Address::Entry(_) => Ok(()),
+    }
+}
+
 /// Reads a `server_url`: `mcp:NAME`, `stdio:COMMAND ARGS…` or `http(s)://…`.
 ///
 /// # Errors
@@ -36,7 +47,13 @@ pub(super) fn parse(server_url: &str) -> Result<Address, String> {
         let mut words = words.into_iter();
         let command = words.next().filter(|command| !command.is_empty()).ok_or("it names no command")?;
         let shown = command.rsplit('/').next().unwrap_or_default().to_owned();
-        let reach = Reach::Process { command, args: words.collect(), env: BTreeMap::new(), cwd: None };
+        let reach = Reach::Process {
+            command,
+            args: words.collect(),
+            env: BTreeMap::new(),
+            pass_env: Vec::new(),
+            cwd: None,
+        };
         return Ok(Address::Own(ServerSettings::new(named(&shown, server_url), reach).into()));
     }
     if server_url.starts_with("http://") || server_url.starts_with("https://") {

@@ -19,9 +19,9 @@ mod server;
 mod servers;
 mod settings;
 
-pub use address::check;
+pub use address::{check, check_program as check_address_program};
 pub use executor::MCPExecutor;
-pub use servers::McpServers;
+pub use servers::{McpServers, check_program};
 pub use settings::{Reach, ServerSettings};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Every MCP server that is configured, and what they serve.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,6 +64,11 @@ pub(super) struct Connected {
 }
 
 impl McpServers {
+    /// See [`Capsules::withheld`].
+    pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
+        self.processes.withheld()
+    }
+
     /// No servers yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
@@ -210,14 +215,26 @@ impl fmt::Debug for McpServers {
     }
 }
 
+/// Whether there is a program to start for a server that is a process.
+///
+/// # Errors
+/// Why there is none.
+pub fn check_program(settings: &ServerSettings) -> Result<(), String> {
+    match definition(settings) {
+        Some(Definition::Server(command)) => command.check(),
+        _ => Ok(()),
+    }
+}
+
 /// The process of these settings, if it is one.
 fn definition(settings: &ServerSettings) -> Option<Definition> {
-    let Reach::Process { command, args, env, cwd } = &settings.reach else { return None };
+    let Reach::Process { command, args, env, pass_env, cwd } = &settings.reach else { return None };
     Some(Definition::Server(Process {
         name: settings.name.clone(),
         command: command.clone(),
         args: args.clone(),
         env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        pass_env: pass_env.clone(),
         directory: cwd.clone(),
         startup_timeout: settings.startup_timeout,
         eager: settings.eager,

@@ -44,6 +44,8 @@ pub enum Reach {
         args: Vec<String>,
         /// Added to the environment.
         env: BTreeMap<String, String>,
+        /// Patterns of orla's variables that it gets besides the usual ones.
+        pass_env: Vec<Pattern>,
         /// Where it runs; orla's own directory where absent.
         cwd: Option<PathBuf>,
     },
@@ -60,11 +62,12 @@ impl fmt::Debug for Reach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Arguments, variables, header fields and queries are where people put keys.
         match self {
-            Self::Process { command, args, env, cwd } => f
+            Self::Process { command, args, env, pass_env, cwd } => f
                 .debug_struct("Process")
                 .field("command", command)
                 .field("args", &args.len())
                 .field("env", &env.keys())
+                .field("pass_env", pass_env)
                 .field("cwd", cwd)
                 .finish(),
             Self::Http { url, headers } => f
@@ -108,6 +111,7 @@ mod tests {
             command: "run".to_owned(),
             args: vec!["--key=s3cret".to_owned()],
             env: pair("KEY"),
+            pass_env: Vec::new(),
             cwd: None,
         };
         let url = "https://me:s3cret@example.com/mcp?key=s3cret".to_owned();

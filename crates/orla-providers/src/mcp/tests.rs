@@ -29,7 +29,10 @@ pub(super) struct World {
 pub(super) fn fake(name: &str, modes: &[&str]) -> ServerSettings {
     let args = [FAKE].iter().chain(modes).map(|arg| (*arg).to_owned()).collect();
     let env = BTreeMap::from([("LEVEL".to_owned(), "debug".to_owned())]);
-    ServerSettings::new(name, Reach::Process { command: "python3".into(), args, env, cwd: None })
+    ServerSettings::new(
+        name,
+        Reach::Process { command: "python3".into(), args, env, pass_env: Vec::new(), cwd: None },
+    )
 }
 
 pub(super) fn declared(id: &str, server_url: &str, tool: &str) -> Registration {
@@ -422,6 +425,7 @@ async fn one_that_cannot_start_says_why_and_holds_nothing_up() {
         command: "no-such-program".into(),
         args: Vec::new(),
         env: BTreeMap::new(),
+        pass_env: Vec::new(),
         cwd: None,
     };
     let capabilities = [declared("m", "mcp:mute", "echo"), declared("n", "mcp:none", "echo")];

@@ -108,7 +108,8 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
             RuntimeError::Unavailable { id, reason: format!("{whose}: {reason}"), source: None }
         }
         Ending::TimedOut { not_ready: None } => {
-            let id = format!("{id} ({whose})");
+            let wrong = plugin.wrong_answer().map(|wrong| format!("; {wrong}")).unwrap_or_default();
+            let id = format!("{id} ({whose}{wrong})");
             RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: None }
         }
         Ending::TimedOut { not_ready: Some(reason) } => {

@@ -1,6 +1,6 @@
 //! Every plugin that is configured, and what they serve.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +58,11 @@ pub(super) struct Connected {
 }
 
 impl Plugins {
+    /// See [`Capsules::withheld`].
+    pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
+        self.processes.withheld()
+    }
+
     /// No plugins yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);

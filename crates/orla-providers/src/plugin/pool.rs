@@ -88,6 +88,7 @@ fn definition(settings: &PluginSettings, describes: bool, index: usize) -> Defin
             command: settings.command.clone(),
             args: settings.args.clone(),
             env: settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            pass_env: settings.pass_env.clone(),
             directory: settings.cwd.clone(),
             startup_timeout: settings.startup_timeout,
             eager: settings.eager,
@@ -178,6 +179,14 @@ impl Plugin {
     pub(super) fn want(&self) {
         if let Works::Processes(processes) = &self.works {
             processes.all.iter().for_each(|process| process.want());
+        }
+    }
+
+    /// What is to be said of a line that answers no call.
+    pub(super) fn wrong_answer(&self) -> Option<String> {
+        match &self.works {
+            Works::Processes(processes) => processes.all.iter().find_map(|one| one.wrong_answer()),
+            Works::Component(..) | Works::Broken(_) => None,
         }
     }
 

@@ -21,6 +21,8 @@ pub struct PluginSettings {
     pub args: Vec<String>,
     /// Added to the environment.
     pub env: BTreeMap<String, String>,
+    /// Patterns of orla's variables that it gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
     /// Where it runs; orla's own directory where absent.
     pub cwd: Option<PathBuf>,
     /// Where relative paths in the permissions of a component lead from; orla's own directory where empty.
@@ -69,6 +71,7 @@ impl PluginSettings {
             command: command.into(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            pass_env: Vec::new(),
             cwd: None,
             base: PathBuf::new(),
             processes: None,

@@ -285,6 +285,7 @@ fn of_program(
         command: program.plugin_path.clone(),
         args: options.args.clone(),
         env,
+        pass_env: options.pass_env.clone(),
         directory: options.directory.clone(),
         startup_timeout: Duration::from_secs(30),
         eager: false,

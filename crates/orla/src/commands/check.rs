@@ -29,6 +29,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let mut findings = app.findings().clone();
     findings.problems.extend(read_key(&config.governance).err());
     findings.warnings.extend(invisible_in(app.marketplace()));
+    findings.warnings.extend(app.withheld());
     findings.warnings.iter().for_each(|warning| render::warning(warning));
     if !findings.problems.is_empty() {
         return Err(Failure::failed_with(findings.problems.clone()));

@@ -1,5 +1,7 @@
 //! `policy` and `auth_tokens`: who may use what, and how callers are told apart.
 
+use std::path::{Path, PathBuf};
+
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{ANONYMOUS, AccessPolicy, Permission, Rule};
 use orla_process::document::{Kind as Shape, Node};
@@ -111,6 +113,49 @@ fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &'static str,
     config.auth_tokens = read;
 }
 
+impl Config {
+    /// The policy with what it says of programs as patterns of their paths, which is what capabilities need:
+    ///
+    /// - A word that begins with `/` or `*` is such a pattern already.
+    /// - A path is relative to the configuration's file.
+    /// - A name alone, where it is allowed, is a file directly in the tools directory, or a program that is looked
+    ///   for in `PATH`; where it is denied, it is every program of that name.
+    pub(crate) fn with_program_paths(&self, policy: &AccessPolicy) -> AccessPolicy {
+        let base = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let mut policy = policy.clone();
+        for rule in &mut policy.rules {
+            let allow = rule
+                .allow
+                .drain(..)
+                .flat_map(|one| program_paths(one, base, &[self.tools_dir.as_path()]));
+            rule.allow = allow.collect();
+            let deny = rule.deny.drain(..).flat_map(|one| program_paths(one, base, &[Path::new("*")]));
+            rule.deny = deny.collect();
+        }
+        policy
+    }
+}
+
+/// The permissions that one of a policy stands for; a name alone is one in each of `directories` too.
+fn program_paths(permission: Permission, base: &Path, directories: &[&Path]) -> Vec<Permission> {
+    let text = permission.as_str().to_owned();
+    let Some(program) = text.strip_prefix("exec:").filter(|program| !program.starts_with(['/', '*']))
+    else {
+        return vec![permission];
+    };
+    let absolute = |path: PathBuf| {
+        // A pattern is not a path of this machine.
+        let path = if path.starts_with("*") { path } else { std::path::absolute(&path).unwrap_or(path) };
+        format!("exec:{}", path.display()).parse().ok()
+    };
+    if program.contains('/') {
+        // A path that cannot be expressed allows nothing, and is denied as it is written.
+        return absolute(base.join(program)).into_iter().chain([permission]).collect();
+    }
+    let below = directories.iter().filter_map(|directory| absolute(directory.join(program)));
+    below.chain([permission.clone()]).collect()
+}
+
 fn policy_schema() -> Value {
     let texts = json!({"anyOf": [
         {"type": "array", "items": {"type": "string", "minLength": 1}},
@@ -142,4 +187,42 @@ fn tokens_schema() -> Value {
         {"type": "array", "items": token},
         {"type": "object", "additionalProperties": token},
     ]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(policy: &str) -> AccessPolicy {
+        let config = Config::of(&format!("tools_dir: /srv/tools\npolicy: [{policy}]\n")).unwrap();
+        config.with_program_paths(config.access.as_ref().unwrap())
+    }
+
+    fn permits(policy: &str, program: &str) -> bool {
+        let need = [format!("exec:{program}").parse().unwrap()];
+        read(policy).missing(None, "x", "x", &need).is_none()
+    }
+
+    #[test]
+    fn a_program_is_allowed_by_its_path_and_denied_by_its_name() {
+        let here = std::env::current_dir().unwrap();
+        let beside = here.join("bin/run.sh").display().to_string();
+        for (policy, program, is_permitted) in [
+            ("{allow: [exec]}", "/srv/tools/run.sh", true),
+            ("{allow: ['exec:*']}", "/srv/tools/a/run.sh", true),
+            ("{allow: ['exec:run.sh']}", "/srv/tools/run.sh", true),
+            ("{allow: ['exec:run.sh']}", "/srv/tools/a/run.sh", false),
+            ("{allow: ['exec:run.sh']}", "/elsewhere/run.sh", false),
+            ("{allow: ['exec:npx']}", "npx", true),
+            ("{allow: ['exec:/srv/tools/a/*']}", "/srv/tools/a/run.sh", true),
+            ("{allow: ['exec:/srv/tools/a/*']}", "/srv/tools/b/run.sh", false),
+            ("{allow: ['exec:./bin/run.sh']}", &beside, true),
+            ("{allow: ['exec:./bin/run.sh']}", "/other/bin/run.sh", false),
+            ("{allow: ['*'], deny: ['exec:run.sh']}", "/srv/tools/a/run.sh", false),
+            ("{allow: ['*'], deny: ['exec:run.sh']}", "/srv/tools/other.sh", true),
+            ("{allow: ['*'], deny: ['exec:bin/run.sh']}", &beside, false),
+        ] {
+            assert_eq!(permits(policy, program), is_permitted, "{policy} {program}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 use orla_process::document::{Key, Kind as Shape, Node};
+use orla_process::environment::check_pattern;
 use serde_json::Value as Json;
 
 use super::keys;
@@ -154,6 +155,17 @@ impl Reader<'_> {
                 pairs.iter().map(pair).collect()
             }
         }
+    }
+
+    /// Patterns of environment variables: a list of them, or one.
+    pub(super) fn variables(&mut self, path: &str, node: &Node) -> Vec<Pattern> {
+        let texts = self.list(path, node, "a list of patterns of variables").unwrap_or_default();
+        for (index, text) in texts.iter().enumerate() {
+            if let Err(expected) = check_pattern(text) {
+                self.problem(node.at, || format!("{path}[{index}]: expected {expected}"));
+            }
+        }
+        texts.into_iter().map(Pattern::new).collect()
     }
 
     /// True or false.

@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use orla_marketplace::id::Pattern;
 use orla_process::document::Node;
+use orla_process::environment::check_pattern;
 
 use super::read::Reader;
 use super::{
@@ -235,6 +237,14 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Own(builtins::KEY),
         about: "Which built-in capabilities are listed: true is all, a list of name patterns those that fit. The others can be found and called all the same; with false, there are none.",
     },
+    Key {
+        name: "pass_env",
+        kind: Kind::Texts {
+            put: |c, texts| c.pass_env.extend(texts.into_iter().map(Pattern::new)),
+            check: variables,
+        },
+        about: "Environment variables that every tool, package, plugin, program stream and MCP server gets besides the usual ones: names, or patterns with *. ORLA_PASS_ENV adds to these.",
+    },
     Key { name: "tools", kind: Kind::Tools, about: "Overrides for single tools, by name." },
     Key {
         name: "allow",
@@ -450,8 +460,8 @@ const MOST_BYTES: usize = 1 << 30;
 const DAY_MS: u64 = 86_400_000;
 
 /// The keys of one entry of `tools`.
-pub(crate) const TOOL_KEYS: [&str; 6] =
-    ["timeout", "enabled", "description", "rename", "max_concurrency", "retries"];
+pub(crate) const TOOL_KEYS: [&str; 7] =
+    ["timeout", "enabled", "description", "rename", "max_concurrency", "retries", "pass_env"];
 /// Seconds that a tool's own `timeout` may be at most.
 pub(crate) const MAX_TOOL_TIMEOUT: u32 = 86_400;
 /// Calls of one capability that may run at once, at most.
@@ -616,6 +626,10 @@ pub(super) fn token(text: &str) -> Result<(), String> {
         // The token itself is a secret and is not repeated.
         false => Err("expected a token of visible ASCII characters".to_owned()),
     }
+}
+
+fn variables(text: &str) -> Result<(), String> {
+    check_pattern(text).map_err(|expected| format!("expected {expected}, got text {text:?}"))
 }
 
 fn not_empty(text: &str) -> Result<(), String> {

@@ -35,14 +35,17 @@ pub(crate) mod schema;
 mod servers;
 mod streams;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orla_marketplace::id::Pattern;
 use orla_marketplace::{AccessPolicy, Registration, rtfs};
 use orla_process::document::Position;
+use orla_process::environment::Environment;
 use orla_providers::a2a::AgentSettings;
 use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
@@ -64,6 +67,9 @@ use crate::extensions::Extensions;
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
 /// Looked for in the current directory, in this order, where no `--config` is given.
 pub(crate) const DEFAULT_FILES: [&str; 3] = ["orla.yaml", "orla.yml", "orla.json"];
+
+/// Variables of orla's own that hold tokens.
+const OWN_SECRETS: [&str; 2] = ["ORLA_TOKEN", "ORLA_AUTH_TOKENS"];
 
 /// Everything that can be configured. No file is needed: every field has a default (RFC 1 §6.1).
 #[derive(Clone)]
@@ -101,6 +107,10 @@ pub(crate) struct Config {
     pub(crate) capsules: CapsuleConfig,
     pub(crate) programs: ProgramConfig,
     pub(crate) tools: BTreeMap<String, ToolOverride>,
+    /// Patterns of the variables that every process gets besides the usual ones.
+    pub(crate) pass_env: Vec<Pattern>,
+    /// The environment variables that the file expands.
+    pub(crate) expanded: BTreeSet<String>,
     /// The MCP servers, in the order of the file; their names are unique, and part of MCP names.
     pub(crate) servers: Vec<Placed<ServerSettings>>,
     /// The agents, in the order of the file; their names are unique, and part of MCP names.
@@ -199,6 +209,8 @@ pub(crate) struct ToolOverride {
     pub(crate) rename: Option<Rename>,
     pub(crate) max_concurrency: Option<usize>,
     pub(crate) retries: Option<u32>,
+    /// Patterns of the variables that it gets besides the usual ones.
+    pub(crate) pass_env: Vec<Pattern>,
     /// Of the tool's name in the file.
     pub(crate) at: Option<Position>,
 }
@@ -302,6 +314,8 @@ impl Default for Config {
             capsules: CapsuleConfig::default(),
             programs: ProgramConfig::default(),
             tools: BTreeMap::new(),
+            pass_env: Vec::new(),
+            expanded: BTreeSet::new(),
             servers: Vec::new(),
             agents: Vec::new(),
             plugins: Vec::new(),
@@ -338,8 +352,14 @@ impl Source {
             Ok(Some(path)) => {
                 match read_file(&path) {
                     Ok(text) => {
-                        let lookup = |name: &str| env(name).and_then(|value| value.into_string().ok());
+                        let expanded = RefCell::new(BTreeSet::new());
+                        let lookup = |name: &str| {
+                            let value = env(name)?.into_string().ok()?;
+                            expanded.borrow_mut().insert(name.to_owned());
+                            Some(value)
+                        };
                         read::file(&mut config, &path, &text, &lookup, &mut problems);
+                        config.expanded = expanded.into_inner();
                     }
                     Err(problem) => problems.push(problem),
                 }
@@ -491,6 +511,12 @@ impl Config {
     /// Whether a key was set for this one run, by a flag or the environment.
     pub(crate) fn is_asked_for(&self, key: &str) -> bool {
         matches!(self.origins.get(key), Some(Origin::Flag(_) | Origin::Environment(_)))
+    }
+
+    /// The environment that processes are started from (`pass_env`). What the file expands is taken for a secret.
+    pub(crate) fn environment(&self) -> Environment {
+        let secrets = OWN_SECRETS.iter().map(|name| (*name).to_owned());
+        Environment::new(self.pass_env.clone(), self.expanded.iter().cloned().chain(secrets).collect())
     }
 
     /// Whether a key is at its default.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::keys::Own;
 use super::read::{Reader, excerpt};
-use super::schema::{seconds, variable, whole};
+use super::schema::{pass_env, seconds, variable, whole};
 use super::servers::{environment, prefix, program, renames, safe_name};
 use super::{Config, Placed};
 
@@ -18,11 +18,12 @@ use super::{Config, Placed};
 pub(super) const KEY: Own =
     Own { read, schema, expected: "a mapping from names of plugins to their programs", variable: None };
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "path",
     "command",
     "args",
     "env",
+    "pass_env",
     "cwd",
     "processes",
     "fuel",
@@ -98,6 +99,7 @@ fn field(reader: &mut Reader<'_>, settings: &mut PluginSettings, place: &str, ke
         }
         "args" => settings.args = reader.arguments(place, node).unwrap_or_default(),
         "env" => settings.env = reader.secrets(place, node, environment).unwrap_or_default(),
+        "pass_env" => settings.pass_env = reader.variables(place, node),
         "cwd" => settings.cwd = reader.path_at(place, node),
         "processes" => {
             settings.processes = reader.count(place, node, 1, PluginSettings::MAX_PROCESSES);
@@ -153,6 +155,7 @@ fn schema() -> Value {
         "command": {"type": "string", "minLength": 1, "description": "The program: a path, or a name in PATH."},
         "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
         "env": texts,
+        "pass_env": pass_env(),
         "cwd": {"type": "string", "description": "Where the program runs."},
         "processes": either(whole(1, PluginSettings::MAX_PROCESSES),
             "Processes that there may be, each of which is given one call at a time; without it, there is one, which is given every call at once."),

@@ -180,7 +180,7 @@ fn what_cline_has_works_unchanged() {
 #[test]
 fn what_is_added_to_a_server_is_read() {
     let config = good(
-        "mcpServers:\n  a b:\n    command: ./bin/server\n    args: [-p, 80]\n    cwd: work\n    prefix: ''\n    rename: {get: fetch}\n    include: ['g*', put]\n    exclude: delete_*\n    timeout: 1.5\n    startup_timeout: 60\n    eager: true\n    tools:\n      get: {timeout: 5}\n",
+        "mcpServers:\n  a b:\n    command: ./bin/server\n    args: [-p, 80]\n    pass_env: [API_*]\n    cwd: work\n    prefix: ''\n    rename: {get: fetch}\n    include: ['g*', put]\n    exclude: delete_*\n    timeout: 1.5\n    startup_timeout: 60\n    eager: true\n    tools:\n      get: {timeout: 5}\n",
     );
     let mut expected = ServerSettings::new(
         "a_b",
@@ -188,6 +188,7 @@ fn what_is_added_to_a_server_is_read() {
             command: "/etc/orla/./bin/server".to_owned(),
             args: vec!["-p".to_owned(), "80".to_owned()],
             env: BTreeMap::new(),
+            pass_env: vec![Pattern::new("API_*")],
             cwd: Some("/etc/orla/work".into()),
         },
     );

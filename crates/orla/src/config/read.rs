@@ -213,6 +213,10 @@ impl Reader<'_> {
                     entry.retries = self.count(&path, node, 0, keys::MAX_RETRIES);
                     Ok(())
                 }
+                "pass_env" => {
+                    entry.pass_env = self.variables(&format!("tools.{name}.pass_env"), node);
+                    Ok(())
+                }
                 other => {
                     self.unknown(key.at, other, &format!("tools.{name}."), TOOL_KEYS);
                     Ok(())

@@ -112,8 +112,15 @@ fn of_tool_key(key: &str) -> Value {
             "description": "Calls of this tool that run at once."}),
         "retries" => json!({"anyOf": [whole(0, MAX_RETRIES as usize), variable()],
             "description": "How often a call that failed for a passing reason is made again, if the tool says that repeating it does no harm."}),
+        "pass_env" => pass_env(),
         _ => json!({}),
     }
+}
+
+/// Patterns of the variables that a process gets.
+pub(super) fn pass_env() -> Value {
+    json!({"anyOf": [{"type": "array", "items": {"type": "string", "minLength": 1}}, {"type": "string", "minLength": 1}],
+        "description": "Environment variables of orla that the process gets besides the usual ones: names, or patterns with *."})
 }
 
 /// A whole number.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::keys::{Own, nearest};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
-use super::schema::{defined, seconds, variable};
+use super::schema::{defined, pass_env, seconds, variable};
 use super::{Config, Placed, dotenv};
 
 /// `mcpServers` and `servers`.
@@ -30,10 +30,11 @@ pub(super) const KEY: Own = Own {
 };
 
 /// The keys of one server that mean something here.
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 28] = [
     "command",
     "args",
     "env",
+    "pass_env",
     "envFile",
     "cwd",
     "url",
@@ -96,6 +97,7 @@ struct Draft {
     args: Vec<String>,
     env: BTreeMap<String, String>,
     env_file: BTreeMap<String, String>,
+    pass_env: Vec<Pattern>,
     cwd: Option<std::path::PathBuf>,
     url: Option<String>,
     headers: BTreeMap<String, String>,
@@ -193,6 +195,7 @@ fn field(
         "args" => draft.args = reader.arguments(path, node).unwrap_or_default(),
         "env" => draft.env = reader.secrets(path, node, environment).unwrap_or_default(),
         "envFile" | "env_file" => draft.env_file = env_file(reader, config, path, node),
+        "pass_env" => draft.pass_env = reader.variables(path, node),
         "cwd" => draft.cwd = reader.path_at(path, node),
         "url" | "serverUrl" | "httpUrl" => {
             draft.url = reader.url(path, node);
@@ -290,6 +293,7 @@ fn reach(reader: &mut Reader<'_>, place: &str, name: &Key, draft: &Draft) -> Opt
                 command: command.clone(),
                 args: draft.args.clone(),
                 env,
+                pass_env: draft.pass_env.clone(),
                 cwd: draft.cwd.clone(),
             })
         }
@@ -477,6 +481,7 @@ pub(super) fn definition() -> Value {
         "command": {"type": "string", "description": "The program: a path, or a name in PATH."},
         "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
         "env": texts,
+        "pass_env": pass_env(),
         "envFile": {"type": "string", "description": "A file of NAME=VALUE lines."},
         "cwd": {"type": "string", "description": "Where the program runs."},
         "url": {"type": "string", "description": "The endpoint of a server that is reached over HTTP."},

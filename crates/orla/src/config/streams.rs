@@ -16,15 +16,16 @@ use super::capabilities::type_of;
 use super::keys::{list_of, nearest};
 use super::provider::{self, MAX_MS};
 use super::read::{Reader, excerpt, shown};
-use super::schema::{variable, whole};
+use super::schema::{pass_env, variable, whole};
 use super::servers::{environment, program};
 
 /// The keys of a stream itself; whatever else there is concerns its requests.
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "url",
     "command",
     "args",
     "env",
+    "pass_env",
     "cwd",
     "kind",
     "direction",
@@ -227,6 +228,7 @@ fn field(
         }
         "args" => options.args = reader.arguments(path, node).unwrap_or_default(),
         "env" => options.env = reader.secrets(path, node, environment).unwrap_or_default(),
+        "pass_env" => options.pass_env = reader.variables(path, node),
         "cwd" => options.directory = reader.path_at(path, node),
         "input_schema" => stream.input_schema = type_of(reader, path, node),
         "output_schema" => stream.output_schema = type_of(reader, path, node),
@@ -312,6 +314,7 @@ pub(super) fn properties(http: &Value) -> Value {
         "command": {"type": "string", "description": "The program: a path, or a name in PATH."},
         "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
         "env": texts,
+        "pass_env": pass_env(),
         "cwd": {"type": "string", "description": "Where the program runs."},
         "kind": names(StreamTransport::ALL.map(|(name, _)| name).to_vec()),
         "direction": names(StreamType::ALL.map(|(name, _)| name).to_vec()),

@@ -100,6 +100,10 @@ impl Content for Fixed {
         self.0.as_ref().ok().cloned()
     }
 
+    fn is_unchanged_since(&self, _: SystemTime) -> bool {
+        true
+    }
+
     fn hash_later(&self) -> Later {
         let hash = self.hash();
         Box::pin(async move { hash })
@@ -125,6 +129,13 @@ struct Known {
 }
 
 impl Known {
+    /// Whether everything is as it was, and nothing of it newer than `at`.
+    fn is_unchanged_since(&self, at: SystemTime) -> bool {
+        self.versions.iter().all(|(path, version)| {
+            !version.is_newer_than(at) && FileVersion::of(path).as_ref() == Some(version)
+        })
+    }
+
     /// Whether everything is as it was.
     fn is_current(&self) -> bool {
         self.versions.iter().all(|(path, version)| {
@@ -145,6 +156,11 @@ impl Content for Shared {
         let known = self.0.known.try_lock().ok()?;
         let known = known.as_ref().filter(|known| known.versions.len() <= LOOKED_AT)?;
         known.is_current().then(|| Arc::clone(&known.hash))
+    }
+
+    fn is_unchanged_since(&self, at: SystemTime) -> bool {
+        let known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().is_some_and(|known| known.is_unchanged_since(at))
     }
 
     fn hash_later(&self) -> Later {
@@ -185,6 +201,10 @@ impl Content for Started {
 
     fn known_hash(&self) -> Option<Arc<str>> {
         self.with(&self.file.known_hash()?).ok()
+    }
+
+    fn is_unchanged_since(&self, at: SystemTime) -> bool {
+        self.file.is_unchanged_since(at)
     }
 
     fn hash_later(&self) -> Later {

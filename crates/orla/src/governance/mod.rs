@@ -199,15 +199,23 @@ impl Rules {
     }
 
     /// Whether a process that stays may be started of this: where attestations are required, somebody has to
-    /// vouch for all of it as it is now.
+    /// vouch for all of it as it is now, and none of it may have changed since `started`, where it has been.
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn may_start(&self, content: ContentSource) -> Result<(), String> {
+    pub(crate) fn may_start(
+        &self,
+        content: ContentSource,
+        started: Option<SystemTime>,
+    ) -> Result<(), String> {
         if !self.required {
             return Ok(());
         }
-        let hash = self.contents.of(content, &self.base).hash()?;
+        let content = self.contents.of(content, &self.base);
+        let hash = content.hash()?;
+        if started.is_some_and(|started| !content.is_unchanged_since(started)) {
+            return Err("its files changed while it started, and require_attestation is set".to_owned());
+        }
         let now = SystemTime::now();
         let is_about_it =
             |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);
@@ -329,7 +337,7 @@ pub(crate) fn subject(manifest: &CapabilityManifest, custody: &Custody) -> Resul
 /// that the same configuration elsewhere is the same definition.
 fn reached(server: &ServerSettings, base: &Path) -> Definition {
     match &server.reach {
-        Reach::Process { command, args, env, cwd } => {
+        Reach::Process { command, args, env, cwd, .. } => {
             let from_base = |path: &Path| match path.strip_prefix(base) {
                 Ok(below) if path.is_absolute() || !base.as_os_str().is_empty() => below.to_owned(),
                 _ => path.to_owned(),
@@ -499,6 +507,7 @@ mod tests {
                 command: command.into(),
                 args: vec!["-y".into()],
                 env: [("TOKEN".to_owned(), value.to_owned())].into(),
+                pass_env: Vec::new(),
                 cwd: cwd.map(Into::into),
             };
             reached(&ServerSettings::new("s", reach), Path::new("/here")).to_json()

@@ -60,6 +60,7 @@ impl Task {
             if package.manifest.hot_load.is_none() {
                 package.manifest.hot_load.clone_from(&current.manifest.hot_load);
             }
+            package.pass_env.clone_from(&current.pass_env);
             (package, findings)
         });
         match loaded {

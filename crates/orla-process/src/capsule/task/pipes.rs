@@ -20,8 +20,8 @@ use crate::result::signal_name;
 
 /// How long calls wait for `initialize` to be answered: not noticeable where it never is.
 const OPENING: Duration = Duration::from_millis(250);
-/// How long a process that has closed its output may take to exit by itself.
-const AFTER_OUTPUT: Duration = Duration::from_millis(200);
+/// How long a process that has closed a standard stream may take to exit by itself.
+const AFTER_CLOSED: Duration = Duration::from_millis(200);
 /// Questions to clients that one process may have open.
 const MAX_QUESTIONS: usize = 64;
 /// How much may wait to be written. Calls wait elsewhere long before; this is for answers to requests of a
@@ -42,13 +42,21 @@ impl Task {
                 Ok(count) => self.talk.wrote(count),
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody reads any more. The process ends, or calls end at their deadlines.
-                Err(_) => {
-                    process.stdin = None;
-                    return;
-                }
+                Err(_) => return self.input_closed(),
             }
         }
+    }
+
+    /// The process reads no more. It is about to exit, or it is ended.
+    pub(super) fn input_closed(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stdin = None;
+            self.stream_closed("it hung: it closed its standard input and does not exit");
+        }
+    }
+
+    fn stream_closed(&mut self, reason: &'static str) {
+        self.stream_closed.get_or_insert((Instant::now() + AFTER_CLOSED, reason));
     }
 
     /// Reads what is there, a bounded part at a time.
@@ -60,7 +68,10 @@ impl Task {
             // Unlike `try_read_buf`, this knows a pipe for empty that gave less than there was room for.
             match stdout.read_buf(self.lines.room()).now_or_never() {
                 Some(Ok(0)) => return self.output_ended().await,
-                Some(Ok(_)) => self.take_lines().await,
+                Some(Ok(_)) => {
+                    self.silence.broken();
+                    self.take_lines().await;
+                }
                 None => return,
                 Some(Err(err)) if err.kind() == io::ErrorKind::Interrupted => {}
                 Some(Err(_)) => return self.output_ended().await,
@@ -83,6 +94,9 @@ impl Task {
                     return self.broken(&reason).await;
                 }
             }
+        }
+        if self.talk.wrong_answer() != self.shared.status().wrong_answer.as_deref() {
+            self.publish();
         }
         self.drained().await;
     }
@@ -123,6 +137,7 @@ impl Task {
     pub(super) async fn heard(&mut self, heard: Heard) {
         match heard {
             Heard::Nothing => {}
+            Heard::Hello(_) | Heard::Ready(_) if self.has_changed().await => {}
             Heard::Hello(_) => {
                 let patience = match self.speaks_mcp {
                     Some(true) => self.definition.startup_timeout(),
@@ -158,6 +173,17 @@ impl Task {
         }
     }
 
+    /// Ends a process whose files are no longer those that it was allowed to start from.
+    async fn has_changed(&mut self) -> bool {
+        match self.shared.may_start(&self.definition, Some(self.started)).await {
+            Ok(()) => false,
+            Err(reason) => {
+                self.broken(&reason).await;
+                true
+            }
+        }
+    }
+
     /// Asks a client on behalf of the process; the answer is awaited beside everything else.
     pub(super) fn asked(&mut self, question: Question) {
         let Question { id, method, params, client } = question;
@@ -180,7 +206,7 @@ impl Task {
         if let Some(rest) = self.lines.rest() {
             self.hear(rest).await;
         }
-        self.output_closed = Some(Instant::now() + AFTER_OUTPUT);
+        self.stream_closed("it closed its standard output");
     }
 
     pub(super) fn read_stderr(&mut self) {
@@ -190,6 +216,7 @@ impl Task {
             self.stderr.reserve(4096);
             match stderr.try_read_buf(&mut self.stderr) {
                 Ok(count) if count > 0 => {
+                    self.silence.broken();
                     while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
                         let line = self.stderr.split_to(end + 1);
                         self.log_line(&line);
@@ -251,7 +278,7 @@ impl Task {
             reason.push_str(&format!("; its last words were: {}", self.last_words));
         }
         self.opening = None;
-        self.output_closed = None;
+        self.stream_closed = None;
         let reason = self.failure.get_or_insert(reason).clone();
         self.happened(Event::Exited, &reason).await;
     }

@@ -1,0 +1,117 @@
+//! Tells a process that hangs from one that is busy (RFC 2 §11). Pure: times come in, from any fixed beginning.
+//!
+//! A process may work at one call for as long as the call's deadline allows, and a process with a single thread
+//! answers nothing meanwhile. So silence alone is no sign. A process hangs if it lets calls pass that came *after*
+//! everything it may still be working at:
+//!
+//! - [`MAX_EXPIRED`] calls in a row have passed their deadlines, and it has not written a byte since the first of
+//!   them did; or
+//! - it has not answered a ping for [`PING_TIMEOUT`] while calls wait that were sent after the ping. A ping is sent
+//!   behind the cancellation of a call, to one that answers requests.
+//!
+//! No call that was sent before these may be in flight: that one may be what it works at.
+
+use std::time::Duration;
+
+/// Calls in a row that may pass their deadlines without a byte of the process.
+const MAX_EXPIRED: u32 = 3;
+/// How long a ping may go unanswered while calls wait.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is known of the silence of one process. Calls and pings are known by their tickets, which grow.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    /// Calls that passed their deadlines since its last byte.
+    expired: u32,
+    /// The oldest of them.
+    first_expired: Option<u64>,
+    /// The ping that only newer calls wait behind, and since when.
+    blocked: Option<(u64, Duration)>,
+}
+
+impl Silence {
+    /// It wrote something.
+    pub(super) fn broken(&mut self) {
+        (self.expired, self.first_expired) = (0, None);
+    }
+
+    /// A call that it was sent has passed its deadline.
+    pub(super) fn expired(&mut self, call: u64) {
+        self.expired += 1;
+        self.first_expired = Some(self.first_expired.map_or(call, |first| first.min(call)));
+    }
+
+    /// Why it counts as hung, if it does. `oldest` is the oldest call in flight, `ping` the ping that it has not
+    /// answered.
+    pub(super) fn verdict(
+        &mut self,
+        now: Duration,
+        oldest: Option<u64>,
+        ping: Option<u64>,
+    ) -> Option<String> {
+        let may_be_busy = |since: u64| oldest.is_some_and(|call| call < since);
+        if self.expired >= MAX_EXPIRED && !self.first_expired.is_some_and(may_be_busy) {
+            let count = self.expired;
+            return Some(format!(
+                "it hung: {count} calls in a row passed their deadlines without a byte from it"
+            ));
+        }
+        let blocked = ping.filter(|ping| oldest.is_some() && !may_be_busy(*ping));
+        self.blocked = blocked.map(|ping| match self.blocked {
+            Some((same, since)) if same == ping => (ping, since),
+            _ => (ping, now),
+        });
+        let (_, since) = self.blocked?;
+        (now.saturating_sub(since) >= PING_TIMEOUT).then(|| {
+            let limit = PING_TIMEOUT.as_secs();
+            format!("it hung: it does not answer a ping within {limit} s while calls wait")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn three_calls_in_a_row_without_a_byte_are_a_hang() {
+        let mut silence = Silence::default();
+        for call in 1..=2 {
+            silence.expired(call);
+            assert_eq!(silence.verdict(S, None, None), None);
+        }
+        silence.broken();
+        for call in 3..=5 {
+            assert_eq!(silence.verdict(S, None, None), None, "before call {call}");
+            silence.expired(call);
+        }
+        assert!(silence.verdict(S, None, None).unwrap().contains("hung"));
+    }
+
+    #[test]
+    fn one_that_may_be_busy_with_an_older_call_does_not_hang() {
+        let mut silence = Silence::default();
+        (2..=9).for_each(|call| silence.expired(call));
+        assert_eq!(silence.verdict(S, Some(1), Some(3)), None);
+        assert_eq!(silence.verdict(99 * S, Some(1), Some(3)), None);
+        assert!(silence.verdict(99 * S, Some(10), None).is_some());
+    }
+
+    #[test]
+    fn a_ping_counts_from_when_only_newer_calls_wait() {
+        let mut silence = Silence::default();
+        assert_eq!(silence.verdict(S, Some(1), Some(2)), None);
+        assert_eq!(silence.verdict(50 * S, Some(3), Some(2)), None);
+        assert_eq!(silence.verdict(59 * S, Some(3), Some(2)), None);
+        // No call waits for a moment.
+        assert_eq!(silence.verdict(59 * S, None, Some(2)), None);
+        assert_eq!(silence.verdict(60 * S, Some(4), Some(2)), None);
+        assert_eq!(silence.verdict(69 * S, Some(5), Some(2)), None);
+        assert!(silence.verdict(70 * S, Some(5), Some(2)).unwrap().contains("ping"));
+        // Another ping begins anew, and an answered one is none.
+        assert_eq!(silence.verdict(70 * S, Some(9), Some(8)), None);
+        assert_eq!(silence.verdict(90 * S, Some(9), None), None);
+    }
+}
