@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use orla_marketplace::attestation::{ContentSource, Custody};
@@ -285,6 +285,18 @@ impl ToolExecutor {
         }
     }
 
+    /// Runs a program. Of a package that has to be attested, no file may change from before the start to the end; the
+    /// job of a single file sees to that by itself.
+    async fn run_attested(&self, tool: &ToolProvider, job: Job, ctx: &CallContext) -> io::Result<Ended> {
+        let Some(custody) = ctx.custody.clone().filter(|_| tool.package.is_some()) else {
+            return self.run(job, ctx).await;
+        };
+        let changed = || io::Error::other("its files are changing, and attestation is required");
+        let since = settled(&custody).await.ok_or_else(changed)?;
+        let ended = self.run(job, ctx).await?;
+        if has_held(&custody, since).await { Ok(ended) } else { Err(changed()) }
+    }
+
     async fn run(&self, job: Job, ctx: &CallContext) -> io::Result<Ended> {
         self.instance.watch_over_children();
         let mut running = self.runners.run(job)?;
@@ -305,11 +317,28 @@ impl ToolExecutor {
     }
 }
 
-/// Whether the files of an attested package have stayed as they were, from `checked` on.
-async fn has_held(tool: &ToolProvider, ctx: &CallContext, checked: SystemTime) -> bool {
-    let Some(custody) = ctx.custody.clone().filter(|_| tool.package.is_some()) else { return true };
+/// How often the files of an attested package are looked at until they are settled, and how long it waits between.
+const LOOKS: u32 = 5;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
+
+/// A time at which the files of a package are what was attested, and far enough from their last change that the
+/// next one can be told from it.
+async fn settled(custody: &Custody) -> Option<SystemTime> {
+    for _ in 0..LOOKS {
+        let now = SystemTime::now();
+        if has_held(custody, now).await {
+            return Some(now);
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    None
+}
+
+/// Whether what runs has been what was attested, from `since` on.
+async fn has_held(custody: &Custody, since: SystemTime) -> bool {
+    let custody = custody.clone();
     // It looks at files.
-    tokio::task::spawn_blocking(move || custody.has_held_since(checked)).await.unwrap_or(false)
+    tokio::task::spawn_blocking(move || custody.has_held_since(since)).await.unwrap_or(false)
 }
 
 /// Whether a text has the form of a trace context: short, and without what no variable can hold.
@@ -341,14 +370,7 @@ impl CapabilityExecutor for ToolExecutor {
             form: tool.form,
             has_schema: tool.has_output_schema,
         };
-        let checked = SystemTime::now();
-        let ended = match self.run(self.job(tool, arguments, ctx), ctx).await {
-            Ok(_) if !has_held(tool, ctx, checked).await => Err(io::Error::other(
-                "the files of its package changed while it ran, and attestation is required",
-            )),
-            ended => ended,
-        };
-        match ended {
+        match self.run_attested(tool, self.job(tool, arguments, ctx), ctx).await {
             Ok(mut ended) => {
                 // The whole of it, which is what the timeout counts from.
                 ended.duration = began.elapsed();

@@ -672,3 +672,103 @@ capabilities:
         }
     }
 }
+
+/// Puts two versions of a file in each other's place, again and again, until it is dropped.
+struct Swapper {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Swapper {
+    fn of(file: std::path::PathBuf, evil: &str) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        // Outside of what is attested.
+        let aside = tempfile::tempdir_in(file.ancestors().nth(3).unwrap()).unwrap();
+        let [good, bad, next] = ["good", "bad", "next"].map(|name| aside.path().join(name));
+        std::fs::hard_link(&file, &good).unwrap();
+        std::fs::write(&bad, evil).unwrap();
+        std::fs::set_permissions(&bad, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let stop = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+        let stopped = std::sync::Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Relaxed) {
+                for version in [&bad, &good] {
+                    std::fs::hard_link(version, &next).unwrap();
+                    std::fs::rename(&next, &file).unwrap();
+                    // A link of the same file is not replaced by itself.
+                    let _ = std::fs::remove_file(&next);
+                }
+            }
+            drop(aside);
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Swapper {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A file that changes between the look at it and the start of its process does not run.
+#[test]
+fn what_was_attested_is_what_runs_whatever_is_put_in_its_place() {
+    let manifest = "name: pack\nversion: 1.0.0\nentrypoint: run\n";
+    let world = world()
+        .tool("one", sh("# One.\necho good"))
+        .tool("python", "#!/usr/bin/env python3\n# Prints.\nprint('good')\n")
+        .tool("text", "# No shebang.\necho good\n")
+        .file("tools/pack/tool.yaml", manifest);
+    world.write("tools/pack/run", sh("echo good"), 0o755);
+    let trusted = key(&world);
+    let world = world.config(&format!("{trusted}require_attestation: true\n"));
+    let done = world.run(&["attest", "--key", "key.pem"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let server = world.serve();
+    let mut client = server.client();
+    for tool in ["one", "python", "text", "pack"] {
+        let result = client.call(tool, json!({"args": ["a b"]}));
+        assert_eq!(result.stdout(), "good\n", "{}", result.json);
+    }
+    for (tool, file, calls) in [("one", "tools/./one", 300), ("pack", "tools/pack/run", 60)] {
+        let swapper = Swapper::of(server.path(file), &sh("echo EVIL"));
+        let results: Vec<_> = (0..calls).map(|_| client.call(tool, json!({}))).collect();
+        drop(swapper);
+        let evil = results.iter().filter(|result| result.json.to_string().contains("EVIL")).count();
+        assert_eq!(evil, 0, "{tool}");
+    }
+    // What is in place now is the attested file again.
+    for tool in ["one", "pack"] {
+        eventually("it runs again", || !client.call(tool, json!({})).is_error());
+    }
+}
+
+/// Two programs of one name are two: what is permitted of one says nothing of the other.
+#[test]
+fn a_program_is_permitted_by_its_path() {
+    let manifest = |name: &str| format!("name: {name}\nversion: 1.0.0\nentrypoint: run.sh\n");
+    let policy = |rule: &str| format!("policy:\n  - {rule}\n");
+    let world = world()
+        .tool("run.sh", sh("echo tool"))
+        .file("tools/a/tool.yaml", manifest("a"))
+        .file("tools/b/tool.yaml", manifest("b"));
+    world.write("tools/a/run.sh", sh("echo a"), 0o755);
+    world.write("tools/b/run.sh", sh("echo b"), 0o755);
+    for (rule, served) in [
+        ("{allow: [exec]}", &["a", "b", "run"][..]),
+        ("{allow: ['exec:run.sh']}", &["run"]),
+        ("{allow: ['exec:./tools/a/run.sh']}", &["a"]),
+        ("{allow: ['exec:*/b/*']}", &["b"]),
+        ("{allow: ['*'], deny: ['exec:tools/a/run.sh']}", &["b", "run"]),
+        ("{allow: ['*'], deny: ['exec:run.sh']}", &[]),
+    ] {
+        world.write("orla.yaml", policy(rule), 0o644);
+        let called: Vec<&str> = ["a", "b", "run"]
+            .into_iter()
+            .filter(|tool| world.run(&["call", tool]).code == Some(0))
+            .collect();
+        assert_eq!(called, served, "{rule}");
+    }
+}

@@ -486,3 +486,22 @@ fn the_examples_answer() {
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode();
     assert!(mode(examples.join("calc.py")) & 0o111 != 0);
 }
+
+/// What a plugin writes instead of an answer is what its author has to see.
+#[test]
+fn a_line_that_is_no_answer_is_quoted_to_the_caller() {
+    let functions = [
+        ("garbage", "raw('oops \\x1b[2J' + 'x' * 1000)\n    return Own"),
+        ("nameless", "say(ok=1)\n    return Own"),
+        ("ends", "raw('panic: at the disco')\n    os._exit(3)"),
+    ];
+    let server = with(&functions, ", timeout: 1").serve();
+    for (function, quoted) in
+        [("garbage", "oops"), ("nameless", "{\\\"ok\\\": 1}"), ("ends", "panic: at the disco")]
+    {
+        let result = server.client().call(&format!("p__{function}"), json!({}));
+        let sentence = result.sentence();
+        assert!(result.is_error() && sentence.contains(quoted), "{function}: {sentence}");
+        assert!(sentence.len() < 500 && !sentence.contains('\u{1b}'), "{sentence}");
+    }
+}

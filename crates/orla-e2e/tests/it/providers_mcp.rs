@@ -132,7 +132,7 @@ fn a_capability_is_one_tool_of_a_server_or_all_of_them() {
 fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
     let config = "mcpServers:\n  none: {command: /no/such/program}\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
     let world = calc().config(config);
-    assert_eq!(world.run(&["check"]).code, Some(0), "nothing is started by a check");
+    assert_eq!(world.run(&["check"]).code, Some(1));
     let server = world.serve();
     assert_eq!(server.client().tool_names(), ["calc__add", "calc__env"]);
     server.log_says(&["none", "could not start"]);
@@ -162,4 +162,30 @@ fn what_a_server_says_of_its_own_keys_is_not_repeated() {
     let listed = server.run(&["list"]);
     let told = format!("{} {} {}", server.log(), server.status(), listed.all());
     assert!(!told.contains("canary-4242"), "{told}");
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_found_by_check_and_named_in_the_error() {
+    let config = "mcpServers:
+  gone: {command: /nowhere/server}
+  unknown: {command: no-such-server-anywhere}
+  plain: {command: ./plain.txt}
+capabilities:
+  - {id: own, provider: {MCP: {server_url: 'stdio:/nonexistent --flag', tool_name: t, timeout_ms: 9000}}}
+";
+    let world = world().file("plain.txt", "").config(config);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.all());
+    for problem in [
+        "mcpServers.gone.command: /nowhere/server was not found at orla.yaml:2:3",
+        "mcpServers.unknown.command: no-such-server-anywhere is not in PATH at orla.yaml:3:3",
+        "plain.txt is not executable",
+        "own: /nonexistent was not found at orla.yaml:6:10",
+    ] {
+        assert!(checked.stderr.contains(problem), "{problem}\n{}", checked.stderr);
+    }
+    let server = world.serve();
+    let result = server.client().call("own", json!({}));
+    let sentence = result.sentence();
+    assert!(sentence.contains("/nonexistent was not found") && !sentence.contains("gone"), "{sentence}");
 }

@@ -404,7 +404,9 @@ mod tests {
         );
         assert_eq!(
             world.say(&found.warnings),
-            ["tools/a/orla-tool.json: not read: the tool.yaml beside it is"]
+            [
+                "tools/a/orla-tool.json: not read: the tool.yaml beside it is; orla-tool.json is deprecated (RFC 2 §15) and can be removed"
+            ]
         );
     }
 
