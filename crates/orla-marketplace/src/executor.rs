@@ -169,6 +169,7 @@ impl CallContext {
             traceparent: None,
             depth: 0,
             hops: Hops::default(),
+            custody: None,
             within: Within::default(),
         }
     }

@@ -228,8 +228,8 @@ impl App {
             .tools
             .load(&config.tools_dir, process, &passed(config))
             .map_err(|err| format!("tools directory {err}"))?;
-        self.instance.set_environment(config.environment());
         let rules = Arc::new(self.governance.rules(config)?);
+        self.instance.set_environment(config.environment());
         self.provide_executors(config);
         if is_alone(config) {
             // What is inside of a package is no tool of its own.

@@ -683,18 +683,19 @@ impl Swapper {
     fn of(file: std::path::PathBuf, evil: &str) -> Self {
         use std::sync::atomic::Ordering::Relaxed;
         // Outside of what is attested.
-        let aside = tempfile::tempdir_in(file.ancestors().nth(3).unwrap()).unwrap();
+        let aside = tempfile::tempdir_in(file.ancestors().nth(3).expect("a directory"))
+            .expect("a directory aside");
         let [good, bad, next] = ["good", "bad", "next"].map(|name| aside.path().join(name));
-        std::fs::hard_link(&file, &good).unwrap();
-        std::fs::write(&bad, evil).unwrap();
-        std::fs::set_permissions(&bad, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::hard_link(&file, &good).expect("a link");
+        std::fs::write(&bad, evil).expect("a file");
+        std::fs::set_permissions(&bad, std::fs::Permissions::from_mode(0o755)).expect("a mode");
         let stop = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
         let stopped = std::sync::Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             while !stopped.load(Relaxed) {
                 for version in [&bad, &good] {
-                    std::fs::hard_link(version, &next).unwrap();
-                    std::fs::rename(&next, &file).unwrap();
+                    std::fs::hard_link(version, &next).expect("a link");
+                    std::fs::rename(&next, &file).expect("another file in its place");
                     // A link of the same file is not replaced by itself.
                     let _ = std::fs::remove_file(&next);
                 }
@@ -708,7 +709,8 @@ impl Swapper {
 impl Drop for Swapper {
     fn drop(&mut self) {
         self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap();
+        let ended = self.thread.take().map(std::thread::JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()) || std::thread::panicking());
     }
 }
 

@@ -189,3 +189,62 @@ capabilities:
     let sentence = result.sentence();
     assert!(sentence.contains("/nonexistent was not found") && !sentence.contains("gone"), "{sentence}");
 }
+
+/// A server with one thread. `long` waits for a file, `deaf` never reads again.
+const SINGLE: &str = r#"
+import json, os, sys, time
+def out(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n"); sys.stdout.flush()
+tools = [{"name": n, "inputSchema": {"type": "object"}} for n in ("long", "deaf", "quick")]
+for line in sys.stdin:
+    m = json.loads(line)
+    method, p = m.get("method"), m.get("params") or {}
+    if "id" not in m: continue
+    result = {}
+    if method == "initialize":
+        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    elif method == "tools/list": result = {"tools": tools}
+    elif method == "tools/call":
+        while p["name"] == "long" and not os.path.exists("gate"): time.sleep(0.01)
+        while p["name"] == "deaf": time.sleep(1)
+        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
+    elif method != "ping":
+        out({"id": m["id"], "error": {"code": -32601, "message": "not here"}}); continue
+    out({"id": m["id"], "result": result})
+"#;
+
+fn single() -> Server {
+    let config = "mcpServers: {s: {command: python3, args: [single.py], cwd: .}}\ntools: {s__quick: {timeout: 0.3}, s__deaf: {timeout: 0.3}}\n";
+    let server = world().file("single.py", SINGLE).config(config).serve();
+    eventually("it is ready", || server.client().tool_names().len() == 3);
+    server
+}
+
+#[test]
+fn a_server_that_is_busy_with_one_long_call_is_left_alone() {
+    let server = single();
+    let (mut first, mut others) = (server.client(), server.client());
+    let long = first.begin_call("s__long", json!({}));
+    eventually("the call is under way", || {
+        server.client().call("s__quick", json!({})).sentence().contains("timed out")
+    });
+    for _ in 0..5 {
+        assert!(others.call("s__quick", json!({})).is_error());
+    }
+    server.write("gate", "", 0o644);
+    let pid = first.finish_call(long).unwrap().text();
+    eventually("it answers others", || others.call("s__quick", json!({})).text() == pid);
+    assert_eq!(row(&server, "s__quick")["restarts"], 0);
+}
+
+#[test]
+fn a_server_that_does_not_answer_a_ping_while_calls_wait_is_restarted() {
+    let server = single();
+    let mut client = server.client();
+    assert!(client.call("s__deaf", json!({})).sentence().contains("timed out"));
+    // This one waits behind the ping, and would for as long as it may.
+    let lost = client.call("s__long", json!({}));
+    assert!(lost.is_error() && lost.sentence().contains("does not answer a ping"), "{}", lost.json);
+    eventually("the next process answers", || !server.client().call("s__quick", json!({})).is_error());
+    server.log_says(&["warn", "it hung", "does not answer a ping"]);
+}
