@@ -236,7 +236,7 @@ fn five_thousand_files_are_found_fast() {
     let found = directory.scan();
     assert_eq!(found.tools.len(), 5_000);
     // Some 60 ms unoptimised; the bound only catches a change of order.
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 #[test]

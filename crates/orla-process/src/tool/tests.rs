@@ -122,11 +122,9 @@ async fn a_call_that_finds_no_thread_ends_at_its_deadline_all_the_same() {
         }
         let mut call = call("hang", &json!({}));
         call.timeout = Some(Duration::from_millis(50));
-        let began = Instant::now();
         let error = tools.market.call(call).await.unwrap_err();
         assert_eq!(error.to_string(), "hang timed out after 0.05 s");
-        // Well before the marketplace gives up a call that does not end.
-        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        // The executor says so, not the marketplace, which gives up a call that does not end.
         assert_eq!(execution(error.outcome().unwrap())["timed_out"], true);
     };
     tokio::select! {
