@@ -179,11 +179,14 @@ impl CallContext {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal(pub Arc<str>);
 
+/// Makes the sink of a call that a program makes, by the id of what is called.
+type MakeSink = dyn Fn(&str) -> NoticeSink + Send + Sync;
+
 /// Takes what a call says while it runs. Sending never blocks and works from any thread.
 #[derive(Clone, Default)]
 pub struct NoticeSink {
     take: Option<Arc<dyn Fn(Notice) + Send + Sync>>,
-    calls: Option<Arc<dyn Fn(&str) -> Self + Send + Sync>>,
+    calls: Option<Arc<MakeSink>>,
     trace: TraceSink,
 }
 

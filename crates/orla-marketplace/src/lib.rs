@@ -71,8 +71,8 @@ pub use provider::{
     A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,
     CustomProvider, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
     LocalCapability, MCPCapability, McpOptions, ParameterPlace, ParameterStyle, PluginCapability,
-    PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, StreamCapabilityImpl,
-    StreamItems, StreamOptions, StreamTransport, StreamType,
+    PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, SendAs,
+    StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 pub use record::CallRecord;
 pub use route::{Expression, Route, Routed, RoutedExecutor};

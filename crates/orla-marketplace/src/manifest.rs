@@ -64,6 +64,19 @@ impl CapabilityManifest {
         }
     }
 
+    /// The title that clients show to people: the explicit one, else the name, unless that is only the id.
+    pub fn title(&self) -> Option<&str> {
+        let name = Some(self.name.as_str()).filter(|name| !name.is_empty() && *name != self.id);
+        self.metadata.get(TITLE).map(String::as_str).or(name)
+    }
+
+    /// The metadata that has no place of its own where a capability is shown.
+    pub fn other_metadata(&self) -> BTreeMap<&str, &str> {
+        let others =
+            self.metadata.iter().filter(|(key, _)| ![TITLE, ANNOTATIONS, LISTED].contains(&&***key));
+        others.map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+
     /// Whether a call that is made twice does no more than one: its annotations say that it only reads
     /// (`readOnlyHint`) or that repeating it has no effect (`idempotentHint`).
     pub fn is_idempotent(&self) -> bool {

@@ -34,6 +34,12 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
+    /// Which capabilities were declared although their provider turns out not to have them, each as a sentence that
+    /// begins with the id.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts what is to run before anyone needs it; all of it where `all` is set.
     fn start_eager(&self, all: bool);
 

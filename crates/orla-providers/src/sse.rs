@@ -47,6 +47,12 @@ impl Events {
         }
     }
 
+    /// Whether an event has begun whose end has not come.
+    #[cfg(feature = "stream")]
+    pub(crate) fn is_within_event(&self) -> bool {
+        self.has_any || !self.buffer.is_empty()
+    }
+
     /// The next whole event.
     ///
     /// # Errors

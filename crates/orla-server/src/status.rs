@@ -17,6 +17,12 @@ pub struct StatusRow {
     pub name: Arc<str>,
     /// The id.
     pub id: String,
+    /// The title that clients show to people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What else its manifest says of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
     /// The kind of provider: `tool`, `capsule`, `mcp`, …
     pub kind: &'static str,
     /// Whose it is: the part of the id before the first dot, where a provider has several.
@@ -98,6 +104,13 @@ impl StatusRow {
         let id = entry.manifest.id.clone();
         Self {
             name: Arc::clone(&entry.name),
+            title: entry.manifest.title().map(str::to_owned),
+            metadata: entry
+                .manifest
+                .other_metadata()
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
             kind: entry.manifest.provider.kind(),
             provider: id.split_once('.').map_or(&*id, |(provider, _)| provider).to_owned(),
             id,

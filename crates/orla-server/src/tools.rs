@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::HeaderName;
 use orla_marketplace::{
     ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, RuntimeError,
-    RuntimeResult, TITLE,
+    RuntimeResult,
 };
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
@@ -100,7 +100,7 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     let manifest = &entry.manifest;
     let json = |text: &str| serde_json::to_string(text).unwrap_or_default();
     let mut tool = format!(r#"{{"name":{}"#, json(&entry.name));
-    if let Some(title) = manifest.metadata.get(TITLE) {
+    if let Some(title) = manifest.title() {
         tool.push_str(&format!(r#","title":{}"#, json(title)));
     }
     tool.push_str(&format!(r#","description":{},"inputSchema":{input}"#, json(&manifest.description)));

@@ -421,6 +421,17 @@ impl App {
         }
     }
 
+    /// How many OpenAPI documents could not be read at the last attempt.
+    #[cfg(feature = "http")]
+    pub(crate) fn refused_documents(&self) -> usize {
+        self.documents.refused()
+    }
+
+    #[cfg(not(feature = "http"))]
+    pub(crate) fn refused_documents(&self) -> usize {
+        0
+    }
+
     /// Takes over the other instances; those whose settings are the same go on.
     #[cfg(feature = "remote")]
     fn load_remotes(&self, config: &Config, _: &mut Findings) {
@@ -448,6 +459,23 @@ impl App {
             findings.problems.push(config.placed(agent.at, text));
         }
     }
+
+    /// Asks the servers of capabilities that are declared one by one whether they have them.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn check_declared(&mut self, config: &Config) {
+        for problem in self.servers.check_declared().await {
+            let declared = config.capabilities.iter().find(|one| one.value.manifest.id == problem.id);
+            let text = format!("{}: {}", problem.id, problem.reason);
+            let text = declared.map_or_else(|| text.clone(), |one| config.placed(one.at, text.clone()));
+            match problem.may_pass {
+                true => self.findings.warnings.push(text),
+                false => self.findings.problems.push(text),
+            }
+        }
+    }
+
+    #[cfg(not(feature = "mcp"))]
+    pub(crate) async fn check_declared(&mut self, _: &Config) {}
 
     /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
     /// at.

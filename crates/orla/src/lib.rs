@@ -114,7 +114,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Completions { shell }) => commands::completions(shell),
         Some(Command::List(list)) => {
             let source = Cli::source(before, list.settings.clone());
-            commands::list::run(&list, source)
+            commands::list::run(&list, &source)
         }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());

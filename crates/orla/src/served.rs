@@ -108,6 +108,7 @@ impl Sources {
         let config = &self.config;
         let mut builder = marketplace.builder(limits(config));
         self.add_tools(&mut builder, providers, findings);
+        findings.problems.extend(providers.iter().flat_map(|source| source.missing()));
         if let Some(allow) = &config.allow {
             builder.allow(allow.iter().map(Pattern::new).collect());
         }
@@ -168,8 +169,10 @@ impl Sources {
             let id = tool.id().to_owned();
             if taken.insert(rename.to.clone()) {
                 let manifest = &mut tool.registration.manifest;
+                if manifest.name == manifest.id {
+                    manifest.name.clone_from(&rename.to);
+                }
                 manifest.id.clone_from(&rename.to);
-                manifest.name.clone_from(&rename.to);
             } else {
                 let text = format!(
                     "tools.{id}.rename: another tool is called {}; {id} keeps its name",

@@ -259,3 +259,23 @@ fn the_permission_to_reach_an_agent_is_that_of_its_host() {
     assert!(server.client().tool_names().is_empty());
     assert!(agent.seen().iter().all(|head| head.starts_with("GET ")), "nobody was sent a message");
 }
+
+#[test]
+fn a_call_ends_with_its_time_also_where_the_agent_never_says_which_task_it_began() {
+    let agent = Agent::of(Binding::JsonRpc);
+    let config = format!(
+        "capabilities:\n  - id: mute\n    description: Says nothing.\n    provider: {{A2A: {{agent_id: helper, endpoint: \"{}\", protocol: http, timeout_ms: 1500}}}}\n",
+        agent.url()
+    );
+    let server = world().config(&config).serve();
+    let mut client = server.client();
+    assert_eq!(client.call("mute", json!({"message": "echo hi"})).text(), "hi");
+    let told = client.call("mute", json!({"message": "mute"}));
+    assert_eq!(told.sentence(), "mute timed out after 1.5 s", "{told:?}");
+    let took = eventually("the call is logged", || {
+        let lines = server.log_lines();
+        let of_mute = lines.iter().rev().find(|line| line.says(&["mute", "timed out"]))?;
+        of_mute.field("duration_ms").as_f64()
+    });
+    assert!((1500.0..2300.0).contains(&took), "{took} ms");
+}

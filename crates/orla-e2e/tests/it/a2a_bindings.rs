@@ -1,6 +1,9 @@
 //! orla as an agent over the bindings beside JSON-RPC: HTTP+JSON, and gRPC, which another orla speaks.
 
-use orla_e2e::{Request, eventually};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
+use orla_e2e::{Request, Server, eventually};
 use serde_json::{Value, json};
 
 use crate::a2a_server::{agent, ask, calls, message, send, state, task};
@@ -131,6 +134,53 @@ fn another_instance_calls_the_agent_over_each_protocol() {
         let list = ask(&server, "ListTasks", &json!({"status": "TASK_STATE_WORKING"}));
         assert_eq!(list["totalSize"], 0, "{protocol}: {list}");
     }
+}
+
+/// A card on a port of its own. Every request is answered with it.
+fn card_server(card: &Value) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let body = card.to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut lines = BufReader::new(stream.try_clone().expect("a stream")).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn a_card_and_grpc_may_have_different_ports_on_one_host() {
+    let server = agent().serve();
+    let card = card_server(&json!({
+        "name": "far", "description": "Far.", "version": "1", "capabilities": {"streaming": true},
+        "supportedInterfaces": [{"url": server.address().to_string(), "protocolBinding": "GRPC", "protocolVersion": "1.0"}],
+        "defaultInputModes": [], "defaultOutputModes": [],
+        "skills": [{"id": "echo", "name": "Echo", "description": "Echoes.", "tags": []}],
+    }));
+    let config = format!(
+        "agents: {{there: {{url: 'http://{card}', protocol: grpc}}}}\ncapabilities:\n- {{id: one, description: One., provider: {{A2A: {{agent_id: far, endpoint: 'http://{card}', protocol: grpc, timeout_ms: 9000}}}}}}\n"
+    );
+    let caller = world().config(&config).serve();
+    let mut client = caller.client();
+    let echoed = client.call("there__echo", json!({"a": 1}));
+    assert_eq!(echoed.structured()["stdout"], "{\"a\":1}\n", "{}", echoed.json);
+    let before = calls_of(&server, "echo");
+    let one = client.call("one", json!({"capability": "echo", "input": {"a": 2}}));
+    assert!(!one.is_error(), "{}", one.json);
+    eventually("the agent was called", || calls_of(&server, "echo") > before);
+}
+
+/// How many calls of a capability a server has logged.
+fn calls_of(server: &Server, name: &str) -> usize {
+    server.log().lines().filter(|line| line.contains("call finished") && line.contains(name)).count()
 }
 
 /// A request of 0.3, which names no version.

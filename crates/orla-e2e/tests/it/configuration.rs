@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use orla_e2e::World;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{sh, world};
 
@@ -266,4 +266,34 @@ fn secrets_are_in_no_log_and_no_answer() {
     );
     assert_eq!(client.call("t", json!({})).stdout(), "ok\n");
     assert!(!server.log().contains("very-secret-token"), "{}", server.log());
+}
+
+#[test]
+fn a_dump_of_the_documents_structs_with_their_nulls_is_a_configuration() {
+    let manifest = |id: &str, provider: Value| {
+        json!({"id": id, "name": id, "description": "Dumped.", "provider": provider, "version": null,
+            "input_schema": null, "output_schema": null, "attestation": null, "permissions": [], "metadata": {"note": null},
+            "provenance": {"source": "s", "version": null, "content_hash": null, "custody_chain": [], "registered_at": null}})
+    };
+    let url = "http://127.0.0.1:1";
+    let http =
+        json!({"Http": {"base_url": url, "auth_token": null, "timeout_ms": null, "options": null}});
+    let stream = json!({"Stream": {"provider": http, "stream_type": "unidirectional", "input_schema": null, "output_schema": null,
+        "supports_progress": null, "supports_cancellation": true, "bidirectional_config": null, "duplex_config": null, "stream_config": null}});
+    let remote = json!({"RemoteRTFS": {"endpoint": url, "timeout_ms": 1, "auth_token": null}});
+    let agent =
+        json!({"A2A": {"agent_id": "a", "endpoint": url, "protocol": "http", "timeout_ms": null}});
+    let mut typed = manifest("typed", http.clone());
+    typed["input_schema"] =
+        json!({"type": "object", "properties": {"a": {"enum": [1, null], "default": null}}});
+    let config = json!({"capabilities": [
+        manifest("http", http), manifest("stream", stream), manifest("remote", remote), manifest("agent", agent),
+        manifest("math.add", json!({"Local": null})), typed,
+    ]});
+    let world = world().file("orla.json", config.to_string());
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.all());
+    let server = world.serve();
+    let schema = server.client().tool("typed")["inputSchema"]["properties"]["a"].clone();
+    assert_eq!(schema, json!({"enum": [1, null], "default": null}), "nulls within a schema are data");
 }

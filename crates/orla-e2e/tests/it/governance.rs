@@ -774,3 +774,40 @@ fn a_program_is_permitted_by_its_path() {
         assert_eq!(called, served, "{rule}");
     }
 }
+
+#[test]
+fn a_manifests_name_metadata_and_provenance_are_shown() {
+    let config = "capabilities:\n- id: weather\n  name: The weather\n  description: Says it.\n  provider: {Http: {base_url: 'http://127.0.0.1:1'}}\n  metadata: {team: climate, tier: 1}\n  provenance: {source: 'git://w', version: 1.2.0, custody_chain: [ann, bob], registered_at: '2026-01-31T12:00:00Z'}\n";
+    let world = world().config(config);
+    let described = world.run(&["describe", "weather"]).stdout;
+    for words in ["The weather", "climate", "git://w", "1.2.0", "ann, bob", "2026-01-31T12:00:00Z"] {
+        assert!(described.contains(words), "{words} in {described}");
+    }
+    let is_shown = |row: &Value| {
+        assert_eq!(row["title"], "The weather", "{row}");
+        assert_eq!(row["metadata"], json!({"team": "climate", "tier": "1"}), "{row}");
+    };
+    let json = |finished: Finished| serde_json::from_str::<Value>(&finished.stdout).expect("JSON");
+    let described = json(world.run(&["describe", "weather", "--json"]));
+    is_shown(&described);
+    let from = &described["provenance"];
+    assert_eq!(
+        (&from["source"], &from["version"], &from["custody_chain"]),
+        (
+            &json!("git://w"),
+            &json!("1.2.0"),
+            &json!(["ann", "bob", concat!("orla ", env!("CARGO_PKG_VERSION"))])
+        ),
+        "{from}"
+    );
+    assert_eq!(from["registered_at"], 1_769_860_800_000_u64, "{from}");
+    let row = |rows: &Value| {
+        rows.as_array().unwrap().iter().find(|row| row["name"] == "weather").cloned().unwrap()
+    };
+    is_shown(&row(&json(world.run(&["list", "--json"]))));
+    let server = world.serve();
+    is_shown(&row(&server.status()["capabilities"]));
+    let mut client = server.client();
+    assert_eq!(client.tool("weather")["title"], "The weather");
+    is_shown(client.call("capability_describe", json!({"id": "weather"})).structured());
+}

@@ -95,6 +95,8 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>) {
             return;
         }
         "/loop" => answer("302 Found", "location: /loop\r\n", ""),
+        "/metadata" => answer("302 Found", "location: http://169.254.169.254/latest/\r\n", ""),
+        "/mapped" => answer("302 Found", "location: http://[::ffff:169.254.169.254]/\r\n", ""),
         "/teapot" => answer("418 I'm a teapot", json, r#"{"message": "short and stout"}"#),
         "/busy" => answer("503 Service Unavailable", "retry-after: 7\r\n", ""),
         "/html" => answer("200 OK", "content-type: text/html\r\n", "<p>"),
@@ -138,7 +140,7 @@ fn v1_a_server_that_misbehaves_costs_its_own_call_and_the_error_says_why() {
     let (url, host) = (api.url(), api.address.to_string());
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let unknown = format!("{}.example", "a".repeat(64));
-    let cases: [(&str, String, &str, String); 12] = [
+    let cases: [(&str, String, &str, String); 14] = [
         (
             "refused",
             format!("http://{closed}"),
@@ -180,6 +182,18 @@ fn v1_a_server_that_misbehaves_costs_its_own_call_and_the_error_says_why() {
             format!("{url}/loop"),
             ", method: GET",
             format!("the redirect leads in a circle at {host}; trying again will not help"),
+        ),
+        (
+            "metadata",
+            format!("{url}/metadata"),
+            ", method: GET",
+            "a redirect leads to 169.254.169.254, which has a more private address".to_owned(),
+        ),
+        (
+            "mapped",
+            format!("{url}/mapped"),
+            ", method: GET",
+            "which has a more private address".to_owned(),
         ),
         (
             "teapot",
@@ -303,6 +317,78 @@ fn what_a_document_cannot_give_is_told_with_its_place() {
     let checked = shop(&api).run(&["check"]);
     let place = "#/paths/~1broken~1{id}/get: the path's parameter id is not declared";
     assert!(checked.all().contains(place), "{}", checked.all());
+}
+
+#[test]
+fn a_document_in_several_files_is_read_below_its_directory_alone() {
+    let api = Api::start();
+    let root = format!(
+        "openapi: 3.0.3\ninfo: {{title: Cloud, version: '1'}}\nservers: [{{url: '{}'}}]\npaths:\n\
+        \x20 /droplets/{{id}}: {{get: {{$ref: 'ops/get.yml'}}, put: {{$ref: 'ops/none.yml'}}}}\n\
+        \x20 /outside: {{get: {{$ref: '../outside.yml'}}}}\n\
+        \x20 /linked: {{get: {{$ref: 'linked.yml'}}}}\n\
+        \x20 /echo: {{$ref: 'ops/item.yml#/echo'}}\n\
+        components: {{schemas: {{Size: {{type: string, enum: [s, l]}}}}}}\n",
+        api.url()
+    );
+    let get = "operationId: getDroplet\nsummary: Finds a droplet\nparameters:\n- {$ref: '../parameters.yml#/id'}\n- {$ref: '../parameters.yml#/size'}\n";
+    let parameters = "id: {name: id, in: path, required: true, schema: {type: integer}}\nsize: {name: size, in: query, schema: {$ref: 'cloud.yaml#/components/schemas/Size'}}\n";
+    let item = "echo:\n  post:\n    operationId: echo\n    requestBody: {content: {application/json: {schema: {$ref: 'models/droplet.yml'}}}}\n";
+    let droplet = "type: object\nproperties: {name: {type: string}, parent: {$ref: '#'}}\n";
+    let world = world()
+        .file("api/cloud.yaml", root)
+        .file("api/ops/get.yml", get)
+        .file("api/ops/item.yml", item)
+        .file("api/ops/models/droplet.yml", droplet)
+        .file("api/parameters.yml", parameters)
+        .file("outside.yml", get)
+        .config("openapi: api/cloud.yaml\n");
+    std::os::unix::fs::symlink("../outside.yml", world.path("api/linked.yml")).unwrap();
+    let checked = world.run(&["check"]).all();
+    for problem in [
+        "cloud.yaml#/paths/~1droplets~1{id}/put: ops/none.yml cannot be read: No such file or directory; the operation is left out",
+        "cloud.yaml#/paths/~1outside/get: ../outside.yml leads out of the document's directory or origin, and is not followed; the operation is left out",
+        "cloud.yaml#/paths/~1linked/get: linked.yml cannot be read: it is outside of the document's directory; the operation is left out",
+    ] {
+        assert!(checked.contains(problem), "{problem} in {checked}");
+    }
+    let server = world.serve();
+    let mut client = server.client();
+    assert_eq!(client.tool_names(), ["cloud__echo", "cloud__getDroplet"]);
+    let schema = client.tool("cloud__getDroplet")["inputSchema"].clone();
+    assert_eq!(schema["required"], json!(["id"]), "{schema}");
+    assert_eq!(schema["$defs"]["Size"]["enum"], json!(["s", "l"]), "{schema}");
+    let found = client.call("cloud__getDroplet", json!({"id": 7, "size": "l"}));
+    assert_eq!(found.structured()["path"], "/droplets/7?size=l", "{}", found.json);
+    assert!(client.call("cloud__getDroplet", json!({"id": 7, "size": "m"})).is_error());
+    let echoed = client.call("cloud__echo", json!({"name": "a", "parent": {"name": "b"}}));
+    assert_eq!(echoed.structured(), &json!({"name": "a", "parent": {"name": "b"}}), "{}", echoed.json);
+    assert!(client.call("cloud__echo", json!({"parent": {"name": 1}})).is_error());
+}
+
+#[test]
+fn what_is_left_out_of_a_document_is_named_and_a_refused_document_fails_the_list() {
+    let document = "openapi: 3.1.0\ninfo: {title: Odd, version: '1'}\nservers: [{url: 'http://127.0.0.1:1'}]\nwebhooks: {born: {post: {}}}\npaths: {/a: {get: {operationId: a}, trace: {operationId: b}, query: {}}, no/slash: {get: {}}}\n";
+    let listed = world()
+        .file("odd.yaml", document)
+        .config("openapi: odd.yaml\nbuiltins: false\n")
+        .run(&["list", "--json"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.all());
+    let rows: Value = serde_json::from_str(&listed.stdout).expect("JSON alone");
+    assert!(rows.as_array().is_some_and(|rows| rows.iter().any(|row| row["id"] == "odd.a")), "{rows}");
+    for place in [
+        "odd.yaml#/paths/~1a/trace: TRACE is not supported",
+        "odd.yaml#/paths/~1a/query: query is no method",
+        "odd.yaml#/paths/no~1slash: a path has to begin with /",
+        "odd.yaml#/webhooks: webhooks are left out: born",
+    ] {
+        assert!(listed.stderr.contains(place), "{place} in {}", listed.stderr);
+    }
+    let refused = world().file("old.json", r#"{"swagger": "2.0"}"#).config("openapi: old.json\n");
+    let listed = refused.run(&["list", "--json"]);
+    assert_eq!(listed.code, Some(1), "{}", listed.all());
+    assert!(serde_json::from_str::<Value>(&listed.stdout).is_ok(), "{}", listed.stdout);
+    assert!(listed.stderr.contains("this is Swagger 2.0"), "{}", listed.stderr);
 }
 
 #[test]

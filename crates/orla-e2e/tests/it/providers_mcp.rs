@@ -129,6 +129,40 @@ fn a_capability_is_one_tool_of_a_server_or_all_of_them() {
 }
 
 #[test]
+fn a_tool_name_may_be_a_pattern_and_one_that_no_tool_has_is_a_finding() {
+    let config = "mcpServers: {calc: {command: python3, args: [calc.py], cwd: ., include: none}}\ncapabilities:\n- {id: some, provider: {MCP: {server_url: 'mcp:calc', tool_name: 'a*', timeout_ms: 5000}}}\n";
+    let world = calc().config(config);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.all());
+    let server = world.serve();
+    let mut client = server.client();
+    assert_eq!(client.tool_names(), ["some__add"]);
+    assert_eq!(client.call("some__add", json!({"a": 1, "b": 2})).text(), "3");
+
+    let lost = "- {id: lost, description: Lost., provider: {MCP: {server_url: 'mcp:calc', tool_name: none}}}\n- {id: gone, provider: {MCP: {server_url: 'mcp:calc', tool_name: 'z*'}}}\n- {id: dead, provider: {MCP: {server_url: 'stdio:/nonexistent', tool_name: x}}}\n";
+    let world = calc().config(&format!("{config}{lost}"));
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.all());
+    for problem in [
+        "lost: the MCP server calc has no tool none; it has add, env",
+        "gone: the MCP server calc has no tool z*; it has add, env",
+        "dead: MCP server",
+        "orla.yaml:4:8",
+    ] {
+        assert!(checked.stderr.contains(problem), "{problem} in {}", checked.stderr);
+    }
+    let server = world.serve();
+    let mut client = server.client();
+    eventually("what is not there is not listed", || {
+        let names = client.tool_names();
+        names.contains(&"some__add".to_owned()) && !names.contains(&"lost".to_owned())
+    });
+    server.log_says(&["lost: the MCP server calc has no tool none"]);
+    let called = client.call("lost", json!({}));
+    assert!(called.is_error() && called.text().contains("has no tool none"), "{}", called.json);
+}
+
+#[test]
 fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
     let config = "mcpServers:\n  none: {command: /no/such/program}\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
     let world = calc().config(config);

@@ -186,3 +186,26 @@ fn a_token_opens_the_other_instance_and_is_told_to_nobody() {
     let why = "f/hello is unavailable: remote far: ";
     assert!(error["message"].as_str().is_some_and(|said| said.starts_with(why)), "{error}");
 }
+
+#[test]
+fn a_remotes_error_is_said_to_be_the_remotes() {
+    let there = world().tool("echo", sh("cat")).serve();
+    let config = format!(
+        "capabilities:\n- {{id: nosuch, description: Not there., provider: {{RemoteRTFS: {{endpoint: 'http://{}', timeout_ms: 5000}}}}}}\n",
+        there.address()
+    );
+    let here = world().config(&config).serve();
+    let says =
+        format!("nosuch failed: the remote instance {} has no capability nosuch", there.address());
+    for mut client in here.clients() {
+        assert!(client.tool_names().contains(&"nosuch".to_owned()));
+        let called = client.call("nosuch", json!({}));
+        assert!(called.is_error() && called.sentence().contains(&says), "{}", called.json);
+    }
+    let error = ask(&here, &json!({"call": "nosuch"}))["error"].clone();
+    assert_eq!(error["kind"], "unknown-capability", "{error}");
+    assert!(
+        error["message"].as_str().is_some_and(|message| message.contains("remote instance")),
+        "{error}"
+    );
+}

@@ -237,6 +237,7 @@ impl Script {
             }
             "pieces" => pieces(&id, 3, true),
             "cut" => return Told { events: pieces(&id, 2, false), then: Then::Cut },
+            "mute" => return Told { events: Vec::new(), then: Then::Hang },
             "never" => return Told { events: pieces(&id, 1, false), then: Then::Hang },
             "later" => vec![task(&id, "WORKING", &json!([]), None)],
             "file" => done(json!([{"raw": "AQI=", "mediaType": "image/png", "filename": "dot.png"}])),

@@ -71,7 +71,7 @@ def serve(conn):
                 conn.sendall(frame(8, data))
                 break
             if kind & 15 == 1:
-                if data == b'"cut"':
+                if data == b'cut':
                     break
                 conn.sendall(frame(1, data.upper()))
     except (EOFError, OSError):
@@ -157,7 +157,7 @@ fn a_foreign_event_stream_that_is_cut_loses_and_doubles_nothing() {
 fn a_foreign_web_socket_is_a_stream_in_both_directions() {
     let foreign = Foreign::start(SHOUT);
     let config = format!(
-        "capabilities:\n- id: shout\n  provider: {{stream: {{url: 'ws://127.0.0.1:{port}/', direction: duplex}}}}\n- id: again\n  provider: {{stream: {{url: 'ws://127.0.0.1:{port}/', direction: transform, reconnect: true}}}}\n",
+        "capabilities:\n- id: shout\n  provider: {{stream: {{url: 'ws://127.0.0.1:{port}/', direction: duplex}}}}\n- id: again\n  provider: {{stream: {{url: 'ws://127.0.0.1:{port}/', direction: transform, reconnect: true}}}}\n- id: quoted\n  provider: {{stream: {{url: 'ws://127.0.0.1:{port}/', direction: duplex, items: text, send_as: json}}}}\n",
         port = foreign.port
     );
     let server = world().config(&config).serve();
@@ -167,11 +167,15 @@ fn a_foreign_web_socket_is_a_stream_in_both_directions() {
     assert_eq!(run(&server, rest), json!({"value": ["A", "B"]}), "what was under way");
     let result = server.client().call("again", json!({"send": ["x", {"y": 1}]}));
     assert_eq!(result.structured()["items"], json!(["X", {"Y": 1}]), "{}", result.json);
+    let json = r#"(let [s (stream :quoted {})] (send! s "a") (first s))"#;
+    assert_eq!(run(&server, json), json!({"value": "\"A\""}), "a text is sent in quotes");
+    let lines = r#"(let [s (stream :shout {})] (send! s "a\n\"b\"") (first s))"#;
+    assert_eq!(run(&server, lines), json!({"value": "A\n\"B\""}), "a text is sent as it is");
     let cut = r#"(let [s (stream :shout {})] (send! s "a") (send! s "cut")
         (try (vec s) (catch :unavailable e (:message e))))"#;
     let said = run(&server, cut)["value"].as_str().expect("a message").to_owned();
     assert!(said.contains("after one item: the connection"), "{said}");
-    eventually("every connection is gone", || foreign.world.read("gone").len() == 4);
+    eventually("every connection is gone", || foreign.world.read("gone").len() == 6);
 }
 
 /// Whether a program that wrote its number to a file still runs.
@@ -271,4 +275,52 @@ fn a_source_is_a_resource_that_can_be_subscribed_to() {
     let once = client.request("resources/read", news).expect("some items");
     assert!(once["contents"][0]["text"].as_str().is_some_and(|text| text.contains("[1,2")), "{once}");
     eventually("it was read, and closed", || !runs(&server, "pid"));
+}
+
+/// Two events, and then the end: in good order, or within the third event.
+const BROKEN: &str = r#"
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b"data: 1\n\ndata: 2\n\n")
+        if self.path == "/cut":
+            self.wfile.write(b"data: 3")
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"#;
+
+#[test]
+fn a_stream_that_is_cut_and_one_that_ends_differ_for_every_reader() {
+    let foreign = Foreign::start(BROKEN);
+    let endpoint = |id: &str| {
+        let port = &foreign.port;
+        format!("- id: {id}\n  provider: {{stream: {{url: 'http://127.0.0.1:{port}/{id}'}}}}\n")
+    };
+    let config = format!("capabilities:\n{}{}", endpoint("whole"), endpoint("cut"));
+    let server = world().config(&config).serve();
+    let mut client = server.client();
+    let whole = client.call("whole", json!({}));
+    assert_eq!(whole.structured(), &json!({"items": [1, 2], "ended_by": "end"}), "{}", whole.json);
+    let cut = client.call("cut", json!({}));
+    assert!(cut.is_error() && cut.text().contains("after 2 items"), "{}", cut.json);
+    assert_eq!(cut.structured(), &json!({"items": [1, 2], "ended_by": "error"}), "{}", cut.json);
+
+    assert_eq!(run(&server, "(vec (stream :whole {}))"), json!({"value": [1, 2]}));
+    assert_eq!(run(&server, "(vec (stream :cut {}))")["error"]["kind"], "unavailable");
+
+    let mut read = |id: &str| -> Value {
+        let params = json!({"uri": format!("stream://{id}")});
+        let read = client.request("resources/read", params).expect("its items");
+        serde_json::from_str(read["contents"][0]["text"].as_str().expect("a text")).expect("JSON")
+    };
+    assert_eq!(read("whole"), json!({"items": [1, 2], "ended_by": "end"}));
+    let cut = read("cut");
+    assert_eq!((&cut["items"], &cut["ended_by"]), (&json!([1, 2]), &json!("error")), "{cut}");
+    assert!(cut["error"].as_str().is_some_and(|error| error.contains("after 2 items")), "{cut}");
 }

@@ -9,7 +9,7 @@ use super::example::example;
 use crate::attestation::format_instant;
 use crate::catalog::Entry;
 use crate::json::value_from_json;
-use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TITLE};
+use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance};
 use crate::payload::JsonText;
 use crate::permission::Permission;
 use crate::route::Routed;
@@ -25,13 +25,14 @@ pub fn description(entry: &Entry) -> Json {
             Json::Null => true,
             Json::String(text) => text.is_empty(),
             Json::Array(items) => items.is_empty(),
+            Json::Object(members) => members.is_empty(),
             _ => false,
         };
         if !is_empty {
             described[key] = value;
         }
     };
-    add("title", json!(manifest.metadata.get(TITLE)));
+    add("title", json!(manifest.title()));
     add("description", json!(manifest.description));
     add("version", json!(manifest.version));
     add("kind", json!(manifest.provider.kind()));
@@ -44,6 +45,7 @@ pub fn description(entry: &Entry) -> Json {
     add("output", types(manifest.output_schema.as_ref(), entry.output_schema().as_ref()));
     let annotations = manifest.metadata.get(ANNOTATIONS);
     add("annotations", annotations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default());
+    add("metadata", json!(manifest.other_metadata()));
     let permissions: Vec<&str> = entry.needs().iter().map(Permission::as_str).collect();
     add("permissions", json!(permissions));
     add("provenance", entry.provenance().as_ref().map(provenance).unwrap_or_default());
@@ -61,6 +63,9 @@ pub fn description_text(described: &Json) -> String {
     if described["name"] != described["id"] {
         out.push_str(&format!(", as MCP tool {}", text(&described["name"])));
     }
+    if let Some(title) = described["title"].as_str() {
+        out.push_str(&format!("\n{title}"));
+    }
     out.push_str(&format!("\n{}\n", text(&described["description"]).trim()));
     if let Some(providers) = described["providers"].as_array() {
         let names: Vec<String> = providers.iter().map(&text).collect();
@@ -72,6 +77,9 @@ pub fn description_text(described: &Json) -> String {
             out.push_str(&format!("\n{label}: {}\n{}\n", text(&types["type"]), types["json_schema"]));
         }
     }
+    if described["metadata"].is_object() {
+        out.push_str(&format!("\nMetadata: {}\n", described["metadata"]));
+    }
     if let Some(permissions) = described["permissions"].as_array() {
         let permissions: Vec<String> = permissions.iter().map(text).collect();
         out.push_str(&format!("\nNeeds permission for: {}\n", permissions.join(", ")));
@@ -80,6 +88,13 @@ pub fn description_text(described: &Json) -> String {
         let from = &described["provenance"];
         let version = from["version"].as_str().map(|version| format!(" {version}")).unwrap_or_default();
         out.push_str(&format!("\nComes from {}{version}\n", text(&from["source"])));
+        if let Some(custody) = from["custody_chain"].as_array() {
+            let custody: Vec<String> = custody.iter().map(text).collect();
+            out.push_str(&format!("Through {}\n", custody.join(", ")));
+        }
+        if let Some(hash) = from["content_hash"].as_str() {
+            out.push_str(&format!("Content hash {hash}\n"));
+        }
     }
     if let Some(authority) = described["attestation"]["authority"].as_str() {
         out.push_str(&format!("\nAttested by {authority}, and as it was then\n"));

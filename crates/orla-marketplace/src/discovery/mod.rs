@@ -331,7 +331,7 @@ impl Found {
 fn result(hit: &Hit) -> Json {
     let manifest = &hit.entry.manifest;
     let mut result = json!({"id": manifest.id, "name": &*hit.entry.name});
-    if let Some(title) = manifest.metadata.get(TITLE) {
+    if let Some(title) = manifest.title() {
         result["title"] = json!(cut(title, SHOWN));
     }
     result["description"] = json!(cut(manifest.description.trim(), SHOWN));

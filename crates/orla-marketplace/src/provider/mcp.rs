@@ -1,6 +1,7 @@
 //! The settings of capabilities of MCP servers (RTFS capability system §3.3).
 
 use super::Connection;
+use crate::id::Pattern;
 
 /// A tool of a Model Context Protocol server (RTFS capability system §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +10,7 @@ pub struct MCPCapability {
     /// `http(s)://…`, `stdio:COMMAND ARGS…` (split as a shell splits words, and given to no shell), or
     /// `mcp:NAME` for an entry of `mcpServers`.
     pub server_url: String,
-    /// The tool; empty or `*` means all of them.
+    /// The tool, or a pattern of tools (`get*`, RTFS capability system §7.3). Empty means all of them, as `*` does.
     pub tool_name: String,
     /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
     pub timeout_ms: u64,
@@ -28,9 +29,12 @@ impl MCPCapability {
         }
     }
 
-    /// Whether all tools of the server are meant.
-    pub fn is_every_tool(&self) -> bool {
-        matches!(self.tool_name.as_str(), "" | "*")
+    /// The tools that are meant, where `tool_name` is not the name of one.
+    pub fn pattern(&self) -> Option<Pattern> {
+        match self.tool_name.as_str() {
+            "" => Some(Pattern::new("*")),
+            name => name.contains('*').then(|| Pattern::new(name)),
+        }
     }
 }
 

@@ -27,7 +27,9 @@ pub use http::{
 pub use mcp::{MCPCapability, McpOptions};
 pub use plugin::{PluginCapability, PluginOptions};
 pub use remote::{RemoteOptions, RemoteRTFSCapability};
-pub use stream::{StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType};
+pub use stream::{
+    SendAs, StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
+};
 
 /// The kind of a provider that answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end that
 /// is given a text and no name of a capability has it answered by such a one.

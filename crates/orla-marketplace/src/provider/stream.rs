@@ -123,6 +123,20 @@ impl StreamItems {
         [("auto", Self::Auto), ("json", Self::Json), ("text", Self::Text)];
 }
 
+/// How a text is sent. Other values are always sent as JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendAs {
+    /// As it is.
+    Text,
+    /// As JSON, in quotes.
+    Json,
+}
+
+impl SendAs {
+    /// All of them, with their names.
+    pub const ALL: [(&'static str, Self); 2] = [("text", Self::Text), ("json", Self::Json)];
+}
+
 /// What the document leaves open of a stream.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -139,6 +153,9 @@ pub struct StreamOptions {
     pub directory: Option<PathBuf>,
     /// What an item is.
     pub items: StreamItems,
+    /// How a text is sent; where absent, as it is if [`items`](Self::items) are text or, unless they are JSON, the
+    /// messages of a WebSocket.
+    pub send_as: Option<SendAs>,
     /// The largest item, in bytes: 1 MiB.
     pub max_item_bytes: usize,
     /// How many values may wait to be sent over HTTP: 16.
@@ -164,6 +181,7 @@ impl Default for StreamOptions {
             pass_env: Vec::new(),
             directory: None,
             items: StreamItems::default(),
+            send_as: None,
             max_item_bytes: 1024 * 1024,
             buffer: 16,
             heartbeat: None,

@@ -372,15 +372,23 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
         if !bindings.contains(&interface.binding) {
             continue;
         }
-        let Some(url) = address(&interface.url).map(|url| from_here(url, base)) else { continue };
-        let is_allowed = same_origin(&url, base)
+        let Some(mut url) = address(&interface.url).map(|url| from_here(url, base)) else { continue };
+        if !interface.url.contains("://") && base.scheme() == "https" {
+            // Only an address without a scheme may say nothing of TLS.
+            let _ = url.set_scheme("https");
+        }
+        // gRPC has a port of its own on many hosts.
+        let is_beside =
+            interface.binding == Binding::Grpc && same_host(&url, base) && url.scheme() == base.scheme();
+        let is_allowed = is_beside
+            || same_origin(&url, base)
             || settings
                 .origins
                 .iter()
                 .filter_map(|origin| address(origin))
                 .any(|one| same_origin(&url, &one));
         if is_allowed {
-            let url = if same_origin(&url, base) { on(url, base) } else { url };
+            let url = if same_host(&url, base) { on(url, base) } else { url };
             return Ok((interface.clone(), url));
         }
         astray.get_or_insert_with(|| url.origin().ascii_serialization());
@@ -417,10 +425,13 @@ fn on(mut url: Url, base: &Url) -> Url {
 
 /// Whether two addresses are of one origin. The names of this machine are one.
 fn same_origin(one: &Url, other: &Url) -> bool {
-    let is_same_host = one.host_str() == other.host_str() || (is_local(one) && is_local(other));
-    is_same_host
+    same_host(one, other)
         && one.scheme() == other.scheme()
         && one.port_or_known_default() == other.port_or_known_default()
+}
+
+fn same_host(one: &Url, other: &Url) -> bool {
+    one.host_str() == other.host_str() || (is_local(one) && is_local(other))
 }
 
 /// What goes with every request.
@@ -478,6 +489,21 @@ mod tests {
         ] {
             let agent = AgentSettings::new("a", from);
             assert_eq!(chosen(&[(to, "JSONRPC")], &agent).is_ok(), same, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn grpc_may_have_another_port_on_the_host_of_the_card() {
+        for (from, to, url) in [
+            ("http://127.0.0.1:1", "localhost:2", Some("http://127.0.0.1:2/")),
+            ("http://a.example:8000", "a.example:50051", Some("http://a.example:50051/")),
+            ("https://a.example", "a.example:50051", Some("https://a.example:50051/")),
+            ("https://a.example", "http://a.example:50051", None),
+            ("http://a.example", "b.example:50051", None),
+        ] {
+            let mut agent = AgentSettings::new("a", from);
+            agent.protocol = Protocol::Grpc;
+            assert_eq!(chosen(&[(to, "GRPC")], &agent).ok().as_deref(), url, "{from} {to}");
         }
     }
 

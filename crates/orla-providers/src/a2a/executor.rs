@@ -1,7 +1,6 @@
 //! Runs the calls of agents: sends the message, follows its task, ends it when the call ends.
 
 use std::any::TypeId;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +28,8 @@ const POLL_MIN: Duration = Duration::from_millis(50);
 const POLL_MAX: Duration = Duration::from_secs(2);
 /// How long an agent may take to end a task that nobody waits for.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How long a call that is over waits to hear which task it began.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// How much longer than its own time a call takes to end its task. What takes longer goes on behind the call's back.
+const LAST_WORD: Duration = Duration::from_millis(30);
 /// How long an agent that is given an answer may go on repeating its question before that counts as a new one.
 const SECOND_THOUGHT: Duration = Duration::from_secs(10);
 /// The most questions of an agent in one call.
@@ -85,21 +84,31 @@ impl CapabilityExecutor for A2AExecutor {
         let hops = ctx.hops.through(&agent.host());
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
         let (deadline, limit) = patience(settings.timeout_ms, ctx);
-        let mut gathered = Gathered::default();
         let leaving = CancellationToken::new();
-        let end = {
-            let mut talk = pin!(converse(&agent, message, &mut gathered, &leaving, &hops, ctx));
-            let end = tokio::select! {
-                biased;
-                () = ctx.cancellation.cancelled() => End::Cancelled,
-                done = timeout_at(deadline, &mut talk) => done.map_or(End::TimedOut, End::Over),
-            };
-            if !matches!(end, End::Over(_)) {
-                // Who has sent a message has to know its task to end it.
+        let mut talk = Box::pin(talk(Arc::clone(&agent), message, leaving.clone(), hops, ctx.clone()));
+        let ended = tokio::select! {
+            biased;
+            () = ctx.cancellation.cancelled() => Err(End::Cancelled),
+            done = timeout_at(deadline, &mut talk) => done.map_err(|_| End::TimedOut),
+        };
+        let (end, gathered) = match ended {
+            Ok((result, gathered)) => (End::Over(result), gathered),
+            Err(end) => {
+                // The task can be ended only once it is known which it is.
                 leaving.cancel();
-                let _ = timeout(LAST_WORD, talk).await;
+                match timeout(LAST_WORD, &mut talk).await {
+                    Ok((_, gathered)) => (end, gathered),
+                    Err(_) => {
+                        let agent = Arc::clone(&agent);
+                        tokio::spawn(async move {
+                            if let Ok((_, gathered)) = timeout(GOODBYE, talk).await {
+                                abandon(&agent, &gathered).await;
+                            }
+                        });
+                        (end, Gathered::default())
+                    }
+                }
             }
-            end
         };
         let (name, host) = (ctx.name.to_string(), agent.host());
         let partial = |gathered: &Gathered| Some(Box::new(answer::partial(gathered, &host, ctx)));
@@ -180,6 +189,19 @@ impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
+}
+
+/// A conversation that owns its parts, so that it may go on when its call is over; and what it gathered.
+async fn talk(
+    agent: Arc<Agent>,
+    message: Message,
+    leaving: CancellationToken,
+    hops: Hops,
+    ctx: CallContext,
+) -> (Result<(), Stop>, Gathered) {
+    let mut gathered = Gathered::default();
+    let result = converse(&agent, message, &mut gathered, &leaving, &hops, &ctx).await;
+    (result, gathered)
 }
 
 /// Talks until the agent is done, or wants what nobody here can give. With `leaving` it ends as soon as it is known which
@@ -406,13 +428,19 @@ fn can_answer(capabilities: &JsonText) -> bool {
     }
 }
 
-/// Asks the agent to end a task that nobody waits for any more.
-async fn abandon(agent: &Agent, gathered: &Gathered) {
-    let (Some(task), Some(learned)) = (&gathered.task, agent.known()) else { return };
-    if gathered.turn() != Turn::Over {
-        let end = timeout(GOODBYE, learned.wire.cancel(task)).await;
+/// Asks the agent to end the task of a call that is over. Its answer is waited for only briefly, and otherwise in the
+/// background.
+async fn abandon(agent: &Arc<Agent>, gathered: &Gathered) {
+    let (Some(task), Some(learned)) = (gathered.task.clone(), agent.known()) else { return };
+    if gathered.turn() == Turn::Over {
+        return;
+    }
+    let agent = Arc::clone(agent);
+    let cancelled = tokio::spawn(async move {
+        let end = timeout(GOODBYE, learned.wire.cancel(&task)).await;
         if !matches!(end, Ok(Ok(()))) {
             tracing::debug!(agent = agent.settings.name, task, "a task could not be cancelled");
         }
-    }
+    });
+    let _ = timeout(LAST_WORD, cancelled).await;
 }

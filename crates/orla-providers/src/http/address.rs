@@ -1,48 +1,67 @@
-//! Which addresses belong to the public internet. Pure.
+//! How far away an address can be reached from. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is one that anybody on the internet may reach: no loopback, no network of one's own,
-/// nothing link-local (where clouds keep their instances' credentials), nothing reserved.
-pub(crate) fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
+/// The set of machines that can reach an address, from the largest to the smallest. A redirect never leads to a
+/// smaller set than the one that chose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// The internet.
+    Public,
+    /// A private network, or a range reserved for documentation, benchmarks and protocols.
+    Private,
+    /// This machine.
+    Loopback,
+    /// One link, or one virtual machine: link-local addresses and the metadata services of clouds, which hand out
+    /// credentials. Multicast and broadcast too, which no answer comes from.
+    LinkLocal,
 }
 
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    let special = match (a, b, c) {
-        (0 | 10 | 127, _, _) | (169, 254, _) | (172, 16..=31, _) | (192, 168, _) => true,
-        // Carriers' networks, protocol assignments, documentation, benchmarks.
-        (100, 64..=127, _) | (192, 0, 0 | 2) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) => {
-            true
-        }
-        // Multicast, reserved, broadcast.
-        (224..=255, _, _) => true,
-        _ => false,
-    };
-    !special
-}
+impl Reach {
+    pub(crate) const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Loopback, Self::LinkLocal];
 
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let segments = address.segments();
-    let embedded = match segments {
-        // An IPv4 address as it is, or behind NAT64.
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            Some((high, low))
+    /// The reach of an address.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::of_v4(address),
+            IpAddr::V6(address) => Self::of_v6(address),
         }
-        [0x2002, high, low, ..] => Some((high, low)), // 6to4
-        _ => None,
-    };
-    if let Some((high, low)) = embedded {
-        return is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
     }
-    // Global unicast alone is public, less documentation, Teredo and benchmarks.
-    match segments {
-        [0x2001, 0x0db8 | 0x0000 | 0x0002, ..] | [0x3fff, ..] => false,
-        [first, ..] => (0x2000..=0x3fff).contains(&first),
+
+    fn of_v4(address: Ipv4Addr) -> Self {
+        match address.octets() {
+            [0 | 127, ..] => Self::Loopback,
+            [169, 254, ..] | [224..=255, ..] => Self::LinkLocal,
+            // Metadata services of Alibaba Cloud, Oracle Cloud and Azure.
+            [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Self::LinkLocal,
+            [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Self::Private,
+            // Carriers' networks, protocol assignments, documentation, benchmarks.
+            [100, 64..=127, ..]
+            | [192, 0, 0 | 2, _]
+            | [198, 18..=19, ..]
+            | [198, 51, 100, _]
+            | [203, 0, 113, _] => Self::Private,
+            _ => Self::Public,
+        }
+    }
+
+    fn of_v6(address: Ipv6Addr) -> Self {
+        match address.segments() {
+            [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Self::Loopback,
+            // An IPv4 address as it is, behind NAT64, or in 6to4.
+            [0, 0, 0, 0, 0, 0xffff | 0, high, low]
+            | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+            | [0x2002, high, low, ..] => {
+                Self::of_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+            }
+            [0xfe80..=0xfebf, ..] | [0xff00..=0xffff, ..] => Self::LinkLocal,
+            // The metadata service of Amazon's cloud.
+            [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Self::LinkLocal,
+            // Global unicast alone is public, less documentation, Teredo and benchmarks.
+            [0x2001, 0x0db8 | 0x0000 | 0x0002, ..] | [0x3fff, ..] => Self::Private,
+            [0x2000..=0x3fff, ..] => Self::Public,
+            _ => Self::Private,
+        }
     }
 }
 
@@ -51,37 +70,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_apart() {
-        let public = ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"];
-        let private = [
-            "127.0.0.1",
-            "127.9.9.9",
-            "0.0.0.0",
+    fn addresses_are_classified_by_who_can_reach_them() {
+        let public =
+            ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"].as_slice();
+        let private = &[
             "10.1.2.3",
             "172.16.0.1",
             "172.31.255.255",
             "192.168.1.1",
-            "169.254.169.254",
             "100.64.0.1",
-            "224.0.0.1",
-            "255.255.255.255",
+            "198.18.0.1",
+            "fc00::1",
+            "fd12::1",
+            "2001:db8::1",
+            "::ffff:10.0.0.1",
+        ];
+        let loopback = &[
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
             "::",
             "::1",
             "::ffff:127.0.0.1",
             "::127.0.0.1",
-            "64:ff9b::a9fe:a9fe",
             "2002:7f00:1::",
-            "fe80::1",
-            "fc00::1",
-            "fd12::1",
-            "ff02::1",
-            "2001:db8::1",
         ];
-        for address in public {
-            assert!(is_public(address.parse().unwrap()), "{address}");
-        }
-        for address in private {
-            assert!(!is_public(address.parse().unwrap()), "{address}");
+        let link_local = &[
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "fe80::1",
+            "ff02::1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "100.100.100.200",
+            "fd00:ec2::254",
+        ];
+        for (reach, addresses) in Reach::ALL.into_iter().zip([public, private, loopback, link_local]) {
+            for address in addresses {
+                assert_eq!(Reach::of(address.parse().unwrap()), reach, "{address}");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, ClientBuilder, Url, redirect};
 use url::Host;
 
-use super::address;
+use super::address::Reach;
 
 /// The bounds of the connections that an executor holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +39,16 @@ impl Default for HttpLimits {
     }
 }
 
+/// Classifies an address. Tests, which have nothing but loopback, use another one than [`Reach::of`].
+type Classify = fn(IpAddr) -> Reach;
+
 /// The clients of an executor, made when they are first used.
 pub(crate) struct Clients {
     limits: HttpLimits,
-    is_public: fn(IpAddr) -> bool,
-    /// Guarded connections go past the proxies of the environment, which would look names up themselves.
-    direct: bool,
-    open: OnceLock<Result<Client, String>>,
-    guarded: OnceLock<Result<Client, String>>,
+    classify: Classify,
+    configured: OnceLock<Result<Client, String>>,
+    /// One for each reach, so that no connection that was opened for one is used for another.
+    guarded: [OnceLock<Result<Client, String>>; Reach::ALL.len()],
     /// One that knows HTTP/1.1 alone: a WebSocket begins so.
     #[cfg(feature = "stream")]
     upgrading: OnceLock<Result<Client, String>>,
@@ -54,71 +56,70 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) fn new(limits: HttpLimits) -> Self {
+        Self::with_classes(limits, Reach::of)
+    }
+
+    pub(super) fn with_classes(limits: HttpLimits, classify: Classify) -> Self {
         Self {
             limits,
-            is_public: address::is_public,
-            direct: false,
-            open: OnceLock::new(),
-            guarded: OnceLock::new(),
+            classify,
+            configured: OnceLock::new(),
+            guarded: Default::default(),
             #[cfg(feature = "stream")]
             upgrading: OnceLock::new(),
         }
     }
 
-    /// Clients whose guarded connections go past the proxies of the environment: for addresses of which nothing is known.
-    pub(super) fn direct(limits: HttpLimits) -> Self {
-        Self { direct: true, ..Self::new(limits) }
+    /// The client for origins that the configuration names. It uses the proxies of the environment.
+    pub(crate) fn configured(&self) -> Result<&Client, String> {
+        let build = || built(self.builder(None));
+        self.configured.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// Clients with another notion of what is public, since tests have nothing but loopback.
-    #[cfg(test)]
-    pub(super) fn with_public(limits: HttpLimits, is_public: fn(IpAddr) -> bool) -> Self {
-        Self { is_public, ..Self::new(limits) }
-    }
-
-    /// The client for an origin that was configured, or, where `guarded`, for one that a redirect
-    /// named: that one connects to public addresses alone.
-    pub(crate) fn get(&self, guarded: bool) -> Result<&Client, String> {
-        let place = if guarded { &self.guarded } else { &self.open };
-        let build = || built(self.builder(guarded));
-        place.get_or_init(build).as_ref().map_err(Clone::clone)
+    /// The client for origins that others name, of this reach or a wider one. The addresses of a name are checked
+    /// when it connects. It uses no proxy, since a proxy would look names up by itself.
+    pub(super) fn guarded(&self, reach: Reach) -> Result<&Client, String> {
+        let build = || built(self.builder(Some(reach)));
+        self.guarded[reach as usize].get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
     /// The client for a connection that becomes something else than HTTP.
     #[cfg(feature = "stream")]
     pub(crate) fn upgrading(&self) -> Result<&Client, String> {
-        let build = || built(self.builder(false).http1_only());
+        let build = || built(self.builder(None).http1_only());
         self.upgrading.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// Whether a URL leads to the public internet, as far as its name can be resolved.
-    pub(super) async fn is_public(&self, url: &Url) -> bool {
-        match url.host() {
-            Some(Host::Ipv4(address)) => (self.is_public)(address.into()),
-            Some(Host::Ipv6(address)) => (self.is_public)(address.into()),
-            Some(Host::Domain(name)) => match tokio::net::lookup_host((name, 0)).await {
-                Ok(mut found) => found.any(|address| (self.is_public)(address.ip())),
-                Err(_) => true,
-            },
-            None => true,
-        }
+    /// The reach of the server that answered at `url` from `peer`: the widest of what its name resolves to and the
+    /// connection's own address, which is that of a proxy where there is one.
+    pub(super) async fn reach_of(&self, url: &Url, peer: Option<SocketAddr>) -> Reach {
+        let named = match url.host() {
+            Some(Host::Ipv4(address)) => return (self.classify)(address.into()),
+            Some(Host::Ipv6(address)) => return (self.classify)(address.into()),
+            Some(Host::Domain(name)) => tokio::net::lookup_host((name, 0)).await.ok(),
+            None => None,
+        };
+        let named = named.and_then(|found| found.map(|address| (self.classify)(address.ip())).min());
+        let connected = peer.map(|peer| (self.classify)(peer.ip()));
+        named.unwrap_or(Reach::Public).min(connected.unwrap_or(Reach::Public))
     }
 
-    /// Whether a URL names a private address outright; names are looked at when they are resolved.
-    pub(super) fn names_private(&self, url: &Url) -> bool {
+    /// Whether a URL names an address of a smaller reach outright; names are checked when they are resolved.
+    pub(super) fn names_beyond(&self, reach: Reach, url: &Url) -> bool {
         match url.host() {
-            Some(Host::Ipv4(address)) => !(self.is_public)(address.into()),
-            Some(Host::Ipv6(address)) => !(self.is_public)(address.into()),
+            Some(Host::Ipv4(address)) => (self.classify)(address.into()) > reach,
+            Some(Host::Ipv6(address)) => (self.classify)(address.into()) > reach,
             Some(Host::Domain(_)) | None => false,
         }
     }
 
-    fn builder(&self, guarded: bool) -> ClientBuilder {
+    fn builder(&self, guard: Option<Reach>) -> ClientBuilder {
         // A second choice is refused harmlessly.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let limits = &self.limits;
         let builder = Client::builder();
-        let builder = if guarded && self.direct { builder.no_proxy() } else { builder };
+        let builder = if guard.is_some() { builder.no_proxy() } else { builder };
+        let classify = self.classify;
         builder
             .tcp_nodelay(true)
             .redirect(redirect::Policy::none())
@@ -129,7 +130,7 @@ impl Clients {
             .http1_max_headers(limits.max_headers)
             .http2_max_header_list_size(limits.max_header_bytes)
             .http2_adaptive_window(true)
-            .dns_resolver(Resolver { only: guarded.then_some(self.is_public) })
+            .dns_resolver(Resolver { guard: guard.map(|reach| (reach, classify)) })
     }
 }
 
@@ -139,22 +140,24 @@ fn built(builder: ClientBuilder) -> Result<Client, String> {
 
 /// The system's resolver, with errors that can be told apart.
 struct Resolver {
-    /// The addresses that are taken; all where absent.
-    only: Option<fn(IpAddr) -> bool>,
+    /// The smallest reach that an address may have; any where absent.
+    guard: Option<(Reach, Classify)>,
 }
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let only = self.only;
+        let guard = self.guard;
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await;
             let found: Vec<SocketAddr> = found.map_err(|_| LookupError::Unknown)?.collect();
             if found.is_empty() {
                 return Err(LookupError::Unknown.into());
             }
-            match only {
-                // One private address among public ones is one too many: it may be the one that answers.
-                Some(is_public) if !found.iter().all(|address| is_public(address.ip())) => {
+            match guard {
+                // Any of the addresses may be the one that answers.
+                Some((reach, classify))
+                    if found.iter().any(|address| classify(address.ip()) > reach) =>
+                {
                     Err(LookupError::Private.into())
                 }
                 _ => Ok(Box::new(found.into_iter()) as Addrs),
@@ -166,9 +169,9 @@ impl Resolve for Resolver {
 /// Why a name gave no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupError {
-    /// There is none, or nobody who knows it.
+    /// The name is unknown.
     Unknown,
-    /// It is one that must not be connected to.
+    /// One of its addresses has a smaller reach than the redirect may lead to.
     Private,
 }
 

@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{
     BodyMapping, CallContext, CapabilityExecutor, HttpCapability, JsonText, Outcome, Payload,
-    ProviderStatus, ProviderType, RuntimeError, RuntimeResult, seconds,
+    ProviderStatus, ProviderType, Redirects, RuntimeError, RuntimeResult, seconds,
 };
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
 
+use super::address::Reach;
 use super::answer::{self, Context};
 use super::client::{Clients, HttpLimits};
 use super::redirect::{self, Next, host};
@@ -42,11 +43,6 @@ impl HttpExecutor {
     #[cfg(test)]
     pub(super) fn with_clients(clients: Clients) -> Self {
         Self { clients }
-    }
-
-    #[cfg(test)]
-    pub(super) fn clients_for_tests(&self) -> &Clients {
-        &self.clients
     }
 }
 
@@ -109,6 +105,7 @@ impl HttpExecutor {
     pub(crate) async fn fetch(
         &self,
         address: &str,
+        redirects: Redirects,
         max_bytes: usize,
         patience: Duration,
     ) -> Result<Bytes, String> {
@@ -116,6 +113,7 @@ impl HttpExecutor {
         http.options.method = Some("GET".to_owned());
         http.options.body = BodyMapping::None;
         http.options.max_answer_bytes = max_bytes;
+        http.options.redirects = redirects;
         let nothing = JsonText::parse("{}").map_err(|err| err.to_string())?;
         let prepared = prepare(&http, &nothing).map_err(|unfit| match unfit {
             Unfit::Settings(problem) => problem,
@@ -142,10 +140,15 @@ impl HttpExecutor {
         arrived: &AtomicUsize,
     ) -> RuntimeResult<Whole> {
         let mut visited = Vec::new();
-        let mut guarded = false;
+        // Once a redirect leads to another origin: the widest reach of the servers that chose the way there.
+        let mut guard: Option<Reach> = None;
         loop {
             let at = host(&asked.url);
-            let client = self.clients.get(guarded).map_err(|problem| failed(name, &problem))?;
+            let client = match guard {
+                Some(reach) => self.clients.guarded(reach),
+                None => self.clients.configured(),
+            };
+            let client = client.map_err(|problem| failed(name, &problem))?;
             let response = client
                 .execute(request(&asked))
                 .await
@@ -167,11 +170,13 @@ impl HttpExecutor {
                 Next::Follow(next) => {
                     let leaves = next.url.origin() != asked.url.origin();
                     if leaves && !http.options.allow_private_redirects {
-                        guarded = guarded || self.clients.is_public(&asked.url).await;
-                        if guarded && self.clients.names_private(&next.url) {
+                        let own = self.clients.reach_of(&asked.url, response.remote_addr()).await;
+                        let reach = guard.map_or(own, |reach| reach.min(own));
+                        if self.clients.names_beyond(reach, &next.url) {
                             let problem = transport::private(&host(&next.url));
                             return Err(failed(name, &format!("{problem}; trying again will not help")));
                         }
+                        guard = Some(reach);
                     }
                     let before = std::mem::replace(&mut asked, *next);
                     visited.push((before.method, before.url));

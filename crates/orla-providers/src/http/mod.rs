@@ -14,7 +14,7 @@
 //! - No input changes the origin of a request; credentials go to that origin alone.
 //! - A call is sent once.
 //! - Memory is bounded by `max_answer_bytes`, whatever is sent, compressed or not.
-//! - From a public address no redirect leads to a private one, unless that is allowed.
+//! - No redirect leads to an address of a smaller reach (public, private, loopback, link-local), unless that is allowed.
 //!
 //! # Deliberately absent
 //!
@@ -35,7 +35,7 @@ mod template;
 mod transport;
 mod webhook;
 
-pub(crate) use address::is_public;
+pub(crate) use address::Reach;
 #[cfg(any(feature = "remote", feature = "stream"))]
 pub(crate) use client::Clients;
 pub use client::HttpLimits;

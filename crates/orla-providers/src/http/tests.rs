@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use orla_marketplace::{
     Payload, ProviderType, Redirects, RuntimeError, RuntimeResult,
 };
 
+use super::address::Reach;
 use super::client::Clients;
 use super::test_server::{self as server, Server, answer, redirect};
 use super::{HttpExecutor, HttpLimits};
@@ -321,50 +322,63 @@ async fn to_another_origin_go_neither_credentials_nor_input() {
 }
 
 #[tokio::test]
-async fn no_redirect_leads_from_a_public_address_to_a_private_one() {
-    // What tests have is loopback: one address of it stands for the public internet.
-    fn is_public(address: IpAddr) -> bool {
-        address == IpAddr::V4(Ipv4Addr::LOCALHOST)
+async fn no_redirect_leads_to_a_more_private_address() {
+    // What tests have is loopback: addresses of it stand for others.
+    fn classify(address: IpAddr) -> Reach {
+        match address {
+            IpAddr::V4(address) => match address.octets() {
+                [127, 0, 0, 2] => Reach::Public,
+                [127, 0, 0, 3] => Reach::Private,
+                [127, 0, 0, 4] => Reach::LinkLocal,
+                _ => Reach::Loopback,
+            },
+            IpAddr::V6(_) => Reach::Loopback,
+        }
     }
-    let executor = HttpExecutor::with_clients(Clients::with_public(HttpLimits::default(), is_public));
-    let private = Server::at([127, 0, 0, 2], |_, to| answer(to, "200 OK", "", b"secret"));
-    let public = Server::start(|_, to| answer(to, "200 OK", "", b"open"));
-    let targets = [private.url(), public.url()];
-    let server = Server::start(move |asked, to| match asked.path() {
-        "/private" => redirect(to, 302, &targets[0]),
-        _ => redirect(to, 302, &targets[1]),
-    });
-    let mut http = get(&server);
-    http.options.path = "/private".into();
-    let error = call_with(&executor, &http, "{}").await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "weather failed: a redirect leads to {}, which has a private address, and that is not allowed; trying again will not help",
-            private.host()
-        )
-    );
-    assert_eq!(private.asked().len(), 0);
-    let text = |outcome: Outcome| outcome.last_text().unwrap();
-    http.options.allow_private_redirects = true;
-    assert_eq!(text(call_with(&executor, &http, "{}").await.unwrap()), "secret");
-    http.options.allow_private_redirects = false;
-    http.options.path = "/public".into();
-    assert_eq!(text(call_with(&executor, &http, "{}").await.unwrap()), "open");
-    // What is configured may be anything.
-    assert_eq!(text(call_with(&executor, &get(&private), "{}").await.unwrap()), "secret");
+    let executor = HttpExecutor::with_clients(Clients::with_classes(HttpLimits::default(), classify));
+    let target = |last: u8| Server::at([127, 0, 0, last], |_, to| answer(to, "200 OK", "", b"reached"));
+    let (public, private, loopback, link) = (target(2), target(3), target(1), target(4));
+    // Each answers `/URL` with a redirect to URL.
+    let from = |last: u8| {
+        Server::at([127, 0, 0, last], |asked, to| {
+            redirect(to, 302, asked.path().trim_start_matches('/'))
+        })
+    };
+    let named = format!("http://localhost:{}", loopback.port());
+    let all = [public.url(), private.url(), loopback.url(), named.clone(), link.url()];
+    for (from, allowed) in [(from(2), 1), (from(3), 2), (from(1), 4), (from(4), 5)] {
+        for (at, url) in all.iter().enumerate() {
+            let mut http = get(&from);
+            http.options.path = format!("/{url}/");
+            let outcome = call_with(&executor, &http, "{}").await;
+            if at < allowed {
+                assert_eq!(outcome.unwrap().last_text().unwrap(), "reached", "{url}");
+                continue;
+            }
+            let host = url.strip_prefix("http://").unwrap();
+            assert_eq!(
+                outcome.unwrap_err().to_string(),
+                format!(
+                    "weather failed: a redirect leads to {host}, which has a more private address than the server \
+                     that sent it (allow_private_redirects would permit it); trying again will not help"
+                )
+            );
+        }
+    }
+    assert_eq!(link.asked().len(), 1, "only a link-local server led there");
 
-    // A name is judged by what it resolves to: here nothing is public.
-    let executor = HttpExecutor::with_clients(Clients::with_public(HttpLimits::default(), |_| false));
-    let guarded = executor.clients_for_tests().get(true).unwrap();
-    let local = format!("http://localhost:{}/", public.port());
-    let error = guarded.get(local).send().await.unwrap_err();
-    let error =
-        super::transport::failure("weather", "localhost", error, super::transport::Stage::Asking);
-    assert_eq!(
-        error.to_string(),
-        "weather failed: a redirect leads to localhost, which has a private address, and that is not allowed; trying again will not help"
-    );
+    // A public server on the way decides for the rest of it.
+    let (first, between) = (from(3), from(2));
+    let mut http = get(&first);
+    http.options.path = format!("/{}/{}/", between.url(), private.url());
+    let error = call_with(&executor, &http, "{}").await.unwrap_err().to_string();
+    assert!(error.contains("more private address"), "{error}");
+
+    http.base_url = between.url();
+    http.options.path = format!("/{named}/");
+    http.options.allow_private_redirects = true;
+    let outcome = call_with(&executor, &http, "{}").await.unwrap();
+    assert_eq!(outcome.last_text().unwrap(), "reached");
 }
 
 #[tokio::test]

@@ -79,9 +79,12 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
     }
 }
 
-/// What is said of a redirect that leads to a private address.
+/// What is said of a redirect to an address of a smaller reach.
 pub(super) fn private(host: &str) -> String {
-    format!("a redirect leads to {host}, which has a private address, and that is not allowed")
+    format!(
+        "a redirect leads to {host}, which has a more private address than the server that sent it \
+         (allow_private_redirects would permit it)"
+    )
 }
 
 fn is_cut_off(err: &reqwest::Error) -> bool {

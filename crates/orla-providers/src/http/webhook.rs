@@ -6,6 +6,7 @@ use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
+use super::address::Reach;
 use super::client::{Clients, HttpLimits};
 use super::transport::{Stage, explain};
 
@@ -18,7 +19,7 @@ pub struct WebHooks {
 impl WebHooks {
     /// Posts to public addresses, and to private ones (this machine, local networks) where that is allowed.
     pub fn new(allow_private: bool) -> Self {
-        Self { clients: Clients::direct(HttpLimits::default()), allow_private }
+        Self { clients: Clients::new(HttpLimits::default()), allow_private }
     }
 
     /// Whether something may be posted there. A name is looked at once more when it is resolved.
@@ -35,7 +36,7 @@ impl WebHooks {
         }
         let is_own =
             url.host_str().is_some_and(|host| host == "localhost" || host.ends_with(".localhost"));
-        if !self.allow_private && (is_own || self.clients.names_private(&url)) {
+        if !self.allow_private && (is_own || self.clients.names_beyond(Reach::Public, &url)) {
             return Err("it leads to a private address".to_owned());
         }
         Ok(url)
@@ -48,7 +49,10 @@ impl WebHooks {
     pub async fn post(&self, url: &str, headers: HeaderMap, body: Bytes) -> Result<(), String> {
         let url = self.check(url)?;
         let host = url.host_str().unwrap_or_default().to_owned();
-        let client = self.clients.get(!self.allow_private)?;
+        let client = match self.allow_private {
+            true => self.clients.configured(),
+            false => self.clients.guarded(Reach::Public),
+        }?;
         let answer = client.post(url).headers(headers).body(body).send().await;
         let answer = answer.map_err(|err| explain(&host, &err, Stage::Asking).0)?;
         let status = answer.status();
@@ -84,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_leads_to_a_private_address_is_refused_when_it_is_resolved() {
         let hooks = WebHooks {
-            clients: Clients::with_public(HttpLimits::default(), |_| false),
+            clients: Clients::with_classes(HttpLimits::default(), |_| Reach::Private),
             allow_private: false,
         };
         let error =

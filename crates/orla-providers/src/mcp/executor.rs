@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use orla_marketplace::id::Pattern;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, JsonText, MCPCapability, Outcome, Payload, ProviderStatus,
     ProviderType, RuntimeError, RuntimeResult, Violation,
@@ -19,8 +20,8 @@ use super::servers::{Connected, McpServers};
 
 /// Runs the calls of [`MCPCapability`] providers (RTFS capability system §3.3, §7).
 ///
-/// The tool that is configured is what is called, whatever the input says. A provider that means all tools of
-/// its server is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it gives the list of tools.
+/// The tool that is configured is what is called, whatever the input says. A provider that means several tools of
+/// its server (a pattern) is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it gives the list of tools.
 ///
 /// Capabilities with the same `server_url` share one connection or process. It is made by the first call, and it ends
 /// when the executor and its clones are dropped.
@@ -71,14 +72,14 @@ impl CapabilityExecutor for MCPExecutor {
             return call(&connected.server, &connected.tool, arguments, ctx).await;
         }
         let server = self.server(settings, ctx)?;
-        if !settings.is_every_tool() {
+        let Some(pattern) = settings.pattern() else {
             return call(&server, &settings.tool_name.as_str().into(), arguments, ctx).await;
-        }
-        match chosen(arguments, ctx)? {
+        };
+        match chosen(arguments, &pattern, ctx)? {
             Some((tool, arguments)) => call(&server, &tool.into(), &arguments, ctx).await,
             None => {
                 server.learn().await;
-                list(&server, ctx)
+                list(&server, &pattern, ctx)
             }
         }
     }
@@ -119,7 +120,11 @@ fn within(ctx: &CallContext, timeout_ms: u64) -> Option<CallContext> {
 }
 
 /// The tool that the input of a call names, and what it is given.
-fn chosen(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Option<(String, JsonText)>> {
+fn chosen(
+    inputs: &JsonText,
+    pattern: &Pattern,
+    ctx: &CallContext,
+) -> RuntimeResult<Option<(String, JsonText)>> {
     let invalid = |path: &str, expected: &str, got: &str| {
         let got: String = got.chars().take(40).collect();
         let violation = Violation { path: path.to_owned(), expected: expected.to_owned(), got };
@@ -129,6 +134,9 @@ fn chosen(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Option<(String,
         Object::parse(inputs.as_str()).ok_or_else(|| invalid("input", "an object", inputs.as_str()))?;
     let Some(tool) = read.get("tool").filter(|tool| *tool != "null") else { return Ok(None) };
     let name = read.text("tool").ok_or_else(|| invalid("input.tool", "the name of a tool", tool))?;
+    if !pattern.matches(&name) {
+        return Err(invalid("input.tool", &format!("a tool that fits {}", pattern.as_str()), &name));
+    }
     let arguments = match read.get("arguments") {
         None | Some("null") => object::empty(),
         Some(arguments) if arguments.starts_with('{') => object::trusted(arguments.to_owned()),
@@ -138,14 +146,14 @@ fn chosen(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Option<(String,
 }
 
 /// The list of a server's tools, as a value.
-fn list(server: &Server, ctx: &CallContext) -> RuntimeResult<Outcome> {
+fn list(server: &Server, pattern: &Pattern, ctx: &CallContext) -> RuntimeResult<Outcome> {
     if server.learned().is_none() {
         let reason = server.status().last_failure;
         let reason = reason.unwrap_or_else(|| "it has not said what it serves".to_owned());
         return Err(RuntimeError::Unavailable { id: ctx.name.to_string(), reason, source: None });
     }
     let tools: Vec<_> = server.tools(|tools| {
-        let shown = tools.iter().map(|tool| {
+        let shown = tools.iter().filter(|tool| pattern.matches(&tool.name)).map(|tool| {
             let mut shown = json!({ "name": tool.name });
             let members = [
                 ("title", tool.title.clone().map(Into::into)),

@@ -21,7 +21,7 @@ mod settings;
 
 pub use address::{check, check_program as check_address_program};
 pub use executor::MCPExecutor;
-pub use servers::{McpServers, check_program};
+pub use servers::{DeclaredProblem, McpServers, check_program};
 pub use settings::{Reach, ServerSettings};
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderType, Registration,
     Source, Surface,
@@ -27,6 +28,8 @@ use crate::names::is_below;
 
 /// How long the ends of sessions over HTTP may take when everything ends.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// The most tools that an error lists instead of the one that is missing.
+const SHOWN_TOOLS: usize = 20;
 
 /// Every MCP server of an instance: one connection for each, which all its users share.
 ///
@@ -54,6 +57,18 @@ struct Known {
     declared: Vec<(Registration, Arc<Server>)>,
     /// Servers that a `server_url` names by itself, by that.
     own: HashMap<String, Arc<Server>>,
+}
+
+/// Why a declared capability cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeclaredProblem {
+    /// The capability.
+    pub id: String,
+    /// What is wrong.
+    pub reason: String,
+    /// Its server is behind HTTP and may only be unreachable at the moment.
+    pub may_pass: bool,
 }
 
 /// What a capability of a server holds of it.
@@ -87,9 +102,10 @@ impl McpServers {
     /// unchanged it keeps its process or its connection, changed it is started anew. The others end when
     /// nobody uses them any more. Starts nothing.
     ///
-    /// `capabilities` are those of the configuration whose provider is a server of MCP. One that names no
-    /// tool ([`MCPCapability::is_every_tool`]) becomes one capability for each of the server's tools,
-    /// `ID.TOOL`; one that names a tool is completed by what the server says of it.
+    /// `capabilities` are those of the configuration whose provider is a server of MCP. One with a
+    /// [pattern](MCPCapability::pattern) becomes one capability for each of the server's tools that fits,
+    /// `ID.TOOL`; one that names a tool is completed by what the server says of it, and is not served where the
+    /// server turns out not to have it.
     pub fn load(
         &self,
         servers: impl IntoIterator<Item = ServerSettings>,
@@ -141,6 +157,23 @@ impl McpServers {
         drop(known);
         // Outside of the lock: a server may end with this.
         drop(old);
+    }
+
+    /// Asks the servers of the capabilities that are declared one by one what they serve, and gives the reasons why
+    /// some of these capabilities cannot be served.
+    pub async fn check_declared(&self) -> Vec<DeclaredProblem> {
+        let declared: Vec<_> = lock(&self.known).declared.clone();
+        join_all(declared.iter().map(|(_, server)| server.learn())).await;
+        let problem = |(declared, server): &(Registration, Arc<Server>)| {
+            let id = declared.manifest.id.clone();
+            if let Some(reason) = missing(declared, server) {
+                return Some(DeclaredProblem { id, reason, may_pass: false });
+            }
+            let failure = server.learned().is_none().then(|| server.status().last_failure)??;
+            let reason = format!("MCP server {}: {failure}", server.name());
+            Some(DeclaredProblem { id, reason, may_pass: matches!(**server, Server::Remote(_)) })
+        };
+        declared.iter().filter_map(problem).collect()
     }
 
     /// The server of a `server_url`; one that the address names by itself is made at its first use.
@@ -318,14 +351,17 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
         registration
     };
     server.tools(|tools| {
-        if !mcp.is_every_tool() {
+        let Some(pattern) = mcp.pattern() else {
+            if missing(declared, server).is_some() {
+                return Vec::new();
+            }
             let mut registration = complete(declared.clone(), &mcp.tool_name);
             if let Some(tool) = tools.iter().find(|tool| tool.name == mcp.tool_name) {
                 let has_description = !registration.manifest.description.trim().is_empty();
                 describe(&mut registration.manifest, tool, has_description);
             }
             return vec![registration];
-        }
+        };
         let one_of = |tool: &&orla_process::mcp::answer::ListedTool| {
             let mut registration = complete(declared.clone(), &tool.name);
             let manifest = &mut registration.manifest;
@@ -336,7 +372,28 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             describe(manifest, tool, false);
             registration
         };
-        naming::unique(&declared.manifest.id, tools).iter().map(one_of).collect()
+        let listed = naming::unique(&declared.manifest.id, tools);
+        listed.iter().filter(|tool| pattern.matches(&tool.name)).map(one_of).collect()
+    })
+}
+
+fn missing_sentence((declared, server): &(Registration, Arc<Server>)) -> Option<String> {
+    missing(declared, server).map(|reason| format!("{}: {reason}", declared.manifest.id))
+}
+
+/// Why a declared capability is not served although its server has said what it serves: it has no such tool.
+fn missing(declared: &Registration, server: &Server) -> Option<String> {
+    let mcp: &MCPCapability = declared.manifest.provider.settings().ok()?;
+    server.learned()?;
+    let pattern = mcp.pattern().unwrap_or_else(|| Pattern::new(&*mcp.tool_name));
+    server.tools(|tools| {
+        if tools.iter().any(|tool| pattern.matches(&tool.name)) {
+            return None;
+        }
+        let names: Vec<_> = tools.iter().take(SHOWN_TOOLS).map(|tool| tool.name.as_str()).collect();
+        let more = if tools.len() > names.len() { ", …" } else { "" };
+        let has = if names.is_empty() { "no tools".to_owned() } else { names.join(", ") + more };
+        Some(format!("the MCP server {} has no tool {}; it has {has}", server.name(), pattern.as_str()))
     })
 }
 
@@ -378,7 +435,14 @@ impl Source for McpServers {
             let failure = server.status().last_failure?;
             Some(format!("MCP server {}: {failure}", server.name()))
         };
-        silent.filter_map(problem).collect()
+        let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
+        let declared = known.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));
+        silent.filter_map(problem).chain(declared.filter_map(missing_sentence)).collect()
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let known = lock(&self.known);
+        known.declared.iter().filter_map(missing_sentence).collect()
     }
 
     fn start_eager(&self, all: bool) {

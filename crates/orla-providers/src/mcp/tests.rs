@@ -439,8 +439,11 @@ async fn one_that_cannot_start_says_why_and_holds_nothing_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tools_own_failure_is_reported_as_it_said_it() {
-    let world = World::new([fake("f", &[])], [declared("fail", "mcp:f", "fail")]).await;
-    let error = world.call("fail", "{}").await.unwrap_err();
+    let market = CapabilityMarketplace::new(Limits::default());
+    market.register_executor(Arc::new(MCPExecutor::new())).unwrap();
+    let server_url = format!("stdio:python3 '{FAKE}'");
+    market.register_capability(declared("fail", &server_url, "fail").manifest).unwrap();
+    let error = market.call(call("fail", "{}")).await.unwrap_err();
     assert_eq!(error.to_string(), "it failed");
     assert_eq!(error.outcome().unwrap().last_text().as_deref(), Some("it failed"));
 }

@@ -1,5 +1,6 @@
 //! A document as a tree in which references can be followed. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use orla_process::document;
@@ -7,14 +8,18 @@ use serde_json::Value as Json;
 
 /// The longest chain of references to references.
 const MAX_HOPS: usize = 32;
-/// Bytes of text, and a share for each node, that a YAML document may have once aliases are expanded.
-const MAX_WEIGHT: usize = 128 * 1024 * 1024;
+/// The member of the root that holds the other files of a document, by their names.
+pub(super) const FILES: &str = "x-orla-files";
 
 /// An OpenAPI document.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) root: Json,
     pub(super) dialect: Dialect,
+    /// Why other files of it could not be read, by their names.
+    refused: BTreeMap<String, String>,
+    /// SHA-256 of its text, and of those of its other files.
+    pub(super) digest: String,
 }
 
 /// Which JSON Schema a document speaks.
@@ -48,18 +53,21 @@ impl Warning {
 }
 
 impl Document {
-    /// Reads JSON or YAML.
+    /// Reads a document that is one file.
+    #[cfg(test)]
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        super::bundle::Bundle::new(text, None)?.finish()
+    }
+
+    /// Takes a tree whose references stay within it; `refused` are the files that are missing from it.
     ///
     /// # Errors
-    /// What is wrong with it, with line and column where it is the text.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let root = if text.trim_start().starts_with('{') {
-            // What is not quite JSON may be YAML.
-            serde_json::from_str(text).or_else(|err| yaml(text).map_err(|_| json_error(&err)))?
-        } else {
-            yaml(text)?
-        };
+    /// It is no OpenAPI document of a known version.
+    pub(super) fn of(
+        root: Json,
+        refused: BTreeMap<String, String>,
+        digest: String,
+    ) -> Result<Self, String> {
         let version = match (root.get("openapi"), root.get("swagger")) {
             (Some(version), _) => version,
             (None, Some(_)) => {
@@ -80,7 +88,7 @@ impl Document {
             }
             other => return Err(format!("OpenAPI {other} is not known here; 3.0 and 3.1 are")),
         };
-        Ok(Self { root, dialect })
+        Ok(Self { root, dialect, refused, digest })
     }
 
     /// What a value is once its references are followed, and where that stands, if it was one.
@@ -92,10 +100,24 @@ impl Document {
         for _ in 0..MAX_HOPS {
             let Some(reference) = at.get("$ref").and_then(Json::as_str) else { return Ok((at, place)) };
             let pointer = pointer_of(reference)?;
-            at = self.root.pointer(&pointer).ok_or_else(|| format!("{reference} leads nowhere"))?;
+            at = self.at(&pointer)?;
             place = Some(pointer);
         }
         Err("a reference leads in a circle".to_owned())
+    }
+
+    /// The value at a pointer.
+    ///
+    /// # Errors
+    /// There is none; why, where it is in a file that could not be read.
+    pub(super) fn at(&self, pointer: &str) -> Result<&Json, String> {
+        self.root.pointer(pointer).ok_or_else(|| match file_of(pointer) {
+            Some((file, rest)) => match self.refused.get(&file) {
+                Some(problem) => format!("{file} cannot be read: {problem}"),
+                None => format!("{file}#{rest} leads nowhere"),
+            },
+            None => format!("#{pointer} leads nowhere"),
+        })
     }
 
     /// The member `name` of the document's components.
@@ -104,8 +126,40 @@ impl Document {
     }
 }
 
-fn yaml(text: &str) -> Result<Json, String> {
-    let node = document::parse_within(text, MAX_WEIGHT).map_err(|err| err.to_string())?;
+/// The file that a pointer into [`FILES`] leads to, and the pointer within that file.
+fn file_of(pointer: &str) -> Option<(String, &str)> {
+    let rest = pointer.strip_prefix('/')?.strip_prefix(FILES)?.strip_prefix('/')?;
+    let (file, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    Some((file.replace("~1", "/").replace("~0", "~"), rest))
+}
+
+/// A name for what a pointer leads to: its last step, or the file's name without its ending.
+pub(super) fn last_step(pointer: &str) -> String {
+    match file_of(pointer) {
+        Some((file, "")) => {
+            let name = file.rsplit('/').next().unwrap_or(&file);
+            name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned()
+        }
+        _ => pointer.rsplit('/').next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Reads JSON or YAML; `max_weight` bounds what YAML may grow to when its aliases are expanded.
+///
+/// # Errors
+/// What is wrong with it, with line and column.
+pub(super) fn tree(text: &str, max_weight: usize) -> Result<Json, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim_start().starts_with('{') {
+        // What is not quite JSON may be YAML.
+        return serde_json::from_str(text)
+            .or_else(|err| yaml(text, max_weight).map_err(|_| json_error(&err)));
+    }
+    yaml(text, max_weight)
+}
+
+fn yaml(text: &str, max_weight: usize) -> Result<Json, String> {
+    let node = document::parse_within(text, max_weight).map_err(|err| err.to_string())?;
     node.map(|node| node.to_json()).ok_or_else(|| "the document is empty".to_owned())
 }
 
@@ -118,7 +172,12 @@ fn json_error(err: &serde_json::Error) -> String {
 /// The JSON pointer of a reference within the document.
 pub(super) fn pointer_of(reference: &str) -> Result<String, String> {
     let Some(fragment) = reference.strip_prefix('#') else {
-        return Err(format!("{reference} leads out of the document, which is not followed"));
+        return Err(match reference.contains('#') && !reference.contains("#/") {
+            true => format!("{reference} names an anchor, which is not followed"),
+            false => format!(
+                "{reference} leads out of the document's directory or origin, and is not followed"
+            ),
+        });
     };
     let pointer = percent_encoding::percent_decode_str(fragment)
         .decode_utf8()
@@ -171,7 +230,7 @@ mod tests {
         assert_eq!(resolve("c").unwrap_err(), "a reference leads in a circle");
         assert_eq!(
             resolve("out").unwrap_err(),
-            "other.yaml#/x leads out of the document, which is not followed"
+            "other.yaml#/x leads out of the document's directory or origin, and is not followed"
         );
         assert_eq!(resolve("gone").unwrap_err(), "#/nope leads nowhere");
         assert_eq!(resolve("anchor").unwrap_err(), "#here names an anchor, which is not followed");

@@ -10,7 +10,6 @@ use orla_marketplace::{
     HttpCredential, Policy, ProviderType, Registration, TITLE,
 };
 use serde_json::{Value as Json, json};
-use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::document::{Document, Warning, step};
@@ -30,6 +29,10 @@ const MAX_NAME: usize = 32;
 const TAGS: &str = "tags";
 
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+/// What else may stand in a path item.
+const ITEM: [&str; 5] = ["$ref", "summary", "description", "servers", "parameters"];
+/// The most names of what is left out that one warning lists.
+const NAMED: usize = 10;
 
 /// What a document gave.
 #[derive(Debug)]
@@ -43,37 +46,34 @@ pub struct Imported {
     pub warnings: Vec<Warning>,
 }
 
-/// Makes capabilities of the text of a document. `source` is what is shown as its place, and `at` its
-/// address, if it has one.
+/// Makes capabilities of a document. `source` is what is shown as its place, and `at` its address, if it has one.
 ///
 /// # Errors
 /// Why no operation at all can be imported.
 pub(super) fn import(
-    text: &str,
+    document: &Document,
     settings: &OpenApiSettings,
     source: &str,
     at: Option<&Url>,
 ) -> Result<Imported, String> {
-    let document = Document::parse(text)?;
     let mut warnings = Vec::new();
-    let security = Security::of(&document, &settings.security, &mut warnings);
+    let security = Security::of(document, &settings.security, &mut warnings);
     let info = |key: &str| document.root.get("info").and_then(|info| info.get(key)?.as_str());
     let name = match settings.name.as_deref().or(info("title")).map(provider_name) {
         Some(name) if !name.is_empty() => name,
         _ => "api".to_owned(),
     };
-    let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
     let provenance = CapabilityProvenance {
         source: source.to_owned(),
         version: info("version").map(str::to_owned),
         // What an operation runs is its settings; the document is what they came through.
         content_hash: String::new(),
-        custody_chain: vec![format!("OpenAPI document sha256:{hash}")],
+        custody_chain: vec![format!("OpenAPI document sha256:{}", document.digest)],
         registered_at: SystemTime::now(),
     };
     let mut import = Import {
         settings,
-        document: &document,
+        document,
         at,
         name,
         provenance,
@@ -114,24 +114,40 @@ struct Import<'a> {
 
 impl Import<'_> {
     fn paths(&mut self) -> Result<(), String> {
+        self.webhooks();
         let paths = match self.document.root.get("paths") {
-            Some(Json::Object(paths)) => paths,
             // 3.1 admits documents of webhooks alone.
             None => return Ok(()),
-            Some(_) => return Err("#/paths: expected an object".to_owned()),
+            Some(paths) => self.document.resolve(paths)?.0,
         };
-        for (path, item) in paths.iter().filter(|(path, _)| path.starts_with('/')) {
+        let Json::Object(paths) = paths else { return Err("#/paths: expected an object".to_owned()) };
+        for (path, item) in paths.iter().filter(|(path, _)| !path.starts_with("x-")) {
             let place = format!("#/paths/{}", step(path));
+            if !path.starts_with('/') {
+                self.leave_out(place, "a path has to begin with /; the path is left out");
+                continue;
+            }
             let item = match self.document.resolve(item) {
                 Ok((item, _)) => item,
                 Err(problem) => {
-                    self.warnings.push(Warning::new(place, format!("{problem}; the path is left out")));
+                    self.leave_out(place, format!("{problem}; the path is left out"));
                     continue;
                 }
             };
             for method in METHODS {
                 let Some(operation) = item.get(method) else { continue };
                 let place = format!("{place}/{method}");
+                let operation = match self.document.resolve(operation) {
+                    Ok((operation, _)) if operation.is_object() => operation,
+                    Ok(_) => {
+                        self.leave_out(place, "expected an object; the operation is left out");
+                        continue;
+                    }
+                    Err(problem) => {
+                        self.leave_out(place, format!("{problem}; the operation is left out"));
+                        continue;
+                    }
+                };
                 if self.registrations.len() >= MAX_OPERATIONS {
                     let problem = format!(
                         "from here on all is left out: {MAX_OPERATIONS} operations are imported at most"
@@ -145,13 +161,45 @@ impl Import<'_> {
                 match self.operation(path, method, item, operation) {
                     Ok(registration) => self.registrations.push(registration),
                     Err(problem) => {
-                        self.warnings
-                            .push(Warning::new(place, format!("{problem}; the operation is left out")));
+                        self.leave_out(place, format!("{problem}; the operation is left out"))
                     }
                 }
             }
+            self.other_methods(path, &place, item);
         }
         Ok(())
+    }
+
+    fn leave_out(&mut self, place: String, problem: impl Into<String>) {
+        self.warnings.push(Warning::new(place, problem));
+    }
+
+    /// Names what a path item has besides the methods that can be called.
+    fn other_methods(&mut self, path: &str, place: &str, item: &Json) {
+        for (key, value) in item.as_object().into_iter().flatten() {
+            let is_known = METHODS.contains(&&**key) || ITEM.contains(&&**key) || key.starts_with("x-");
+            if is_known || (key == "trace" && !self.is_chosen(path, key, value)) {
+                continue;
+            }
+            let problem = match key.as_str() {
+                "trace" => "TRACE is not supported; the operation is left out".to_owned(),
+                _ => format!(
+                    "{} is no method of a path that is supported; it is left out",
+                    shortened(key)
+                ),
+            };
+            self.leave_out(format!("{place}/{}", step(key)), problem);
+        }
+    }
+
+    /// Names the webhooks, which an API calls and its clients do not.
+    fn webhooks(&mut self) {
+        let webhooks = self.document.root.get("webhooks").and_then(Json::as_object);
+        let names: Vec<&str> = webhooks.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        if !names.is_empty() {
+            let problem = format!("webhooks are left out: {}", named(&names));
+            self.leave_out("#/webhooks".to_owned(), problem);
+        }
     }
 
     fn is_chosen(&self, path: &str, method: &str, operation: &Json) -> bool {
@@ -332,6 +380,15 @@ fn annotations(method: &str) -> Json {
             "readOnlyHint": false, "destructiveHint": true, "idempotentHint": true, "openWorldHint": true,
         }),
         _ => json!({"readOnlyHint": false, "idempotentHint": false, "openWorldHint": true}),
+    }
+}
+
+/// Names in a sentence, as many as a warning lists.
+fn named(names: &[&str]) -> String {
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

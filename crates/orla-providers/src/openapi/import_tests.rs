@@ -37,6 +37,15 @@ components:
     key: {type: apiKey, in: header, name: X-Key}
 "##;
 
+fn import(
+    text: &str,
+    settings: &OpenApiSettings,
+    source: &str,
+    at: Option<&Url>,
+) -> Result<Imported, String> {
+    super::import(&Document::parse(text)?, settings, source, at)
+}
+
 fn settings() -> OpenApiSettings {
     OpenApiSettings::new(Location::File("pets.yaml".into()))
 }

@@ -1,17 +1,22 @@
 //! Gets a document and imports it.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use orla_marketplace::Redirects;
+use tokio::time::Instant;
 use url::Url;
 
+use super::bundle::{Bundle, MAX_BYTES};
+use super::document::Document;
 use super::import::{Imported, PATIENCE, import};
 use super::settings::{Location, OpenApiSettings};
 use crate::http::HttpExecutor;
 
-/// The largest document, in bytes.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// How many files of one document are fetched at once.
+const TOGETHER: usize = 8;
 
 /// Why a document gave nothing. Reads `FILE: …`, with line and column where they are known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,60 +28,124 @@ pub struct ImportError {
     pub problem: String,
 }
 
-/// Reads or fetches a document and makes capabilities of its operations.
+/// Reads or fetches a document, with the other files that it refers to, and makes capabilities of its operations.
 ///
 /// It may take as long as the settings' timeout (30 s without one), and uses the processor for up to
 /// seconds where the document is very large.
 ///
 /// # Errors
-/// The document cannot be had, or is none.
+/// The document cannot be read, or is none.
 pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
-    let (text, source, at) = match &settings.document {
+    match &settings.document {
         Location::File(path) => {
-            let source = path.display().to_string();
-            let own = path.clone();
-            let read = tokio::task::spawn_blocking(move || read(&own)).await;
-            let text = read.unwrap_or_else(|_| Err("it could not be read".to_owned()));
-            (text.map_err(|problem| error(&source, problem))?, source, None)
+            let (settings, own) = (settings.clone(), path.clone());
+            let read = tokio::task::spawn_blocking(move || {
+                let text = read(&own, MAX_BYTES)
+                    .map_err(|problem| error(&own.display().to_string(), problem))?;
+                import_text(&text, &settings)
+            });
+            read.await.unwrap_or_else(|_| {
+                Err(error(&path.display().to_string(), "reading it failed".to_owned()))
+            })
         }
         Location::Url(address) => {
             let url = Url::parse(address).map_err(|err| error(address, err.to_string()))?;
-            let patience = settings.timeout.unwrap_or(PATIENCE).max(Duration::from_secs(1));
-            let bytes = HttpExecutor::new().fetch(address, MAX_BYTES, patience).await;
-            let text = bytes.and_then(|bytes| decoded(&bytes));
             let shown = crate::http::shown(address);
-            (text.map_err(|problem| error(&shown, problem))?, shown, Some(url))
+            let patience = settings.timeout.unwrap_or(PATIENCE).max(Duration::from_secs(1));
+            let document = fetch(&url, patience).await;
+            document
+                .and_then(|document| import(&document, settings, &shown, Some(&url)))
+                .map_err(|problem| error(&shown, problem))
         }
-    };
-    import(&text, settings, &source, at.as_ref()).map_err(|problem| error(&source, problem))
+    }
 }
 
-/// Makes capabilities of the text of a document that is at hand, as [`load`] does.
+/// Fetches a document, and then, a few at a time, the other files that it refers to.
+async fn fetch(url: &Url, patience: Duration) -> Result<Document, String> {
+    let executor = HttpExecutor::new();
+    let deadline = Instant::now() + patience;
+    let get = async |url: &Url, redirects, max_bytes| {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let bytes = executor.fetch(url.as_str(), redirects, max_bytes, patience).await?;
+        decoded(&bytes)
+    };
+    let text = get(url, Redirects::Any, MAX_BYTES).await?;
+    let mut bundle = Bundle::new(&text, Some(url))?;
+    loop {
+        let mut waiting = bundle.take_waiting();
+        if waiting.is_empty() {
+            return bundle.finish();
+        }
+        let rest = waiting.split_off(waiting.len().min(TOGETHER));
+        let max_bytes = bundle.remaining() / waiting.len();
+        let texts = join_all(waiting.iter().map(|(_, url)| get(url, Redirects::SameOrigin, max_bytes)));
+        for ((name, url), text) in waiting.iter().zip(texts.await) {
+            bundle.add(name.clone(), url, text);
+        }
+        bundle.wait_for(rest);
+    }
+}
+
+/// Makes capabilities of the text of a document that is at hand, as [`load`] does. The other files of a document that
+/// is a file are read.
 ///
 /// # Errors
 /// It is no such document.
 pub fn import_text(text: &str, settings: &OpenApiSettings) -> Result<Imported, ImportError> {
-    let (source, at) = match &settings.document {
-        Location::File(path) => (path.display().to_string(), None),
-        Location::Url(address) => (crate::http::shown(address), Url::parse(address).ok()),
+    let (source, at, own) = match &settings.document {
+        Location::File(path) => {
+            let absolute = std::path::absolute(path).ok();
+            (path.display().to_string(), None, absolute.and_then(|path| Url::from_file_path(path).ok()))
+        }
+        Location::Url(address) => (crate::http::shown(address), Url::parse(address).ok(), None),
     };
-    import(text, settings, &source, at.as_ref()).map_err(|problem| error(&source, problem))
+    let document = Bundle::new(text, own.as_ref()).and_then(|mut bundle| {
+        let directory = own.as_ref().and_then(directory_of);
+        loop {
+            let waiting = bundle.take_waiting();
+            if waiting.is_empty() {
+                return bundle.finish();
+            }
+            for (name, url) in waiting {
+                let text = read_below(directory.as_deref(), &url, bundle.remaining());
+                bundle.add(name, &url, text);
+            }
+        }
+    });
+    document
+        .and_then(|document| import(&document, settings, &source, at.as_ref()))
+        .map_err(|problem| error(&source, problem))
+}
+
+/// The directory of a file, without symbolic links.
+fn directory_of(file: &Url) -> Option<PathBuf> {
+    file.to_file_path().ok()?.parent()?.canonicalize().ok()
+}
+
+/// Reads a file that stands below a directory, also where its path has symbolic links.
+fn read_below(directory: Option<&Path>, url: &Url, max_bytes: usize) -> Result<String, String> {
+    let path = url.to_file_path().map_err(|()| "this is no path".to_owned())?;
+    let path = path.canonicalize().map_err(|err| reason(&err))?;
+    match directory {
+        Some(directory) if path.starts_with(directory) => read(&path, max_bytes),
+        _ => Err("it is outside of the document's directory".to_owned()),
+    }
 }
 
 fn error(document: &str, problem: String) -> ImportError {
     ImportError { document: document.to_owned(), problem }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let file = std::fs::File::open(path).map_err(|err| reason(&err))?;
-    // A fifo would never end, and a directory never begin.
-    if !file.metadata().map_err(|err| reason(&err))?.is_file() {
+fn read(path: &Path, max_bytes: usize) -> Result<String, String> {
+    // Opening a fifo would wait for its writer, and a directory has no text.
+    if !std::fs::metadata(path).map_err(|err| reason(&err))?.is_file() {
         return Err("it is no file".to_owned());
     }
+    let file = std::fs::File::open(path).map_err(|err| reason(&err))?;
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|err| reason(&err))?;
-    if bytes.len() > MAX_BYTES {
-        return Err(format!("it is larger than {MAX_BYTES} bytes"));
+    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes).map_err(|err| reason(&err))?;
+    if bytes.len() > max_bytes {
+        return Err(format!("it is larger than {max_bytes} bytes"));
     }
     decoded(&bytes)
 }
@@ -122,6 +191,42 @@ mod tests {
             loaded(Location::Url(secret)).await.unwrap_err(),
             format!("{}/none.json: {} answers 404 Not Found", server.url(), server.host())
         );
+    }
+
+    #[tokio::test]
+    async fn the_files_of_a_document_are_fetched_from_its_origin_alone() {
+        let other = Server::start(|_, to| answer(to, "200 OK", "", b"operationId: elsewhere"));
+        let elsewhere = format!("{}/x.yml", other.url());
+        let document = serde_json::json!({"openapi": "3.0.0", "info": {"title": "Pets"}, "paths": {
+            "/a": {"get": {"$ref": "ops/a.yml"}},
+            "/b": {"get": {"$ref": elsewhere}},
+            "/c": {"get": {"$ref": "ops/moved.yml"}},
+            "/d": {"get": {"$ref": "ops/none.yml"}},
+        }});
+        let document = document.to_string();
+        let moved = elsewhere.clone();
+        let server = Server::start(move |asked, to| match asked.path() {
+            "/api/openapi.json" => answer(to, "200 OK", "", document.as_bytes()),
+            "/api/ops/a.yml" => answer(to, "200 OK", "", b"operationId: a"),
+            "/api/ops/moved.yml" => redirect(to, 302, &moved),
+            _ => answer(to, "404 Not Found", "", b""),
+        });
+        let address = format!("{}/api/openapi.json", server.url());
+        let imported = loaded(Location::Url(address)).await.unwrap();
+        let ids: Vec<_> = imported.registrations.iter().map(|one| one.manifest.id.as_str()).collect();
+        assert_eq!(ids, ["pets.a"]);
+        let warnings: Vec<_> = imported.warnings.iter().map(ToString::to_string).collect();
+        for (warning, words) in warnings.iter().zip([
+            "#/paths/~1b/get: http://",
+            "#/paths/~1c/get: /api/ops/moved.yml cannot be read: ",
+            "#/paths/~1d/get: /api/ops/none.yml cannot be read: ",
+        ]) {
+            assert!(warning.starts_with(words), "{warning}");
+        }
+        assert!(warnings[0].contains("leads out of the document's directory or origin"), "{warnings:?}");
+        assert!(warnings[1].contains("another origin"), "{warnings:?}");
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        assert!(other.asked().is_empty(), "nothing is fetched from another origin");
     }
 
     #[tokio::test]

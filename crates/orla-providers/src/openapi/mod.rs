@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! [`load`] gets the text; the rest is pure. `document` reads it and follows references, `import` goes
+//! [`load`] gets the text; the rest is pure. `bundle` makes one tree of a document in several files, `document` follows references, `import` goes
 //! through paths and methods, `operation` makes one operation's settings and schemas (`schema` writes these
 //! in the dialect of 2020-12), `servers` says where requests go and `security` what goes with them. What
 //! comes out are plain [`HttpCapability`](orla_marketplace::HttpCapability) registrations: nothing remembers
@@ -10,13 +10,14 @@
 //!
 //! # Bounds
 //!
-//! The document's bytes, nesting and operations, and the size of each schema. An operation that cannot be
+//! The document's files, bytes, nesting and operations, and the size of each schema. An operation that cannot be
 //! imported costs itself alone and gives a [`Warning`] that says where it stands.
 //!
 //! # Deliberately absent
 //!
-//! References to other documents, webhooks, callbacks, links, mutual TLS, Swagger 2.0.
+//! Webhooks, callbacks, links, TRACE, mutual TLS, Swagger 2.0. What is left out of a document is named in a [`Warning`].
 
+mod bundle;
 mod document;
 mod import;
 mod load;

@@ -92,8 +92,9 @@ fn parameters<'a>(
 ) -> Result<Vec<&'a Json>, String> {
     let mut found: Vec<&Json> = Vec::new();
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();
-    let own = operation.get("parameters").and_then(Json::as_array);
-    for parameter in shared.as_array().into_iter().chain(own).flatten() {
+    let own = document.resolve(operation.get("parameters").unwrap_or(&Json::Null))?.0.as_array();
+    let shared = document.resolve(shared)?.0.as_array();
+    for parameter in shared.into_iter().chain(own).flatten() {
         let parameter = document.resolve(parameter)?.0;
         let text = |key| parameter.get(key).and_then(Json::as_str);
         let (Some(name), Some(place)) = (text("name"), text("in")) else {
@@ -362,7 +363,8 @@ impl<'a> Answers<'a> {
         let mut answers = Self { media_types: Vec::new(), schemas: None };
         let mut schemas: Vec<&Json> = Vec::new();
         let mut is_known = true;
-        let responses = operation.get("responses").and_then(Json::as_object);
+        let responses =
+            document.resolve(operation.get("responses").unwrap_or(&Json::Null))?.0.as_object();
         for (_, response) in
             responses.into_iter().flatten().filter(|(status, _)| status.starts_with('2'))
         {

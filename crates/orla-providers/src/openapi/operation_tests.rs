@@ -190,7 +190,7 @@ fn what_cannot_be_imported_says_why() {
         (
             "/x",
             json!({"requestBody": {"content": {"application/json": {"schema": {"$ref": "x.yaml"}}}}}),
-            "x.yaml leads out of the document, which is not followed",
+            "x.yaml leads out of the document's directory or origin, and is not followed",
         ),
     ];
     for (path, operation, problem) in cases {

@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 use orla_marketplace::schema::{Validator, type_from_json_schema};
 use serde_json::{Map, Value as Json, json};
 
-use super::document::{Dialect, Document, pointer_of};
+use super::document::{Dialect, Document, last_step, pointer_of};
 
 /// The deepest nesting of one schema.
 const MAX_DEPTH: usize = 64;
@@ -245,11 +245,8 @@ impl<'a> Converter<'a> {
         if let Some(name) = self.names.get(&pointer) {
             return Ok(name.clone());
         }
-        if self.document.root.pointer(&pointer).is_none() {
-            return Err(format!("{reference} leads nowhere"));
-        }
-        let last = pointer.rsplit('/').next().unwrap_or_default();
-        let plain: String = last
+        self.document.at(&pointer)?;
+        let plain: String = last_step(&pointer)
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '_' })
             .collect();

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use url::{Host, Url};
 
-use crate::http::is_public;
+use crate::http::Reach;
 
 /// The URL of the first of `servers`, with its variables' default values; a relative one is taken from
 /// where the document came from.
@@ -38,8 +38,8 @@ pub(super) fn may_name(document: &Url, server: &Url) -> bool {
 
 fn is_local(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Ipv4(address)) => !is_public(address.into()),
-        Some(Host::Ipv6(address)) => !is_public(address.into()),
+        Some(Host::Ipv4(address)) => Reach::of(address.into()) > Reach::Public,
+        Some(Host::Ipv6(address)) => Reach::of(address.into()) > Reach::Public,
         Some(Host::Domain(name)) => {
             let name = name.strip_suffix('.').unwrap_or(name);
             name == "localhost" || name.ends_with(".localhost")

@@ -3,7 +3,7 @@
 //! | answer | outcome |
 //! |---|---|
 //! | `{"value"}`, `{"content"}`, `{"meta"}`, or several of them | the outcome that the capability gave there |
-//! | `{"error": {kind, …}}` | the error that it was there: of the same kind, with its message, its data and what came with it |
+//! | `{"error": {kind, …}}` | the error that it was there: of the same kind, with its message, its data and what came with it; what is unknown or not permitted there is so there, and not here |
 //! | anything else, with 408, 425, 429, 502, 503, 504 | [`RuntimeError::Unavailable`] |
 //! | anything else | [`RuntimeError::Failed`] |
 
@@ -17,7 +17,7 @@ use orla_marketplace::{
 };
 use reqwest::StatusCode;
 use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// How much of a message is taken over, in characters.
 const MAX_MESSAGE: usize = 16 * 1024;
@@ -93,30 +93,34 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawV
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// The outcome of a whole answer of `host`.
-pub(super) fn read(
-    ctx: &CallContext,
-    host: &str,
-    has_token: bool,
-    status: StatusCode,
-    body: &Bytes,
-) -> RuntimeResult<Outcome> {
+/// A call of another instance, for the words of its errors.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) ctx: &'a CallContext,
+    pub(super) host: &'a str,
+    /// What the capability is called there.
+    pub(super) capability: &'a str,
+    pub(super) has_token: bool,
+}
+
+/// The outcome of a whole answer.
+pub(super) fn read(asked: Asked<'_>, status: StatusCode, body: &Bytes) -> RuntimeResult<Outcome> {
     let Ok(answer) = serde_json::from_slice::<Answer<'_>>(body) else {
-        return Err(foreign(ctx, host, has_token, status));
+        return Err(foreign(asked, status));
     };
     if let Some(error) = answer.error {
         let Ok(told) = serde_json::from_str::<Told<'_>>(error.get()) else {
-            return Err(foreign(ctx, host, has_token, status));
+            return Err(foreign(asked, status));
         };
         let came = answer.outcome.and_then(|came| {
             let parts: Answer<'_> = serde_json::from_str(came.get()).ok()?;
             outcome(body, &parts)
         });
-        return Err(same(ctx, &told, error, came));
+        return Err(same(asked, &told, error, came));
     }
     match outcome(body, &answer).filter(|_| status.is_success()) {
         Some(outcome) => Ok(outcome),
-        None => Err(foreign(ctx, host, has_token, status)),
+        None => Err(foreign(asked, status)),
     }
 }
 
@@ -135,9 +139,11 @@ fn outcome(body: &Bytes, answer: &Answer<'_>) -> Option<Outcome> {
     })
 }
 
-/// The error that it was there.
-fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outcome>) -> RuntimeError {
+/// The error that it was there, of the same kind. What could be taken for this instance's own names the other one.
+fn same(asked: Asked<'_>, told: &Told<'_>, error: &RawValue, came: Option<Outcome>) -> RuntimeError {
+    let Asked { ctx, host, capability, .. } = asked;
     let id = ctx.name.to_string();
+    let there = |what: String| format!("the remote instance {host}: {what}");
     let detail: Detail =
         told.detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
     let message: String = told.message.chars().take(MAX_MESSAGE).collect();
@@ -147,11 +153,17 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
     };
     let outcome = |came: Option<Outcome>| came.map(Box::new);
     let as_told = |text: Option<String>| as_told(id.clone(), told, error, text);
+    let at_remote = |text: String| at_remote(id.clone(), error, &text);
     if detail.told.is_some() || told.at.is_some() {
         return as_told(detail.told);
     }
     match &*told.kind {
-        "unknown-capability" => RuntimeError::Unknown { id, similar: texts() },
+        "unknown-capability" => {
+            let near = texts().first().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            at_remote(format!(
+                "{id} failed: the remote instance {host} has no capability {capability}{near}"
+            ))
+        }
         "invalid-input" => match violations(told) {
             Some(violations) => RuntimeError::InvalidInput { id, violations },
             None => as_told(None),
@@ -166,7 +178,9 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
         },
         "denied" => match data::<String>(told) {
             Some(permission) if message.is_empty() || message.ends_with(&permission) => {
-                RuntimeError::Denied { id, permission }
+                at_remote(format!(
+                    "{id} failed: the remote instance {host} does not permit {capability}: it needs {permission}"
+                ))
             }
             _ => as_told(None),
         },
@@ -174,7 +188,8 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
         "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
         "busy" => RuntimeError::Busy { id, running: detail.running, waiting: detail.waiting },
         "unavailable" => {
-            RuntimeError::Unavailable { id, reason: detail.reason.unwrap_or(message), source: None }
+            let reason = there(detail.reason.unwrap_or(message));
+            RuntimeError::Unavailable { id, reason, source: None }
         }
         "limit" if came.is_none() => RuntimeError::Limit { id, what: detail.what.unwrap_or(message) },
         "panicked" => RuntimeError::Panicked { id },
@@ -187,6 +202,21 @@ fn same(ctx: &CallContext, told: &Told<'_>, error: &RawValue, came: Option<Outco
             (_, Some(came)) => RuntimeError::Failed { id, message, outcome: Some(Box::new(came)) },
             (_, None) => as_told(None),
         },
+    }
+}
+
+/// An error of the other instance, told in words that name that instance.
+fn at_remote(id: String, error: &RawValue, text: &str) -> RuntimeError {
+    let reworded = || {
+        let mut json: serde_json::Value = serde_json::from_str(error.get()).ok()?;
+        json.as_object_mut()?.insert("message".to_owned(), text.into());
+        to_raw_value(&json).ok()
+    };
+    let told = reworded();
+    let told = told.as_deref().and_then(|raw| Some((serde_json::from_str(raw.get()).ok()?, raw)));
+    match told {
+        Some((told, raw)) => as_told(id, &told, raw, None),
+        None => RuntimeError::Failed { id, message: text.to_owned(), outcome: None },
     }
 }
 
@@ -226,7 +256,8 @@ fn violations(told: &Told<'_>) -> Option<Vec<Violation>> {
 }
 
 /// Something else than an instance of orla answered, or it refuses whoever calls.
-fn foreign(ctx: &CallContext, host: &str, has_token: bool, status: StatusCode) -> RuntimeError {
+fn foreign(asked: Asked<'_>, status: StatusCode) -> RuntimeError {
+    let Asked { ctx, host, has_token, .. } = asked;
     let id = ctx.name.to_string();
     if matches!(status.as_u16(), 408 | 425 | 429 | 502 | 503 | 504) {
         let reason = format!("{host} answers {status}; trying again may help");
@@ -250,9 +281,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn asked(ctx: &CallContext) -> Asked<'_> {
+        Asked { ctx, host: "b:1", capability: "there", has_token: true }
+    }
+
     fn read_text(body: &str) -> RuntimeResult<Outcome> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        read(&CallContext::for_tests("far"), "b:1", true, StatusCode::OK, &body)
+        read(asked(&CallContext::for_tests("far")), StatusCode::OK, &body)
     }
 
     #[test]
@@ -274,7 +309,7 @@ mod tests {
             (
                 r#"{"kind": "unknown-capability", "message": "", "data": ["near"]}"#,
                 "unknown-capability",
-                "did you mean near?",
+                "far failed: the remote instance b:1 has no capability there; did you mean near?",
             ),
             (
                 r#"{"kind": "invalid-input", "data": [{"path": "input.a", "expected": ":int", "got": "\"x\""}]}"#,
@@ -284,7 +319,7 @@ mod tests {
             (
                 r#"{"kind": "denied", "data": "net:h"}"#,
                 "denied",
-                "far is not permitted here: it needs net:h",
+                "far failed: the remote instance b:1 does not permit there: it needs net:h",
             ),
             (r#"{"kind": "timeout"}"#, "timeout", "far timed out after 30 s"),
             (
@@ -295,7 +330,7 @@ mod tests {
             (
                 r#"{"kind": "unavailable", "message": "m", "detail": {"reason": "r"}}"#,
                 "unavailable",
-                "far is unavailable: r",
+                "far is unavailable: the remote instance b:1: r",
             ),
             (
                 r#"{"kind": "limit", "detail": {"what": "the hop limit"}}"#,
@@ -371,8 +406,7 @@ mod tests {
             (500, r#"{"value": 1}"#, "b:1 answers 500 Internal Server Error; trying again may help"),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            let error =
-                read(&ctx, "b:1", true, status, &Bytes::from_static(body.as_bytes())).unwrap_err();
+            let error = read(asked(&ctx), status, &Bytes::from_static(body.as_bytes())).unwrap_err();
             assert!(error.to_string().contains(words), "{status}: {error}");
         }
     }

@@ -103,14 +103,15 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         let url = endpoint.url.clone();
         let request = request::of_call(remote, url, capability, inputs.json()?, &hops, deadline, ctx);
         let request = request.map_err(failed)?;
-        let client = self.clients.get(false).map_err(failed)?;
+        let client = self.clients.configured().map_err(failed)?;
         let exchange = async {
             let response = client.execute(request).await;
             let response = response.map_err(|err| failure(&ctx.name, host, err, Stage::Asking))?;
             let (status, arrived) = (response.status(), AtomicUsize::new(0));
             let limit = remote.options.max_answer_bytes;
             let body = read_body(limit, &ctx.name, host, response, &arrived).await?;
-            answer::read(ctx, host, remote.auth_token.is_some(), status, &body)
+            let has_token = remote.auth_token.is_some();
+            answer::read(answer::Asked { ctx, host, capability, has_token }, status, &body)
         };
         tokio::select! {
             biased;

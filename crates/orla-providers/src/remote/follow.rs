@@ -183,7 +183,7 @@ async fn ask(
     let url = request::url_of(&settings.url)?;
     let host = host_of(&url);
     let request = request::of_catalogue(url, settings.token.as_deref(), version, WAIT)?;
-    let client = around.clients.get(false)?;
+    let client = around.clients.configured()?;
     let patience = if version.is_some() { WAIT + ANSWER } else { ANSWER };
     let said = |err: RuntimeError| match err {
         RuntimeError::Unavailable { reason, .. } => reason,

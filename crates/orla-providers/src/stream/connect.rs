@@ -128,7 +128,8 @@ impl Connector {
                 if let Some(Ok(id)) = last_id.map(|id| HeaderValue::from_bytes(id)) {
                     headers.insert(HeaderName::from_static("last-event-id"), id);
                 }
-                let client = self.clients.get(false).map_err(|problem| failed(&self.name, &problem))?;
+                let client =
+                    self.clients.configured().map_err(|problem| failed(&self.name, &problem))?;
                 let response = client.execute(request).await;
                 let response = response.map_err(|err| failure(&self.name, host, err, Stage::Asking))?;
                 if response.status() == StatusCode::NO_CONTENT {
@@ -176,7 +177,7 @@ impl Connector {
             Some((Ok::<_, Infallible>(value), (body, None)))
         });
         *request.body_mut() = Some(Body::wrap_stream(body));
-        let client = self.clients.get(false).map_err(|problem| failed(&self.name, &problem))?.clone();
+        let client = self.clients.configured().map_err(|problem| failed(&self.name, &problem))?.clone();
         let (name, host) = (Arc::clone(&self.name), Arc::clone(host));
         let mut answer = Box::pin(answered(client, request, name, host));
         // The connection carries the body from here on, whether anybody waits for the answer or not.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use orla_marketplace::schema::Validator;
 use orla_marketplace::{
-    Payload, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle, StreamItems,
+    Payload, RuntimeError, RuntimeResult, SendAs, StreamCapabilityImpl, StreamHandle, StreamItems,
     StreamTransport, StreamType, seconds,
 };
 use tokio::sync::Mutex as AsyncMutex;
@@ -33,6 +33,9 @@ pub(super) struct Opened {
     name: Arc<str>,
     stream_type: StreamType,
     form: StreamItems,
+    send_as: SendAs,
+    /// Items are lines, and not messages.
+    are_lines: bool,
     input: Option<Validator>,
     output: Option<Validator>,
     reader: AsyncMutex<Reader>,
@@ -90,6 +93,8 @@ impl Opened {
             name: Arc::clone(&reader.connector.name),
             stream_type: stream.stream_type,
             form: options.items,
+            send_as: items::send_as(options),
+            are_lines: !is_socket,
             input,
             output,
             reader: AsyncMutex::new(reader),
@@ -182,7 +187,7 @@ impl Opened {
         if let Some(schema) = &self.input {
             schema.check_payload(value, "item").map_err(invalid)?;
         }
-        items::encode(self.form, value).map_err(|expected| {
+        items::encode(self.send_as, self.are_lines, value).map_err(|expected| {
             let got =
                 value.json().map(|json| json.as_str().chars().take(40).collect()).unwrap_or_default();
             let violation = orla_marketplace::Violation { path: "item".to_owned(), expected, got };

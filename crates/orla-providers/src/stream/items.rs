@@ -1,7 +1,9 @@
 //! From bytes to items, and back. Pure.
 
 use bytes::{Buf, Bytes, BytesMut};
-use orla_marketplace::{JsonText, Payload, StreamItems, rtfs::Value};
+use orla_marketplace::{
+    JsonText, Payload, SendAs, StreamItems, StreamOptions, StreamTransport, rtfs::Value,
+};
 
 /// The item is larger than it may be; nothing can be read after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,16 +93,24 @@ pub(super) fn decode(form: StreamItems, bytes: &Bytes) -> Result<Payload, String
     }
 }
 
-/// A value as an item, in one line.
+/// How texts are sent to a stream.
+pub(super) fn send_as(options: &StreamOptions) -> SendAs {
+    options.send_as.unwrap_or(match (options.items, options.transport) {
+        (StreamItems::Text, _) | (StreamItems::Auto, StreamTransport::WebSocket) => SendAs::Text,
+        _ => SendAs::Json,
+    })
+}
+
+/// A value as an item, in one line where items are lines.
 ///
 /// # Errors
 /// It cannot be an item.
-pub(super) fn encode(form: StreamItems, value: &Payload) -> Result<Bytes, String> {
+pub(super) fn encode(form: SendAs, are_lines: bool, value: &Payload) -> Result<Bytes, String> {
     let json = value.json().map_err(|err| err.to_string())?;
     let text = json.as_str();
-    if form == StreamItems::Text && text.starts_with('"') {
+    if form == SendAs::Text && text.starts_with('"') {
         let text: String = serde_json::from_str(text).map_err(|err| err.to_string())?;
-        return match text.contains(['\n', '\r']) {
+        return match are_lines && text.contains(['\n', '\r']) {
             true => Err("a text of one line, as each line is an item".to_owned()),
             false => Ok(text.into()),
         };
@@ -160,12 +170,12 @@ mod tests {
     fn a_value_is_one_line() {
         let encoded = |form, json: &str| {
             let value = Payload::from_json(JsonText::parse(json.to_owned()).unwrap());
-            encode(form, &value).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+            encode(form, true, &value).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
         };
-        assert_eq!(encoded(StreamItems::Auto, r#"{"n": 1.10}"#).unwrap(), r#"{"n": 1.10}"#);
-        assert_eq!(encoded(StreamItems::Auto, "[1,\n 2]").unwrap(), "[1,2]");
-        assert_eq!(encoded(StreamItems::Text, r#""plain""#).unwrap(), "plain");
-        assert!(encoded(StreamItems::Text, r#""two\nlines""#).is_err());
+        assert_eq!(encoded(SendAs::Json, r#"{"n": 1.10}"#).unwrap(), r#"{"n": 1.10}"#);
+        assert_eq!(encoded(SendAs::Json, "[1,\n 2]").unwrap(), "[1,2]");
+        assert_eq!(encoded(SendAs::Text, r#""plain""#).unwrap(), "plain");
+        assert!(encoded(SendAs::Text, r#""two\nlines""#).is_err());
     }
 
     proptest! {

@@ -115,6 +115,9 @@ impl Source {
         match self {
             Self::Events { response, events } => match chunk(response).await? {
                 Some(chunk) => events.push(&chunk),
+                None if events.is_within_event() => {
+                    return Err(Cut::passing("the connection ended within an event"));
+                }
                 None => return Ok(false),
             },
             Self::Lines { response, lines } => match chunk(response).await? {
@@ -153,7 +156,7 @@ async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> 
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
         Some(Ok(Message::Close(frame))) => {
             return match frame {
-                Some(frame) if !matches!(frame.code, CloseCode::Normal | CloseCode::Away) => {
+                Some(frame) if frame.code != CloseCode::Normal => {
                     let why: String = frame.reason.chars().take(200).collect();
                     Err(Cut::passing(format!("the other end closes it with {}: {why}", frame.code)))
                 }

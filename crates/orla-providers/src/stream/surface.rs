@@ -60,7 +60,7 @@ struct Subscribed {
 struct Newest {
     items: VecDeque<JsonText>,
     bytes: usize,
-    ended: Option<String>,
+    ended: Option<End>,
 }
 
 impl Newest {
@@ -76,9 +76,19 @@ impl Newest {
 
     fn text(&self) -> String {
         let items: Vec<&str> = self.items.iter().map(JsonText::as_str).collect();
-        let ended = self.ended.as_ref().map(|ended| format!(r#","ended":{}"#, json!(ended)));
-        format!(r#"{{"items":[{}]{}}}"#, items.join(","), ended.unwrap_or_default())
+        let ended = match &self.ended {
+            None => String::new(),
+            Some(End::Orderly) => r#","ended_by":"end""#.to_owned(),
+            Some(End::Error(error)) => format!(r#","ended_by":"error","error":{}"#, json!(error)),
+        };
+        format!(r#"{{"items":[{}]{ended}}}"#, items.join(","))
     }
+}
+
+/// Why a stream has no more items.
+enum End {
+    Orderly,
+    Error(String),
 }
 
 impl Streams {
@@ -188,11 +198,11 @@ impl State {
                     }
                 }
                 Ok(Some(Err(error))) => {
-                    newest.ended = Some(error.to_string());
+                    newest.ended = Some(End::Error(error.to_string()));
                     break;
                 }
                 Ok(None) => {
-                    newest.ended = Some("end".to_owned());
+                    newest.ended = Some(End::Orderly);
                     break;
                 }
                 Err(_) => break,
@@ -269,11 +279,11 @@ async fn follow(
                     false
                 }
                 Some(Err(error)) => {
-                    newest.ended = Some(error.to_string());
+                    newest.ended = Some(End::Error(error.to_string()));
                     true
                 }
                 None => {
-                    newest.ended = Some("end".to_owned());
+                    newest.ended = Some(End::Orderly);
                     true
                 }
             }

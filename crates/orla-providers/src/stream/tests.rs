@@ -343,7 +343,7 @@ fn web_socket(cut: Option<usize>) -> (String, Arc<AtomicUsize>) {
                 let _ = socket.send(Message::Ping("are you there".into()));
                 while let Ok(message) = socket.read() {
                     match message {
-                        Message::Text(text) if text.as_str() == "\"bye\"" => {
+                        Message::Text(text) if text.as_str() == "bye" => {
                             let _ = socket.close(None);
                         }
                         message @ Message::Text(_) => {

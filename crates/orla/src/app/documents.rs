@@ -7,6 +7,7 @@
 //! or a reload takes the document's place. Who lists waits for the first attempt alone. Each load reads
 //! every document again; what one gave before stays in force until it gives something else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,7 +45,9 @@ struct Document {
     registrations: Arc<Mutex<Vec<Registration>>>,
     /// Whether it is known what it gives, or that it gives nothing at the moment.
     attempt: watch::Sender<Attempt>,
-    /// Why the newest attempt gave nothing.
+    /// Whether the newest attempt failed.
+    is_refused: AtomicBool,
+    /// Why the newest attempt to fetch it failed.
     problem: Mutex<Option<String>>,
     stop: CancellationToken,
     _guard: DropGuard,
@@ -82,6 +85,7 @@ impl Documents {
             });
             let before = same.map(|old| old.given()).unwrap_or_default();
             let mut attempt = Attempt::None;
+            let mut is_refused = false;
             let given = match &settings.document {
                 Location::Url(_) => before,
                 Location::File(path) => {
@@ -96,6 +100,7 @@ impl Documents {
                             imported.registrations
                         }
                         Err(problem) => {
+                            is_refused = true;
                             let stays =
                                 if before.is_empty() { "" } else { "; what it gave before stays" };
                             let text = format!("openapi: {problem}{stays}");
@@ -105,10 +110,17 @@ impl Documents {
                     }
                 }
             };
-            next.push(Arc::new(Document::new(settings.clone(), given, attempt, &self.stop)));
+            let document = Document::new(settings.clone(), given, attempt, &self.stop);
+            document.is_refused.store(is_refused, Ordering::Relaxed);
+            next.push(Arc::new(document));
         }
         // No change to count: whoever loads makes the next snapshot.
         *known = next;
+    }
+
+    /// How many documents gave nothing at the newest attempt.
+    pub(super) fn refused(&self) -> usize {
+        self.known().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
     }
 
     /// Begins to fetch what has not been fetched yet.
@@ -146,6 +158,7 @@ impl Document {
             settings,
             registrations: Arc::new(Mutex::new(given)),
             attempt: watch::Sender::new(attempt),
+            is_refused: AtomicBool::new(false),
             problem: Mutex::default(),
             _guard: stop.clone().drop_guard(),
             stop,
@@ -165,6 +178,7 @@ impl Document {
     /// Takes what an attempt gave, and says whether that is final.
     fn take(&self, result: Result<Imported, ImportError>) -> bool {
         let problem = result.as_ref().err().map(ToString::to_string);
+        self.is_refused.store(problem.is_some(), Ordering::Relaxed);
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
         let is_there = match result {
             Ok(imported) => {

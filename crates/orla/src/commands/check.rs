@@ -1,4 +1,5 @@
-//! `orla check`: everything that would be served is looked at, and nothing is; or what a running server serves.
+//! `orla check`: everything that would be served is looked at, and nothing is; or what a running server serves. Only the
+//! MCP servers of capabilities that are declared one by one are started, since they alone know which tools they have.
 
 use orla_marketplace::{CapabilityMarketplace, TITLE};
 
@@ -25,7 +26,12 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
         let status = super::small_runtime()?.block_on(status::get(&server))?;
         return there(url, &status);
     }
-    let app = App::build(&config)?;
+    let app = super::small_runtime()?.block_on(async {
+        let mut app = App::build(&config)?;
+        app.check_declared(&config).await;
+        app.end_providers().await;
+        Ok::<_, Failure>(app)
+    })?;
     let mut findings = app.findings().clone();
     findings.problems.extend(read_key(&config.governance).err());
     findings.warnings.extend(invisible_in(app.marketplace()));

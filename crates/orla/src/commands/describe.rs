@@ -64,7 +64,10 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("providers", list(&described["providers"])),
         ("permissions", list(&described["permissions"])),
         ("source", text(&from["source"])),
+        ("its version", text(&from["version"])),
         ("hash", text(&from["content_hash"])),
+        ("custody", list(&from["custody_chain"])),
+        ("registered", instant(&from["registered_at"])),
         ("attested by", text(&described["attestation"]["authority"])),
         ("input", text(&described["input"]["type"])),
         ("output", text(&described["output"]["type"])),
@@ -72,6 +75,9 @@ fn shown(described: &Value, url: Option<&str>) -> String {
     out.push('\n');
     for (label, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
         out.push_str(&format!("{label:<12} {value}\n"));
+    }
+    for (key, value) in described["metadata"].as_object().into_iter().flatten() {
+        out.push_str(&format!("{key:<12} {}\n", text(value)));
     }
     let example = &described["example"];
     out.push_str(&format!(
@@ -87,6 +93,12 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         }
     }
     out
+}
+
+/// Milliseconds since 1970 as RFC 3339 writes them; nothing where there are none.
+fn instant(ms: &Value) -> String {
+    let instant = ms.as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    instant.map(|instant| instant.to_string()).unwrap_or_default()
 }
 
 fn indented(text: &str) -> String {

@@ -14,7 +14,7 @@ use crate::config::{Config, Source};
 use crate::exposure::Exposure;
 use crate::{Failure, cli, render};
 
-pub(crate) fn run(list: &cli::List, source: Source) -> Result<(), Failure> {
+pub(crate) fn run(list: &cli::List, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
     super::small_runtime()?.block_on(async {
@@ -24,7 +24,7 @@ pub(crate) fn run(list: &cli::List, source: Source) -> Result<(), Failure> {
                 watch_server(server, async |server| Ok(status::table(&status::get(server).await?))).await
             }
             (Some(url), false) => there(&Server::at(Some(url), &config)?, list.json).await,
-            (None, true) => watch_here(list.all, &source).await,
+            (None, true) => watch_here(list.all, source).await,
             (None, false) => here(list, &config).await,
         }
     })
@@ -32,19 +32,24 @@ pub(crate) fn run(list: &cli::List, source: Source) -> Result<(), Failure> {
 
 async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
     let listing = look(config, list.all).await?;
-    if list.json {
-        return super::print_json(&listing.rows);
-    }
     listing.findings().for_each(|finding| render::warning(finding));
-    if listing.rows.is_empty() {
+    if list.json {
+        super::print_json(&listing.rows)?;
+    } else if listing.rows.is_empty() {
         render::note("Nothing is served. `orla init` writes an example.");
-        return Ok(());
+    } else {
+        render::out(&table(&listing.app, &listing.rows));
+        if config.expose == Exposure::Search && !list.all {
+            render::note(
+                "Everything else is found by search (expose: search). `orla list --all` shows it.",
+            );
+        }
     }
-    render::out(&table(&listing.app, &listing.rows));
-    if config.expose == Exposure::Search && !list.all {
-        render::note("Everything else is found by search (expose: search). `orla list --all` shows it.");
+    match listing.app.refused_documents() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("an OpenAPI document was refused")),
+        count => Err(Failure::failed(format!("{count} OpenAPI documents were refused"))),
     }
-    Ok(())
 }
 
 async fn there(server: &Server, json: bool) -> Result<(), Failure> {

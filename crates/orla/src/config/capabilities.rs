@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
 use super::provider;
 use super::read::{Reader, excerpt, unexpected};
-use super::schema::{defined, seconds, variable, whole};
+use super::schema::{admit_nulls, defined, seconds, variable, whole};
 use super::{Config, Placed, openapi, servers};
 
 /// The key.
@@ -59,6 +59,7 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let expected = "a mapping with id and provider, or with openapi";
+        let item = &without_nulls(item, false);
         let Some(pairs) = reader.pairs(&path, item, expected) else { continue };
         if pairs.iter().any(|(key, _)| key.text == "openapi") {
             openapi::element(reader, config, &path, item);
@@ -74,6 +75,29 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
         }
         config.capabilities.push(Placed { value: registration, at });
     }
+}
+
+/// A manifest without its fields that are null: a dump of the document's structs writes every optional field, and one
+/// that is null is absent. Schemas and annotations are data, in which null has a meaning, and so is a kind of
+/// provider without settings (`{Local: null}`).
+fn without_nulls(node: &Node, is_provider: bool) -> Node {
+    const DATA: [&str; 3] = ["input_schema", "output_schema", "annotations"];
+    let kind = match &node.kind {
+        Shape::Map(pairs) => {
+            let is_kind = is_provider && pairs.len() == 1;
+            let kept = pairs.iter().filter(|(_, value)| is_kind || !value.is_null());
+            let kept = kept.map(|(key, value)| match DATA.contains(&&*key.text) {
+                true => (key.clone(), value.clone()),
+                false => (key.clone(), without_nulls(value, key.text.starts_with("provider"))),
+            });
+            Shape::Map(kept.collect())
+        }
+        Shape::List(items) => {
+            Shape::List(items.iter().map(|item| without_nulls(item, is_provider)).collect())
+        }
+        Shape::Scalar(scalar) => Shape::Scalar(scalar.clone()),
+    };
+    Node { kind, ..node.clone() }
 }
 
 /// What can only be said when every key is read.
@@ -403,7 +427,7 @@ fn schema() -> Value {
         schema
     };
     let schema = json!({"description": "JSON Schema, the shorthand `field: type`, or a type of RTFS.", "type": ["object", "string"]});
-    let manifest = json!({
+    let mut manifest = json!({
         "type": "object",
         "required": ["id"],
         "oneOf": [{"required": ["provider"]}, {"required": ["providers"]}],
@@ -439,5 +463,6 @@ fn schema() -> Value {
         },
         "additionalProperties": false,
     });
+    admit_nulls(&mut manifest);
     json!({"type": "array", "items": {"anyOf": [manifest, defined("document")]}})
 }

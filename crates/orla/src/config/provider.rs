@@ -23,7 +23,7 @@ use super::keys::{list_of, nearest};
 use super::plugins::file;
 use super::read::{Reader, excerpt, shown, unexpected};
 use super::remotes;
-use super::schema::{variable, whole};
+use super::schema::{admit_nulls, variable, whole};
 use super::servers::header;
 use super::streams;
 use crate::extensions::Unusable;
@@ -187,8 +187,9 @@ fn mcp(
         let place = format!("{path}.{}", excerpt(&key.text));
         match key.text.as_str() {
             "server_url" => server = Some(server_url(reader, &place, node)?),
-            "tool_name" if node.is_null() => {}
-            "tool_name" => tool = reader.word_at(&place, node, "the name of a tool, or `*`")?,
+            "tool_name" => {
+                tool = reader.word_at(&place, node, "the name of a tool, or a pattern of names")?
+            }
             "timeout_ms" => timeout = reader.count(&place, node, 0, MAX_MS)?,
             other => reader.unknown(key.at, other, &format!("{path}."), MCP),
         }
@@ -531,7 +532,7 @@ pub(super) fn definition() -> Value {
     let local = json!({"function": {"type": "string", "description": "The built-in; by default, the one of the capability's id."}});
     let mcp = json!({
         "server_url": {"type": "string", "description": "http(s)://…, stdio:COMMAND ARGS…, or mcp:NAME for a server of mcpServers."},
-        "tool_name": {"type": ["string", "null"], "description": "The tool; empty or * is all of them."},
+        "tool_name": {"type": ["string", "null"], "description": "The tool, or a pattern of tools (get*); empty is all of them."},
         "timeout_ms": ms,
     });
     let plugin = json!({
@@ -568,7 +569,7 @@ pub(super) fn definition() -> Value {
         properties["type"] = json!({"enum": names});
         json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     };
-    json!({"anyOf": [
+    let mut definition = json!({"anyOf": [
         named("Local", &local, &json!([])),
         named("Http", &http, &json!(["base_url"])),
         named("MCP", &mcp, &json!(["server_url"])),
@@ -588,5 +589,7 @@ pub(super) fn definition() -> Value {
             "required": ["Custom"], "additionalProperties": false},
         {"type": "object", "properties": {"type": {"enum": ["custom", "Custom"]}, "kind": kind}, "required": ["type", "kind"]},
         {"enum": ["local", "Local"]},
-    ]})
+    ]});
+    admit_nulls(&mut definition);
+    definition
 }

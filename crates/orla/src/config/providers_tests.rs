@@ -411,7 +411,7 @@ fn a_provider_may_be_written_in_any_of_its_forms() {
     let every: Vec<bool> = config
         .capabilities
         .iter()
-        .map(|one| matches!(&one.value.manifest.provider, ProviderType::MCP(mcp) if mcp.is_every_tool()))
+        .map(|one| matches!(&one.value.manifest.provider, ProviderType::MCP(mcp) if mcp.pattern().is_some()))
         .collect();
     assert_eq!(every[8..], [false, true, true]);
     let ProviderType::MCP(last) = &config.capabilities[10].value.manifest.provider else { panic!() };

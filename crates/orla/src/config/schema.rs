@@ -24,6 +24,36 @@ pub(crate) fn schema() -> Value {
     })
 }
 
+/// Admits null for every property that is not required, also in what is nested: it stands for an absent one.
+pub(super) fn admit_nulls(schema: &mut Value) {
+    if let Some(Value::Array(options)) = schema.get_mut("anyOf") {
+        options.iter_mut().for_each(admit_nulls);
+    }
+    let required = schema.get("required").cloned().unwrap_or_default();
+    let is_required =
+        |name: &str| required.as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
+    for (name, property) in properties {
+        admit_nulls(property);
+        if is_required(name) {
+            continue;
+        }
+        if let Some(Value::Array(options)) = property.get_mut("anyOf") {
+            options.push(json!({"type": "null"}));
+        } else if let Some(Value::Array(values)) = property.get_mut("enum") {
+            values.push(Value::Null);
+        } else if let Some(kind) = property.get_mut("type") {
+            match kind {
+                Value::Array(names) if names.iter().all(|name| name != "null") => {
+                    names.push("null".into())
+                }
+                Value::String(name) => *kind = json!([name, "null"]),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// A reference to one of the definitions.
 pub(super) fn defined(name: &str) -> Value {
     json!({"$ref": format!("#/$defs/{name}")})

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    CapabilityManifest, PluginCapability, ProviderType, StreamCapabilityImpl, StreamItems,
+    CapabilityManifest, PluginCapability, ProviderType, SendAs, StreamCapabilityImpl, StreamItems,
     StreamOptions, StreamTransport, StreamType,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position, Scalar};
@@ -20,7 +20,7 @@ use super::schema::{pass_env, variable, whole};
 use super::servers::{environment, program};
 
 /// The keys of a stream itself; whatever else there is concerns its requests.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "url",
     "command",
     "args",
@@ -30,6 +30,7 @@ const FIELDS: [&str; 21] = [
     "kind",
     "direction",
     "items",
+    "send_as",
     "input_schema",
     "output_schema",
     "supports_progress",
@@ -123,7 +124,7 @@ pub(super) fn provider(
 }
 
 /// The keys of a stream beside each other, those of its groups and of its `provider` among them, and what a group
-/// that is there says of its direction. What is null is as if it were absent.
+/// that is there says of its direction.
 #[expect(clippy::type_complexity, reason = "it is taken apart where it is made")]
 fn spread(
     reader: &mut Reader<'_>,
@@ -135,10 +136,6 @@ fn spread(
     for (key, node) in pairs {
         let name = key.text.as_str();
         let group = GROUPS.iter().find(|(group, _)| *group == name);
-        let is_optional = group.is_some() || matches!(name, "input_schema" | "output_schema");
-        if is_optional && node.is_null() {
-            continue;
-        }
         match (name, group, &node.kind) {
             (_, Some((group, direction)), Shape::Map(inner)) => {
                 implied = implied.or(direction.map(|direction| (*group, direction)));
@@ -226,6 +223,7 @@ fn field(
                 options.items = items;
             }
         }
+        "send_as" => options.send_as = choice(reader, path, node, &SendAs::ALL),
         "args" => options.args = reader.arguments(path, node).unwrap_or_default(),
         "env" => options.env = reader.secrets(path, node, environment).unwrap_or_default(),
         "pass_env" => options.pass_env = reader.variables(path, node),
@@ -319,6 +317,7 @@ pub(super) fn properties(http: &Value) -> Value {
         "kind": names(StreamTransport::ALL.map(|(name, _)| name).to_vec()),
         "direction": names(StreamType::ALL.map(|(name, _)| name).to_vec()),
         "items": names(StreamItems::ALL.map(|(name, _)| name).to_vec()),
+        "send_as": names(SendAs::ALL.map(|(name, _)| name).to_vec()),
         "input_schema": {"type": ["object", "string"], "description": "The type of each value that is sent."},
         "output_schema": {"type": ["object", "string"], "description": "The type of each item that comes."},
         "supports_progress": {"type": "boolean"},
