@@ -18,10 +18,10 @@ use crate::executor::Principal;
 use crate::id::Pattern;
 use crate::manifest::{CapabilityManifest, Listing, Policy};
 use crate::payload::JsonText;
-use crate::permission::{AccessPolicy, Permission};
+use crate::permission::{AccessPolicy, Disclosure, Permission};
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::search::{Index, Words};
-use crate::surface::Surface;
+use crate::surface::{Item, Surface};
 
 pub use builder::{CatalogBuilder, Rejected};
 
@@ -211,17 +211,26 @@ impl Catalog {
 
     /// Up to three names near to one that does not exist, the nearest first.
     pub fn similar(&self, name: &str) -> Vec<String> {
+        self.similar_where(name, |_| true)
+    }
+
+    /// As [`similar`](Self::similar), among the capabilities that this caller may use.
+    pub fn similar_for(&self, principal: Option<&Principal>, name: &str) -> Vec<String> {
+        self.similar_where(name, |entry| self.permits(principal, entry).is_ok())
+    }
+
+    fn similar_where(&self, name: &str, admits: impl Fn(&Entry) -> bool) -> Vec<String> {
         // Case and the kind of dash are what people mistake most.
         let folded = |name: &str| name.to_lowercase().replace('-', "_");
         let wanted = folded(name);
-        let mut near: Vec<(f64, &Arc<str>)> = self
+        let mut near: Vec<(f64, &Arc<Entry>)> = self
             .entries
             .iter()
-            .map(|entry| (strsim::jaro_winkler(&wanted, &folded(&entry.name)), &entry.name))
-            .filter(|(score, _)| *score > 0.75)
+            .map(|entry| (strsim::jaro_winkler(&wanted, &folded(&entry.name)), entry))
+            .filter(|(score, entry)| *score > 0.75 && admits(entry))
             .collect();
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
-        near.into_iter().take(3).map(|(_, name)| name.to_string()).collect()
+        near.into_iter().take(3).map(|(_, entry)| entry.name.to_string()).collect()
     }
 
     /// The capabilities that fit the words, the best first, `limit` at most: ranked by BM25 over names,
@@ -255,6 +264,33 @@ impl Catalog {
         let Some(access) = &self.access else { return Ok(()) };
         let missing = access.missing(principal, &entry.manifest.id, &entry.name, &entry.needs);
         missing.map_or(Ok(()), |need| Err(need.to_string()))
+    }
+
+    /// Whether this caller may use a prompt or a resource of a [`Surface`].
+    ///
+    /// # Errors
+    /// The permission that the caller lacks.
+    pub fn permits_item(&self, principal: Option<&Principal>, item: &Item) -> Result<(), String> {
+        let Some(access) = &self.access else { return Ok(()) };
+        let missing = access.missing(principal, &item.id, &item.name, &item.needs);
+        missing.map_or(Ok(()), |need| Err(need.to_string()))
+    }
+
+    /// Whether this caller may use everything whose id begins so, whatever it needs.
+    pub(crate) fn permits_prefix(&self, principal: Option<&Principal>, prefix: &str) -> bool {
+        let (id, name) = (format!("{prefix}*"), format!("{}*", prefix.replace('.', "__")));
+        let needs = vec![Permission::needed("*")];
+        self.permits_item(principal, &Item { id, name, needs }).is_ok()
+    }
+
+    /// The capability with this id or MCP name, if this caller may know of it.
+    pub fn visible(&self, principal: Option<&Principal>, id_or_name: &str) -> Option<&Arc<Entry>> {
+        self.get(id_or_name).filter(|entry| self.permits(principal, entry).is_ok())
+    }
+
+    /// Whether a denied name is answered as one that does not exist.
+    pub fn conceals(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.disclosure == Disclosure::Conceal)
     }
 
     /// What is served besides capabilities.

@@ -40,6 +40,7 @@ mod permission;
 pub mod program;
 mod provider;
 mod record;
+mod request;
 mod retry;
 mod route;
 pub mod schema;
@@ -66,7 +67,7 @@ pub use manifest::{
 pub use marketplace::{Call, CapabilityMarketplace};
 pub use memory::{MemoryBudget, OverBudget, Reservation};
 pub use payload::{JsonText, Payload};
-pub use permission::{ANONYMOUS, AccessPolicy, NoPermission, Permission, Rule};
+pub use permission::{ANONYMOUS, AccessPolicy, Disclosure, NoPermission, Permission, Rule};
 pub use provider::{
     A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,
     CustomProvider, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
@@ -74,9 +75,9 @@ pub use provider::{
     PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, SendAs,
     StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
-pub use record::CallRecord;
+pub use record::{CallRecord, RequestRecord};
 pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;
-pub use source::Source;
+pub use source::{ProviderProblem, Source};
 pub use stream::{OpenStream, StreamHandle};
-pub use surface::{Surface, SurfaceError, SurfaceNotice};
+pub use surface::{Item, Subject, Surface, SurfaceError, SurfaceNotice};

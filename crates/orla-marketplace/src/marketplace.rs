@@ -34,9 +34,11 @@ use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::memory::MemoryBudget;
 use crate::payload::Payload;
+use crate::permission::ANONYMOUS;
 use crate::provider::ProviderType;
-use crate::record::{CallRecord, Observers, Recording};
+use crate::record::{CallRecord, Observers, Recording, RequestObservers, RequestRecord};
 use crate::retry::wait_before_retry;
+use crate::source::ProviderProblem;
 use crate::stream::{OpenStream, StreamHandle};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled.
@@ -57,6 +59,7 @@ pub struct CapabilityMarketplace {
     writing: std::sync::Mutex<()>,
     changes: watch::Sender<u64>,
     on_finished: ArcSwapOption<Observers>,
+    on_request: ArcSwapOption<RequestObservers>,
     on_listing: ArcSwapOption<Preparation>,
     on_problems: ArcSwapOption<Problems>,
     memory: Arc<MemoryBudget>,
@@ -69,7 +72,7 @@ struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
 /// Says why providers give nothing.
 struct Problems(Box<Tell>);
-type Tell = dyn Fn(Option<&str>) -> Vec<String> + Send + Sync;
+type Tell = dyn Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync;
 
 /// One call to be made.
 #[derive(Clone)]
@@ -175,6 +178,7 @@ impl CapabilityMarketplace {
             writing: std::sync::Mutex::default(),
             changes: watch::Sender::new(0),
             on_finished: ArcSwapOption::empty(),
+            on_request: ArcSwapOption::empty(),
             on_listing: ArcSwapOption::empty(),
             on_problems: ArcSwapOption::empty(),
             instance: instance_number(),
@@ -190,10 +194,13 @@ impl CapabilityMarketplace {
     /// See [`RuntimeError`]; one variant for each step that can fail.
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
         let catalog = self.catalog_for(&call).await;
-        let Some(entry) = catalog.get(&call.target) else { return Err(self.unknown(&catalog, &call)) };
+        let Some(entry) = catalog.get(&call.target) else { return Err(self.missing(&catalog, &call)) };
         let permit = CallPermit::new(catalog.admission_of(entry), &entry.provider);
         let ctx = self.context(&catalog, entry, &call, &permit);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
+        if let Err(permission) = catalog.permits(ctx.principal.as_ref(), entry) {
+            return Err(self.denied(&catalog, &call, entry, recording, permission));
+        }
         let result = self.run(&catalog, entry, &call.input, &ctx, &permit, &mut recording).await;
         recording.finish(result.as_ref().map(drop));
         result
@@ -206,10 +213,13 @@ impl CapabilityMarketplace {
     /// Those of [`call`](Self::call); [`RuntimeError::Told`] of kind `type` where the capability is no stream.
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
         let catalog = self.catalog_for(&call).await;
-        let Some(entry) = catalog.get(&call.target) else { return Err(self.unknown(&catalog, &call)) };
+        let Some(entry) = catalog.get(&call.target) else { return Err(self.missing(&catalog, &call)) };
         let permit = CallPermit::new(catalog.admission_of(entry), &entry.provider);
         let ctx = self.context(&catalog, entry, &call, &permit);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
+        if let Err(permission) = catalog.permits(ctx.principal.as_ref(), entry) {
+            return Err(self.denied(&catalog, &call, entry, recording, permission));
+        }
         match self.open_stream(&catalog, entry, &call.input, &ctx, &mut recording).await {
             Ok(handle) => Ok(OpenStream::new(handle, recording.of_stream())),
             Err(error) => {
@@ -268,8 +278,6 @@ impl CapabilityMarketplace {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: id(), what });
         }
-        let permitted = catalog.permits(ctx.principal.as_ref(), entry);
-        permitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
         if let Some(custody) = &entry.policy.custody {
             let admitted = in_time(custody.admit(), entry, ctx).await?;
             admitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
@@ -573,6 +581,21 @@ impl CapabilityMarketplace {
         self.on_finished.store(Some(Arc::new(observers)));
     }
 
+    /// Lets `observe` see every finished [request](Self::request), as [`on_finished`](Self::on_finished)
+    /// does for calls.
+    pub fn on_request(&self, observe: impl Fn(&RequestRecord) + Send + Sync + 'static) {
+        let _writing = self.lock();
+        let before = self.on_request.load_full();
+        let mut observers =
+            before.map_or_else(RequestObservers::new, |before| RequestObservers::clone(&before));
+        observers.push(Arc::new(observe));
+        self.on_request.store(Some(Arc::new(observers)));
+    }
+
+    pub(crate) fn request_observers(&self) -> Option<Arc<RequestObservers>> {
+        self.on_request.load_full()
+    }
+
     /// Lets `prepare` find out, before anything is listed, what is served: by providers that say so only
     /// when they are asked. It puts the snapshot that follows from it in force by itself.
     pub fn on_listing(&self, prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) {
@@ -588,30 +611,65 @@ impl CapabilityMarketplace {
     }
 
     /// Lets `tell` say why providers give nothing that are known to give nothing; with a name, only those that may serve it.
-    pub fn on_problems(&self, tell: impl Fn(Option<&str>) -> Vec<String> + Send + Sync + 'static) {
+    pub fn on_problems(
+        &self,
+        tell: impl Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync + 'static,
+    ) {
         self.on_problems.store(Some(Arc::new(Problems(Box::new(tell)))));
     }
 
     /// Why providers give nothing, as far as they have been asked, each as a sentence that names the provider; with a
     /// name, only those that may serve it.
     pub fn problems(&self, name: Option<&str>) -> Vec<String> {
+        self.provider_problems(name).into_iter().map(|problem| problem.text).collect()
+    }
+
+    /// As [`problems`](Self::problems), of the providers that this caller may use without exception.
+    pub fn problems_for(
+        &self,
+        catalog: &Catalog,
+        principal: Option<&Principal>,
+        name: Option<&str>,
+    ) -> Vec<String> {
+        let mut problems = self.provider_problems(name);
+        problems.retain(|problem| catalog.permits_prefix(principal, &problem.prefix));
+        problems.into_iter().map(|problem| problem.text).collect()
+    }
+
+    fn provider_problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         self.on_problems.load_full().map(|problems| (problems.0)(name)).unwrap_or_default()
     }
 
-    /// What a caller is told who names what is not there.
+    /// The error for a call of a name that nothing has, which is logged (RFC 1 §5.4, §8.2).
+    fn missing(&self, catalog: &Catalog, call: &Call) -> RuntimeError {
+        let caller = call.principal.as_ref().map_or(ANONYMOUS, |principal| &principal.0);
+        tracing::info!(tool = cut(&call.target, SHOWN), caller, "unknown tool");
+        self.unknown(catalog, call)
+    }
+
+    /// The error for a call that the policy denies. It is recorded as what it is; the caller learns of it
+    /// only where the policy reveals what it denies.
+    fn denied(
+        &self,
+        catalog: &Catalog,
+        call: &Call,
+        entry: &Entry,
+        recording: Recording<'_>,
+        permission: String,
+    ) -> RuntimeError {
+        let denied = RuntimeError::Denied { id: entry.name.to_string(), permission };
+        recording.finish(Err(&denied));
+        if catalog.conceals() { self.unknown(catalog, call) } else { denied }
+    }
+
+    /// What a caller sees of a name that does not exist, or that it may not know of.
     fn unknown(&self, catalog: &Catalog, call: &Call) -> RuntimeError {
-        let id = cut(&call.target, SHOWN);
-        let problems = self.problems(Some(&id));
+        let (id, principal) = (cut(&call.target, SHOWN), call.principal.as_ref());
+        let problems = self.problems_for(catalog, principal, Some(&id));
         if !problems.is_empty() {
             return RuntimeError::Unavailable { id, reason: problems.join("; "), source: None };
         }
-        let mut similar = catalog.similar(&id);
-        // Whoever may not call something is not told that it is there.
-        let principal = call.principal.as_ref();
-        similar.retain(|name| {
-            catalog.get(name).is_some_and(|entry| catalog.permits(principal, entry).is_ok())
-        });
-        RuntimeError::Unknown { similar, id }
+        RuntimeError::Unknown { similar: catalog.similar_for(principal, &id), id }
     }
 
     /// A builder that begins with what is in force, but for the capability with this id.

@@ -32,6 +32,18 @@ use crate::id::Pattern;
 pub struct AccessPolicy {
     /// The rules; their order does not matter, as a denial wins over any permission.
     pub rules: Vec<Rule>,
+    /// What a caller learns about a capability that the rules deny it.
+    pub disclosure: Disclosure,
+}
+
+/// What a caller learns about a capability that the policy denies it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disclosure {
+    /// Nothing: every answer is the one for a name that does not exist.
+    #[default]
+    Conceal,
+    /// A call fails with the permission that is missing.
+    Reveal,
 }
 
 /// What is granted to some callers for some capabilities.
@@ -114,12 +126,17 @@ impl AccessPolicy {
 }
 
 impl Permission {
-    /// What a capability says that it needs. A text that is no permission is a need all the same, which
-    /// only `*` covers.
+    /// What a capability says that it needs. A text that is not a permission is a need all the same: a
+    /// grant or a denial of its whole kind covers it. One of `net` or `fs` that cannot be read may mean
+    /// any host or path, so only `*` covers it and every denial concerns it.
     pub fn needed(text: &str) -> Self {
-        text.parse().unwrap_or_else(|_| Self {
-            text: text.into(),
-            scope: Scope::Other { kind: text.into(), rest: Pattern::new("*") },
+        text.parse().unwrap_or_else(|_| {
+            let scope = match text.split_once(':') {
+                Some(("net" | "fs", _)) => Scope::Everything,
+                Some((kind, rest)) => Scope::Other { kind: kind.into(), rest: Pattern::new(rest) },
+                None => Scope::Other { kind: text.into(), rest: Pattern::new("*") },
+            };
+            Self { text: text.into(), scope }
         })
     }
 
@@ -359,7 +376,7 @@ mod tests {
             allow: all(allow),
             deny: all(deny),
         };
-        AccessPolicy { rules: rules.iter().map(rule).collect() }
+        AccessPolicy { rules: rules.iter().map(rule).collect(), ..AccessPolicy::default() }
     }
 
     #[test]

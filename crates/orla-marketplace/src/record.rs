@@ -8,6 +8,11 @@ use tokio::time::Instant;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
 use crate::executor::{CallContext, Principal};
+use crate::json::cut;
+use crate::surface::{Item, Subject, SurfaceError};
+
+/// How many characters of a name or an error a log line repeats.
+const SHOWN: usize = 200;
 
 /// A finished call.
 #[derive(Clone, Debug)]
@@ -33,6 +38,109 @@ pub struct CallRecord {
     pub principal: Option<Principal>,
     /// How many calls it was nested in.
     pub depth: u32,
+}
+
+/// A finished request for a prompt, a resource or a completion.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RequestRecord {
+    /// The request.
+    pub call_id: Arc<str>,
+    /// The method, such as `resources/read`.
+    pub method: Box<str>,
+    /// `prompt`, `resource` or `template`.
+    pub kind: &'static str,
+    /// The name or address that was asked for.
+    pub name: Box<str>,
+    /// The id that policies know it by.
+    pub id: Box<str>,
+    /// `ok`, `denied`, `not-found`, `invalid-input`, `failed` or `cancelled`.
+    pub outcome: &'static str,
+    /// From the request to its outcome.
+    pub duration: Duration,
+    /// The error's text, if it failed.
+    pub error: Option<String>,
+    /// Who asked.
+    pub principal: Option<Principal>,
+}
+
+/// The observers of finished requests.
+pub(crate) type RequestObservers = Vec<Arc<dyn Fn(&RequestRecord) + Send + Sync>>;
+
+/// Records a request exactly once, when it is dropped. Until its outcome is known it counts as cancelled.
+pub(crate) struct RequestRecording {
+    record: RequestRecord,
+    started: Instant,
+    observers: Option<Arc<RequestObservers>>,
+}
+
+impl RequestRecording {
+    pub(crate) fn begin(
+        (method, subject): (&str, Subject<'_>),
+        ctx: &CallContext,
+        observers: Option<Arc<RequestObservers>>,
+    ) -> Self {
+        let record = RequestRecord {
+            call_id: Arc::clone(&ctx.call_id),
+            method: method.into(),
+            kind: subject.kind(),
+            name: subject.name().into(),
+            id: subject.name().into(),
+            outcome: GONE.0,
+            duration: Duration::ZERO,
+            error: Some(GONE.1.to_owned()),
+            principal: ctx.principal.clone(),
+        };
+        Self { record, started: Instant::now(), observers }
+    }
+
+    /// Takes the id that policies know the item by.
+    pub(crate) fn concerns(&mut self, item: &Item) {
+        self.record.id = item.id.as_str().into();
+    }
+
+    pub(crate) fn finish(mut self, result: Result<(), &SurfaceError>) {
+        self.record.outcome = match result {
+            Ok(()) => "ok",
+            Err(SurfaceError::NotFound(_)) => "not-found",
+            Err(SurfaceError::Denied { .. }) => "denied",
+            Err(SurfaceError::Invalid(_)) => "invalid-input",
+            Err(SurfaceError::Refused { .. } | SurfaceError::Failed(_)) => "failed",
+        };
+        self.record.error = result.err().map(SurfaceError::to_string);
+    }
+}
+
+impl Drop for RequestRecording {
+    fn drop(&mut self) {
+        self.record.duration = self.started.elapsed();
+        log_request(&self.record);
+        for observer in self.observers.iter().flat_map(|all| all.iter()) {
+            observer(&self.record);
+        }
+    }
+}
+
+fn log_request(record: &RequestRecord) {
+    macro_rules! finished {
+        ($level:expr) => {
+            tracing::event!(
+                $level,
+                method = &*record.method,
+                name = cut(&record.name, SHOWN),
+                call_id = &*record.call_id,
+                principal = record.principal.as_ref().map(|principal| &*principal.0),
+                outcome = record.outcome,
+                duration_ms = millis(record.duration),
+                error = record.error.as_deref().map(|error| cut(error, SHOWN)),
+                "request finished"
+            )
+        };
+    }
+    match record.outcome {
+        "ok" | "not-found" => finished!(tracing::Level::INFO),
+        _ => finished!(tracing::Level::WARN),
+    }
 }
 
 /// Records a call exactly once, also when its future is dropped: then it was cancelled.
@@ -181,6 +289,7 @@ fn log(record: &CallRecord) {
                 capability = &*record.name,
                 kind = record.kind,
                 call_id = &*record.call_id,
+                principal = record.principal.as_ref().map(|principal| &*principal.0),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 queued_ms = millis(record.queued),

@@ -9,6 +9,23 @@ use tokio::sync::watch;
 use crate::manifest::Registration;
 use crate::surface::Surface;
 
+/// Why a provider gives nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderProblem {
+    /// The beginning of the ids that it would serve, such as `github.`.
+    pub prefix: String,
+    /// A sentence that names the provider.
+    pub text: String,
+}
+
+impl ProviderProblem {
+    /// The problem of the provider with this name, whose ids begin with it and a dot, or with the prefix
+    /// that was chosen for it.
+    pub fn new(name: &str, prefix: Option<&str>, text: String) -> Self {
+        Self { prefix: prefix.map_or_else(|| format!("{name}."), str::to_owned), text }
+    }
+}
+
 /// Providers that say only when they run what they serve, and may change it at any time.
 ///
 /// Whoever builds catalogues reads [`registrations`](Self::registrations) and
@@ -29,7 +46,7 @@ pub trait Source: Send + Sync {
 
     /// Why it gives nothing, as far as it was asked: each a sentence that names what gives nothing. With a name, only
     /// of what [may serve](Self::may_serve) that.
-    fn problems(&self, name: Option<&str>) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let _ = name;
         Vec::new()
     }

@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 
 use crate::executor::CallContext;
 use crate::payload::JsonText;
+use crate::permission::Permission;
 
 /// Serves MCP methods other than those of tools.
 #[async_trait]
@@ -31,18 +32,62 @@ pub trait Surface: Send + Sync {
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError>;
 
-    /// Whether a caller may hear of a resource to which the surface has been subscribed for somebody else.
-    ///
-    /// # Errors
-    /// See [`SurfaceError`].
-    fn admits(&self, _uri: &str, _ctx: &CallContext) -> Result<(), SurfaceError> {
-        Ok(())
+    /// What a policy decides on before this surface is asked for something; `None` where the thing
+    /// cannot belong to this surface.
+    fn item(&self, subject: Subject<'_>) -> Option<Item> {
+        let name = subject.name().to_owned();
+        Some(Item { id: name.clone(), name, needs: Vec::new() })
+    }
+
+    /// Names near to one that this surface does not have, the nearest first.
+    fn similar(&self, _subject: Subject<'_>) -> Vec<String> {
+        Vec::new()
     }
 
     /// What the surface tells unasked, from now on; none where it never does.
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
         None
     }
+}
+
+/// What a request to a surface is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// A prompt, by its name.
+    Prompt(&'a str),
+    /// A resource, by its address.
+    Resource(&'a str),
+    /// A template of resources, by its text.
+    Template(&'a str),
+}
+
+impl<'a> Subject<'a> {
+    /// The name or address.
+    pub fn name(self) -> &'a str {
+        match self {
+            Self::Prompt(name) | Self::Resource(name) | Self::Template(name) => name,
+        }
+    }
+
+    /// The kind as one word, for errors, logs and the audit.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Prompt(_) => "prompt",
+            Self::Resource(_) => "resource",
+            Self::Template(_) => "template",
+        }
+    }
+}
+
+/// A prompt, a resource or a template as a policy knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its id, `SERVER.NAME` where it belongs to a server.
+    pub id: String,
+    /// The name that clients use.
+    pub name: String,
+    /// The permissions that a caller needs for it.
+    pub needs: Vec<Permission>,
 }
 
 /// What a surface tells unasked.
@@ -67,6 +112,14 @@ pub enum SurfaceError {
     /// The thing that the request names is not of this surface: another may have it.
     #[error("{0}")]
     NotFound(String),
+    /// The policy denies it to this caller, and may say so.
+    #[error("{id} is not permitted here: it needs {permission}")]
+    Denied {
+        /// The item's id.
+        id: String,
+        /// The permission that is missing.
+        permission: String,
+    },
     /// The request cannot be answered as it is.
     #[error("{0}")]
     Invalid(String),

@@ -51,9 +51,10 @@ impl Lists {
 }
 
 /// What a surface says, or that some of it was missed.
-enum Heard {
-    Notice(SurfaceNotice),
-    Missed,
+struct Heard {
+    surface: Arc<dyn Surface>,
+    /// `None` where some of it was missed.
+    notice: Option<SurfaceNotice>,
 }
 
 type Notices = SelectAll<Pin<Box<dyn Stream<Item = Heard> + Send>>>;
@@ -102,14 +103,18 @@ fn serves_resources(catalog: &Catalog) -> bool {
 }
 
 fn listen(catalog: &Catalog) -> Notices {
-    let receivers = catalog.surfaces().iter().filter_map(|surface: &Arc<dyn Surface>| surface.notices());
-    let said = |mut from: broadcast::Receiver<SurfaceNotice>| async move {
-        match from.recv().await {
-            Ok(notice) => Some((Heard::Notice(notice), from)),
-            Err(RecvError::Lagged(_)) => Some((Heard::Missed, from)),
-            Err(RecvError::Closed) => None,
-        }
+    let said = |(surface, mut from): (Arc<dyn Surface>, broadcast::Receiver<SurfaceNotice>)| async move {
+        let notice = match from.recv().await {
+            Ok(notice) => Some(notice),
+            Err(RecvError::Lagged(_)) => None,
+            Err(RecvError::Closed) => return None,
+        };
+        Some((Heard { surface: Arc::clone(&surface), notice }, (surface, from)))
     };
+    let receivers = catalog
+        .surfaces()
+        .iter()
+        .filter_map(|surface| surface.notices().map(|notices| (Arc::clone(surface), notices)));
     receivers
         .map(|receiver| -> Pin<Box<dyn Stream<Item = Heard> + Send>> {
             Box::pin(unfold(receiver, said))
@@ -117,22 +122,20 @@ fn listen(catalog: &Catalog) -> Notices {
         .collect()
 }
 
-fn hear(core: &Core, heard: Heard) {
-    match heard {
-        Heard::Notice(SurfaceNotice::PromptsChanged) => {
-            core.lists.send_modify(|lists| lists.prompts += 1);
+fn hear(core: &Core, Heard { surface, notice }: Heard) {
+    match notice {
+        Some(SurfaceNotice::PromptsChanged) => core.lists.send_modify(|lists| lists.prompts += 1),
+        Some(SurfaceNotice::ResourcesChanged) => core.lists.send_modify(|lists| lists.resources += 1),
+        Some(SurfaceNotice::ResourceUpdated { uri }) => {
+            core.subscriptions.updated(&core.market.snapshot(), &*surface, &uri);
         }
-        Heard::Notice(SurfaceNotice::ResourcesChanged) => {
-            core.lists.send_modify(|lists| lists.resources += 1);
-        }
-        Heard::Notice(SurfaceNotice::ResourceUpdated { uri }) => core.subscriptions.updated(&uri),
-        Heard::Notice(other) => tracing::debug!(notice = ?other, "nobody is told of this"),
-        Heard::Missed => {
+        Some(other) => tracing::debug!(notice = ?other, "this notice is not passed on"),
+        None => {
             core.lists.send_modify(|lists| {
                 lists.prompts += 1;
                 lists.resources += 1;
             });
-            core.subscriptions.all_updated();
+            core.subscriptions.all_updated(&core.market.snapshot(), &*surface);
         }
     }
 }

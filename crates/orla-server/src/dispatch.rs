@@ -246,9 +246,18 @@ impl Job {
     }
 
     /// Checks the headers that repeat a tool's arguments (sessionless, over HTTP).
-    pub(crate) fn check_param_headers(&self, core: &Core, headers: &HeaderMap) -> Result<(), Refused> {
+    pub(crate) fn check_param_headers(
+        &self,
+        core: &Core,
+        headers: &HeaderMap,
+        principal: Option<&Principal>,
+    ) -> Result<(), Refused> {
         let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
         let catalog = core.market.snapshot();
+        if catalog.visible(principal, tool).is_none() {
+            // The call says what there is to say.
+            return Ok(());
+        }
         let listing = core.listings.of(&catalog);
         for header in listing.headers_of(&catalog, tool) {
             let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
@@ -492,7 +501,7 @@ async fn complete(
     if Object::parse(params.as_str()).is_none_or(|params| params.get("ref").is_none()) {
         return Err(ErrorData::invalid_params("completion/complete needs a ref and an argument", None));
     }
-    let mut result = match surfaces::complete_tool(&tools, params) {
+    let mut result = match surfaces::complete_tool(&tools, params, caller.principal.as_ref()) {
         Some(completed) => completed?,
         None => {
             let catalog = caller.surfaces(core, false);

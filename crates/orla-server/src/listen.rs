@@ -77,7 +77,7 @@ pub(crate) async fn listen(
     let mut told = *lists.borrow_and_update();
     let newest = core.market.snapshot();
     let mut accepted = params.notifications.supported_by(&capabilities(&newest));
-    let subscriber: Arc<Subscriber> = Arc::default();
+    let subscriber = Arc::new(Subscriber::new(caller.principal.clone()));
     let mut subscriptions = Vec::new();
     if let Some(wanted) = accepted.resource_subscriptions.take() {
         if wanted.len() > MAX_SUBSCRIPTIONS {

@@ -3,17 +3,20 @@
 //! A capability's name is a label only where a call of it was made, so there are never more series
 //! than there were capabilities.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderMap, header};
-use orla_marketplace::CapabilityMarketplace;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use orla_marketplace::{CapabilityMarketplace, Entry};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
 /// The name under which the text goes out: what is written is valid as both, and old scrapers know
@@ -30,12 +33,40 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
 
 /// What is counted where it happens; the rest is read when someone asks.
 pub(crate) struct Metrics {
-    calls: Family<CallLabels, Counter>,
-    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    /// By the MCP name of the capability.
+    calls: Arc<Mutex<BTreeMap<Arc<str>, CallCounts>>>,
     /// HTTP requests that were answered.
     pub(crate) requests: Counter,
+    /// Requests without a valid token where one is needed.
+    pub(crate) auth_failures: Counter,
     /// HTTP connections that are open.
     pub(crate) connections: Gauge<i64, AtomicI64>,
+}
+
+/// The finished calls of one capability.
+struct CallCounts {
+    /// The capability when it was last called: whether a caller may know of it depends on what it needs.
+    entry: Arc<Entry>,
+    by_outcome: BTreeMap<&'static str, Counter>,
+    durations: Histogram,
+}
+
+/// Metrics of one name, each with its labels.
+#[derive(Debug)]
+struct Labelled<L, M>(Vec<(L, M)>);
+
+impl<L, M> EncodeMetric for Labelled<L, M>
+where
+    L: EncodeLabelSet + fmt::Debug,
+    M: EncodeMetric + TypedMetric,
+{
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(labels, metric)| metric.encode(encoder.encode_family(labels)?))
+    }
+
+    fn metric_type(&self) -> MetricType {
+        M::TYPE
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -64,16 +95,12 @@ struct ProviderLabels {
 const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-fn duration_histogram() -> Histogram {
-    Histogram::new(BUCKETS)
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         Self {
-            calls: Family::default(),
-            durations: Family::new_with_constructor(duration_histogram),
+            calls: Arc::default(),
             requests: Counter::default(),
+            auth_failures: Counter::default(),
             connections: Gauge::default(),
         }
     }
@@ -83,25 +110,44 @@ impl Metrics {
     /// Counts the marketplace's calls, whoever makes them. A marketplace has one observer: this is
     /// it from now on.
     pub(crate) fn observe(&self, market: &CapabilityMarketplace) {
-        let (calls, durations) = (self.calls.clone(), self.durations.clone());
+        let calls = Arc::clone(&self.calls);
         market.on_finished(move |record| {
-            let capability = Arc::clone(&record.name);
-            let labels = CallLabels { capability: Arc::clone(&capability), outcome: record.outcome };
-            calls.get_or_create(&labels).inc();
-            let histogram = durations.get_or_create(&DurationLabels { capability });
-            histogram.observe(record.duration.as_secs_f64());
+            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let counts = calls.entry(Arc::clone(&record.name)).or_insert_with(|| CallCounts {
+                entry: Arc::clone(&record.entry),
+                by_outcome: BTreeMap::new(),
+                durations: Histogram::new(BUCKETS),
+            });
+            counts.entry = Arc::clone(&record.entry);
+            counts.by_outcome.entry(record.outcome).or_default().inc();
+            counts.durations.observe(record.duration.as_secs_f64());
         });
     }
 
-    /// The text for Prometheus.
-    pub(crate) fn render(&self, now: &Gauges) -> String {
+    /// The text for Prometheus, with the capabilities that `is_visible`.
+    pub(crate) fn render(&self, now: &Gauges, is_visible: impl Fn(&Entry) -> bool) -> String {
+        let (mut finished, mut durations) = (Vec::new(), Vec::new());
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, counts) in calls.iter().filter(|(_, counts)| is_visible(&counts.entry)) {
+            let labels = |outcome| CallLabels { capability: Arc::clone(name), outcome };
+            let counted = counts.by_outcome.iter();
+            finished.extend(counted.map(|(outcome, count)| (labels(outcome), count.clone())));
+            let labels = DurationLabels { capability: Arc::clone(name) };
+            durations.push((labels, counts.durations.clone()));
+        }
+        drop(calls);
         let mut registry = Registry::with_prefix("orla");
-        registry.register("calls", "Finished calls by capability and outcome", self.calls.clone());
+        registry.register("calls", "Finished calls by capability and outcome", Labelled(finished));
         registry.register_with_unit(
             "call_duration",
             "How long calls took, waiting included",
             Unit::Seconds,
-            self.durations.clone(),
+            Labelled(durations),
+        );
+        registry.register(
+            "auth_failures",
+            "Requests without a valid token where one is needed",
+            self.auth_failures.clone(),
         );
         registry.register("http_requests", "HTTP requests that were answered", self.requests.clone());
         registry.register("connections", "Open HTTP connections", self.connections.clone());

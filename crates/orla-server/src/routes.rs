@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::Principal;
+use orla_marketplace::{Entry, Principal};
 use rmcp::model::ErrorData;
 use tokio_util::sync::CancellationToken;
 
@@ -152,11 +152,14 @@ async fn route(
         },
         #[cfg(feature = "a2a")]
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
-        "/status" => only_get(parts, || json(StatusCode::OK, status::render(core))),
+        "/status" => only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref()))),
         "/metrics" => {
             let format = metrics::content_type(&parts.headers);
             only_get(parts, || {
-                let mut response = text(StatusCode::OK, core.metrics.render(&status::gauges(core)));
+                let (catalog, principal) = (core.market.snapshot(), principal.as_ref());
+                let is_visible = |entry: &Entry| catalog.permits(principal, entry).is_ok();
+                let metrics = core.metrics.render(&status::gauges(core, principal), is_visible);
+                let mut response = text(StatusCode::OK, metrics);
                 response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format));
                 response
             })
@@ -283,7 +286,7 @@ async fn sessionless(
     headers: &HeaderMap,
     job: Job,
 ) -> Response<Body> {
-    if let Err(refused) = job.check_param_headers(core, headers) {
+    if let Err(refused) = job.check_param_headers(core, headers, principal.as_ref()) {
         return refuse(refused.status, Some(&job.id), &refused.error);
     }
     let wants_stream = job.is_subscription() || job.wanted(None).anything();

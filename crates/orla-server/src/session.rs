@@ -166,7 +166,7 @@ impl Session {
 
     /// What is told of the resources that it subscribes to.
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
-        self.subscriber.get_or_init(Arc::default)
+        self.subscriber.get_or_init(|| Arc::new(Subscriber::new(self.principal.clone())))
     }
 
     /// Whether it has subscribed to this resource; if not, whether it may subscribe to one more.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orla_marketplace::{CapabilityMarketplace, Entry, RoutedStatus};
+use orla_marketplace::{CapabilityMarketplace, Catalog, Entry, Principal, RoutedStatus};
 use serde::Serialize;
 
 use crate::metrics::{Gauges, Provider};
@@ -163,10 +163,13 @@ struct Status {
     problems: Vec<String>,
 }
 
-/// The whole of `/status`.
-pub(crate) fn render(core: &Core) -> Vec<u8> {
+/// The whole of `/status`, as far as this caller may know of it.
+pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let catalog = core.market.snapshot();
-    let capabilities = StatusRow::listed(&core.market);
+    let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
+        permitted(&catalog, principal).partition(|entry| entry.is_listed());
+    let capabilities: Vec<_> =
+        listed.into_iter().map(|entry| StatusRow::of(&core.market, entry)).collect();
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: uptime_ms(core),
@@ -175,15 +178,23 @@ pub(crate) fn render(core: &Core) -> Vec<u8> {
         running: core.market.running(),
         waiting: core.market.waiting(),
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
-        unlisted: catalog.entries().len().saturating_sub(capabilities.len()),
+        unlisted: unlisted.len(),
         capabilities,
-        problems: core.market.problems(None),
+        problems: core.market.problems_for(&catalog, principal, None),
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }
 
-/// What `/metrics` reads at the moment someone asks.
-pub(crate) fn gauges(core: &Core) -> Gauges {
+/// The capabilities that this caller may use.
+fn permitted<'a>(
+    catalog: &'a Catalog,
+    principal: Option<&Principal>,
+) -> impl Iterator<Item = &'a Arc<Entry>> {
+    catalog.entries().iter().filter(move |entry| catalog.permits(principal, entry).is_ok())
+}
+
+/// What `/metrics` reads at the moment of a request, as far as this caller may know of it.
+pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let newest = core.market.snapshot();
     Gauges {
@@ -192,19 +203,22 @@ pub(crate) fn gauges(core: &Core) -> Gauges {
         memory_held: number(core.market.memory().held()),
         sessions: number(core.sessions.count()),
         parked: number(core.parked.count()),
-        capabilities: number(newest.listed().count()),
+        capabilities: number(permitted(&newest, principal).filter(|entry| entry.is_listed()).count()),
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),
-        providers: providers(&core.market),
+        providers: providers(&core.market, permitted(&newest, principal)),
     }
 }
 
 /// The providers that have a process of their own, each once.
-fn providers(market: &CapabilityMarketplace) -> Vec<Provider> {
-    let mut providers: Vec<Provider> = StatusRow::all(market)
-        .into_iter()
-        .filter_map(|row| {
+fn providers<'a>(
+    market: &CapabilityMarketplace,
+    entries: impl Iterator<Item = &'a Arc<Entry>>,
+) -> Vec<Provider> {
+    let mut providers: Vec<Provider> = entries
+        .filter_map(|entry| {
+            let row = StatusRow::of(market, entry);
             let state = row.state?;
             Some(Provider { name: row.provider, state, restarts: row.restarts.unwrap_or_default() })
         })
@@ -218,7 +232,7 @@ fn providers(market: &CapabilityMarketplace) -> Vec<Provider> {
 /// whoever asks.
 pub(crate) fn readiness(core: &Core) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for provider in providers(&core.market) {
+    for provider in providers(&core.market, core.market.snapshot().entries().iter()) {
         *counts.entry(provider.state).or_default() += 1;
     }
     let lines = counts.into_iter().map(|(state, count)| format!("{state} {count}\n"));

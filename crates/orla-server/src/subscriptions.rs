@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use orla_marketplace::{Call, JsonText, Surface};
+use orla_marketplace::{Call, Catalog, Item, JsonText, Principal, Subject, Surface};
 use rmcp::model::ErrorData;
 use tokio::sync::Notify;
 
@@ -24,12 +24,18 @@ pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 /// One client that is told of changed resources.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriber {
+    principal: Option<Principal>,
     changed: Mutex<BTreeSet<Arc<str>>>,
     /// There is something to hear.
     pub(crate) woken: Notify,
 }
 
 impl Subscriber {
+    /// A client that hears of what this principal may use.
+    pub(crate) fn new(principal: Option<Principal>) -> Self {
+        Self { principal, ..Self::default() }
+    }
+
     /// The resources that have changed since this was last asked.
     pub(crate) fn take(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut *lock(&self.changed))
@@ -58,9 +64,12 @@ impl Topic {
         lock(&self.subscribers).is_empty()
     }
 
-    fn tell(&self, uri: &Arc<str>) {
+    /// Tells the subscribers that may use the item now, whatever they could when they subscribed.
+    fn tell(&self, uri: &Arc<str>, catalog: &Catalog, item: &Item) {
         for subscriber in &*lock(&self.subscribers) {
-            subscriber.tell(uri);
+            if catalog.permits_item(subscriber.principal.as_ref(), item).is_ok() {
+                subscriber.tell(uri);
+            }
         }
     }
 }
@@ -106,17 +115,21 @@ impl Subscriptions {
         Ok(Subscription { core: Arc::downgrade(core), uri, topic, subscriber: Arc::clone(subscriber) })
     }
 
-    /// Tells whoever has subscribed that a resource has changed.
-    pub(crate) fn updated(&self, uri: &str) {
-        if let Some((uri, topic)) = lock(&self.0).get_key_value(uri) {
-            topic.tell(uri);
+    /// Tells the subscribers of a resource that the surface has changed it.
+    pub(crate) fn updated(&self, catalog: &Catalog, surface: &dyn Surface, uri: &str) {
+        if let Some((uri, topic)) = lock(&self.0).get_key_value(uri)
+            && let Some(item) = surface.item(Subject::Resource(uri))
+        {
+            topic.tell(uri, catalog, &item);
         }
     }
 
-    /// Tells everyone that everything may have changed: it is not known what has.
-    pub(crate) fn all_updated(&self) {
+    /// Tells all subscribers that what the surface has may have changed: it is not known what has.
+    pub(crate) fn all_updated(&self, catalog: &Catalog, surface: &dyn Surface) {
         for (uri, topic) in &*lock(&self.0) {
-            topic.tell(uri);
+            if let Some(item) = surface.item(Subject::Resource(uri)) {
+                topic.tell(uri, catalog, &item);
+            }
         }
     }
 
@@ -132,16 +145,7 @@ impl Subscriptions {
                 newest.surfaces().iter().any(|other| Arc::ptr_eq(surface, other))
             });
             if !stays && !topic.is_empty() {
-                let call = Call::to("");
-                let asking = Asking { market: &core.market, catalog: &newest, call, modern: None };
-                *owner = asking
-                    .owner("resources/subscribe", &params(&uri))
-                    .await
-                    .inspect_err(|error| {
-                        let error = &*error.message;
-                        tracing::warn!(uri = &*uri, error, "a subscription is lost for now");
-                    })
-                    .ok();
+                *owner = subscribed_anew(core, &newest, &uri).await;
             }
             drop(owner);
             self.forget(&uri, topic);
@@ -178,6 +182,22 @@ impl Subscriptions {
             topics.remove(uri);
         }
     }
+}
+
+/// The surface of the newest snapshot that takes a subscription on. Who may hear of it is checked for
+/// each subscriber when there is something to tell.
+async fn subscribed_anew(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc<dyn Surface>> {
+    let method = "resources/subscribe";
+    let mut error = None;
+    for surface in newest.surfaces().iter().filter(|surface| surface.serves(method)) {
+        let ctx = core.market.surface_context(&Call::to(surface.owner()));
+        match surface.request(method, &params(uri), &ctx).await {
+            Ok(_) => return Some(Arc::clone(surface)),
+            Err(err) => error = Some(err.to_string()),
+        }
+    }
+    tracing::warn!(uri, error, "a subscription is lost for now");
+    None
 }
 
 impl Subscription {

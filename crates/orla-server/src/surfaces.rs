@@ -8,13 +8,15 @@
 //! our own. Any other request is offered to one surface after the other until one does not answer
 //! that the thing is not of its. Bodies are passed on as text.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::{
-    Call, CallContext, CapabilityMarketplace, Catalog, JsonText, Surface, SurfaceError,
+    Call, CallContext, CapabilityMarketplace, Catalog, JsonText, Principal, Subject, Surface,
+    SurfaceError,
 };
 use rmcp::model::{CompleteResult, CompletionInfo, ErrorCode, ErrorData};
 use serde_json::value::RawValue;
@@ -37,12 +39,44 @@ pub(crate) struct Asking<'a> {
     pub(crate) modern: Option<CacheHint>,
 }
 
-/// The lists that surfaces give: the method, the member that holds the items, what names an item.
-const LISTS: [(&str, &str, &str); 3] = [
-    ("prompts/list", "prompts", "name"),
-    ("resources/list", "resources", "uri"),
-    ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+/// What an item of a list is, by its name.
+type SubjectOf = fn(&str) -> Subject<'_>;
+
+/// The lists that surfaces give: the method, the member that holds the items, what names an item, what it is.
+const LISTS: [(&str, &str, &str, SubjectOf); 3] = [
+    ("prompts/list", "prompts", "name", |name| Subject::Prompt(name)),
+    ("resources/list", "resources", "uri", |uri| Subject::Resource(uri)),
+    ("resources/templates/list", "resourceTemplates", "uriTemplate", |text| Subject::Template(text)),
 ];
+
+/// What a request is about, with the text that it was read from.
+struct OwnedSubject {
+    name: String,
+    of: SubjectOf,
+}
+
+impl OwnedSubject {
+    /// Reads it from the parameters; what is missing is the empty text, which nothing is called.
+    fn of(method: &str, params: Option<&Object<'_>>) -> Self {
+        let text = |object: Option<&Object<'_>>, key: &str| {
+            object?.get(key).and_then(|raw| rpc::text(raw).ok()).map(Cow::into_owned)
+        };
+        let reference = params.and_then(|params| Object::parse(params.get("ref")?.get()));
+        let (name, of): (_, SubjectOf) = match (method, text(reference.as_ref(), "name")) {
+            ("prompts/get", _) => (text(params, "name"), |name| Subject::Prompt(name)),
+            ("completion/complete", None) => {
+                (text(reference.as_ref(), "uri"), |uri| Subject::Template(uri))
+            }
+            ("completion/complete", name) => (name, |name| Subject::Prompt(name)),
+            _ => (text(params, "uri"), |uri| Subject::Resource(uri)),
+        };
+        Self { name: name.unwrap_or_default(), of }
+    }
+
+    fn as_ref(&self) -> Subject<'_> {
+        (self.of)(&self.name)
+    }
+}
 
 /// Whether this is the method of a list.
 pub(crate) fn is_list(method: &str) -> bool {
@@ -67,12 +101,13 @@ impl Asking<'_> {
             Some(Ok(raw)) => Some(read_cursor(raw)?),
             Some(Err(_)) => return Err(ErrorData::invalid_params("the cursor is malformed", None)),
         };
-        let Some((_, member, name)) = LISTS.iter().find(|(list, ..)| *list == method) else {
+        let Some((_, member, name, subject)) = LISTS.iter().find(|(list, ..)| *list == method) else {
             return Err(method_not_found(method));
         };
         let mut items: BTreeMap<String, String> = BTreeMap::new();
         for surface in self.of(method) {
-            if let Err(err) = self.collect(surface, method, member, name, &mut items).await {
+            let collected = self.collect(surface, method, (member, name, *subject), &mut items).await;
+            if let Err(err) = collected {
                 tracing::warn!(owner = surface.owner(), method, error = %err, "a list is incomplete");
             }
         }
@@ -108,20 +143,19 @@ impl Asking<'_> {
         method: &str,
         params: &JsonText,
     ) -> Result<Arc<dyn Surface>, ErrorData> {
-        self.offer(method, params).await.map(|(surface, _)| Arc::clone(surface))
+        self.offer(method, params).await.map(|(surface, _)| surface)
     }
 
-    /// Whether the caller may hear of what this surface has been subscribed to for somebody else.
+    /// Whether the caller may hear of a resource that the surface was subscribed to for another caller.
     pub(crate) fn admitted(
         &self,
         surface: &Arc<dyn Surface>,
         uri: &str,
         params: &JsonText,
     ) -> Result<(), ErrorData> {
-        surface.admits(uri, &self.context(surface)).map_err(|err| match err {
-            SurfaceError::NotFound(what) => self.not_found(what, params),
-            err => ErrorData::internal_error(err.to_string(), None),
-        })
+        let (method, subject) = ("resources/subscribe", Subject::Resource(uri));
+        let admitted = self.market.admit(self.catalog, &self.call, &**surface, method, subject);
+        admitted.map_err(|err| self.error(err, params))
     }
 
     /// Offers a request to one surface after the other.
@@ -129,20 +163,24 @@ impl Asking<'_> {
         &self,
         method: &str,
         params: &JsonText,
-    ) -> Result<(&Arc<dyn Surface>, JsonText), ErrorData> {
-        let mut not_found = None;
-        for surface in self.of(method) {
-            match surface.request(method, params, &self.context(surface)).await {
-                Ok(result) => return Ok((surface, result)),
-                Err(SurfaceError::NotFound(what)) => not_found = Some(what),
-                Err(SurfaceError::Invalid(what)) => return Err(ErrorData::invalid_params(what, None)),
-                Err(SurfaceError::Refused { code, message, data }) => {
-                    return Err(refused(code, message, data.as_ref()));
-                }
-                Err(err) => return Err(ErrorData::internal_error(err.to_string(), None)),
-            }
+    ) -> Result<(Arc<dyn Surface>, JsonText), ErrorData> {
+        if !serves(self.catalog, method) {
+            return Err(method_not_found(method));
         }
-        Err(not_found.map_or_else(|| method_not_found(method), |what| self.not_found(what, params)))
+        let object = Object::parse(params.as_str());
+        let subject = OwnedSubject::of(method, object.as_ref());
+        let offered = self.market.request(self.catalog, &self.call, method, subject.as_ref(), params);
+        offered.await.map_err(|err| self.error(err, params))
+    }
+
+    fn error(&self, err: SurfaceError, params: &JsonText) -> ErrorData {
+        match err {
+            SurfaceError::NotFound(what) => self.not_found(what, params),
+            SurfaceError::Invalid(what) => ErrorData::invalid_params(what, None),
+            SurfaceError::Refused { code, message, data } => refused(code, message, data.as_ref()),
+            denied @ SurfaceError::Denied { .. } => ErrorData::invalid_params(denied.to_string(), None),
+            err => ErrorData::internal_error(err.to_string(), None),
+        }
     }
 
     fn of(&self, method: &str) -> impl Iterator<Item = &Arc<dyn Surface>> {
@@ -159,8 +197,7 @@ impl Asking<'_> {
         &self,
         surface: &Arc<dyn Surface>,
         method: &str,
-        member: &str,
-        name: &str,
+        (member, name, subject): (&str, &str, SubjectOf),
         items: &mut BTreeMap<String, String>,
     ) -> Result<(), SurfaceError> {
         let ctx = self.context(surface);
@@ -176,6 +213,11 @@ impl Asking<'_> {
             for item in list {
                 let key = Object::parse(item.get()).and_then(|item| item.get(name));
                 let key = key.and_then(|key| rpc::text(key).ok()).ok_or_else(broken)?.into_owned();
+                let known = surface.item(subject(&key));
+                let principal = self.call.principal.as_ref();
+                if !known.is_some_and(|item| self.catalog.permits_item(principal, &item).is_ok()) {
+                    continue;
+                }
                 match items.entry(key) {
                     Entry::Vacant(free) => {
                         free.insert(item.get().to_owned());
@@ -253,11 +295,12 @@ pub(crate) fn method_not_found(method: &str) -> ErrorData {
 pub(crate) fn complete_tool(
     catalog: &Catalog,
     params: &JsonText,
+    principal: Option<&Principal>,
 ) -> Option<Result<CompleteResult, ErrorData>> {
     let params = Object::parse(params.as_str())?;
     let string = |object: &Object<'_>, key: &str| {
         let raw = object.get(key)?;
-        rpc::text(raw).ok().map(std::borrow::Cow::into_owned)
+        rpc::text(raw).ok().map(Cow::into_owned)
     };
     let reference = Object::parse(params.get("ref")?.get())?;
     if string(&reference, "type")? != "ref/tool" {
@@ -267,7 +310,8 @@ pub(crate) fn complete_tool(
         let invalid = |what: String| ErrorData::invalid_params(what, None);
         let tool =
             string(&reference, "name").ok_or_else(|| invalid("ref needs the tool's name".into()))?;
-        let entry = catalog.get(&tool).ok_or_else(|| invalid(format!("unknown tool: {tool}")))?;
+        let entry = catalog.visible(principal, &tool);
+        let entry = entry.ok_or_else(|| invalid(format!("unknown tool: {tool}")))?;
         let argument = params.get("argument").and_then(|argument| Object::parse(argument.get()));
         let argument = argument.ok_or_else(|| invalid("argument must be an object".into()))?;
         let name = string(&argument, "name").ok_or_else(|| invalid("argument needs a name".into()))?;

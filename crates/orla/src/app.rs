@@ -178,6 +178,15 @@ impl App {
         Ok(app)
     }
 
+    /// The same for a command on this machine: a person who can read the configuration may see what it
+    /// denies.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build).
+    pub(crate) fn build_local(config: &Config) -> Result<Self, Failure> {
+        Self::build(&Config { policy_reveal: true, ..config.clone() })
+    }
+
     pub(crate) fn marketplace(&self) -> &Arc<CapabilityMarketplace> {
         &self.marketplace
     }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    CapabilityMarketplace, Catalog, CatalogBuilder, Limits, Registration, RegistrationError, Source,
+    CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, Registration,
+    RegistrationError, Source,
 };
 use orla_process::document::Position;
 
@@ -114,11 +115,18 @@ impl Sources {
         }
         builder.deny(config.deny.iter().map(Pattern::new).collect());
         if let Some(access) = &config.access {
-            builder.access(config.with_program_paths(access));
+            let mut access = config.with_program_paths(access);
+            if config.policy_reveal {
+                access.disclosure = Disclosure::Reveal;
+            }
+            builder.access(access);
         }
         config.expose.apply(&mut builder);
         let described = Arc::downgrade(marketplace);
-        match Prompts::new(self.prompts.clone(), Box::new(move |tool| description(&described, tool))) {
+        match Prompts::new(
+            self.prompts.clone(),
+            Box::new(move |tool, caller| description(&described, tool, caller)),
+        ) {
             Ok(prompts) => builder.surface(Arc::new(prompts)),
             Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
         }
@@ -286,8 +294,13 @@ fn want(prompts: &[Prompt], catalog: &Catalog, providers: &[Arc<dyn Source>], fi
     }
 }
 
-fn description(marketplace: &Weak<CapabilityMarketplace>, tool: &str) -> Option<String> {
-    Some(marketplace.upgrade()?.get(tool)?.manifest.description.clone())
+fn description(
+    marketplace: &Weak<CapabilityMarketplace>,
+    tool: &str,
+    caller: Option<&Principal>,
+) -> Option<String> {
+    let catalog = marketplace.upgrade()?.snapshot();
+    Some(catalog.visible(caller, tool)?.manifest.description.clone())
 }
 
 /// How much at once, and for how long.

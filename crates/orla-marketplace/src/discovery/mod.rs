@@ -361,10 +361,9 @@ fn is_discovery(entry: &Entry) -> bool {
 }
 
 fn find<'a>(catalog: &'a Catalog, id: &str, ctx: &CallContext) -> RuntimeResult<&'a Arc<Entry>> {
-    let is_visible = |entry: &&Arc<Entry>| is_visible(catalog, entry, ctx.principal.as_ref());
-    catalog.get(id).filter(is_visible).ok_or_else(|| {
-        let mut similar = catalog.similar(id);
-        similar.retain(|name| catalog.get(name).is_some_and(|entry| is_visible(&entry)));
+    let principal = ctx.principal.as_ref();
+    catalog.visible(principal, id).ok_or_else(|| {
+        let similar = catalog.similar_for(principal, id);
         let unknown = RuntimeError::Unknown { id: cut(id, SHOWN), similar };
         failed(ctx, format!("{unknown}{}", hint(&unknown)))
     })

@@ -24,20 +24,20 @@ impl Served {
 
 impl Signatures for Served {
     fn capability(&self, id: &str) -> Capability {
-        let is_permitted = |id: &str| {
-            let entry = self.catalog.get(id);
-            entry.is_some_and(|entry| self.catalog.permits(self.principal.as_ref(), entry).is_ok())
+        let principal = self.principal.as_ref();
+        let entry = match self.catalog.get(id) {
+            Some(entry) if self.catalog.permits(principal, entry).is_ok() => entry,
+            // That it is there is no secret, and what it takes is.
+            Some(_) if !self.catalog.conceals() => return Capability::Unsaid,
+            _ => {
+                let similar = self.catalog.similar_for(principal, id).into_iter();
+                // Programs call by the id; what is similar are names of tools.
+                let id_of = |name: String| {
+                    self.catalog.get(&name).map_or(name, |entry| entry.manifest.id.clone())
+                };
+                return Capability::Unknown { similar: similar.map(id_of).collect() };
+            }
         };
-        let Some(entry) = self.catalog.get(id) else {
-            let similar = self.catalog.similar(id).into_iter().filter(|name| is_permitted(name));
-            // Programs call by the id; what is similar are names of tools.
-            let id_of =
-                |name: String| self.catalog.get(&name).map_or(name, |entry| entry.manifest.id.clone());
-            return Capability::Unknown { similar: similar.map(id_of).collect() };
-        };
-        if !is_permitted(id) {
-            return Capability::Unsaid;
-        }
         let manifest = &entry.manifest;
         Capability::Known {
             input: manifest.input_schema.clone(),

@@ -56,12 +56,9 @@ impl<'a> Host<'a> {
             Request::Describe { id } => {
                 let id = id.as_str().to_owned();
                 let catalog = self.catalog().await;
-                let is_visible =
-                    |entry: &&Arc<Entry>| catalog.permits(self.ctx.principal.as_ref(), entry).is_ok();
-                let id = id.as_str();
-                catalog.get(id).filter(is_visible).map(|entry| described(entry)).ok_or_else(|| {
-                    let mut similar = catalog.similar(id);
-                    similar.retain(|name| catalog.get(name).is_some_and(|entry| is_visible(&entry)));
+                let (id, principal) = (id.as_str(), self.ctx.principal.as_ref());
+                catalog.visible(principal, id).map(|entry| described(entry)).ok_or_else(|| {
+                    let similar = catalog.similar_for(principal, id);
                     let unknown = RuntimeError::Unknown { similar, id: id.to_owned() };
                     failure(id, &in_ids(&catalog, unknown))
                 })
@@ -144,7 +141,7 @@ impl<'a> Host<'a> {
     /// in its order.
     async fn named(&self, id: &str, positional: &[Value]) -> Value {
         let catalog = self.catalog().await;
-        let entry = catalog.get(id);
+        let entry = catalog.visible(self.ctx.principal.as_ref(), id);
         // An agent takes a list as it is: data for it.
         let entry = entry.filter(|entry| !matches!(entry.manifest.provider, ProviderType::A2A(_)));
         let schema = entry.map(|entry| entry.input_schema());

@@ -188,6 +188,14 @@ impl Definition {
         }
     }
 
+    /// The permissions that every use of it needs: those that its manifest declares, and to run its program.
+    pub(crate) fn requires(&self) -> Vec<String> {
+        let declared = self.package().map(|package| package.manifest.permissions.clone());
+        let mut needs = declared.unwrap_or_default();
+        needs.push(crate::tool::requires(&self.path()));
+        needs
+    }
+
     /// What its manifest puts before the names of its tools and prompts.
     pub(crate) fn prefix(&self) -> Option<&str> {
         self.package()?.manifest.prefix.as_deref()

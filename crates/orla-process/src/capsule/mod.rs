@@ -239,7 +239,8 @@ impl Capsules {
     pub fn surfaces(&self) -> Vec<Arc<PeerSurface<Capsule>>> {
         let surface = |capsule: Arc<Capsule>| {
             let prefix = capsule.definition().prefix().map(str::to_owned);
-            Arc::new(PeerSurface::new(capsule, prefix))
+            let needs = capsule.definition().requires();
+            Arc::new(PeerSurface::new(capsule, prefix).needing(needs))
         };
         self.current().into_iter().map(surface).collect()
     }

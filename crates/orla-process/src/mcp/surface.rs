@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, Surface, SurfaceError, SurfaceNotice};
+use orla_marketplace::{
+    CallContext, Item, JsonText, Permission, Subject, Surface, SurfaceError, SurfaceNotice,
+};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
@@ -24,16 +27,22 @@ pub struct PeerSurface<P> {
     peer: Arc<P>,
     /// What stands before the names of its prompts.
     prefix: String,
-    /// The prefix is somebody's choice: names that begin so may be another's.
-    is_chosen: bool,
+    /// What every use of the server needs.
+    needs: Vec<Permission>,
 }
 
 impl<P: Peer> PeerSurface<P> {
     /// The surface of `peer`, with the prefix that was chosen for its prompts.
     pub fn new(peer: Arc<P>, prefix: Option<String>) -> Self {
-        let is_chosen = prefix.is_some();
         let prefix = prefix.unwrap_or_else(|| format!("{}__", peer.name()));
-        Self { peer, prefix, is_chosen }
+        Self { peer, prefix, needs: Vec::new() }
+    }
+
+    /// The surface of a server each use of which needs these permissions, besides `mcp:SERVER/NAME`.
+    #[must_use]
+    pub fn needing(mut self, permissions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.needs = permissions.into_iter().map(|need| Permission::needed(need.as_ref())).collect();
+        self
     }
 
     /// Asks, and answers what is asked back on the way.
@@ -57,13 +66,78 @@ impl<P: Peer> PeerSurface<P> {
         Err(SurfaceError::Failed(format!("it asks and asks: more than {MAX_ROUNDS} times")))
     }
 
-    /// The name that a prompt has at the server, as JSON.
-    fn own_name(&self, name: Option<String>) -> Result<String, SurfaceError> {
-        let name = name.unwrap_or_default();
-        match name.strip_prefix(&self.prefix) {
-            Some(own) => Ok(quoted(own)),
-            None => Err(SurfaceError::NotFound(format!("unknown prompt: {name}"))),
+    /// The name that a prompt has at the server.
+    fn own_name<'a>(&self, name: &'a str) -> Result<&'a str, SurfaceError> {
+        name.strip_prefix(&self.prefix).ok_or_else(|| not_found("prompt", name))
+    }
+
+    async fn prompt(&self, mut params: Object<'_>, ctx: &CallContext) -> Result<JsonText, SurfaceError> {
+        let name = params.text("name").unwrap_or_default();
+        let own = self.own_name(&name)?;
+        params.set("name", quoted(own));
+        match self.pass("prompts/get", params.to_json(), ctx).await {
+            // Either the prompt or its arguments are unknown there: the code is the same.
+            Err(SurfaceError::Invalid(what)) => Err(match self.has(&["prompts/list"], own, ctx).await {
+                Ok(false) => not_found("prompt", &name),
+                _ => SurfaceError::Invalid(what),
+            }),
+            answered => answered,
         }
+    }
+
+    /// Completes an argument where the server declares that it does. For everything else that it lists
+    /// there are no values (MCP, completion).
+    async fn complete(
+        &self,
+        mut params: Object<'_>,
+        offers: &Offers,
+        ctx: &CallContext,
+    ) -> Result<JsonText, SurfaceError> {
+        let malformed =
+            || SurfaceError::Invalid("completion/complete: ref must be an object".to_owned());
+        let reference = params.get("ref").unwrap_or_default().to_owned();
+        let mut reference = Object::parse(&reference).ok_or_else(malformed)?;
+        let (name, uri) = (reference.text("name"), reference.text("uri"));
+        let (own, lists, unknown) = match (&name, &uri) {
+            (Some(name), _) => {
+                let own = self.own_name(name)?;
+                reference.set("name", quoted(own));
+                params.set("ref", reference.to_json().to_string());
+                (own, &PROMPTS[..], not_found("prompt", name))
+            }
+            (None, Some(uri)) => (uri.as_str(), &RESOURCES[..], not_found("resource", uri)),
+            (None, None) => return Err(malformed()),
+        };
+        if offers.completions {
+            match self.pass("completion/complete", params.to_json(), ctx).await {
+                Err(SurfaceError::NotFound(_)) => {}
+                answered => return answered,
+            }
+        }
+        let lists = lists.iter().copied().filter(|list| includes(offers, list)).collect::<Vec<_>>();
+        match self.has(&lists, own, ctx).await? {
+            true => Ok(object::trusted(NO_VALUES)),
+            false => Err(unknown),
+        }
+    }
+
+    /// Whether one of these lists of the server has an item with this name.
+    async fn has(&self, lists: &[&str], name: &str, ctx: &CallContext) -> Result<bool, SurfaceError> {
+        for list in lists {
+            let mut params = object::empty();
+            for _ in 0..MAX_PAGES {
+                let page = self.pass(list, params, ctx).await?;
+                let page: Page = serde_json::from_str(page.as_str())
+                    .map_err(|err| SurfaceError::Failed(format!("{list}: {err}")))?;
+                let items = [page.prompts, page.resources, page.resource_templates];
+                if items.iter().flatten().any(|item| item.is_called(name)) {
+                    return Ok(true);
+                }
+                let Some(cursor) = page.next_cursor else { break };
+                params = object::trusted(format!(r#"{{"cursor":{}}}"#, quoted(&cursor)));
+            }
+        }
+        Ok(false)
     }
 
     /// The list with the prefix before each name; nothing else in it changes.
@@ -92,6 +166,47 @@ impl<P: Peer> PeerSurface<P> {
     }
 }
 
+/// The lists that name what can be completed.
+const PROMPTS: [&str; 1] = ["prompts/list"];
+const RESOURCES: [&str; 2] = ["resources/templates/list", "resources/list"];
+/// The most pages of a list that are searched for a name.
+const MAX_PAGES: usize = 200;
+/// The completion of an argument that nothing completes.
+const NO_VALUES: &str = r#"{"completion":{"values":[],"total":0,"hasMore":false}}"#;
+
+/// A page of any list of named things.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    #[serde(default)]
+    prompts: Vec<Named>,
+    #[serde(default)]
+    resources: Vec<Named>,
+    #[serde(default)]
+    resource_templates: Vec<Named>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    name: Option<String>,
+    uri: Option<String>,
+    uri_template: Option<String>,
+}
+
+impl Named {
+    /// A resource is called by its address, and only a prompt by its name.
+    fn is_called(&self, name: &str) -> bool {
+        let own = self.uri_template.as_ref().or(self.uri.as_ref()).or(self.name.as_ref());
+        own.is_some_and(|own| own == name)
+    }
+}
+
+fn not_found(kind: &str, name: &str) -> SurfaceError {
+    SurfaceError::NotFound(format!("unknown {kind}: {name}"))
+}
+
 fn quoted(text: &str) -> String {
     let mut out = Vec::new();
     object::push_text(&mut out, text);
@@ -104,7 +219,8 @@ fn includes(offers: &Offers, method: &str) -> bool {
         "prompts/list" | "prompts/get" => offers.prompts,
         "resources/list" | "resources/templates/list" | "resources/read" => offers.resources,
         "resources/subscribe" | "resources/unsubscribe" => offers.subscriptions,
-        "completion/complete" => offers.completions,
+        // Where the server does not complete, what it lists has no values.
+        "completion/complete" => offers.completions || offers.prompts || offers.resources,
         _ => false,
     }
 }
@@ -130,6 +246,17 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
         includes(&self.peer.offers().unwrap_or(Offers::ALL), method)
     }
 
+    fn item(&self, subject: Subject<'_>) -> Option<Item> {
+        let own = match subject {
+            Subject::Prompt(name) => name.strip_prefix(&self.prefix)?,
+            Subject::Resource(address) | Subject::Template(address) => address,
+        };
+        let server = self.owner();
+        let mut needs = self.needs.clone();
+        needs.push(Permission::needed(&format!("mcp:{server}/{own}")));
+        Some(Item { id: format!("{server}.{own}"), name: subject.name().to_owned(), needs })
+    }
+
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
         Some(self.peer.told())
     }
@@ -141,7 +268,8 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError> {
         self.peer.learn().await;
-        if !includes(&self.peer.offers().unwrap_or_default(), method) {
+        let offers = self.peer.offers().unwrap_or_default();
+        if !includes(&offers, method) {
             return match empty_list(method) {
                 Some(list) => Ok(object::trusted(list)),
                 None => Err(SurfaceError::NotFound(format!("{method}: not served by {}", self.owner()))),
@@ -165,27 +293,11 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
                     .map(|()| object::empty())
                     .map_err(|ending| surface_error(method, ending, ctx));
             }
-            "prompts/get" => {
-                let name = self.own_name(params.text("name"))?;
-                params.set("name", name);
-            }
-            "completion/complete" => {
-                let reference = params.get("ref").and_then(Object::parse);
-                if let Some(mut reference) = reference.filter(|ref_| ref_.get("name").is_some()) {
-                    let name = self.own_name(reference.text("name"))?;
-                    reference.set("name", name);
-                    let reference = reference.to_json().to_string();
-                    params.set("ref", reference);
-                }
-            }
+            "prompts/get" => return self.prompt(params, ctx).await,
+            "completion/complete" => return self.complete(params, &offers, ctx).await,
             _ => {}
         }
-        let result = self.pass(method, params.to_json(), ctx).await.map_err(|err| match err {
-            SurfaceError::Invalid(what) if method == "prompts/get" && self.is_chosen => {
-                SurfaceError::NotFound(what)
-            }
-            err => err,
-        })?;
+        let result = self.pass(method, params.to_json(), ctx).await?;
         Ok(if method == "prompts/list" { self.with_prefix(&result) } else { result })
     }
 }

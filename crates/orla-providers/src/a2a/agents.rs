@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    A2ACapability, CapabilityManifest, Connection, LISTED, ProviderType, Registration, Source, Surface,
-    TITLE,
+    A2ACapability, CapabilityManifest, Connection, LISTED, ProviderProblem, ProviderType, Registration,
+    Source, Surface, TITLE,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -156,14 +156,17 @@ impl Source for Agents {
         self.entries().iter().any(|agent| may_serve(&agent.settings, name))
     }
 
-    fn problems(&self, name: Option<&str>) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let agents = self.entries();
         let silent = agents.iter().filter(|agent| {
             agent.known().is_none() && name.is_none_or(|name| may_serve(&agent.settings, name))
         });
-        silent
-            .filter_map(|agent| Some(format!("agent {}: {}", agent.settings.name, agent.failure()?)))
-            .collect()
+        let problem = |agent: &Arc<Agent>| {
+            let settings = &agent.settings;
+            let text = format!("agent {}: {}", settings.name, agent.failure()?);
+            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
+        };
+        silent.filter_map(problem).collect()
     }
 
     fn start_eager(&self, _all: bool) {}

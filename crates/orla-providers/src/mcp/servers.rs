@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderType, Registration,
-    Source, Surface,
+    CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderProblem, ProviderType,
+    Registration, Source, Surface,
 };
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Command as Process, Definition, Policy};
@@ -426,14 +426,15 @@ impl Source for McpServers {
             || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
     }
 
-    fn problems(&self, name: Option<&str>) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = lock(&self.known);
         let silent = known.entries.iter().filter(|(settings, server)| {
             server.learned().is_none() && name.is_none_or(|name| settings.may_serve(name))
         });
-        let problem = |(_, server): &(Arc<ServerSettings>, Arc<Server>)| {
+        let problem = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let failure = server.status().last_failure?;
-            Some(format!("MCP server {}: {failure}", server.name()))
+            let text = format!("MCP server {}: {failure}", server.name());
+            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
         };
         let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
         let declared = known.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    CapabilityManifest, Connection, PluginCapability, Policy as CallPolicy, ProviderType, Registration,
-    Source, Surface,
+    CapabilityManifest, Connection, PluginCapability, Policy as CallPolicy, ProviderProblem,
+    ProviderType, Registration, Source, Surface,
 };
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Gate, Policy};
@@ -282,13 +282,14 @@ impl Source for Plugins {
         lock(&self.known).entries.iter().any(|(settings, _)| settings.may_serve(name))
     }
 
-    fn problems(&self, name: Option<&str>) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = lock(&self.known);
         let silent = known.entries.iter().filter(|(settings, plugin)| {
             plugin.learned().is_none() && name.is_none_or(|name| settings.may_serve(name))
         });
-        let problem = |(_, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
-            Some(format!("plugin {}: {}", plugin.name, plugin.status().last_failure?))
+        let problem = |(settings, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
+            let text = format!("plugin {}: {}", plugin.name, plugin.status().last_failure?);
+            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
         };
         silent.filter_map(problem).collect()
     }

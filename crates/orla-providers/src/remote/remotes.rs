@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use orla_marketplace::{Registration, Source, Surface};
+use orla_marketplace::{ProviderProblem, Registration, Source, Surface};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -112,12 +112,14 @@ impl Source for Remotes {
         self.known().iter().any(|remote| remote.settings.may_serve(name))
     }
 
-    fn problems(&self, name: Option<&str>) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = self.known();
         let known =
             known.iter().filter(|remote| name.is_none_or(|name| remote.settings.may_serve(name)));
         let problem = |remote: &Arc<Followed>| {
-            remote.problem().map(|problem| format!("remote {}: {problem}", remote.settings.name))
+            let settings = &remote.settings;
+            let text = format!("remote {}: {}", settings.name, remote.problem()?);
+            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
         };
         known.filter_map(problem).collect()
     }

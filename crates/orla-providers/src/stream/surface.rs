@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{
-    Call, CallContext, CapabilityMarketplace, Entry, JsonText, OpenStream, ProviderType, Registration,
-    RuntimeError, Source, StreamType, Surface, SurfaceError, SurfaceNotice,
+    Call, CallContext, CapabilityMarketplace, Entry, Item, JsonText, OpenStream, ProviderType,
+    Registration, RuntimeError, Source, StreamType, Subject, Surface, SurfaceError, SurfaceNotice,
 };
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -340,8 +340,17 @@ impl Surface for State {
         JsonText::parse(text).map_err(|err| SurfaceError::Failed(err.to_string()))
     }
 
-    fn admits(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {
-        self.permitted(uri, ctx)
+    fn item(&self, subject: Subject<'_>) -> Option<Item> {
+        let Subject::Resource(uri) = subject else { return None };
+        let entry = self.marketplace.upgrade()?.get(uri.strip_prefix(SCHEME)?);
+        Some(match entry {
+            Some(entry) => Item {
+                id: entry.manifest.id.clone(),
+                name: entry.name.to_string(),
+                needs: entry.needs().to_vec(),
+            },
+            None => Item { id: uri.to_owned(), name: uri.to_owned(), needs: Vec::new() },
+        })
     }
 
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {

@@ -1,7 +1,7 @@
 //! A prompt that is served, as the messages that a run begins with.
 
 use genai::chat::{ChatMessage, ContentPart};
-use orla_marketplace::{Call, CallContext, CapabilityMarketplace, Catalog, JsonText, SurfaceError};
+use orla_marketplace::{Call, CallContext, CapabilityMarketplace, Catalog, JsonText, Subject};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -18,16 +18,10 @@ pub(super) async fn messages(
 ) -> Result<Vec<ChatMessage>, String> {
     let params = json!({"name": name, "arguments": arguments.unwrap_or_default()});
     let params = JsonText::of(&params).map_err(|err| err.to_string())?;
-    let mut unknown = None;
-    for surface in catalog.surfaces().iter().filter(|surface| surface.serves(METHOD)) {
-        let ctx = market.surface_context(&Call::within(ctx, surface.owner()));
-        match surface.request(METHOD, &params, &ctx).await {
-            Ok(prompt) => return read(&prompt),
-            Err(SurfaceError::NotFound(what)) => unknown = unknown.or(Some(what)),
-            Err(err) => return Err(err.to_string()),
-        }
-    }
-    Err(unknown.unwrap_or_else(|| "no prompts are served".to_owned()))
+    let call = Call::within(ctx, "");
+    let subject = Subject::Prompt(name);
+    let asked = market.request(catalog, &call, METHOD, subject, &params).await;
+    asked.map_err(|err| err.to_string()).and_then(|(_, prompt)| read(&prompt))
 }
 
 const METHOD: &str = "prompts/get";

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_marketplace::{Registration, Source, Surface};
+use orla_marketplace::{ProviderProblem, Registration, Source, Surface};
 use orla_providers::openapi::{self, ImportError, Imported, Location, OpenApiSettings};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -255,13 +255,17 @@ impl Source for Documents {
         self.known().iter().any(|document| document.may_serve(name))
     }
 
-    fn problems(&self, name: Option<&str>) -> Vec<String> {
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = self.known();
         let asked = known.iter().filter(|document| name.is_none_or(|name| document.may_serve(name)));
-        let problems = asked.filter_map(|document| {
-            document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        });
-        problems.map(|problem| format!("openapi: {problem}")).collect()
+        let problem = |document: &Arc<Document>| {
+            let problem = document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+            // Without a name its operations may have any id.
+            let prefix = if document.settings.name.is_none() { Some("") } else { None };
+            let name = document.settings.name.as_deref().unwrap_or_default();
+            Some(ProviderProblem::new(name, prefix, format!("openapi: {problem}")))
+        };
+        asked.filter_map(problem).collect()
     }
 
     fn start_eager(&self, _all: bool) {

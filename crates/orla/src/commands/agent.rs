@@ -56,7 +56,7 @@ fn overlay(config: &mut AgentConfig, flags: &cli::Agent) {
 async fn answer(is_json: bool, config: &Config, system: String, prompt: String) -> Result<(), Failure> {
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let model = Model::choose(&config.agent, &environment).await?;
-    let app = App::build(config)?;
+    let app = App::build_local(config)?;
     // Written to its end when this goes out of scope.
     let audit = super::serve::audit_of(config)?;
     if let Some(audit) = &audit {

@@ -32,7 +32,7 @@ pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
 
 /// Runs the call in this process. A signal cancels it, which ends its process group.
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
-    let app = App::build(config)?;
+    let app = App::build_local(config)?;
     // Written to its end when this goes out of scope.
     let audit = super::serve::audit_of(config)?;
     if let Some(audit) = &audit {

@@ -46,7 +46,7 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     })?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
-        let app = App::build(&config)?;
+        let app = App::build_local(&config)?;
         // Written to its end when this goes out of scope.
         let audit = super::serve::audit_of(&config)?;
         if let Some(audit) = &audit {

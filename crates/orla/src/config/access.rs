@@ -34,7 +34,7 @@ fn read_policy(reader: &mut Reader<'_>, config: &mut Config, path: &'static str,
     };
     let rules = items.iter().enumerate();
     let rules = rules.filter_map(|(index, item)| read_rule(reader, &format!("{path}[{index}]"), item));
-    config.access = Some(AccessPolicy { rules: rules.collect() });
+    config.access = Some(AccessPolicy { rules: rules.collect(), ..AccessPolicy::default() });
 }
 
 fn read_rule(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Rule> {

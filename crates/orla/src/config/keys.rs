@@ -262,6 +262,11 @@ pub(crate) const KEYS: &[Key] = &[
         about: "Who may use what: with it, a call is permitted when some rule allows all that the capability needs and none denies it. Without it, whatever is configured may be used.",
     },
     Key {
+        name: "policy_reveal",
+        kind: Kind::Flag(|c| &mut c.policy_reveal),
+        about: "Tell callers which permission a denied call lacks. Without it, what the policy denies is answered as a name that does not exist.",
+    },
+    Key {
         name: "capsules",
         kind: Kind::Section(CAPSULE_KEYS),
         about: "How capsules are supervised: packages whose process stays between calls.",

@@ -96,6 +96,8 @@ pub(crate) struct Config {
     pub(crate) auth_tokens: Vec<BearerToken>,
     /// Who may use what; `None` is everyone everything.
     pub(crate) access: Option<AccessPolicy>,
+    /// Whether a denied call says which permission is missing.
+    pub(crate) policy_reveal: bool,
     pub(crate) allow_unauthenticated: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -305,6 +307,7 @@ impl Default for Config {
             session_idle: Duration::from_secs(30 * 60),
             auth_tokens: Vec::new(),
             access: None,
+            policy_reveal: false,
             allow_unauthenticated: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),

@@ -33,7 +33,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::attestation::SigningKey;
-use orla_marketplace::{CallRecord, CapabilityMarketplace};
+use orla_marketplace::{CallRecord, CapabilityMarketplace, RequestRecord};
 
 use self::heads::Heads;
 use self::writer::Writer;
@@ -83,6 +83,7 @@ enum What {
     Started { capabilities: usize, generation: u64 },
     Reloaded { capabilities: usize, generation: u64 },
     Call(Box<CallRecord>),
+    Request(Box<RequestRecord>),
     Stopped { reason: &'static str },
 }
 
@@ -111,10 +112,12 @@ impl Audit {
         Ok(Self { shared, writer: Some(writer) })
     }
 
-    /// Records every call of a marketplace from now on.
+    /// Records every call of a marketplace, and every request to its surfaces, from now on.
     pub(crate) fn observe(&self, marketplace: &CapabilityMarketplace) {
         let shared = Arc::clone(&self.shared);
         marketplace.on_finished(move |record| shared.put(What::Call(Box::new(record.clone()))));
+        let shared = Arc::clone(&self.shared);
+        marketplace.on_request(move |record| shared.put(What::Request(Box::new(record.clone()))));
     }
 
     /// The server begins to serve this snapshot.

@@ -33,7 +33,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, Surface, SurfaceError};
+use orla_marketplace::{CallContext, Item, JsonText, Principal, Subject, Surface, SurfaceError};
 use orla_process::document::{self, Position};
 use serde_json::{Map, Value, json};
 
@@ -233,8 +233,8 @@ impl Argument {
     }
 }
 
-/// Finds the description of a tool that is served now.
-pub(crate) type DescribeTool = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+/// Finds the description of a tool that is served now and that this caller may use.
+pub(crate) type DescribeTool = Box<dyn Fn(&str, Option<&Principal>) -> Option<String> + Send + Sync>;
 
 /// Serves the prompts of one snapshot: `prompts/list`, `prompts/get`, and `completion/complete` for
 /// arguments that name their values.
@@ -253,13 +253,11 @@ impl Prompts {
 
     fn find(&self, name: &str) -> Result<&Prompt, SurfaceError> {
         self.prompts.iter().find(|prompt| prompt.name == name).ok_or_else(|| {
-            let near = nearest(name, self.prompts.iter().map(|prompt| prompt.name.as_str()));
-            let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            SurfaceError::NotFound(format!("unknown prompt: {}{hint}", crate::render::cut(name, SHOWN)))
+            SurfaceError::NotFound(format!("unknown prompt: {}", crate::render::cut(name, SHOWN)))
         })
     }
 
-    fn get(&self, params: &Value) -> Result<Value, SurfaceError> {
+    fn get(&self, params: &Value, caller: Option<&Principal>) -> Result<Value, SurfaceError> {
         let name = text_of(params, "name")?;
         let prompt = self.find(name)?;
         let nothing = Map::new();
@@ -269,7 +267,7 @@ impl Prompts {
             Some(_) => return Err(SurfaceError::Invalid("arguments must be an object".to_owned())),
         };
         let mut text = prompt.render(arguments).map_err(SurfaceError::Invalid)?;
-        let tools = self.wanted(prompt);
+        let tools = self.wanted(prompt, caller);
         if !tools.is_empty() {
             text.push_str(&format!("\n\nUse these tools:\n{tools}"));
         }
@@ -279,11 +277,11 @@ impl Prompts {
         }))
     }
 
-    /// The tools that a prompt wants and that are served, one line each.
-    fn wanted(&self, prompt: &Prompt) -> String {
+    /// The tools that a prompt wants, that are served and that the caller may use, one line each.
+    fn wanted(&self, prompt: &Prompt, caller: Option<&Principal>) -> String {
         let mut text = String::new();
         for (tool, _) in &prompt.tools {
-            if let Some(description) = (self.describe)(tool) {
+            if let Some(description) = (self.describe)(tool, caller) {
                 let first = description.lines().next().unwrap_or_default().to_owned();
                 text.push_str(&format!("- {tool}: {first}\n"));
             }
@@ -327,11 +325,21 @@ impl Surface for Prompts {
         matches!(method, "prompts/list" | "prompts/get" | "completion/complete")
     }
 
+    fn item(&self, subject: Subject<'_>) -> Option<Item> {
+        let Subject::Prompt(name) = subject else { return None };
+        Some(Item { id: name.to_owned(), name: name.to_owned(), needs: Vec::new() })
+    }
+
+    fn similar(&self, subject: Subject<'_>) -> Vec<String> {
+        let near = nearest(subject.name(), self.prompts.iter().map(|prompt| prompt.name.as_str()));
+        near.map(str::to_owned).into_iter().collect()
+    }
+
     async fn request(
         &self,
         method: &str,
         params: &JsonText,
-        _ctx: &CallContext,
+        ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError> {
         if method == "prompts/list" {
             return Ok(self.listed.clone());
@@ -339,7 +347,7 @@ impl Surface for Prompts {
         let params: Value = serde_json::from_str(params.as_str())
             .map_err(|err| SurfaceError::Invalid(err.to_string()))?;
         let result = match method {
-            "prompts/get" => self.get(&params)?,
+            "prompts/get" => self.get(&params, ctx.principal.as_ref())?,
             "completion/complete" => self.complete(&params)?,
             _ => return Err(SurfaceError::NotFound(format!("unknown method: {method}"))),
         };
@@ -360,7 +368,8 @@ mod tests {
     }
 
     fn surface(text: &str) -> Prompts {
-        let describe = |tool: &str| (tool == "ls").then(|| "Lists files.\nMore.".to_owned());
+        let describe =
+            |tool: &str, _: Option<&_>| (tool == "ls").then(|| "Lists files.\nMore.".to_owned());
         Prompts::new(prompts(&[("p.md", text)]).prompts, Box::new(describe)).unwrap()
     }
 
@@ -393,7 +402,7 @@ mod tests {
     #[test]
     fn a_name_of_a_megabyte_is_not_compared_and_not_sent_back_whole() {
         let prompts = surface("Hello");
-        let unknown = prompts.get(&json!({"name": "p".repeat(1 << 20)})).unwrap_err();
+        let unknown = prompts.get(&json!({"name": "p".repeat(1 << 20)}), None).unwrap_err();
         let SurfaceError::NotFound(text) = unknown else { panic!("{unknown:?}") };
         assert_eq!(text, format!("unknown prompt: {}…", "p".repeat(199)));
     }
@@ -437,7 +446,7 @@ mod tests {
             prompts.listed.as_str(),
             r#"{"prompts":[{"name":"p","title":"T","description":"Be {{tone}}","arguments":[{"name":"tone","required":false}],"_meta":{"orla/tools":["ls","gone"]}}]}"#
         );
-        let got = prompts.get(&json!({"name": "p", "arguments": {"tone": "kind"}})).unwrap();
+        let got = prompts.get(&json!({"name": "p", "arguments": {"tone": "kind"}}), None).unwrap();
         let text = &got["messages"][0]["content"]["text"];
         assert_eq!(text, "Be kind\n\nUse these tools:\n- ls: Lists files.\n");
         let done = prompts
@@ -445,9 +454,9 @@ mod tests {
             .unwrap();
         assert_eq!(done["completion"]["values"], json!(["strict", "stern"]));
         assert_eq!(
-            prompts.get(&json!({"name": "pp"})).unwrap_err(),
+            prompts.get(&json!({"name": "pp"}), None).unwrap_err(),
             SurfaceError::NotFound("unknown prompt: pp".to_owned())
         );
-        assert!(matches!(prompts.get(&json!({})), Err(SurfaceError::Invalid(_))));
+        assert!(matches!(prompts.get(&json!({}), None), Err(SurfaceError::Invalid(_))));
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn run(wanted: &cli::CheckPrograms, source: &Source) -> Result<(), Fa
     let texts = texts(wanted)?;
     let runtime = crate::commands::small_runtime()?;
     let served = runtime.block_on(async {
-        let app = App::build(&config)?;
+        let app = App::build_local(&config)?;
         app.marketplace().prepare_listing().await;
         let principal = app.marketplace().program_context(&Call::to("rtfs")).principal;
         let served = Served::new(app.marketplace().snapshot(), principal);

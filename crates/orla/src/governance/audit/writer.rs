@@ -15,11 +15,15 @@ use super::super::head::{self, Head, Seal};
 use super::{Event, Heads, MAX_LINE, Queue, Shared, What};
 use crate::config::{AuditSync, reason};
 use crate::logging::format::timestamp;
+use crate::render::cut;
 
 /// How long it takes until the file is tried again, and, with `audit_sync: second`, synced again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a server that ends may hold the file before the next one gives up.
 const HANDOVER: Duration = Duration::from_millis(500);
+
+/// How many characters of a name that a client chose are recorded.
+const SHOWN: usize = 1000;
 
 /// The thread that writes.
 pub(super) struct Writer {
@@ -279,6 +283,20 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
             fields.insert("depth".to_owned(), json!(record.depth));
+        }
+        What::Request(record) => {
+            fields = head(at, if record.outcome == "denied" { "denied" } else { "request" });
+            fields.insert("call_id".to_owned(), json!(&*record.call_id));
+            fields.insert("method".to_owned(), json!(record.method));
+            fields.insert("capability".to_owned(), json!(cut(&record.id, SHOWN)));
+            fields.insert("name".to_owned(), json!(cut(&record.name, SHOWN)));
+            fields.insert("kind".to_owned(), json!(record.kind));
+            if let Some(principal) = &record.principal {
+                fields.insert("principal".to_owned(), json!(&*principal.0));
+            }
+            fields.insert("outcome".to_owned(), json!(record.outcome));
+            let millis = record.duration.as_micros() as f64 / 1000.0;
+            fields.insert("duration_ms".to_owned(), json!(millis));
         }
         What::Stopped { reason } => {
             fields = begun(at, "stopped");

@@ -1,0 +1,145 @@
+//! Requests to surfaces: the one path for prompts, resources and completion.
+//!
+//! It is that of a call, as far as there is something to do: authorise, ask, record. A surface that the
+//! policy denies to the caller is passed over, so the answer is the one for a name that does not exist.
+
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
+use crate::executor::CallContext;
+use crate::json::cut;
+use crate::marketplace::{Call, CapabilityMarketplace};
+use crate::payload::JsonText;
+use crate::record::RequestRecording;
+use crate::surface::{Item, Subject, Surface, SurfaceError};
+
+/// How many characters of a name that does not exist an error repeats.
+const SHOWN: usize = 200;
+
+impl CapabilityMarketplace {
+    /// Offers a request to one surface of the snapshot after the other, until one does not answer that the
+    /// subject is unknown. Gives that surface and its result.
+    ///
+    /// # Errors
+    /// See [`SurfaceError`]; `NotFound` where no surface has the subject or the policy denies it.
+    pub async fn request(
+        &self,
+        catalog: &Catalog,
+        call: &Call,
+        method: &str,
+        subject: Subject<'_>,
+        params: &JsonText,
+    ) -> Result<(Arc<dyn Surface>, JsonText), SurfaceError> {
+        let mut recording = self.record_request(call, method, subject);
+        let result = self.offer(catalog, call, (method, subject), params, &mut recording).await;
+        recording.finish(result.as_ref().map(drop));
+        result.map_err(|error| disclosed(catalog, call, method, subject, error))
+    }
+
+    /// Whether a caller may have its part in what a surface has granted to another caller.
+    ///
+    /// # Errors
+    /// `NotFound` or `Denied`, as [`request`](Self::request).
+    pub fn admit(
+        &self,
+        catalog: &Catalog,
+        call: &Call,
+        surface: &dyn Surface,
+        method: &str,
+        subject: Subject<'_>,
+    ) -> Result<(), SurfaceError> {
+        let mut recording = self.record_request(call, method, subject);
+        let unknown = || Err(SurfaceError::NotFound(unknown(subject)));
+        let result = surface.item(subject).map_or_else(unknown, |item| {
+            recording.concerns(&item);
+            permit(catalog, call, &item)
+        });
+        recording.finish(result.as_ref().map(drop));
+        result.map_err(|error| disclosed(catalog, call, method, subject, error))
+    }
+
+    async fn offer(
+        &self,
+        catalog: &Catalog,
+        call: &Call,
+        (method, subject): (&str, Subject<'_>),
+        params: &JsonText,
+        recording: &mut RequestRecording,
+    ) -> Result<(Arc<dyn Surface>, JsonText), SurfaceError> {
+        let mut failure = SurfaceError::NotFound(unknown(subject));
+        for surface in catalog.surfaces().iter().filter(|surface| surface.serves(method)) {
+            let Some(item) = surface.item(subject) else { continue };
+            if let Err(denied) = permit(catalog, call, &item) {
+                recording.concerns(&item);
+                failure = denied;
+                continue;
+            }
+            match surface.request(method, params, &self.context_of(call, &**surface)).await {
+                // That the policy denies it elsewhere says more.
+                Err(SurfaceError::NotFound(_)) if matches!(failure, SurfaceError::Denied { .. }) => {}
+                Err(not_found @ SurfaceError::NotFound(_)) => failure = not_found,
+                answered => {
+                    recording.concerns(&item);
+                    return answered.map(|result| (Arc::clone(surface), result));
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    fn context_of(&self, call: &Call, surface: &dyn Surface) -> CallContext {
+        let mut call = call.clone();
+        call.target = surface.owner().to_owned();
+        self.surface_context(&call)
+    }
+
+    fn record_request(&self, call: &Call, method: &str, subject: Subject<'_>) -> RequestRecording {
+        RequestRecording::begin((method, subject), &self.surface_context(call), self.request_observers())
+    }
+}
+
+fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
+    let permitted = catalog.permits_item(call.principal.as_ref(), item);
+    permitted.map_err(|permission| SurfaceError::Denied { id: item.id.clone(), permission })
+}
+
+/// The error as its caller may see it. Where the policy conceals, it is the same for a subject that is denied
+/// and for one that no surface has.
+fn disclosed(
+    catalog: &Catalog,
+    call: &Call,
+    method: &str,
+    subject: Subject<'_>,
+    error: SurfaceError,
+) -> SurfaceError {
+    let what = match error {
+        SurfaceError::Denied { .. } | SurfaceError::NotFound(_) if catalog.conceals() => {
+            unknown(subject)
+        }
+        SurfaceError::NotFound(what) => what,
+        other => return other,
+    };
+    let visible = |surface: &dyn Surface, name: &str| {
+        let item = match subject {
+            Subject::Prompt(_) => surface.item(Subject::Prompt(name)),
+            Subject::Resource(_) => surface.item(Subject::Resource(name)),
+            Subject::Template(_) => surface.item(Subject::Template(name)),
+        };
+        item.is_some_and(|item| catalog.permits_item(call.principal.as_ref(), &item).is_ok())
+    };
+    let near =
+        catalog.surfaces().iter().filter(|surface| surface.serves(method)).find_map(|surface| {
+            surface.similar(subject).into_iter().find(|name| visible(&**surface, name))
+        });
+    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    SurfaceError::NotFound(format!("{what}{hint}"))
+}
+
+/// The sentence for a subject that no surface has.
+fn unknown(subject: Subject<'_>) -> String {
+    let kind = match subject {
+        Subject::Prompt(_) => "prompt",
+        Subject::Resource(_) | Subject::Template(_) => "resource",
+    };
+    format!("unknown {kind}: {}", cut(subject.name(), SHOWN))
+}
