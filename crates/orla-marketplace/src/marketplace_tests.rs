@@ -1,7 +1,7 @@
 use super::*;
 use crate::id::Pattern;
 use crate::manifest::{ANNOTATIONS, TITLE};
-use crate::permission::{AccessPolicy, Rule};
+use crate::permission::{AccessPolicy, Disclosure, Rule};
 use crate::testing::{Canned, marketplace};
 use rtfs::Value;
 use std::sync::Mutex;
@@ -355,6 +355,12 @@ async fn a_capability_has_places_of_its_own() {
 
 #[tokio::test]
 async fn whoever_lacks_a_permission_learns_nothing_of_the_schema() {
+    lacking_a_permission(Disclosure::Conceal, "unknown tool: fetch").await;
+    let denied = "fetch is not permitted here: it needs net:api.example.com";
+    lacking_a_permission(Disclosure::Reveal, denied).await;
+}
+
+async fn lacking_a_permission(disclosure: Disclosure, denied: &str) {
     let market = marketplace(Limits::default(), []);
     let mut manifest = Canned::Echoes.manifest("fetch");
     manifest.permissions = vec!["net:api.example.com".to_owned()];
@@ -369,10 +375,11 @@ async fn whoever_lacks_a_permission_learns_nothing_of_the_schema() {
             allow: vec!["net:*.example.com".parse().unwrap()],
             deny: Vec::new(),
         }],
+        disclosure,
     });
     market.replace(builder.build());
     let error = market.call(Call::to("fetch")).await.unwrap_err();
-    assert_eq!(error.to_string(), "fetch is not permitted here: it needs net:api.example.com");
+    assert_eq!(error.to_string(), denied);
     let mut call = Call::to("fetch");
     call.principal = Some(Principal("alice".into()));
     assert_eq!(market.call(call).await.unwrap_err().kind(), "invalid-input");

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
+use orla_marketplace::json::cut;
 use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
 use rmcp::model::{DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig};
 use serde_json::value::RawValue;
@@ -125,7 +126,10 @@ async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: Asks) -> An
     asks.end();
     match ran {
         Ok(Ok(message)) => Answer::ok(message),
-        Ok(Err(error)) => Answer::error(Some(&id), &error, revision),
+        Ok(Err(error)) => {
+            log_refused(Some(&method), &error);
+            Answer::error(Some(&id), &error, revision)
+        }
         Err(panic) => {
             tracing::error!(method = &*method, panic = panic_text(&*panic), "a request panicked");
             let error =
@@ -133,6 +137,14 @@ async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: Asks) -> An
             Answer::error(Some(&id), &error, revision)
         }
     }
+}
+
+/// Logs an error of the protocol (RFC 1 §8.2). The method and the text are foreign and may be long.
+pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
+    const SHOWN: usize = 200;
+    let error_text = cut(&error.message, SHOWN);
+    let rpc = method.map(|method| cut(method, SHOWN));
+    tracing::info!(rpc, code = error.code.0, error = error_text, "request refused");
 }
 
 /// The way from a request's provider to the client.

@@ -28,7 +28,8 @@ pub(crate) struct Guard {
 
 /// A bearer token, and who has it.
 struct Token {
-    secret: Box<[u8]>,
+    /// Digests are compared, so the time says nothing of a secret's length either.
+    digest: [u8; 32],
     principal: Principal,
 }
 
@@ -43,7 +44,7 @@ impl Token {
             format!("token-{name}")
         };
         let principal = Principal(name.clone().unwrap_or_else(by_digest).into());
-        Self { secret: secret.as_bytes().into(), principal }
+        Self { digest: Sha256::digest(secret).into(), principal }
     }
 }
 
@@ -52,9 +53,14 @@ impl Token {
 pub(crate) struct Denied {
     pub(crate) status: StatusCode,
     pub(crate) reason: &'static str,
+    /// What exactly is wrong, for the log and the audit: the caller sees the reason alone.
+    pub(crate) problem: &'static str,
     /// The value for `WWW-Authenticate`.
     pub(crate) challenge: Option<&'static str>,
 }
+
+/// The answer to every request without a valid token, whatever is wrong with it.
+const UNAUTHENTICATED: &str = "a valid bearer token is required";
 
 impl Guard {
     /// Compiles the options' lists. Entries that cannot be understood match nothing.
@@ -92,22 +98,25 @@ impl Guard {
         let Some(given) = headers.get(AUTHORIZATION) else {
             return Err(Denied {
                 status: StatusCode::UNAUTHORIZED,
-                reason: "a bearer token is required",
+                reason: UNAUTHENTICATED,
+                problem: "no token",
                 challenge: Some(r#"Bearer realm="orla""#),
             });
         };
         // Every token is compared, whichever fits, so that the time says nothing of the right one.
         let mut found = None;
         if let Some(given) = bearer(given.as_bytes()) {
+            let given: [u8; 32] = Sha256::digest(given).into();
             for token in &self.tokens {
-                if bool::from(token.secret.ct_eq(given)) {
+                if bool::from(token.digest.ct_eq(&given)) {
                     found = Some(token.principal.clone());
                 }
             }
         }
         found.map(Some).ok_or(Denied {
             status: StatusCode::UNAUTHORIZED,
-            reason: "this token is not valid here",
+            reason: UNAUTHENTICATED,
+            problem: "invalid token",
             challenge: Some(r#"Bearer realm="orla", error="invalid_token""#),
         })
     }
@@ -151,7 +160,7 @@ impl Guard {
 
 impl Denied {
     fn because(status: StatusCode, reason: &'static str) -> Self {
-        Self { status, reason, challenge: None }
+        Self { status, reason, problem: reason, challenge: None }
     }
 }
 

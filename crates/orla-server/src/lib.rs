@@ -43,6 +43,7 @@ mod dispatch;
 mod era;
 mod exchange;
 mod federation;
+mod framing;
 mod guard;
 mod lines;
 mod listen;
@@ -65,6 +66,7 @@ mod stdio;
 mod stream;
 mod subscriptions;
 mod surfaces;
+mod throttle;
 mod tools;
 mod watched;
 
@@ -77,8 +79,9 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "a2a")]
 pub use a2a::{Push, PushSender};
 pub use listener::{BindError, Bound};
-pub use options::{AgentOptions, BearerToken, ServerOptions};
+pub use options::{AgentOptions, BearerToken, ServerOptions, Unauthenticated};
 pub use status::StatusRow;
+pub use throttle::AuthLimits;
 pub use tools::call_result_json;
 
 use crate::state::Core;
@@ -99,6 +102,12 @@ impl Server {
     /// next start on, and what is open keeps its timeouts.
     pub fn reconfigure(&self, options: ServerOptions) {
         self.core.reconfigure(options);
+    }
+
+    /// Lets `observe` see failed authentications. Of a peer that is told to wait it sees the first one only. The
+    /// first observer stays.
+    pub fn on_unauthenticated(&self, observe: impl Fn(&Unauthenticated) + Send + Sync + 'static) {
+        drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
     /// Has the tasks of the agent kept in this file, from before the first request on; without it, they end with the server.

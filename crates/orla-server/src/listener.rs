@@ -1,7 +1,7 @@
 //! Listening: accepts connections, serves each with hyper, and ends them in good order.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::changes::fan_out;
-use crate::routes;
+use crate::routes::{self, Arrival};
 use crate::state::Core;
 use crate::watched::{Serving, Watched};
 
@@ -94,16 +94,16 @@ impl Bound {
                 slot = Arc::clone(&slots).acquire_owned() => tokio::select! {
                     biased;
                     () = shutdown.cancelled() => break,
-                    accepted = listener.accept() => accepted.map(|(stream, _)| (stream, slot)),
+                    accepted = listener.accept() => accepted.map(|(stream, peer)| (stream, peer, slot)),
                 },
             };
             match accepted {
-                Ok((stream, slot)) => {
+                Ok((stream, peer, slot)) => {
                     pause = FIRST_PAUSE;
                     let core = Arc::clone(&core);
                     core.tracker.clone().spawn(async move {
                         core.metrics.connections.inc();
-                        converse(&core, stream).await;
+                        converse(&core, stream, peer.ip()).await;
                         core.metrics.connections.dec();
                         drop(slot);
                     });
@@ -142,7 +142,7 @@ pub(crate) async fn drain(core: &Core) {
 }
 
 /// Serves one connection to its end.
-async fn converse(core: &Arc<Core>, stream: TcpStream) {
+async fn converse(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
     // Answers are written in one piece: waiting for more only adds the client's delayed ACK.
     let _ = stream.set_nodelay(true);
     let serving = Serving::default();
@@ -153,9 +153,9 @@ async fn converse(core: &Arc<Core>, stream: TcpStream) {
     let io = TokioIo::new(Watched::new(stream, serving.clone(), header_timeout, keep_alive));
     let service = service_fn(|request: Request<Incoming>| {
         let core = Arc::clone(core);
-        let guard = serving.begin();
+        let (guard, is_ambiguous) = (serving.begin(), serving.is_ambiguous());
         async move {
-            let response = routes::serve(core, request).await;
+            let response = routes::serve(core, request, Arrival { peer, is_ambiguous }).await;
             Ok::<_, std::convert::Infallible>(response.map(|body| body.until_end(guard)))
         }
     });

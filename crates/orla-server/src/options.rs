@@ -1,7 +1,10 @@
 //! What can be set from outside, each with its default and its bound.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
+
+use crate::throttle::AuthLimits;
 
 /// The server's options. A reload gives new ones; see [`Server::reconfigure`](crate::Server::reconfigure).
 #[derive(Clone, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct ServerOptions {
     /// Bearer tokens, one of which every request needs but those for `/healthz` and `/readyz`. None
     /// by default: then nobody needs one.
     pub auth_tokens: Vec<BearerToken>,
+    /// How often peers may fail to authenticate.
+    pub auth_limits: AuthLimits,
     /// The largest body of a request, in bytes: 4 MiB.
     pub max_body_bytes: usize,
     /// How long a body may take to arrive: 30 s.
@@ -82,6 +87,16 @@ impl Default for AgentOptions {
     }
 }
 
+/// A request without a valid token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unauthenticated {
+    /// The address that it came from.
+    pub peer: IpAddr,
+    /// `no token` or `invalid token`.
+    pub problem: &'static str,
+}
+
 /// A bearer token, and what its bearer is called.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken {
@@ -109,6 +124,7 @@ impl Default for ServerOptions {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             auth_tokens: Vec::new(),
+            auth_limits: AuthLimits::default(),
             max_body_bytes: 4 * 1024 * 1024,
             body_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),

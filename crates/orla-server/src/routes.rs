@@ -6,7 +6,8 @@
 //! MCP endpoint first the message, then its era, then the answer. Nothing is read of a body before
 //! the guard has passed, and nothing is parsed into a tree.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,6 +28,7 @@ use crate::federation;
 use crate::guard::Denied;
 use crate::metrics;
 use crate::notices::Outlet;
+use crate::options::Unauthenticated;
 use crate::programs;
 use crate::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::questions::askable;
@@ -35,17 +37,35 @@ use crate::session::{Session, SessionId};
 use crate::state::{Core, Settings};
 use crate::status;
 use crate::stream::{Stream, parse_event_id};
+use crate::throttle::Verdict;
 
 /// The most connections that wait for something of one session.
 const MAX_OPEN_STREAMS: usize = 64;
 
+/// What is known of a request from its connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    /// The address that it came from.
+    pub(crate) peer: IpAddr,
+    /// Whether the connection carried a head with both Content-Length and Transfer-Encoding.
+    pub(crate) is_ambiguous: bool,
+}
+
 /// Answers one HTTP request.
-pub(crate) async fn serve(core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn serve(
+    core: Arc<Core>,
+    request: Request<Incoming>,
+    arrival: Arrival,
+) -> Response<Body> {
     let began = Instant::now();
     let (parts, body) = request.into_parts();
     let settings = core.settings.load_full();
     let mut log = Log::default();
-    let mut response = route(&core, &settings, &parts, body, &mut log).await;
+    let mut response =
+        match arrival.is_ambiguous && parts.headers.contains_key(header::TRANSFER_ENCODING) {
+            true => ambiguous(arrival.peer),
+            false => route(&core, &settings, &parts, body, arrival.peer, &mut log).await,
+        };
     if let Some(origin) = parts.headers.get(header::ORIGIN)
         && response.status() != StatusCode::FORBIDDEN
     {
@@ -105,6 +125,7 @@ async fn route(
     settings: &Settings,
     parts: &Parts,
     body: Incoming,
+    peer: IpAddr,
     log: &mut Log,
 ) -> Response<Body> {
     if let Err(denied) = settings.guard.check_source(&parts.uri, &parts.headers) {
@@ -132,7 +153,7 @@ async fn route(
     }
     let principal = match settings.guard.authenticate(&parts.headers) {
         Ok(principal) => principal,
-        Err(denied) => return turn_away(&denied),
+        Err(denied) => return unauthenticated(core, settings, peer, path, &denied),
     };
     match path {
         "/mcp" | "/" | "/mcp/" => match parts.method {
@@ -229,7 +250,10 @@ async fn post(
         Err(status) => return unreadable(status, options.max_body_bytes),
     };
     match rpc::parse(&body) {
-        Err(malformed) => refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &malformed.error),
+        Err(malformed) => {
+            dispatch::log_refused(None, &malformed.error);
+            refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &malformed.error)
+        }
         Ok(Message::Response(answer)) => match era::is_sessionless_message(headers, None) {
             Err(refused) => refuse(refused.status, None, &refused.error),
             Ok(true) => {
@@ -462,7 +486,9 @@ fn delete(
     match session_of(core, settings, principal, headers, None) {
         Ok(session) => {
             core.sessions.remove(&session);
-            accepted()
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
         }
         Err(response) => *response,
     }
@@ -560,6 +586,53 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
         }
         _ => "the body broke off".to_owned(),
     }
+}
+
+/// A request with two lengths (RFC 9112 §6.3). What follows it on the connection cannot be trusted.
+fn ambiguous(peer: IpAddr) -> Response<Body> {
+    let reason = "Content-Length and Transfer-Encoding exclude each other";
+    tracing::warn!(%peer, reason, "request refused");
+    let mut response = text(StatusCode::BAD_REQUEST, format!("{reason}\n"));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The answer to a request without a valid token. It is counted, logged and passed to the observer; a peer that
+/// fails too often is told to wait, and is then only counted.
+fn unauthenticated(
+    core: &Core,
+    settings: &Settings,
+    peer: IpAddr,
+    path: &str,
+    denied: &Denied,
+) -> Response<Body> {
+    core.metrics.auth_failures.inc();
+    let failures = core.auth_failures.lock();
+    let verdict = failures.unwrap_or_else(PoisonError::into_inner).count(
+        peer,
+        settings.options.auth_limits,
+        Instant::now(),
+    );
+    let peer = peer.to_canonical();
+    let mut response = turn_away(denied);
+    match verdict {
+        Verdict::Limited { is_first: false, .. } => {}
+        Verdict::Tolerated | Verdict::Limited { is_first: true, .. } => {
+            let limited = verdict != Verdict::Tolerated;
+            let problem = denied.problem;
+            tracing::warn!(%peer, path = shown(path, 100), problem, limited, "authentication failed");
+            if let Some(observe) = core.on_unauthenticated.get() {
+                observe(&Unauthenticated { peer, problem });
+            }
+        }
+    }
+    if let Verdict::Limited { wait, .. } = verdict {
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response.headers_mut().remove(header::WWW_AUTHENTICATE);
+        let wait = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
+        response.headers_mut().insert(header::RETRY_AFTER, wait);
+    }
+    response
 }
 
 fn turn_away(denied: &Denied) -> Response<Body> {

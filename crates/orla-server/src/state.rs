@@ -1,10 +1,8 @@
 //! What every transport shares: the marketplace, the settings in force, the sessions, and how the
 //! server ends.
 
-use std::sync::Arc;
-#[cfg(feature = "a2a")]
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -21,11 +19,12 @@ use crate::a2a::{Agent, PushSender};
 use crate::changes::Lists;
 use crate::guard::Guard;
 use crate::metrics::Metrics;
-use crate::options::ServerOptions;
+use crate::options::{ServerOptions, Unauthenticated};
 use crate::parked::ParkedRequests;
 use crate::session::Sessions;
 use crate::subscriptions::Subscriptions;
 use crate::surfaces;
+use crate::throttle::Failures;
 use crate::tools::{CacheHint, Listings};
 
 /// The state of one server.
@@ -49,6 +48,9 @@ pub(crate) struct Core {
     pub(crate) abort: CancellationToken,
     pub(crate) started: Instant,
     serving: AtomicBool,
+    pub(crate) auth_failures: Mutex<Failures>,
+    /// Takes every failed authentication that is worth a record.
+    pub(crate) on_unauthenticated: OnceLock<Box<dyn Fn(&Unauthenticated) + Send + Sync>>,
     #[cfg(feature = "a2a")]
     agent: OnceLock<Agent>,
     /// Tells of tasks, where somebody can.
@@ -88,6 +90,8 @@ impl Core {
             abort: CancellationToken::new(),
             started: Instant::now(),
             serving: AtomicBool::new(false),
+            auth_failures: Mutex::default(),
+            on_unauthenticated: OnceLock::new(),
             #[cfg(feature = "a2a")]
             agent: OnceLock::new(),
             #[cfg(feature = "a2a")]

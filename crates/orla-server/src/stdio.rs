@@ -15,10 +15,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use orla_marketplace::json::cut;
 use rmcp::model::ErrorData;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
 use tokio::sync::{Semaphore, mpsc};
@@ -179,8 +180,10 @@ impl Pipe {
             cancellation: running.token.clone(),
         };
         let (core, out) = (Arc::clone(&self.core), self.out.clone());
+        let (began, method) = (Instant::now(), job.method.clone());
         self.tasks.spawn(async move {
             let answer = dispatch::answer(core, job, caller).await;
+            log_answered(&method, began.elapsed());
             outlet.answered.store(true, Ordering::Relaxed);
             let withdrawn = running.token.is_cancelled();
             drop(running);
@@ -203,13 +206,16 @@ impl Pipe {
         let capabilities = askable(request.params.capabilities);
         let session = Session::new(SessionId::NONE, revision, None, capabilities, newest, told, ended);
         let session = Arc::new(session);
+        let began = Instant::now();
         self.send(dispatch::initialize(&self.core, id, revision));
+        log_answered(&request.method, began.elapsed());
         let telling = tell(Arc::clone(&self.core), Arc::clone(&session), self.out.clone());
         self.core.tracker.spawn(telling);
         self.session = Some(session);
     }
 
     fn refuse(&self, id: Option<&Id>, error: &ErrorData) {
+        dispatch::log_refused(None, error);
         self.send(rpc::error(id, error));
     }
 
@@ -230,6 +236,12 @@ impl Pipe {
             Err(_) => tracing::warn!("an answer was dropped: the client does not read"),
         }
     }
+}
+
+/// The line of a request (RFC 1 §8.2: request timings). What went wrong with one has a line of its own.
+fn log_answered(method: &str, took: Duration) {
+    let duration_ms = took.as_micros() as f64 / 1000.0;
+    tracing::debug!(rpc = cut(method, 100), duration_ms, "request answered");
 }
 
 struct PipeOutlet {

@@ -7,12 +7,14 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::framing::Framing;
 
 /// A stream with its watch.
 pub(crate) struct Watched<S> {
@@ -26,6 +28,7 @@ pub(crate) struct Watched<S> {
     /// HTTP/2 has heads in frames, and pings of its own.
     multiplexed: bool,
     seen_anything: bool,
+    framing: Framing,
 }
 
 #[derive(Clone, Copy)]
@@ -34,19 +37,28 @@ enum State {
     Head { since: Instant },
 }
 
-/// How many requests of a connection are being answered.
+/// What the two ends of a connection know of each other: how many requests are being answered, and what
+/// was seen in the bytes that came.
 #[derive(Clone, Default)]
-pub(crate) struct Serving(Arc<AtomicUsize>);
+pub(crate) struct Serving {
+    requests: Arc<AtomicUsize>,
+    is_ambiguous: Arc<AtomicBool>,
+}
 
 impl Serving {
     /// Notes that a request is being answered, until the guard is dropped.
     pub(crate) fn begin(&self) -> ServingGuard {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         ServingGuard(self.clone())
     }
 
     fn is_serving(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.requests.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a head came that says in two ways how long its body is.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous.load(Ordering::Relaxed)
     }
 }
 
@@ -55,7 +67,7 @@ pub(crate) struct ServingGuard(Serving);
 
 impl Drop for ServingGuard {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -77,6 +89,7 @@ impl<S> Watched<S> {
             check: Box::pin(sleep_until(now + header_timeout)),
             multiplexed: false,
             seen_anything: false,
+            framing: Framing::default(),
         }
     }
 
@@ -109,6 +122,9 @@ impl<S> Watched<S> {
         if !self.seen_anything {
             self.seen_anything = true;
             self.multiplexed = bytes.starts_with(b"PRI * ");
+        }
+        if !self.multiplexed && self.framing.is_ambiguous(bytes) {
+            self.serving.is_ambiguous.store(true, Ordering::Relaxed);
         }
         let now = Instant::now();
         self.state = match self.state {

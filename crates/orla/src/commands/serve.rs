@@ -122,6 +122,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let logging = Logging::start(config.log_level, config.log_format);
     if let Some(audit) = &audit {
         audit.observe(app.marketplace());
+        audit.observe_server(&server);
         audit.started(app.marketplace());
     }
     tracing::info!(address, "listening");
@@ -237,6 +238,7 @@ fn options(config: &Config) -> ServerOptions {
     options.allowed_hosts.clone_from(&config.allowed_hosts);
     options.allowed_origins.clone_from(&config.allowed_origins);
     options.auth_tokens.clone_from(&config.auth_tokens);
+    options.auth_limits = config.auth_limits;
     options.max_body_bytes = config.max_body_bytes;
     options.session_idle = config.session_idle;
     options.agent.clone_from(&config.a2a.options);

@@ -73,6 +73,9 @@ fn read_permissions(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<Per
 fn tokens_of_variable(config: &mut Config, text: &str) -> Result<(), String> {
     let secrets = keys::listed(text);
     secrets.iter().try_for_each(|secret| keys::token(secret))?;
+    if (1..secrets.len()).any(|at| secrets[..at].contains(&secrets[at])) {
+        return Err("two tokens are the same; every caller needs its own".to_owned());
+    }
     let tokens = secrets.into_iter().map(|secret| BearerToken { secret, name: None });
     config.auth_tokens = tokens.collect();
     Ok(())
@@ -106,6 +109,15 @@ fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &'static str,
         if name == Some(ANONYMOUS) {
             let problem = "callers without a token are called that; choose another name";
             reader.problem(item.at, || format!("{path}: {problem}"));
+            continue;
+        }
+        if let Some(other) = read.iter().position(|token: &BearerToken| token.secret == secret) {
+            let other = match &read[other].name {
+                Some(name) => format!("auth_tokens.{}", super::read::excerpt(name)),
+                None => format!("auth_tokens[{other}]"),
+            };
+            let problem = "is the same token; every caller needs its own";
+            reader.problem(item.at, || format!("{path}: {other} {problem}"));
             continue;
         }
         read.push(BearerToken { secret, name: name.map(str::to_owned) });

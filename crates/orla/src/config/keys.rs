@@ -177,6 +177,7 @@ pub(crate) const KEYS: &[Key] = &[
         kind: Kind::Own(access::TOKENS),
         about: "Bearer tokens; where there are any, every request must carry one of them. With a mapping, each caller has a name, for policy and audit.",
     },
+    Key { name: "auth", kind: Kind::Section(AUTH_KEYS), about: "How callers are authenticated." },
     Key {
         name: "allow_unauthenticated",
         kind: Kind::Flag(|c| &mut c.allow_unauthenticated),
@@ -338,6 +339,27 @@ pub(crate) const KEYS: &[Key] = &[
         name: "watch",
         kind: Kind::Flag(|c| &mut c.watch),
         about: "Reload when the tools, the prompts, this file or files that it names change.",
+    },
+];
+
+/// The keys of `auth`.
+const AUTH_KEYS: &[Key] = &[Key {
+    name: "limits",
+    kind: Kind::Section(AUTH_LIMIT_KEYS),
+    about: "How often a peer may fail to authenticate.",
+}];
+
+/// The keys of `auth.limits`.
+const AUTH_LIMIT_KEYS: &[Key] = &[
+    Key {
+        name: "failures_per_minute",
+        kind: Kind::Count { place: |c| &mut c.auth_limits.failures_per_minute, min: 0, max: 1_000_000 },
+        about: "Failed authentications that one address may have in a minute; beyond it the answer is 429 with Retry-After. A good token is never refused. 0 is no limit.",
+    },
+    Key {
+        name: "loopback",
+        kind: Kind::Flag(|c| &mut c.auth_limits.loopback),
+        about: "Limit failures from this machine too.",
     },
 ];
 

@@ -51,7 +51,7 @@ use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
-use orla_server::{AgentOptions, BearerToken};
+use orla_server::{AgentOptions, AuthLimits, BearerToken};
 
 pub(crate) use agent::AgentConfig;
 pub(crate) use builtins::Builtins;
@@ -63,6 +63,8 @@ pub(crate) use provider::description as description_of;
 use crate::exposure::Exposure;
 use crate::extensions::Extensions;
 
+/// Characters that a token has at least where other machines can reach the server.
+const MIN_TOKEN: usize = 16;
 /// The largest configuration file that is read.
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
 /// Looked for in the current directory, in this order, where no `--config` is given.
@@ -94,6 +96,7 @@ pub(crate) struct Config {
     pub(crate) max_memory_bytes: usize,
     pub(crate) session_idle: Duration,
     pub(crate) auth_tokens: Vec<BearerToken>,
+    pub(crate) auth_limits: AuthLimits,
     /// Who may use what; `None` is everyone everything.
     pub(crate) access: Option<AccessPolicy>,
     /// Whether a denied call says which permission is missing.
@@ -306,6 +309,7 @@ impl Default for Config {
             max_memory_bytes: 0,
             session_idle: Duration::from_secs(30 * 60),
             auth_tokens: Vec::new(),
+            auth_limits: AuthLimits::default(),
             access: None,
             policy_reveal: false,
             allow_unauthenticated: false,
@@ -475,6 +479,19 @@ impl Config {
                     self.host
                 ),
             ));
+        }
+        let is_short = |token: &BearerToken| token.secret.len() < MIN_TOKEN;
+        if self.transport == Transport::Http
+            && !is_loopback(&self.host)
+            && let Some(at) = self.auth_tokens.iter().position(is_short)
+        {
+            let which = self.auth_tokens[at].name.as_ref();
+            let which = which.map_or_else(|| format!("[{at}]"), |name| format!(".{name}"));
+            let text = format!(
+                "auth_tokens{which}: a token of fewer than {MIN_TOKEN} characters is not enough where other machines can reach {}; use a longer one, such as the output of `openssl rand -hex 32`",
+                self.host
+            );
+            problems.push(self.problem("auth_tokens", text));
         }
         if self.capsules.backoff_min > self.capsules.backoff_max {
             problems.push(

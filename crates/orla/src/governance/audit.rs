@@ -34,6 +34,7 @@ use std::time::{Duration, SystemTime};
 
 use orla_marketplace::attestation::SigningKey;
 use orla_marketplace::{CallRecord, CapabilityMarketplace, RequestRecord};
+use orla_server::{Server, Unauthenticated};
 
 use self::heads::Heads;
 use self::writer::Writer;
@@ -84,6 +85,7 @@ enum What {
     Reloaded { capabilities: usize, generation: u64 },
     Call(Box<CallRecord>),
     Request(Box<RequestRecord>),
+    Unauthenticated(Unauthenticated),
     Stopped { reason: &'static str },
 }
 
@@ -118,6 +120,12 @@ impl Audit {
         marketplace.on_finished(move |record| shared.put(What::Call(Box::new(record.clone()))));
         let shared = Arc::clone(&self.shared);
         marketplace.on_request(move |record| shared.put(What::Request(Box::new(record.clone()))));
+    }
+
+    /// Records the failed authentications of a server from now on.
+    pub(crate) fn observe_server(&self, server: &Server) {
+        let shared = Arc::clone(&self.shared);
+        server.on_unauthenticated(move |failure| shared.put(What::Unauthenticated(*failure)));
     }
 
     /// The server begins to serve this snapshot.

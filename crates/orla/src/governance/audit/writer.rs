@@ -298,6 +298,11 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
         }
+        What::Unauthenticated(failure) => {
+            fields = head(at, "unauthenticated");
+            fields.insert("peer".to_owned(), json!(failure.peer));
+            fields.insert("reason".to_owned(), json!(failure.problem));
+        }
         What::Stopped { reason } => {
             fields = begun(at, "stopped");
             fields.insert("reason".to_owned(), json!(reason));

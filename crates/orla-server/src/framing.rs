@@ -1,0 +1,73 @@
+//! Finds heads of HTTP/1 requests that have both `Content-Length` and `Transfer-Encoding`.
+//!
+//! Such a request has two lengths, and a proxy in front may have gone by the other one (request smuggling,
+//! RFC 9112 §6.3). hyper takes the `Content-Length` away before anyone sees it, so the bytes themselves are
+//! looked at: lines that begin with either name, up to an empty line. Lines of bodies are looked at too, which
+//! JSON never resembles.
+
+/// The longest name with its colon.
+const NAMED: usize = "transfer-encoding:".len();
+
+/// Looks at the bytes of one connection, in whichever pieces they come.
+#[derive(Debug, Default)]
+pub(crate) struct Framing {
+    /// The beginning of the line that is not complete yet.
+    line: Vec<u8>,
+    has_length: bool,
+    has_encoding: bool,
+}
+
+impl Framing {
+    /// Whether these bytes complete a head with both headers.
+    pub(crate) fn is_ambiguous(&mut self, bytes: &[u8]) -> bool {
+        let mut found = false;
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = NAMED - self.line.len();
+            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.ends_with(b"\n") {
+                found |= self.end_line();
+            }
+        }
+        found
+    }
+
+    fn end_line(&mut self) -> bool {
+        let is_of = |name: &[u8]| {
+            self.line.get(..name.len()).is_some_and(|line| line.eq_ignore_ascii_case(name))
+        };
+        self.has_length |= is_of(b"content-length:");
+        self.has_encoding |= is_of(b"transfer-encoding:");
+        let is_ambiguous = self.has_length && self.has_encoding;
+        if self.line.trim_ascii().is_empty() {
+            (self.has_length, self.has_encoding) = (false, false);
+        }
+        self.line.clear();
+        is_ambiguous
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_with_both_is_found_in_whichever_pieces_it_comes() {
+        let head = |lines: &str| format!("POST /mcp HTTP/1.1\r\nHost: x\r\n{lines}\r\n");
+        let (length, encoding) = ("content-LENGTH: 5\r\n", "Transfer-Encoding: chunked\r\n");
+        for (text, expected) in [
+            (head(length), false),
+            (head(encoding), false),
+            (head(&format!("{length}{encoding}")), true),
+            (head(&format!("{encoding}X: y\n{length}")), true),
+            (format!("{}hello{}", head(length), head(encoding)), false),
+            (format!("{}hello{}", head(length), head(&format!("{length}{encoding}"))), true),
+            (head("X-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), false),
+        ] {
+            for size in [1, 7, text.len()] {
+                let mut framing = Framing::default();
+                let found = text.as_bytes().chunks(size).map(|piece| framing.is_ambiguous(piece));
+                assert_eq!(found.fold(false, |any, one| any | one), expected, "{text:?} by {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Failed authentications of each peer, so that nobody tries tokens at will. Pure but for the clock that is passed in.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// How long failures count.
+const WINDOW: Duration = Duration::from_secs(60);
+/// The most peers that are counted by themselves; the others share one count. Good tokens are not
+/// affected by any count.
+const MAX_PEERS: usize = 4096;
+/// The key of the peers that share a count.
+const SHARED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// The bounds (`auth.limits`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthLimits {
+    /// Failures that one peer may have in a minute: 20. 0 is any number.
+    pub failures_per_minute: usize,
+    /// Whether they count for peers on this machine too. They do not by default.
+    pub loopback: bool,
+}
+
+impl Default for AuthLimits {
+    fn default() -> Self {
+        Self { failures_per_minute: 20, loopback: false }
+    }
+}
+
+/// What is to be done about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The peer may try again.
+    Tolerated,
+    /// The peer has to wait.
+    Limited {
+        /// How long.
+        wait: Duration,
+        /// Whether this failure is the first beyond the limit.
+        is_first: bool,
+    },
+}
+
+/// The failures of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(HashMap<IpAddr, Count>);
+
+#[derive(Debug)]
+struct Count {
+    since: Instant,
+    failures: usize,
+}
+
+impl Failures {
+    /// Counts a failure of this peer.
+    pub(crate) fn count(&mut self, peer: IpAddr, limits: AuthLimits, now: Instant) -> Verdict {
+        let peer = peer.to_canonical();
+        if limits.failures_per_minute == 0 || (peer.is_loopback() && !limits.loopback) {
+            return Verdict::Tolerated;
+        }
+        let mut peer = network(peer);
+        if self.0.len() >= MAX_PEERS && !self.0.contains_key(&peer) {
+            self.0.retain(|_, count| now.duration_since(count.since) < WINDOW);
+            if self.0.len() >= MAX_PEERS {
+                peer = SHARED;
+            }
+        }
+        let count = self.0.entry(peer).or_insert(Count { since: now, failures: 0 });
+        if now.duration_since(count.since) >= WINDOW {
+            *count = Count { since: now, failures: 0 };
+        }
+        count.failures += 1;
+        match count.failures.checked_sub(limits.failures_per_minute) {
+            None | Some(0) => Verdict::Tolerated,
+            Some(beyond) => {
+                let wait = WINDOW.saturating_sub(now.duration_since(count.since));
+                Verdict::Limited { wait, is_first: beyond == 1 }
+            }
+        }
+    }
+}
+
+/// What one peer has to itself: an IPv4 address, or an IPv6 network of 64 bits.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: AuthLimits = AuthLimits { failures_per_minute: 3, loopback: false };
+
+    fn is_limited(verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::Limited { .. })
+    }
+
+    #[test]
+    fn a_peer_may_fail_so_often_in_a_minute_and_no_other_peer_is_affected() {
+        let (mut failures, began) = (Failures::default(), Instant::now());
+        let peer = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut fail =
+            |who: &str, after| failures.count(peer(who), LIMITS, began + Duration::from_secs(after));
+        for second in 0..3 {
+            assert_eq!(fail("192.0.2.1", second), Verdict::Tolerated);
+        }
+        let wait = Duration::from_secs(57);
+        assert_eq!(fail("192.0.2.1", 3), Verdict::Limited { wait, is_first: true });
+        assert_eq!(fail("::ffff:192.0.2.1", 3), Verdict::Limited { wait, is_first: false });
+        assert_eq!(fail("192.0.2.2", 3), Verdict::Tolerated);
+        assert_eq!(fail("192.0.2.1", 60), Verdict::Tolerated);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let limited = (0..4u16).map(|n| {
+            let peer = Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, 0, 0, 1);
+            is_limited(failures.count(peer.into(), LIMITS, now))
+        });
+        assert_eq!(limited.collect::<Vec<_>>(), [false, false, false, true]);
+    }
+
+    #[test]
+    fn this_machine_is_exempt_unless_it_is_counted_and_0_is_no_limit() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let mut last = |limits| {
+            (0..10).map(|_| failures.count(IpAddr::from([127, 0, 0, 1]), limits, now)).last().unwrap()
+        };
+        assert_eq!(last(LIMITS), Verdict::Tolerated);
+        assert_eq!(last(AuthLimits { failures_per_minute: 0, loopback: true }), Verdict::Tolerated);
+        assert!(is_limited(last(AuthLimits { loopback: true, ..LIMITS })));
+    }
+
+    #[test]
+    fn more_peers_than_are_counted_share_a_count_and_take_no_more_memory() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let peers = (0..20_000u32).map(|n| IpAddr::from((0x0b00_0000 + n).to_be_bytes()));
+        let limited = peers.filter(|peer| is_limited(failures.count(*peer, LIMITS, now))).count();
+        assert!(limited > 10_000, "{limited}");
+        assert!(failures.0.len() <= MAX_PEERS + 1);
+    }
+}
