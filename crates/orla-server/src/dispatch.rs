@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
-use orla_marketplace::json::cut;
+use orla_marketplace::rtfs::json::cut;
 use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
 use rmcp::model::{DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig};
 use serde_json::value::RawValue;

@@ -344,7 +344,8 @@ fn tasks_are_of_those_who_began_them_and_only_what_they_may_use_is_theirs() {
     let denied = with("b", rpc("SendMessage", &calls("broken", &json!({}))));
     let denied = &denied["result"]["task"];
     assert_eq!(state(denied), "TASK_STATE_REJECTED");
-    assert_eq!(denied["status"]["message"]["parts"][1]["data"]["error"]["kind"], "denied", "{denied}");
+    let kind = &denied["status"]["message"]["parts"][1]["data"]["error"]["kind"];
+    assert_eq!(kind, "unknown-capability", "{denied}");
     let own = with("a", rpc("SendMessage", &calls("echo", &json!({}))));
     let id = json!({"id": own["result"]["task"]["id"]});
     assert_eq!(with("a", rpc("GetTask", &id))["result"]["id"], id["id"]);

@@ -23,6 +23,7 @@ mod discovery_search;
 mod environment;
 mod fairness;
 mod governance;
+mod guard;
 mod http_endpoints;
 mod http_surface;
 mod library;

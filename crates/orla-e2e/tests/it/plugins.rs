@@ -446,7 +446,7 @@ capabilities:
 
 #[test]
 fn running_a_plugin_needs_the_permission_to() {
-    let policy = "policy:\n- {allow: ['*']}\n- {capabilities: ['p__f'], deny: ['exec:*/p.py']}\n";
+    let policy = "policy_reveal: true\npolicy:\n- {allow: ['*']}\n- {capabilities: ['p__f'], deny: ['exec:*/p.py']}\n";
     let world = world().config(&format!("{policy}plugins: {{p: ./p.py}}\n"));
     world.write("p.py", plugin(&[("f", "return 1"), ("g", "return 2")]), 0o755);
     let server = world.serve();

@@ -141,7 +141,7 @@ async fn what_nobody_waits_for_any_more_is_withdrawn() {
     message(&mut client).await.unwrap();
     let session = client.session.clone().unwrap();
     let mut other = world.connect().await;
-    assert_eq!(other.request("DELETE /mcp", &[("mcp-session-id", &session)]).await.0.status, 202);
+    assert_eq!(other.request("DELETE /mcp", &[("mcp-session-id", &session)]).await.0.status, 204);
     world.seen.until(|seen| &seen.finished, 2).await;
 }
 

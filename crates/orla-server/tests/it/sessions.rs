@@ -157,7 +157,7 @@ async fn the_end_of_a_session_ends_its_calls_and_streams() {
     begin_sleep(&mut client, 1, 60_000).await;
     world.seen.until(|seen| &seen.began, 1).await;
     let mut other = world.connect().await;
-    assert_eq!(other.request("DELETE /mcp", &[("mcp-session-id", &id)]).await.0.status, 202);
+    assert_eq!(other.request("DELETE /mcp", &[("mcp-session-id", &id)]).await.0.status, 204);
     world.seen.until(|seen| &seen.cancelled, 1).await;
     while stream.event().await.is_some() {}
     other.session = Some(id.clone());

@@ -103,7 +103,7 @@ async fn updated(stream: &mut Connection) -> Value {
 async fn delete(world: &World, session: &Connection) {
     let id = session.session.clone().unwrap();
     let mut other = world.connect().await;
-    assert_eq!(other.request("DELETE /mcp", &[("mcp-session-id", &id)]).await.0.status, 202);
+    assert_eq!(other.request("DELETE /mcp", &[("mcp-session-id", &id)]).await.0.status, 204);
 }
 
 #[tokio::test]

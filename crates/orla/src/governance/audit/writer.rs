@@ -285,7 +285,7 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             fields.insert("depth".to_owned(), json!(record.depth));
         }
         What::Request(record) => {
-            fields = head(at, if record.outcome == "denied" { "denied" } else { "request" });
+            fields = begun(at, if record.outcome == "denied" { "denied" } else { "request" });
             fields.insert("call_id".to_owned(), json!(&*record.call_id));
             fields.insert("method".to_owned(), json!(record.method));
             fields.insert("capability".to_owned(), json!(cut(&record.id, SHOWN)));
@@ -299,7 +299,7 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             fields.insert("duration_ms".to_owned(), json!(millis));
         }
         What::Unauthenticated(failure) => {
-            fields = head(at, "unauthenticated");
+            fields = begun(at, "unauthenticated");
             fields.insert("peer".to_owned(), json!(failure.peer));
             fields.insert("reason".to_owned(), json!(failure.problem));
         }

@@ -1,0 +1,249 @@
+//! Who may talk, and what a caller learns about what the policy denies it.
+
+use orla_e2e::{Client, Http, Request, Revision, Server, eventually};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+const ADA: &str = "tok-ada-0123456789abcdef";
+const BOB: &str = "tok-bob-fedcba9876543210";
+
+/// A server of MCP that has everything but completion.
+const PEER: &str = r#"#!/usr/bin/env python3
+import json, sys
+CAPABILITIES = {"tools": {}, "resources": {}, "prompts": {}}
+for line in sys.stdin:
+    request = json.loads(line)
+    method, params = request.get("method"), request.get("params") or {}
+    if "id" not in request:
+        continue
+    answer = {
+        "initialize": {"protocolVersion": "2025-06-18", "serverInfo": {"name": "t", "version": "1"}, "capabilities": CAPABILITIES},
+        "tools/list": {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "said"}], "isError": False},
+        "resources/list": {"resources": [{"uri": "hr://pay", "name": "pay"}]},
+        "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "hr://{who}", "name": "who"}]},
+        "resources/read": {"contents": [{"uri": params.get("uri"), "text": "ada earns 1"}]},
+        "prompts/list": {"prompts": [{"name": "ask", "arguments": [{"name": "who"}]}]},
+    }.get(method)
+    if method == "prompts/get" and params["name"] == "ask":
+        answer = {"messages": [{"role": "user", "content": {"type": "text", "text": "hr prompt"}}]}
+    reply = {"result": answer} if answer else {"error": {"code": -32602, "message": "no"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
+"#;
+
+fn served(more: &str) -> Server {
+    let config = format!(
+        "auth_tokens: {{ada: {ADA}, bob: {BOB}}}\naudit: audit.jsonl\nmcpServers: {{hr: {{command: ./peer}}}}\n{more}"
+    );
+    world()
+        .tool("../peer", PEER)
+        .tool("hidden_one", sh("echo s"))
+        .tool("open", sh("echo o"))
+        .config(&config)
+        .serve()
+}
+
+const POLICY: &str = "policy:\n- {to: [ada, bob], allow: ['*']}\n- {to: [bob], deny: ['mcp:hr/*']}\n\
+    - {to: [bob], capabilities: ['hidden*'], deny: ['*']}\n";
+
+fn client(server: &Server, token: &str) -> Client {
+    Client::connect(server.address(), Revision::Sessionless, Some(token))
+}
+
+fn get(server: &Server, path: &str, token: &str) -> String {
+    let request = Request::new("GET", path).header("authorization", &format!("Bearer {token}"));
+    server.http().send(&request).expect("an answer").text()
+}
+
+fn audited(server: &Server) -> Vec<Value> {
+    let lines = server.read("audit.jsonl");
+    lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn completion(kind: &str, key: &str, name: &str) -> Value {
+    json!({"ref": {"type": kind, key: name}, "argument": {"name": "who", "value": ""}})
+}
+
+#[test]
+fn prompts_resources_and_completion_obey_the_policy_and_are_audited() {
+    let server = served(POLICY);
+    let (mut ada, mut bob) = (client(&server, ADA), client(&server, BOB));
+    for (method, list) in [
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+        ("prompts/list", "prompts"),
+    ] {
+        eventually("the server answers", || ada.request(method, json!({})).unwrap()[list] != json!([]));
+        assert_eq!(bob.request(method, json!({})).expect("a list")[list], json!([]), "{method}");
+    }
+    for (method, asked) in [
+        ("resources/read", json!({"uri": "hr://pay"})),
+        ("prompts/get", json!({"name": "hr__ask"})),
+        ("completion/complete", completion("ref/prompt", "name", "hr__ask")),
+        ("completion/complete", completion("ref/resource", "uri", "hr://{who}")),
+    ] {
+        ada.request(method, asked.clone()).expect("an answer");
+        let denied = bob.request(method, asked.clone()).unwrap_err();
+        let unknown = serde_json::from_str(&asked.to_string().replace("hr", "zz")).expect("JSON");
+        let unknown = bob.request(method, unknown).unwrap_err();
+        assert_eq!(denied.message.replace("hr", "zz"), unknown.message, "{method}");
+        assert_eq!((denied.code, denied.status), (unknown.code, unknown.status), "{method}");
+    }
+    let has = |who: &str, event: &str, id: &str| {
+        let of = |line: &Value| {
+            line["principal"] == who && line["event"] == event && line["capability"] == id
+        };
+        audited(&server).iter().any(of)
+    };
+    for (who, event) in [("ada", "request"), ("bob", "denied")] {
+        for id in ["hr.hr://pay", "hr.ask", "hr.hr://{who}"] {
+            eventually("it is recorded", || has(who, event, id));
+        }
+    }
+}
+
+#[test]
+fn status_and_metrics_show_nothing_that_the_caller_may_not_use() {
+    let server = served(POLICY);
+    let (mut ada, mut bob) = (client(&server, ADA), client(&server, BOB));
+    assert_eq!(ada.call("hidden_one", json!({})).stdout(), "s\n");
+    assert!(bob.try_call("hidden_one", json!({})).is_err());
+    eventually("the server is known", || get(&server, "/status", ADA).contains("hr.say"));
+    for path in ["/status", "/metrics"] {
+        assert!(get(&server, path, ADA).contains("hidden_one"), "{path}");
+        let seen = get(&server, path, BOB);
+        assert!(!seen.contains("hidden_one") && !seen.contains("hr"), "{path}: {seen}");
+    }
+    assert!(server.log_says(&["hidden_one", "denied"]).contains("bob"));
+}
+
+#[test]
+fn a_program_is_checked_as_if_a_denied_capability_did_not_exist() {
+    let server = served(POLICY);
+    let mut bob = client(&server, BOB);
+    let mut check = |name: &str| {
+        let program = json!({"program": format!("(call :{name} {{}})")});
+        bob.call("rtfs_check", program).json.to_string()
+    };
+    assert_eq!(check("hidden_one").replace("hidden_one", "zzzzzz_one"), check("zzzzzz_one"));
+}
+
+#[test]
+fn a_revealing_policy_says_which_permission_is_missing() {
+    let server = served(&format!("policy_reveal: true\n{POLICY}"));
+    let mut bob = client(&server, BOB);
+    assert!(bob.call("hidden_one", json!({})).sentence().contains("exec:hidden_one"));
+    let denied = bob.request("resources/read", json!({"uri": "hr://pay"})).unwrap_err();
+    assert!(denied.message.contains("it needs mcp:hr/hr://pay"), "{denied}");
+}
+
+#[test]
+fn what_a_server_lists_and_does_not_complete_has_no_values() {
+    let server = served("");
+    let mut ada = client(&server, ADA);
+    for asked in
+        [completion("ref/prompt", "name", "hr__ask"), completion("ref/resource", "uri", "hr://{who}")]
+    {
+        let completed = ada.request("completion/complete", asked).expect("a completion");
+        assert_eq!(completed["completion"]["values"], json!([]), "{completed}");
+    }
+    let unknown = completion("ref/prompt", "name", "hr__zzz");
+    assert!(ada.request("completion/complete", unknown).is_err());
+}
+
+#[test]
+fn weak_tokens_are_refused_and_not_shown() {
+    for (config, word) in [
+        (format!("auth_tokens: {{a: {ADA}, b: {ADA}}}\n"), "same"),
+        ("auth_tokens: {a: ''}\n".to_owned(), "auth_tokens.a"),
+        ("auth_tokens: {a: short-one}\nhost: 0.0.0.0\n".to_owned(), "16"),
+    ] {
+        let world = world().config(&config);
+        let checked = world.run(&["check"]);
+        assert_eq!(checked.code, Some(1), "{checked:?}");
+        let told = checked.all();
+        assert!(told.contains(word) && told.contains("orla.yaml:1:"), "{told}");
+        assert!(!told.contains(ADA) && !told.contains("short-one"), "{told}");
+        assert_eq!(world.run(&["serve", "--port", "0"]).code, Some(2));
+    }
+    assert_eq!(world().config("auth_tokens: {a: short-one}\n").run(&["check"]).code, Some(0));
+}
+
+#[test]
+fn a_peer_that_fails_to_authenticate_too_often_has_to_wait_and_a_good_token_never_does() {
+    let server = served("auth: {limits: {failures_per_minute: 3, loopback: true}}\n");
+    let send = |path: &str, token: Option<&str>| {
+        let request = Request::new("GET", path);
+        let request = match token {
+            Some(token) => request.header("authorization", &format!("Bearer {token}")),
+            None => request,
+        };
+        server.http().send(&request).expect("an answer")
+    };
+    let first = send("/status", None);
+    assert_eq!(first.status, 401);
+    for (path, token) in [("/metrics", Some("wrong")), ("/no/such/route", Some("Wrong"))] {
+        let refused = send(path, token);
+        assert_eq!((refused.status, refused.text()), (401, first.text()), "{path}");
+    }
+    let limited = send("/rtfs", Some("wrong"));
+    assert_eq!(limited.status, 429);
+    let wait: u64 = limited.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
+    assert!((1..=60).contains(&wait), "{wait}");
+    assert_eq!(send("/status", Some(ADA)).status, 200);
+    assert!(get(&server, "/metrics", ADA).contains("orla_auth_failures_total 4"));
+    let line = server.log_says(&["authentication failed"]);
+    assert!(line.contains(r#""peer":"127.0.0.1""#), "{line}");
+    let is_of_peer = |line: &Value| line["event"] == "unauthenticated" && line["peer"] == "127.0.0.1";
+    eventually("they are recorded", || audited(&server).into_iter().filter(is_of_peer).count() == 4);
+}
+
+#[test]
+fn a_request_with_two_lengths_is_refused_and_its_connection_ends() {
+    let server = world().tool("t", sh("echo ok")).serve_quietly();
+    let (length, encoding) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
+    for lines in [format!("{length}{encoding}"), format!("{encoding}{length}")] {
+        let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n0\r\n\r\n");
+        let mut http = Http::new(server.address());
+        let refused = http.raw(head.as_bytes()).expect("a connection").answer().expect("an answer");
+        assert_eq!(refused.status, 400, "{lines}");
+        assert_eq!(refused.header("connection"), Some("close"), "{lines}");
+    }
+    let chunked = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{encoding}\r\n0\r\n\r\n");
+    let mut http = Http::new(server.address());
+    let answer = http.raw(chunked.as_bytes()).expect("a connection").answer().expect("an answer");
+    assert_eq!(answer.status, 406, "one of them is a request like another");
+}
+
+#[test]
+fn a_session_that_is_deleted_is_answered_with_no_content() {
+    let server = world().tool("t", sh("echo ok")).serve_quietly();
+    assert_eq!(server.session().end_session(server.address()), 204);
+}
+
+#[test]
+fn requests_and_errors_of_the_protocol_are_logged_on_stdio_as_over_http() {
+    let messages = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+            "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}),
+        json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "nope_tool"}}),
+        json!({"jsonrpc": "2.0", "id": 4, "method": "bogus/method"}),
+    ];
+    let mut input: String = messages.iter().map(|message| format!("{message}\n")).collect();
+    input.push_str("garbage\n");
+    let world = world();
+    let done = world.run_with_input(&["--stdio", "--log-level", "debug"], input.as_bytes());
+    let logged = |level: &str, word: &str| {
+        let lines = done.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["level"] == level).any(|line| line.to_string().contains(word))
+    };
+    assert!(logged("debug", "tools/list"), "{}", done.stderr);
+    for word in ["nope_tool", "bogus/method", "JSON"] {
+        assert!(logged("info", word), "{word}: {}", done.stderr);
+    }
+    let server = world.serve();
+    assert!(server.client().try_call("nope_tool", json!({})).is_err());
+    assert!(server.log_says(&["unknown tool", "nope_tool"]).contains(r#""caller":"anonymous""#));
+}
