@@ -16,7 +16,7 @@ use crate::admission::Admission;
 use crate::breaker::{Breaker, BreakerLimits};
 use crate::executor::Principal;
 use crate::id::Pattern;
-use crate::manifest::{CapabilityManifest, Listing, Policy};
+use crate::manifest::{Availability, CapabilityManifest, Listing, Policy};
 use crate::payload::JsonText;
 use crate::permission::{AccessPolicy, Disclosure, Permission};
 use crate::schema::{SchemaError, Validator, json_schema_of};
@@ -89,8 +89,8 @@ pub struct Entry {
     pub name: Arc<str>,
     /// How its calls are treated.
     pub policy: Policy,
-    pub(crate) input: Option<Arc<Validator>>,
-    pub(crate) output: Option<Arc<Validator>>,
+    pub(crate) input: Enforcement,
+    pub(crate) output: Enforcement,
     /// What its calls need: what it declares, and what its provider needs.
     needs: Arc<[Permission]>,
     /// The provider whose share of the permits its calls count to.
@@ -101,6 +101,35 @@ pub struct Entry {
     pub(crate) breaker: Option<Arc<Breaker>>,
     /// How often a call that failed for a passing reason is made again.
     pub(crate) retries: u32,
+}
+
+/// How a declared schema holds for a capability's calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Enforcement {
+    /// Nothing is declared, or the executor checks for itself.
+    #[default]
+    None,
+    /// Every call is checked.
+    Enforced(Arc<Validator>),
+    /// It is shown as it came. Its provider checks for itself.
+    NotEnforced(Arc<SchemaError>),
+}
+
+impl Enforcement {
+    pub(crate) fn validator(&self) -> Option<&Arc<Validator>> {
+        match self {
+            Self::Enforced(validator) => Some(validator),
+            Self::None | Self::NotEnforced(_) => None,
+        }
+    }
+
+    /// Why it is not enforced although it is declared.
+    pub(crate) fn fault(&self) -> Option<&SchemaError> {
+        match self {
+            Self::NotEnforced(fault) => Some(fault),
+            Self::None | Self::Enforced(_) => None,
+        }
+    }
 }
 
 /// The bounds that hold for all calls together.
@@ -155,16 +184,16 @@ pub enum RegistrationError {
         /// The provider's kind.
         kind: &'static str,
     },
-    /// Its input schema is none.
-    #[error("{id} has an input schema that is none: {source}")]
+    /// Its input schema cannot be enforced.
+    #[error("{id}: its input schema cannot be enforced: {source}")]
     InputSchema {
         /// The capability's id.
         id: String,
         /// What is wrong with the schema.
         source: SchemaError,
     },
-    /// Its output schema is none.
-    #[error("{id} has an output schema that is none: {source}")]
+    /// Its output schema cannot be enforced.
+    #[error("{id}: its output schema cannot be enforced: {source}")]
     OutputSchema {
         /// The capability's id.
         id: String,
@@ -246,14 +275,21 @@ impl Catalog {
         let found = index.search(words).into_iter();
         let hits = found.filter_map(|(at, score)| {
             let entry = self.entries.get(at)?;
-            admits(entry).then(|| Hit { entry: Arc::clone(entry), score })
+            (entry.is_available() && admits(entry)).then(|| Hit { entry: Arc::clone(entry), score })
         });
         hits.take(limit).collect()
     }
 
-    /// The capabilities that clients see when they list, in the order of their MCP names.
+    /// The capabilities that are not left to search, in the order of their MCP names. Those that are unavailable are
+    /// among them.
     pub fn listed(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().filter(|entry| entry.is_listed())
+    }
+
+    /// The capabilities that clients see when they list, in the order of their MCP names: those that are listed and
+    /// available.
+    pub fn offered(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter().filter(|entry| entry.is_offered())
     }
 
     /// Whether this caller may call a capability.
@@ -330,9 +366,37 @@ impl Entry {
         matches!(self.manifest.provider.kind(), "rtfs" | "discovery")
     }
 
-    /// Whether clients see it when they list.
+    /// Whether it is listed, available or not; else it is found by search and by its name alone.
     pub fn is_listed(&self) -> bool {
         self.policy.listing == Listing::Listed
+    }
+
+    /// Whether it can be called.
+    pub fn is_available(&self) -> bool {
+        self.unavailable().is_none()
+    }
+
+    /// Why it cannot be called.
+    pub fn unavailable(&self) -> Option<&str> {
+        match &self.policy.availability {
+            Availability::Available | Availability::Unlearned => None,
+            Availability::Unavailable { reason } => Some(reason),
+        }
+    }
+
+    /// Whether clients see it when they list.
+    pub fn is_offered(&self) -> bool {
+        self.is_listed() && self.is_available()
+    }
+
+    /// Why its input schema is not enforced, if it is declared and is not. It is then its provider's.
+    pub fn input_not_enforced(&self) -> Option<&SchemaError> {
+        self.input.fault()
+    }
+
+    /// Why its output schema is not enforced, if it is declared and is not. It is then its provider's.
+    pub fn output_not_enforced(&self) -> Option<&SchemaError> {
+        self.output.fault()
     }
 
     /// The JSON Schema of the input that clients are shown: the declared one as it was written,

@@ -356,6 +356,26 @@ impl Outcome {
         }
     }
 
+    /// The value as a payload: the structured one; else the text of the blocks that are texts, read as JSON where it
+    /// is JSON, and as a string where it is not; else the content blocks.
+    ///
+    /// # Errors
+    /// Content that is no list of blocks.
+    pub fn payload(&self) -> RuntimeResult<Payload> {
+        if let Some(structured) = &self.structured {
+            return Ok(structured.clone());
+        }
+        let Some(content) = &self.content else { return Ok(Payload::from_value(Value::Nil)) };
+        let blocks = self.blocks()?.into_iter().filter(|block| block.kind == "text");
+        let texts: Vec<Cow<'_, str>> = blocks.filter_map(|block| block.text).collect();
+        if texts.is_empty() {
+            return Ok(Payload::from_json(content.clone()));
+        }
+        let text = texts.join("\n");
+        let json = JsonText::parse(text.clone()).or_else(|_| JsonText::of(&text));
+        json.map(Payload::from_json).map_err(|err| RuntimeError::Generic(err.to_string()))
+    }
+
     /// The text of the last content block that is a text.
     pub fn last_text(&self) -> Option<String> {
         let texts = self.blocks().ok()?.into_iter().rev().filter(|block| block.kind == "text");

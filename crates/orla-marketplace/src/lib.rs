@@ -61,8 +61,8 @@ pub use executor::{
 };
 pub use hops::Hops;
 pub use manifest::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, LISTED, Listing,
-    Policy, Registration, TITLE, is_idempotent,
+    ANNOTATIONS, Availability, CapabilityAttestation, CapabilityManifest, CapabilityProvenance,
+    DeclaredBy, LISTED, Listing, Policy, Registration, TITLE, is_idempotent,
 };
 pub use marketplace::{Call, CapabilityMarketplace};
 pub use memory::{MemoryBudget, OverBudget, Reservation};

@@ -147,6 +147,37 @@ pub struct Policy {
     pub upstream: Option<Arc<str>>,
     /// What runs, and what it has to be where somebody vouched for it.
     pub custody: Option<Custody>,
+    /// Whether it can be called at all.
+    pub availability: Availability,
+    /// Who declared the input schema.
+    pub input_declared_by: DeclaredBy,
+    /// Who declared the output schema.
+    pub output_declared_by: DeclaredBy,
+}
+
+/// Whether a capability can be called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Availability {
+    /// It can.
+    #[default]
+    Available,
+    /// It can. Its provider has yet to say what it takes, and is asked before the first call.
+    Unlearned,
+    /// Its declaration has a fault. It is shown with the reason and is never run.
+    Unavailable {
+        /// What is wrong, where, and what was expected.
+        reason: String,
+    },
+}
+
+/// Who declared a schema. This decides what happens where the schema cannot be enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeclaredBy {
+    /// The user: the capability is unavailable.
+    #[default]
+    User,
+    /// The provider: the schema is passed on as it came, and the provider checks for itself.
+    Provider,
 }
 
 /// Whether clients see a capability when they list. It can be called either way.
@@ -164,6 +195,13 @@ impl Policy {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// The policy of a capability that cannot be called, for this reason.
+    #[must_use]
+    pub fn unavailable(mut self, reason: impl Into<String>) -> Self {
+        self.availability = Availability::Unavailable { reason: reason.into() };
         self
     }
 }

@@ -31,7 +31,7 @@ use crate::executors::Executors;
 use crate::hops::Hops;
 use crate::id::instance_number;
 use crate::json::cut;
-use crate::manifest::{CapabilityManifest, Registration};
+use crate::manifest::{Availability, CapabilityManifest, DeclaredBy, Registration};
 use crate::memory::MemoryBudget;
 use crate::payload::Payload;
 use crate::permission::ANONYMOUS;
@@ -257,12 +257,17 @@ impl CapabilityMarketplace {
     /// The snapshot that a call is looked up in.
     async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
         let catalog = call.catalog.clone().unwrap_or_else(|| self.snapshot());
-        if call.catalog.is_none() && catalog.get(&call.target).is_none() {
+        let is_settled = match catalog.get(&call.target) {
+            Some(entry) => entry.policy.availability != Availability::Unlearned,
             // Some provider may serve it that has not been asked yet.
-            self.prepare_listing().await;
-            return self.snapshot();
+            None => call.catalog.is_some(),
+        };
+        if is_settled {
+            return catalog;
         }
-        catalog
+        self.prepare_listing().await;
+        let newest = self.snapshot();
+        if call.catalog.is_none() || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
     }
 
     /// Whether a call may be made at all.
@@ -282,7 +287,11 @@ impl CapabilityMarketplace {
             let admitted = in_time(custody.admit(), entry, ctx).await?;
             admitted.map_err(|permission| RuntimeError::Denied { id: id(), permission })?;
         }
-        if let Some(schema) = &entry.input {
+        if let Some(reason) = entry.unavailable() {
+            let reason = reason.to_owned();
+            return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
+        }
+        if let Some(schema) = entry.input.validator() {
             let checked = schema.check_payload(input, "input");
             checked.map_err(|violations| RuntimeError::InvalidInput { id: id(), violations })?;
         }
@@ -335,18 +344,7 @@ impl CapabilityMarketplace {
             }
         };
 
-        if let (Some(schema), Some(structured)) = (&entry.output, &outcome.structured) {
-            let checked = schema.check_payload(structured, "output");
-            if let Err(violations) = checked {
-                let kept = Outcome { structured: None, ..outcome };
-                return Err(RuntimeError::InvalidOutput {
-                    id: id(),
-                    violations,
-                    outcome: Box::new(kept),
-                });
-            }
-        }
-        Ok(outcome)
+        check_output(entry, outcome)
     }
 
     /// Runs the executor once, and gives it up when it heeds neither its deadline nor cancellation.
@@ -475,7 +473,7 @@ impl CapabilityMarketplace {
     /// Adds one capability to the newest snapshot.
     ///
     /// # Errors
-    /// The id is taken, the kind of provider has no executor, or a schema is none.
+    /// The id is taken, the kind of provider has no executor, or a schema cannot be enforced.
     pub fn register_capability(
         &self,
         registration: impl Into<Registration>,
@@ -552,7 +550,13 @@ impl CapabilityMarketplace {
     pub fn status(&self, entry: &Entry) -> ProviderStatus {
         let executors = self.executors.load();
         let provider = &entry.manifest.provider;
-        executors.find(provider).map(|executor| executor.status(provider)).unwrap_or_default()
+        let status = executors.find(provider).map(|executor| executor.status(provider));
+        let mut status = status.unwrap_or_default();
+        if let Some(reason) = entry.unavailable() {
+            status.state = Some("unavailable".to_owned());
+            status.last_failure = Some(reason.to_owned());
+        }
+        status
     }
 
     /// What bounds the memory of all requests together.
@@ -697,6 +701,28 @@ impl CapabilityMarketplace {
     fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
         // The guarded data is `()`: a panic in a writer left nothing half done.
         self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Checks an outcome against the capability's output schema, if that is enforced. The value is the structured one,
+/// else the text, read as JSON where it is JSON. A text that satisfies the schema becomes the structured value too.
+///
+/// # Errors
+/// The value breaks the schema. A text breaks no schema that its provider declared for structured values.
+fn check_output(entry: &Entry, outcome: Outcome) -> RuntimeResult<Outcome> {
+    let Some(schema) = entry.output.validator() else { return Ok(outcome) };
+    let is_structured = outcome.structured.is_some();
+    let value = outcome.payload()?;
+    match schema.check_payload(&value, "output") {
+        Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
+        Err(_) if !is_structured && entry.policy.output_declared_by == DeclaredBy::Provider => {
+            Ok(outcome)
+        }
+        Err(violations) => Err(RuntimeError::InvalidOutput {
+            id: entry.name.to_string(),
+            violations,
+            outcome: Box::new(Outcome { structured: None, ..outcome }),
+        }),
     }
 }
 

@@ -144,7 +144,7 @@ fn a_schema_that_stays_is_not_compiled_again_and_one_that_changes_is() {
         builder.capability(manifest).unwrap();
         market.replace(builder.build());
         let entry = market.get("a").unwrap();
-        (entry.input.clone().unwrap(), entry.output.clone().unwrap())
+        (entry.input.validator().cloned().unwrap(), entry.output.validator().cloned().unwrap())
     };
     let (first, same, other) = (publish("x"), publish("x"), publish("y"));
     assert!(Arc::ptr_eq(&first.0, &same.0) && Arc::ptr_eq(&first.1, &same.1));
@@ -257,7 +257,7 @@ fn clients_are_shown_an_object_schema_whatever_the_author_left_out() {
     let array = serde_json::json!({"type": "array", "items": {"type": "string"}});
     assert_eq!(
         declare("c", array).unwrap_err().to_string(),
-        "c has an input schema that is none: type: expected `object`, as arguments are named"
+        "c: its input schema cannot be enforced: type: expected an input schema of type object, as arguments are named"
     );
 }
 

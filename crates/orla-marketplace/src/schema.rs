@@ -10,7 +10,8 @@
 //! # What is deliberately absent
 //!
 //! No reference leads out of a schema: neither the network nor the file system is ever asked.
-//! Regular expressions run in linear time, so look-around and back-references are errors. In JSON
+//! Regular expressions run in linear time, so look-around and back-references are errors, and they are bounded
+//! in size. A check is bounded in steps. In JSON
 //! Schema `format` is an annotation, as in the standard; in RTFS notation it is asked for.
 
 mod conditions;
@@ -18,16 +19,19 @@ mod conditions;
 mod convert_tests;
 mod declaration;
 mod from_json;
+mod metered;
 mod portable;
 mod to_json;
 mod validate;
 mod validator;
+mod walk;
 
-pub use declaration::schema_from_declaration;
+pub use declaration::{input_from_declaration, must_admit_object, schema_from_declaration};
 pub use from_json::type_from_json_schema;
 pub(crate) use from_json::type_from_schema_text;
 pub use to_json::json_schema_of;
 pub use validator::Validator;
+pub(crate) use walk::MAX_PATTERNS;
 
 /// Why a schema or a declaration is none. Reads
 /// `properties.limit.type: expected a type, got "integr"`.

@@ -66,6 +66,8 @@ pub struct Found {
     pub description: String,
     /// What it says of itself.
     pub metadata: Metadata,
+    /// The first fault in what it says, with its place. The tool must not run then.
+    pub fault: Option<String>,
     /// What was read of it: the same as before if it was not read again.
     pub read: Arc<Described>,
 }
@@ -222,18 +224,23 @@ fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<De
 
 impl Discovery {
     fn add(&mut self, name: String, path: PathBuf, read: Arc<Described>, sidecar: Option<&Path>) {
+        let mut fault = None;
         for (file, remark) in &read.remarks {
             let path = if *file == Source::Sidecar { sidecar.unwrap_or(&path) } else { &path };
             let finding =
                 Finding { path: path.to_owned(), at: Some(remark.at), message: remark.message.clone() };
-            let list = if remark.is_problem { &mut self.problems } else { &mut self.warnings };
-            list.push(finding);
+            if remark.is_problem {
+                fault.get_or_insert_with(|| finding.to_string());
+                self.problems.push(finding);
+            } else {
+                self.warnings.push(finding);
+            }
         }
         let (interpreter, metadata) = (read.kind.interpreter(), read.metadata.clone());
         let description = metadata.description.as_ref().or(read.paragraph.as_ref()).cloned();
         let description =
             description.unwrap_or_else(|| made_from_the_name(&path, interpreter.as_deref()));
-        self.tools.push(Found { name, path, interpreter, description, metadata, read });
+        self.tools.push(Found { name, path, interpreter, description, metadata, fault, read });
     }
 }
 

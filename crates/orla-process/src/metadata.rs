@@ -12,14 +12,14 @@
 //! | `permissions` | what it needs to be allowed |
 //! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
-//! Each key is read by itself: a broken one costs that key alone and is reported with its place in
-//! the file. An unknown key is a warning. Pure functions.
+//! Each key is read by itself, so that every fault is reported with its place in the file. A tool with a fault is
+//! unavailable: what it declares would not hold. An unknown key is a warning. Pure functions.
 
 use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
-use orla_marketplace::schema::schema_from_declaration;
+use orla_marketplace::schema::{input_from_declaration, schema_from_declaration};
 use serde_json::Value;
 
 use crate::document::{self, Key, Kind, Node, Position};
@@ -148,8 +148,8 @@ impl Reader {
         let read = match key.text.as_str() {
             "title" => text(node).map(|text| metadata.title = Some(text)),
             "description" => text(node).map(|text| metadata.description = Some(text)),
-            "input_schema" => schema(node).map(|schema| metadata.input_schema = Some(schema)),
-            "output_schema" => schema(node).map(|schema| metadata.output_schema = Some(schema)),
+            "input_schema" => input_schema(node).map(|schema| metadata.input_schema = Some(schema)),
+            "output_schema" => output_schema(node).map(|schema| metadata.output_schema = Some(schema)),
             "output" => output(node).map(|form| metadata.output = Some(form)),
             "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
             "args" => texts(node).map(|args| metadata.args = args),
@@ -222,7 +222,11 @@ fn verbatim(node: &Node) -> Option<&str> {
     scalar.as_text().or_else(|| scalar.is_number().then_some(&*scalar.text))
 }
 
-fn schema(node: &Node) -> Result<TypeExpr, String> {
+fn input_schema(node: &Node) -> Result<TypeExpr, String> {
+    input_from_declaration(&node.to_json()).map_err(|err| err.to_string())
+}
+
+fn output_schema(node: &Node) -> Result<TypeExpr, String> {
     schema_from_declaration(&node.to_json()).map_err(|err| err.to_string())
 }
 

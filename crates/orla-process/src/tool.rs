@@ -43,7 +43,7 @@ pub struct Loaded {
     pub packages: Vec<PathBuf>,
     /// What the owner of the directory should know.
     pub warnings: Vec<Finding>,
-    /// What was declared and is not in force; the tools are served all the same.
+    /// What was declared and cannot be in force. The tools are unavailable.
     pub problems: Vec<Finding>,
     /// What is no tool, with the reason.
     pub skipped: Vec<Finding>,
@@ -136,6 +136,9 @@ fn registration(tool: Found, limits: Limits, pass_env: &[Pattern]) -> io::Result
     }
     let mut registration = Registration::from(manifest);
     registration.policy.timeout = metadata.timeout;
+    if let Some(fault) = tool.fault {
+        registration.policy = registration.policy.unavailable(fault);
+    }
     Ok(registration)
 }
 
@@ -156,7 +159,12 @@ pub fn of_package(package: &Package, limits: Limits) -> io::Result<Registration>
         limits,
         package: Some(package.directory.clone()),
     };
-    Ok(Registration::from(package.capability(ProviderType::Custom(Arc::new(provider)))))
+    let provider = ProviderType::Custom(Arc::new(provider));
+    let mut registration = Registration::from(package.capability(provider));
+    if let Some(fault) = &package.fault {
+        registration.policy = registration.policy.unavailable(fault);
+    }
+    Ok(registration)
 }
 
 /// An executable file, and how to run it.

@@ -32,7 +32,7 @@ use crate::rpc::{self, Id, Meta, Params, push_json};
 use crate::session::Session;
 use crate::state::{Core, capabilities, implementation, instructions};
 use crate::surfaces::{self, Asking, method_not_found};
-use crate::tools::{self, CacheHint, Listing};
+use crate::tools::{self, CacheHint, Form, Listing};
 
 /// A request, with all that is needed to answer it.
 pub(crate) struct Job {
@@ -462,8 +462,12 @@ async fn call_tool(
         Some(session) => Some(tools_of(core, session, &call.target).await),
         None => None,
     };
+    let form = match &call.catalog {
+        Some(catalog) => core.listings.of(catalog).session_form(catalog, &call.target),
+        None => Form::Sessionless,
+    };
     match core.market.call(call).await {
-        Ok(outcome) => Ok(tools::success(id, &outcome, caller.is_modern())),
+        Ok(outcome) => Ok(tools::success(id, &outcome, form)),
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
@@ -473,7 +477,7 @@ async fn call_tool(
             (None, RuntimeError::Refused { code, message, data, .. }) => {
                 Err(surfaces::refused(code, message, data.as_ref()))
             }
-            (None, error) => Ok(tools::failure(id, &error, caller.is_modern())),
+            (None, error) => Ok(tools::failure(id, &error, form)),
         },
     }
 }

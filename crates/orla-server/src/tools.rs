@@ -39,7 +39,8 @@ pub(crate) struct Listing {
 struct Tool {
     /// Its JSON object for sessionless requests.
     modern: Box<str>,
-    /// The one for sessions, whose clients know structured results only as objects, where it is another.
+    /// The one for sessions, whose clients know structured results only as objects, where it is another: its output
+    /// schema is that of an object with the result in it.
     legacy: Option<Box<str>>,
     /// The arguments that have to be repeated in headers.
     headers: Vec<ParamHeader>,
@@ -57,7 +58,7 @@ impl Listing {
         let entries = catalog.entries();
         Self {
             of: Arc::downgrade(catalog),
-            listed: (0..entries.len()).filter(|at| entries[*at].is_listed()).collect(),
+            listed: (0..entries.len()).filter(|at| entries[*at].is_offered()).collect(),
             tools: entries.iter().map(|_| OnceLock::new()).collect(),
         }
     }
@@ -70,9 +71,18 @@ impl Listing {
 
     /// The headers that a call of this tool has to carry.
     pub(crate) fn headers_of(&self, catalog: &Catalog, name: &str) -> &[ParamHeader] {
+        self.named(catalog, name).map(|tool| tool.headers.as_slice()).unwrap_or_default()
+    }
+
+    /// How a session's client is given the structured results of this tool.
+    pub(crate) fn session_form(&self, catalog: &Catalog, name: &str) -> Form {
+        let is_wrapped = self.named(catalog, name).is_some_and(|tool| tool.legacy.is_some());
+        if is_wrapped { Form::SessionWrapped } else { Form::Session }
+    }
+
+    fn named(&self, catalog: &Catalog, name: &str) -> Option<&Tool> {
         let at = catalog.entries().binary_search_by(|entry| (*entry.name).cmp(name)).ok();
-        let tool = at.and_then(|at| self.tool(catalog, at));
-        tool.map(|tool| tool.headers.as_slice()).unwrap_or_default()
+        at.and_then(|at| self.tool(catalog, at))
     }
 }
 
@@ -81,8 +91,8 @@ impl Tool {
         let input = entry.input_schema();
         let output = entry.output_schema();
         let modern = tool(entry, &input, output.as_ref()).into();
-        let is_other = output.is_some_and(|schema| !is_object_schema(schema.as_str()));
-        let legacy = is_other.then(|| tool(entry, &input, None).into());
+        let other = output.filter(|schema| !is_object_schema(schema.as_str()));
+        let legacy = other.map(|schema| tool(entry, &input, wrapped_schema(&schema).as_ref()).into());
         Self { modern, legacy, headers: param_headers(input.as_str()) }
     }
 
@@ -127,6 +137,43 @@ const KNOWN: [&str; 6] = ["name", "title", "description", "inputSchema", "output
 fn is_object_schema(schema: &str) -> bool {
     Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind.get() == r#""object""#))
         == Some(true)
+}
+
+/// The schema of an object whose member `result` is of the given schema.
+fn wrapped_schema(schema: &JsonText) -> Option<JsonText> {
+    let mut result = serde_json::from_str(schema.as_str()).ok()?;
+    // A schema with a name of its own is the root of its references.
+    if serde_json::Value::get(&result, "$id").is_none() {
+        move_references(&mut result);
+    }
+    let mut wrapped = serde_json::json!({"type": "object", "required": ["result"]});
+    if let Some(dialect) = result.as_object_mut().and_then(|object| object.shift_remove("$schema")) {
+        wrapped["$schema"] = dialect;
+    }
+    wrapped["properties"] = serde_json::json!({ "result": result });
+    JsonText::of(&wrapped).ok()
+}
+
+/// Makes references within a schema lead to where they led when it is the schema of the member `result`.
+fn move_references(schema: &mut serde_json::Value) {
+    match schema {
+        serde_json::Value::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    serde_json::Value::String(target) if key == "$ref" && is_pointer(target) => {
+                        target.insert_str(1, "/properties/result");
+                    }
+                    value => move_references(value),
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(move_references),
+        _ => {}
+    }
+}
+
+fn is_pointer(target: &str) -> bool {
+    target == "#" || target.starts_with("#/")
 }
 
 /// The well-formed `x-mcp-header` annotations along chains of `properties`.
@@ -284,14 +331,14 @@ pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
 }
 
 /// The answer to a `tools/call` that gave an outcome.
-pub(crate) fn success(id: &Id, outcome: &Outcome, modern: bool) -> Bytes {
-    answer(id, &Ok(outcome), modern)
+pub(crate) fn success(id: &Id, outcome: &Outcome, form: Form) -> Bytes {
+    answer(id, &Ok(outcome), form)
 }
 
 /// The answer to a `tools/call` that failed in a way the caller's model can mend: what was given so
 /// far, and the error's text last.
-pub(crate) fn failure(id: &Id, error: &RuntimeError, modern: bool) -> Bytes {
-    answer(id, &Err(error), modern)
+pub(crate) fn failure(id: &Id, error: &RuntimeError, form: Form) -> Bytes {
+    answer(id, &Err(error), form)
 }
 
 /// The result of `tools/call` for what a call gave, as JSON text: what a session's client is given,
@@ -304,17 +351,22 @@ pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
 }
 
 /// For whom a result is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Structured content may be of any kind.
     Sessionless,
-    /// Before 2026-07-28 structured content is an object, and clients check that.
+    /// Before 2026-07-28 structured content is an object, and clients check that. What is none is the member `result`
+    /// of one.
     Session,
+    /// The same, of a tool whose advertised output schema is that of the member `result`, whatever its value is.
+    SessionWrapped,
+    /// For a command of this program.
     Local,
 }
 
-fn answer(id: &Id, result: &Result<&Outcome, &RuntimeError>, modern: bool) -> Bytes {
+fn answer(id: &Id, result: &Result<&Outcome, &RuntimeError>, form: Form) -> Bytes {
     let mut out = rpc::begin_result(id, size(result));
-    push_result(&mut out, result, if modern { Form::Sessionless } else { Form::Session });
+    push_result(&mut out, result, form);
     out.extend_from_slice(rpc::END);
     out.into()
 }
@@ -349,11 +401,17 @@ fn push_result(out: &mut Vec<u8>, result: &Result<&Outcome, &RuntimeError>, form
         None => push_content(out, content, structured),
         Some(error) => push_failed_content(out, content, error),
     }
-    if let Some(value) =
-        structured.filter(|value| form != Form::Session || value.as_str().starts_with('{'))
-    {
+    if let Some(value) = structured {
+        let is_wrapped = match form {
+            Form::Session => !value.as_str().starts_with('{'),
+            Form::SessionWrapped => true,
+            Form::Sessionless | Form::Local => false,
+        };
+        let (before, after) = if is_wrapped { (r#"{"result":"#, "}") } else { ("", "") };
         out.extend_from_slice(br#","structuredContent":"#);
+        out.extend_from_slice(before.as_bytes());
         out.extend_from_slice(value.bytes());
+        out.extend_from_slice(after.as_bytes());
     }
     if error.is_some() {
         out.extend_from_slice(br#","isError":true"#);

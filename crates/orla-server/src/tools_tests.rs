@@ -68,11 +68,11 @@ fn an_outcome_becomes_a_result() {
             structured: value.and_then(structured),
             meta: meta.map(json),
         };
-        assert_eq!(result_of(&success(&id(), &outcome, false)), expected);
+        assert_eq!(result_of(&success(&id(), &outcome, Form::Session)), expected);
     }
     let array = Outcome { structured: structured("[1]"), ..Outcome::default() };
     assert_eq!(
-        result_of(&success(&id(), &array, true)),
+        result_of(&success(&id(), &array, Form::Sessionless)),
         r#"{"resultType":"complete","content":[{"type":"text","text":"[1]"}],"structuredContent":[1]}"#
     );
 }
@@ -86,7 +86,7 @@ fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
     };
     let block = r#"{"type":"text","text":"ls exited with code 2"}"#;
     assert_eq!(
-        result_of(&failure(&id(), &failed(None), false)),
+        result_of(&failure(&id(), &failed(None), Form::Session)),
         format!(r#"{{"content":[{block}],"isError":true}}"#)
     );
     let outcome = Outcome {
@@ -95,21 +95,22 @@ fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
         meta: Some(json(r#"{"orla/execution":{}}"#)),
     };
     assert_eq!(
-        result_of(&failure(&id(), &failed(Some(Box::new(outcome))), true)),
+        result_of(&failure(&id(), &failed(Some(Box::new(outcome))), Form::Sessionless)),
         format!(
             r#"{{"resultType":"complete","content":[{{"type":"text","text":"]"}},{block}],"structuredContent":{{"exit_code":2}},"isError":true,"_meta":{{"orla/execution":{{}}}}}}"#
         )
     );
     let empty = Outcome { content: Some(json("[ ]")), ..Outcome::default() };
     assert_eq!(
-        result_of(&failure(&id(), &failed(Some(Box::new(empty))), false)),
+        result_of(&failure(&id(), &failed(Some(Box::new(empty))), Form::Session)),
         format!(r#"{{"content":[{block}],"isError":true}}"#)
     );
     let violations =
         vec![Violation { path: "input.a".into(), expected: ":integer".into(), got: "\"x\"".into() }];
     let invalid = RuntimeError::InvalidInput { id: "ls".into(), violations };
     assert!(
-        result_of(&failure(&id(), &invalid, true)).contains(r#"input.a: expected :integer, got \"x\""#)
+        result_of(&failure(&id(), &invalid, Form::Sessionless))
+            .contains(r#"input.a: expected :integer, got \"x\""#)
     );
 }
 
@@ -289,11 +290,12 @@ proptest! {
             structured: value.map(|value| Payload::from_json(JsonText::of(&serde_json::json!({"v": value})).unwrap())),
             meta: Some(json(r#"{"k":1}"#)),
         };
+        let form = if modern { Form::Sessionless } else { Form::Session };
         let answer = if is_error {
             let outcome = Some(Box::new(outcome));
-            failure(&id(), &RuntimeError::Failed { id: "x".into(), message: "why".into(), outcome }, modern)
+            failure(&id(), &RuntimeError::Failed { id: "x".into(), message: "why".into(), outcome }, form)
         } else {
-            success(&id(), &outcome, modern)
+            success(&id(), &outcome, form)
         };
         same_as_the_sdk::<CallToolResult>(&answer);
     }

@@ -22,7 +22,9 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
-use orla_marketplace::{CapabilityMarketplace, ProviderType, Registration, RoutedExecutor, Source};
+use orla_marketplace::{
+    Availability, CapabilityMarketplace, ProviderType, Registration, RoutedExecutor, Source,
+};
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, tool};
 #[cfg(feature = "a2a")]
@@ -257,6 +259,11 @@ impl App {
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
         findings.warnings.extend(sentences(&config.warnings));
+        let declared = config.capabilities.iter();
+        findings.problems.extend(declared.filter_map(|one| match &one.value.policy.availability {
+            Availability::Unavailable { reason } => Some(reason.clone()),
+            _ => None,
+        }));
         self.load_packages(config, process, &rules, &mut found, &mut findings);
         self.load_servers(config, &mut findings);
         self.load_plugins(config, &rules, &mut findings);
@@ -305,7 +312,10 @@ impl App {
         }
         let renamed = packages::give_way(&mut found.registrations, &packages.packages);
         findings.warnings.extend(sentences(&renamed));
-        let is_capsule = |package: &packages::Package| package.manifest.mode == capsule::Mode::Capsule;
+        // One that is unavailable has no process to be supervised.
+        let is_capsule = |package: &packages::Package| {
+            package.manifest.mode == capsule::Mode::Capsule && package.fault.is_none()
+        };
         let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
         for package in &simple {
             match tool::of_package(package, process) {

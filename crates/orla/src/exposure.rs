@@ -41,7 +41,7 @@ impl Exposure {
             !is_language && !matches!(provider.kind(), "discovery" | "local" | ANSWERS_PROMPTS)
         };
         match self {
-            Self::All => catalog.listed().count(),
+            Self::All => catalog.offered().count(),
             Self::Search => catalog.entries().iter().filter(is_own).count(),
         }
     }

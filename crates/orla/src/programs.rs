@@ -16,7 +16,7 @@ use crate::findings::Findings;
 /// The largest program that is read, in bytes.
 pub(crate) const MAX_PROGRAM: u64 = 16 * 1024 * 1024;
 
-/// Makes capabilities of the programs of a tools directory. One that is broken costs itself alone.
+/// Makes capabilities of the programs of a tools directory. One with an error is unavailable.
 pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Registration> {
     let mut registrations = Vec::with_capacity(programs.len());
     for ProgramFile { name, path } in programs {
@@ -32,17 +32,14 @@ pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Reg
                 continue;
             }
         };
-        match file::capability(name, path, &text, modules_beside(path.parent())) {
-            Ok(Made { registration, faults }) => {
-                if registration.is_none() {
-                    let message = "defines no main, so it is a module for other programs".to_owned();
-                    findings.skipped.push(finding(None, message));
-                }
-                registrations.extend(registration);
-                findings.problems.extend(faults.into_iter().map(placed));
-            }
-            Err(faults) => findings.problems.extend(faults.into_iter().map(placed)),
+        let Made { registration, faults } =
+            file::capability(name, path, &text, modules_beside(path.parent()));
+        if registration.is_none() && faults.is_empty() {
+            let message = "defines no main, so it is a module for other programs".to_owned();
+            findings.skipped.push(finding(None, message));
         }
+        registrations.extend(registration);
+        findings.problems.extend(faults.into_iter().map(placed));
     }
     registrations
 }

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, Registration,
-    RegistrationError, Source,
+    RegistrationError, Rejected, Source,
 };
 use orla_process::document::Position;
 
@@ -193,8 +193,8 @@ impl Sources {
         self.name_unknown(&names, providers, findings);
     }
 
-    /// Registers a capability; one whose schema is none is served without it, and one that is not vouched
-    /// for not at all where that is required.
+    /// Registers a capability. One whose schema cannot be enforced is unavailable, and one that is not vouched for is
+    /// left out where that is required.
     fn register(&self, builder: &mut CatalogBuilder, tool: Tool, findings: &mut Findings) {
         let Tool { mut registration, at } = tool;
         if registration.manifest.description.trim().is_empty() {
@@ -203,15 +203,15 @@ impl Sources {
         if !self.rules.take_charge(&mut registration, findings) {
             return;
         }
-        while let Err(rejected) = builder.offer(registration) {
-            findings.problems.push(placed(&self.config, at, rejected.error.to_string()));
-            registration = rejected.registration;
-            match rejected.error {
-                RegistrationError::InputSchema { .. } => registration.manifest.input_schema = None,
-                RegistrationError::OutputSchema { .. } => registration.manifest.output_schema = None,
-                _ => return,
-            }
+        let Err(rejected) = builder.offer(registration) else { return };
+        let problem = placed(&self.config, at, rejected.error.to_string());
+        let Rejected { error, mut registration } = *rejected;
+        if let RegistrationError::InputSchema { .. } | RegistrationError::OutputSchema { .. } = error {
+            registration.policy = registration.policy.unavailable(&problem);
+            // It is as it was but for the schema, which is not read again.
+            drop(builder.offer(registration));
         }
+        findings.problems.push(problem);
     }
 
     /// Says which names in `tools` no tool has.

@@ -264,7 +264,7 @@ fn a_file_that_is_being_written_is_a_clear_error_or_runs() {
 
 /// T10
 #[test]
-fn a_broken_self_description_costs_the_description_and_not_the_tool() {
+fn a_tool_with_a_broken_self_description_is_unavailable_and_says_where() {
     let world = world()
         .tool("yaml.sh", "#!/bin/sh\n# /// orla\n# description: [never closed\n# ///\necho yaml\n")
         .tool("key.sh", "#!/bin/sh\n# /// orla\n# descriptoin: hi\n# ///\necho key\n")
@@ -274,12 +274,12 @@ fn a_broken_self_description_costs_the_description_and_not_the_tool() {
     assert_eq!(check.code, Some(1), "{check:?}");
     let server = world.serve();
     let mut client = server.client();
-    assert_eq!(client.tool_names(), ["key", "open", "schema", "yaml"]);
-    for tool in client.tools() {
-        let name = tool["name"].as_str().unwrap();
+    // An unknown key is a warning alone.
+    assert_eq!(client.tool_names(), ["key"]);
+    assert_eq!(client.call("key", json!({"anything": 1})).stdout(), "key\n");
+    for (name, place) in [("open", "open.sh:2:"), ("schema", "schema.sh:3:"), ("yaml", "yaml.sh:3:")] {
         let result = client.call(name, json!({"anything": 1}));
-        assert_eq!(result.stdout(), format!("{name}\n"), "the default schema admits anything");
-        assert!(tool["inputSchema"]["properties"]["args"].is_object(), "{tool}");
+        assert!(result.is_error() && result.sentence().contains(place), "{name}: {}", result.json);
     }
     for place in ["yaml.sh:3:", "key.sh:3:", "schema.sh:3:"] {
         server.log_says(&["\"warn\"", place]);

@@ -45,6 +45,7 @@ mod rtfs;
 mod running;
 mod running_hostile;
 mod running_limits;
+mod schemas;
 mod scripted_agent;
 mod stdio;
 mod streams;

@@ -131,7 +131,7 @@ fn programs_are_checked_against_what_is_served() {
         piped.all()
     );
 
-    // What cannot succeed is told of a file among the tools, which is one nevertheless.
+    // A file among the tools is told what cannot succeed.
     let checked = world.run(&["check"]);
     assert!(
         checked.all().contains("late.rtfs:2:25: `inc` takes a number, got \"a\""),
@@ -154,7 +154,8 @@ fn programs_are_checked_against_what_is_served() {
     }
     assert_eq!((&lines[0]["file"], &lines[0]["end_column"]), (&json!("wrong.rtfs"), &json!(7)));
 
-    assert_eq!(client.call("late", json!({})).text(), "1");
+    let late = client.call("late", json!({}));
+    assert!(late.is_error() && late.sentence().contains("late.rtfs:2:25"), "{}", late.json);
 
     // What fails when it runs says what else would.
     let failed = client.call("rtfs", json!({"program": "(inc \"a\")\n(call :math.ad {})"}));

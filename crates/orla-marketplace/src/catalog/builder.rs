@@ -6,18 +6,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value as Json;
-
-use super::{Catalog, Choice, Entry, Limits, RegistrationError};
+use super::{Catalog, Choice, Enforcement, Entry, Limits, RegistrationError};
 use crate::admission::{Admission, Bounds};
 use crate::attestation::ContentSource;
 use crate::breaker::Breaker;
 use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
-use crate::manifest::{CapabilityManifest, CapabilityProvenance, Listing, Policy, Registration};
+use crate::manifest::{
+    Availability, CapabilityManifest, CapabilityProvenance, DeclaredBy, Listing, Policy, Registration,
+};
 use crate::permission::{AccessPolicy, Permission};
 use crate::provider::ProviderType;
-use crate::schema::{SchemaError, Validator, json_schema_of};
+use crate::schema::{MAX_PATTERNS, SchemaError, Validator, must_admit_object};
 use crate::surface::Surface;
 
 /// Retries of what is idempotent and has an upstream, unless its policy says otherwise.
@@ -35,6 +35,8 @@ pub struct CatalogBuilder {
     access: Option<Arc<AccessPolicy>>,
     /// What the new one takes over as far as it is the same: validators, and who waits for a place.
     previous: Option<Arc<Catalog>>,
+    /// What the regular expressions of each provider's schemas cost so far.
+    pattern_costs: HashMap<String, u64>,
 }
 
 /// What is to be an entry.
@@ -46,8 +48,8 @@ enum Candidate {
 
 struct Checked {
     registration: Registration,
-    input: Option<Arc<Validator>>,
-    output: Option<Arc<Validator>>,
+    input: Enforcement,
+    output: Enforcement,
     needs: Arc<[Permission]>,
 }
 
@@ -86,13 +88,14 @@ impl CatalogBuilder {
             access: None,
             previous,
             limits,
+            pattern_costs: HashMap::new(),
         }
     }
 
     /// Adds a capability.
     ///
     /// # Errors
-    /// The id is taken, the kind of provider has no executor, or a schema is none.
+    /// The id is taken, the kind of provider has no executor, or a schema of the user's own cannot be enforced.
     pub fn capability(
         &mut self,
         registration: impl Into<Registration>,
@@ -107,11 +110,26 @@ impl CatalogBuilder {
     pub fn offer(&mut self, registration: Registration) -> Result<(), Box<Rejected>> {
         match self.check(&registration) {
             Ok(Verdict::Same(entry)) => {
+                for (schema, declared_by) in [
+                    (&entry.input, entry.policy.input_declared_by),
+                    (&entry.output, entry.policy.output_declared_by),
+                ] {
+                    // It was within the budget before; it counts for those that come after it.
+                    self.within_budget(&entry.manifest.id, declared_by, schema.clone());
+                }
                 self.capabilities.insert(registration.manifest.id, Candidate::Same(entry));
             }
             Ok(Verdict::New { input, output }) => {
                 let needs = needs(&registration.manifest);
                 let id = registration.manifest.id.clone();
+                let policy = &registration.policy;
+                let input = self.within_budget(&id, policy.input_declared_by, input);
+                let output = self.within_budget(&id, policy.output_declared_by, output);
+                for (which, schema) in [("input", &input), ("output", &output)] {
+                    if let Some(fault) = schema.fault() {
+                        tracing::warn!(capability = id, %fault, "the {which} schema is not enforced");
+                    }
+                }
                 let checked = Box::new(Checked { registration, input, output, needs });
                 self.capabilities.insert(id, Candidate::New(checked));
             }
@@ -132,13 +150,15 @@ impl CatalogBuilder {
                 kind: manifest.provider.kind(),
             });
         };
-        let checked = !executor.checks_types(manifest);
+        let policy = &registration.policy;
+        let is_unavailable = matches!(policy.availability, Availability::Unavailable { .. });
+        let checked = !executor.checks_types(manifest) && !is_unavailable;
         let declares = |schema: &Option<rtfs::TypeExpr>| checked && schema.is_some();
         let before = self.previous.as_ref().and_then(|catalog| catalog.with_id(id));
         let same = before.filter(|entry| {
             is_same(entry, registration)
-                && entry.input.is_some() == declares(&manifest.input_schema)
-                && entry.output.is_some() == declares(&manifest.output_schema)
+                && !matches!(entry.input, Enforcement::None) == declares(&manifest.input_schema)
+                && !matches!(entry.output, Enforcement::None) == declares(&manifest.output_schema)
         });
         if let Some(entry) = same {
             return Ok(Verdict::Same(Arc::clone(entry)));
@@ -147,18 +167,35 @@ impl CatalogBuilder {
         let own = manifest.provider.custom().filter(|_| checked);
         let is_own = own.is_some_and(|custom| custom.content() == ContentSource::Program);
         let deferred = |schema| Ok(Arc::new(Validator::deferred(schema)));
-        let known = before.map(|entry| (&entry.manifest.input_schema, &entry.input));
+        let known = before.map(|entry| (&entry.manifest.input_schema, entry.input.validator()));
         let declared = manifest.input_schema.as_ref().filter(|_| checked);
         let compile = |schema| if is_own { deferred(schema) } else { input_validator(schema, known) };
-        let input = declared.map(compile).transpose();
+        let input = enforcement(declared.map(compile), policy.input_declared_by);
         let input = input.map_err(|source| RegistrationError::InputSchema { id: id.clone(), source })?;
-        let known = before.map(|entry| (&entry.manifest.output_schema, &entry.output));
+        let known = before.map(|entry| (&entry.manifest.output_schema, entry.output.validator()));
         let declared = manifest.output_schema.as_ref().filter(|_| checked);
         let compile = |schema| if is_own { deferred(schema) } else { validator(schema, known) };
-        let output = declared.map(compile).transpose();
+        let output = enforcement(declared.map(compile), policy.output_declared_by);
         let output =
             output.map_err(|source| RegistrationError::OutputSchema { id: id.clone(), source })?;
         Ok(Verdict::New { input, output })
+    }
+
+    /// Counts what the regular expressions of a provider's schema cost, and leaves the schema to the provider where
+    /// all of them together would cost too much.
+    fn within_budget(&mut self, id: &str, declared_by: DeclaredBy, schema: Enforcement) -> Enforcement {
+        let cost = schema.validator().map_or(0, |validator| validator.pattern_cost());
+        if declared_by == DeclaredBy::User || cost == 0 {
+            return schema;
+        }
+        let provider = id.split_once('.').map_or(id, |(provider, _)| provider);
+        let spent = self.pattern_costs.entry(provider.to_owned()).or_default();
+        if *spent + cost > MAX_PATTERNS {
+            let problem = format!("the regular expressions of {provider} are too large together");
+            return Enforcement::NotEnforced(Arc::new(SchemaError { path: String::new(), problem }));
+        }
+        *spent += cost;
+        schema
     }
 
     /// Adds everything of the previous snapshot but the capability with this id. It was checked when it
@@ -280,7 +317,7 @@ impl Checked {
 
 enum Verdict {
     Same(Arc<Entry>),
-    New { input: Option<Arc<Validator>>, output: Option<Arc<Validator>> },
+    New { input: Enforcement, output: Enforcement },
 }
 
 /// Whether an entry was made of just this registration, as far as that is seen without a closer look; when it was
@@ -403,17 +440,23 @@ fn provider_of(manifest: &CapabilityManifest, policy: &Policy) -> Arc<str> {
     }
 }
 
-/// Whether a schema admits an object, as far as its `type` says.
-fn admits_object(schema: &rtfs::TypeExpr) -> bool {
-    match json_schema_of(schema).get("type") {
-        None => true,
-        Some(Json::Array(types)) => types.iter().any(|name| name == "object"),
-        Some(name) => name == "object",
+/// How a schema holds, by whether it can be enforced and by who declared it.
+fn enforcement(
+    compiled: Option<Result<Arc<Validator>, SchemaError>>,
+    declared_by: DeclaredBy,
+) -> Result<Enforcement, SchemaError> {
+    match compiled {
+        None => Ok(Enforcement::None),
+        Some(Ok(validator)) => Ok(Enforcement::Enforced(validator)),
+        Some(Err(fault)) if declared_by == DeclaredBy::Provider => {
+            Ok(Enforcement::NotEnforced(Arc::new(fault)))
+        }
+        Some(Err(fault)) => Err(fault),
     }
 }
 
 /// A schema and its validator, as an earlier snapshot has them.
-type Known<'a> = (&'a Option<rtfs::TypeExpr>, &'a Option<Arc<Validator>>);
+type Known<'a> = (&'a Option<rtfs::TypeExpr>, Option<&'a Arc<Validator>>);
 
 /// The validator of a schema: the known one if the schema is the same, as compiling takes long. One that nobody has
 /// needed yet is not known to be good.
@@ -432,11 +475,10 @@ fn input_validator(
     known: Option<Known<'_>>,
 ) -> Result<Arc<Validator>, SchemaError> {
     let validator = validator(schema, known)?;
-    let is_known = known
-        .is_some_and(|(_, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &validator)));
-    if is_known || admits_object(schema) {
-        return Ok(validator);
+    let is_known =
+        known.and_then(|(_, known)| known).is_some_and(|known| Arc::ptr_eq(known, &validator));
+    if !is_known {
+        must_admit_object(schema)?;
     }
-    let problem = "expected `object`, as arguments are named".to_owned();
-    Err(SchemaError { path: "type".to_owned(), problem })
+    Ok(validator)
 }

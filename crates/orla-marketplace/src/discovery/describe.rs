@@ -13,7 +13,7 @@ use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance};
 use crate::payload::JsonText;
 use crate::permission::Permission;
 use crate::route::Routed;
-use crate::schema::type_from_json_schema;
+use crate::schema::{SchemaError, type_from_json_schema};
 
 /// The structured result of `capability_describe`: what it is, its types in both notations, its kind of
 /// provider, provenance and permissions, and an example call. What is not known is left out.
@@ -41,8 +41,10 @@ pub fn description(entry: &Entry) -> Json {
         add("providers", routed.providers().map(|(name, _)| json!(name)).collect());
     }
     let input = entry.input_schema();
-    add("input", types(manifest.input_schema.as_ref(), Some(&input)));
-    add("output", types(manifest.output_schema.as_ref(), entry.output_schema().as_ref()));
+    add("unavailable", json!(entry.unavailable()));
+    let (of_input, of_output) = (entry.input_not_enforced(), entry.output_not_enforced());
+    add("input", types(manifest.input_schema.as_ref(), Some(&input), of_input));
+    add("output", types(manifest.output_schema.as_ref(), entry.output_schema().as_ref(), of_output));
     let annotations = manifest.metadata.get(ANNOTATIONS);
     add("annotations", annotations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default());
     add("metadata", json!(manifest.other_metadata()));
@@ -71,10 +73,16 @@ pub fn description_text(described: &Json) -> String {
         let names: Vec<String> = providers.iter().map(&text).collect();
         out.push_str(&format!("Route: {}: {}\n", text(&described["route"]), names.join(", ")));
     }
+    if let Some(reason) = described["unavailable"].as_str() {
+        out.push_str(&format!("\nUnavailable: {reason}\n"));
+    }
     for (label, key) in [("Input", "input"), ("Output", "output")] {
         let types = &described[key];
         if types.is_object() {
             out.push_str(&format!("\n{label}: {}\n{}\n", text(&types["type"]), types["json_schema"]));
+            if let Some(enforcement) = types["enforcement"].as_str() {
+                out.push_str(&format!("{enforcement}\n"));
+            }
         }
     }
     if described["metadata"].is_object() {
@@ -109,10 +117,18 @@ pub fn description_text(described: &Json) -> String {
 }
 
 /// A type in both notations, where anything is known of it.
-fn types(declared: Option<&TypeExpr>, schema: Option<&JsonText>) -> Json {
+fn types(
+    declared: Option<&TypeExpr>,
+    schema: Option<&JsonText>,
+    not_enforced: Option<&SchemaError>,
+) -> Json {
     let Some(schema) = schema else { return Json::Null };
     let json: Json = serde_json::from_str(schema.as_str()).unwrap_or_default();
-    json!({"type": type_of(declared, Some(schema)), "json_schema": json})
+    let mut types = json!({"type": type_of(declared, Some(schema)), "json_schema": json});
+    if let Some(fault) = not_enforced {
+        types["enforcement"] = json!(format!("not enforced: {fault}"));
+    }
+    types
 }
 
 /// A type in RTFS notation: the declared one, else what a JSON Schema says.

@@ -38,7 +38,8 @@ const MAIN: &str = "main";
 /// The provider of a capability that is a file in RTFS.
 pub struct ProgramFile {
     path: PathBuf,
-    program: Arc<Program>,
+    /// None where the text is no program: the capability is unavailable then.
+    program: Option<Arc<Program>>,
     /// Whether `main` takes the input; else it takes nothing.
     takes_input: bool,
     /// Whether there is more to it than the one file.
@@ -66,19 +67,43 @@ impl From<&rtfs::Diagnostic> for Fault {
     }
 }
 
-/// A capability that a file became, and what is wrong with its program nevertheless.
+/// A capability that a file became, and what is wrong with its program.
 pub struct Made {
-    /// The capability; none if the file defines no `main`, and so is a module for others.
+    /// The capability; none if the file defines no `main`, and so is a module for others. It is available if there is
+    /// no fault.
     pub registration: Option<Registration>,
-    /// What cannot succeed wherever it is reached.
+    /// All that is wrong with the text.
     pub faults: Vec<Fault>,
 }
 
 /// Makes a capability of a file's text; none if it defines no `main`, and so is a module for others.
-///
-/// # Errors
-/// All that is wrong with the text.
-pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Result<Made, Vec<Fault>> {
+pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Made {
+    let mut made = compiled(name, path, text, modules).unwrap_or_else(|faults| {
+        let registration = text.contains(MAIN).then(|| unusable(name, path, text));
+        Made { registration, faults }
+    });
+    if let (Some(registration), Some(Fault { at, message })) =
+        (&mut made.registration, made.faults.first())
+    {
+        let reason = format!("{}:{}:{}: {message}", path.display(), at.line, at.column);
+        registration.policy = registration.policy.clone().unavailable(reason);
+    }
+    made
+}
+
+/// The capability of a file that is no program.
+fn unusable(name: &str, path: &Path, text: &str) -> Registration {
+    let file = ProgramFile { path: path.to_owned(), program: None, takes_input: false, imports: false };
+    let description = first_comment(text).unwrap_or_else(|| made_description(path));
+    CapabilityManifest::new(name, description, ProviderType::Custom(Arc::new(file))).into()
+}
+
+fn made_description(path: &Path) -> String {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("Runs the program {}.", file.replace(char::is_control, "?"))
+}
+
+fn compiled(name: &str, path: &Path, text: &str, modules: Modules) -> Result<Made, Vec<Fault>> {
     let faults = |Diagnostics(all): Diagnostics| all.iter().map(Fault::from).collect::<Vec<_>>();
     let source = Source::new(path.to_string_lossy(), text);
     let options = Options { modules: Some(modules), ..Options::default() };
@@ -103,14 +128,11 @@ pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Resu
         .map_err(|message| vec![Fault { at: place_of_main(&source), message }])?;
     let file = ProgramFile {
         path: path.to_owned(),
-        program,
+        program: Some(program),
         takes_input: signature.takes_input,
         imports: !rtfs::imports(&source).is_empty(),
     };
-    let description = doc.or_else(|| first_comment(text)).unwrap_or_else(|| {
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        format!("Runs the program {}.", file.replace(char::is_control, "?"))
-    });
+    let description = doc.or_else(|| first_comment(text)).unwrap_or_else(|| made_description(path));
     let mut manifest = CapabilityManifest::new(name, description, ProviderType::Custom(Arc::new(file)));
     manifest.input_schema = signature.input;
     manifest.output_schema = signature.output;
@@ -186,9 +208,14 @@ impl CapabilityExecutor for ProgramFileExecutor {
             reason: "the marketplace is gone".to_owned(),
             source: None,
         })?;
+        let program = file.program.clone().ok_or_else(|| RuntimeError::Unavailable {
+            id: ctx.name.to_string(),
+            reason: "the file is no program".to_owned(),
+            source: None,
+        })?;
         let args = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
         let trace = ctx.notices.trace();
-        let run = Run::new(Arc::clone(&file.program), market.snapshot().limits().programs, &[]);
+        let run = Run::new(program, market.snapshot().limits().programs, &[]);
         let value = async {
             let (mut run, defined) = drive(&market, run, trace, ctx).await;
             defined?;

@@ -44,7 +44,7 @@ use rtfs::{Definitions, TypeExpr};
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::validate::JsonValidator;
-use super::{SchemaError, type_from_json_schema};
+use super::{SchemaError, json_schema_of, type_from_json_schema};
 use crate::json::{cut, push_key};
 
 /// The deepest array that one type may say: `string[][][]…`.
@@ -74,6 +74,34 @@ pub fn schema_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError>
         }
     };
     Ok(type_from_json_schema(&schema))
+}
+
+/// As [`schema_from_declaration`], for the input of a capability, which is an object.
+///
+/// # Errors
+/// Those of [`schema_from_declaration`], and a type that admits no object.
+pub fn input_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError> {
+    let schema = schema_from_declaration(declared)?;
+    must_admit_object(&schema)?;
+    Ok(schema)
+}
+
+/// Checks that a schema admits an object, as far as its `type` says.
+///
+/// # Errors
+/// It does not.
+pub fn must_admit_object(schema: &TypeExpr) -> Result<(), SchemaError> {
+    let json = json_schema_of(schema);
+    let admits = match json.get("type") {
+        None => json != Json::Bool(false),
+        Some(Json::Array(types)) => types.iter().any(|name| name == "object"),
+        Some(name) => name == "object",
+    };
+    if admits {
+        return Ok(());
+    }
+    let problem = "expected an input schema of type object, as arguments are named".to_owned();
+    Err(SchemaError { path: "type".to_owned(), problem })
 }
 
 fn rtfs_type(notation: &str) -> Result<TypeExpr, SchemaError> {

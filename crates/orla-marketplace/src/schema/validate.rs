@@ -7,7 +7,8 @@ use jsonschema::{PatternOptions, ValidationError};
 use rtfs::TypeExpr;
 use serde_json::Value as Json;
 
-use super::{SchemaError, json_schema_of};
+use super::metered::{self, Exhausted, Metered, MeteredJson};
+use super::{SchemaError, json_schema_of, walk};
 use crate::error::Violation;
 use crate::json::{MAX_PATH, cut, push_index, push_key, value_from_json};
 
@@ -17,69 +18,97 @@ const SHOWN: usize = 80;
 const SHOWN_EXPECTED: usize = 300;
 /// The deepest nesting that can be checked, by serde's limit.
 const MAX_CHECKED_DEPTH: u16 = 127;
+/// How often one check may look at the data: enough for any schema that was written to be used.
+const STEPS: u64 = 10_000_000;
+/// How often it may look at the data besides, for each byte of them.
+const STEPS_PER_BYTE: u64 = 64;
+/// How often the data may be looked at to say what is wrong with them. What is collected takes memory.
+const STEPS_TO_EXPLAIN: u64 = 200_000;
 /// The most violations that one check reports: millions of wrong items help nobody.
 const MAX_VIOLATIONS: usize = 1_000;
 
 /// A JSON Schema that is ready to check data.
 ///
-/// Whether it is a schema is known from the start. Its compiled form takes several times as long to make and
-/// as much memory as the schema, so where nothing else can turn out to be wrong with it, it is made when it is
-/// first needed: of thousands of capabilities few are ever called.
+/// Whether it is a schema that can be enforced is known from the start. Its compiled form takes several times as
+/// long to make and as much memory as the schema, so it is made when it is first needed: of thousands of
+/// capabilities few are ever called.
 #[derive(Debug)]
 pub(super) struct JsonValidator {
     schema: Json,
-    compiled: OnceLock<jsonschema::Validator>,
+    compiled: OnceLock<Result<Compiled, SchemaError>>,
+    /// What its regular expressions cost, in states of their automata.
+    pattern_cost: u64,
 }
+
+type Compiled = jsonschema::Validator<MeteredJson>;
 
 impl JsonValidator {
     /// Makes a type ready, by the JSON Schema it came from if it did.
     ///
     /// # Errors
-    /// A JSON Schema that is none, that refers to something outside of itself, or whose regular
-    /// expressions need more than linear time.
+    /// A JSON Schema that is none, that refers to something outside of itself, whose references multiply, or whose
+    /// regular expressions are too large or need more than linear time.
     pub(super) fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
         Self::compile_json(json_schema_of(ty))
     }
 
     pub(super) fn compile_json(schema: Json) -> Result<Self, SchemaError> {
-        let mut compiled = OnceLock::new();
-        if shows_when_compiled(&schema) {
-            let form = compiled_form(&schema).map_err(|error| schema_error(&error, &schema))?;
-            compiled = form.into();
-        } else {
-            jsonschema::meta::validate(&schema).map_err(|error| schema_error(&error, &schema))?;
+        jsonschema::meta::validate(&schema).map_err(|error| schema_error(&error, &schema))?;
+        let pattern_cost = walk::pattern_cost(&schema)?;
+        if walk::has_references(&schema) {
+            walk::bounded_references(&schema)?;
+            // Where references lead shows when they are followed.
+            compiled_form(&walk::without_patterns(&schema))?;
         }
-        Ok(Self { schema, compiled })
+        Ok(Self { schema, compiled: OnceLock::new(), pattern_cost })
     }
 
-    fn compiled(&self) -> Result<&jsonschema::Validator, Vec<Violation>> {
-        if let Some(compiled) = self.compiled.get() {
-            return Ok(compiled);
-        }
-        let compiled = compiled_form(&self.schema).map_err(|error| {
-            let got = format!("a problem: {}", schema_error(&error, &self.schema));
+    /// What its regular expressions cost, in states of their automata.
+    pub(super) fn pattern_cost(&self) -> u64 {
+        self.pattern_cost
+    }
+
+    fn compiled(&self) -> Result<&Compiled, Vec<Violation>> {
+        self.compiled.get_or_init(|| compiled_form(&self.schema)).as_ref().map_err(|error| {
+            let got = format!("a problem: {error}");
             vec![Violation { path: "schema".into(), expected: "a schema that can be used".into(), got }]
-        })?;
-        Ok(self.compiled.get_or_init(|| compiled))
+        })
     }
 
     /// Checks JSON text. `root` is what the paths begin with, such as `input`.
     ///
     /// # Errors
     /// All violations (up to 1,000) in the order of the schema. Text that is no JSON, or that the
-    /// check cannot hold (nested deeper than 127 levels, a number beyond the largest float), is one.
+    /// check cannot hold (nested deeper than 127 levels, a number beyond the largest float), is one, and so is data
+    /// that takes too many steps to check.
     pub(super) fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
-        let data = match serde_json::from_str(json_text) {
+        let data: Json = match serde_json::from_str(json_text) {
             Ok(data) => data,
             Err(error) => return Err(vec![unreadable(json_text, root, &error)]),
         };
         let compiled = self.compiled()?;
-        if compiled.is_valid(&data) {
-            return Ok(()); // the usual case, and much faster than to collect nothing
+        let whole =
+            |expected: String| vec![Violation { path: root.to_owned(), expected, got: shown(&data) }];
+        let steps = STEPS + STEPS_PER_BYTE * json_text.len() as u64;
+        // The usual case, and much faster than to collect nothing.
+        match metered::within(steps, || compiled.is_valid(Metered(&data))) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(Exhausted) => {
+                return Err(whole(format!("a value that {steps} steps suffice to check")));
+            }
         }
-        let errors = compiled.iter_errors(&data);
-        let mut violations: Vec<_> =
-            errors.flat_map(|error| self.violations(root, &error, &data)).take(MAX_VIOLATIONS).collect();
+        let steps = STEPS_TO_EXPLAIN + STEPS_PER_BYTE * json_text.len() as u64;
+        let collected = metered::within(steps, || {
+            let errors = compiled.iter_errors(Metered(&data));
+            let violations = errors.flat_map(|error| self.violations(root, &error, &data));
+            violations.take(MAX_VIOLATIONS).collect::<Vec<_>>()
+        });
+        let Ok(mut violations) = collected else {
+            return Err(whole(
+                "a value that fits the schema (its alternatives are too many to list)".into(),
+            ));
+        };
         for violation in &mut violations {
             violation.path = cut(&violation.path, MAX_PATH);
         }
@@ -122,21 +151,10 @@ impl JsonValidator {
     }
 }
 
-fn compiled_form(schema: &Json) -> Result<jsonschema::Validator, ValidationError<'static>> {
-    let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-    options.build(schema).map_err(ValidationError::to_owned)
-}
-
-/// Whether only compiling it shows if a schema is sound: references may lead nowhere, and regular expressions
-/// may be none.
-fn shows_when_compiled(schema: &Json) -> bool {
-    match schema {
-        Json::Object(members) => members.iter().any(|(key, value)| {
-            key.starts_with('$') || key.starts_with("pattern") || shows_when_compiled(value)
-        }),
-        Json::Array(items) => items.iter().any(shows_when_compiled),
-        _ => false,
-    }
+fn compiled_form(schema: &Json) -> Result<Compiled, SchemaError> {
+    let options = jsonschema::options_for::<MeteredJson>().offline();
+    let options = options.with_pattern_options(PatternOptions::regex());
+    options.build(schema).map_err(|error| schema_error(&error, schema))
 }
 
 fn unreadable(json_text: &str, root: &str, error: &serde_json::Error) -> Violation {
@@ -469,6 +487,21 @@ mod tests {
                 let _either_way = validator.check("{}", "input");
             }
         }
+    }
+
+    #[test]
+    fn alternatives_that_multiply_are_checked_and_explained_within_a_bound() {
+        let twice = |next: &str| {
+            let next = json!({"$ref": format!("#/$defs/{next}")});
+            json!({"anyOf": [next, next]})
+        };
+        let leaf = json!({"type": "object", "properties": {"c": {"$ref": "#/$defs/a"}}});
+        let schema = json!({"$ref": "#/$defs/a", "$defs": {
+            "a": twice("b"), "b": twice("c"), "c": twice("d"), "d": {"anyOf": [leaf, leaf]}}});
+        let deep = |leaf: &str| format!("{}{leaf}{}", r#"{"c":"#.repeat(60), "}".repeat(60));
+        assert_eq!(violations(&schema, &deep("{}")), [""; 0]);
+        let found = violations(&schema, &deep("7"));
+        assert!(found[0].contains("its alternatives are too many to list"), "{found:?}");
     }
 
     #[test]

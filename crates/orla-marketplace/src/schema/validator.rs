@@ -51,6 +51,12 @@ impl Validator {
         matches!(self.compiled.get(), Some(Ok(_)))
     }
 
+    /// What its regular expressions cost, in states of their automata; nothing until it has been made ready.
+    pub(crate) fn pattern_cost(&self) -> u64 {
+        let compiled = self.compiled.get().and_then(|compiled| compiled.as_ref().ok());
+        compiled.and_then(|compiled| compiled.json.as_ref()).map_or(0, JsonValidator::pattern_cost)
+    }
+
     fn compiled(&self, root: &str) -> Result<&Compiled, Vec<Violation>> {
         let compiled = self.compiled.get_or_init(|| Compiled::of(&self.schema));
         compiled.as_ref().map_err(|error| {

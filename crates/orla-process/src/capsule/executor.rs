@@ -62,16 +62,18 @@ pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
     match tools {
         None => vec![package.capability(provider(None)).into()],
         Some([only]) if package.manifest.prefix.is_none() => {
-            let mut manifest = package.capability(provider(Some(&only.name)));
+            let mut registration = Registration::from(package.capability(provider(Some(&only.name))));
             // What the manifest says of its one tool goes before what the tool says of itself.
             let own = &package.manifest;
-            describe(&mut manifest, only, own.description.is_some());
-            vec![manifest.into()]
+            describe(&mut registration, only, own.description.is_some());
+            vec![registration]
         }
         Some(tools) => tools
             .iter()
             .map(|tool| {
-                let mut manifest = package.capability(provider(Some(&tool.name)));
+                let mut registration =
+                    Registration::from(package.capability(provider(Some(&tool.name))));
+                let manifest = &mut registration.manifest;
                 manifest.id = match &package.manifest.prefix {
                     Some(prefix) => format!("{prefix}{}", tool.name),
                     None => format!("{}.{}", package.manifest.name, tool.name),
@@ -79,8 +81,8 @@ pub fn registrations(capsule: &Arc<Capsule>) -> Vec<Registration> {
                 manifest.name.clone_from(&manifest.id);
                 manifest.input_schema = None;
                 manifest.output_schema = None;
-                describe(&mut manifest, tool, false);
-                manifest.into()
+                describe(&mut registration, tool, false);
+                registration
             })
             .collect(),
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
-use orla_marketplace::schema::{Validator, schema_from_declaration};
+use orla_marketplace::schema::{SchemaError, input_from_declaration, schema_from_declaration};
 use semver::Version;
 
 use crate::document::{self, Key, Kind, Node, Position, Scalar, SyntaxError};
@@ -64,6 +64,8 @@ pub struct Manifest {
     pub args: Vec<String>,
     /// Whether it starts with the server.
     pub eager: bool,
+    /// The first schema that cannot be enforced. Everything else is sound.
+    pub fault: Option<Remark>,
 }
 
 /// How a package runs.
@@ -127,7 +129,7 @@ const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", 
 /// Reads a manifest. The remarks say what is wrong with it, in the order of the text; without a manifest,
 /// at least one of them is a problem.
 pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
-    let mut reader = Reader { remarks: Vec::new() };
+    let mut reader = Reader { remarks: Vec::new(), schema_faults: Vec::new() };
     let manifest = match parse(bytes, form) {
         Ok(node) => reader.manifest(&node, form),
         Err(err) => {
@@ -136,8 +138,9 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
         }
     };
     let mut remarks = reader.remarks;
-    remarks.sort_by_key(|remark| (remark.at.line, remark.at.column));
     let is_sound = remarks.iter().all(|remark| !remark.is_problem);
+    remarks.append(&mut reader.schema_faults);
+    remarks.sort_by_key(|remark| (remark.at.line, remark.at.column));
     (manifest.filter(|_| is_sound), remarks)
 }
 
@@ -152,6 +155,8 @@ fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
 
 struct Reader {
     remarks: Vec<Remark>,
+    /// What is wrong with schemas: it makes the capability unavailable and leaves the package what it is.
+    schema_faults: Vec<Remark>,
 }
 
 type Members = [(Key, Node)];
@@ -181,8 +186,8 @@ impl Reader {
         let entrypoint = self.required(node, members, "entrypoint", entrypoint);
         let description = self.optional(members, "description", "description", text);
         let permissions = self.optional(members, "permissions", "permissions", texts);
-        let input_schema = self.optional(mcp, "input_schema", "mcp.input_schema", schema);
-        let output_schema = self.optional(mcp, "output_schema", "mcp.output_schema", schema);
+        let input_schema = self.schema(mcp, "input_schema", input_from_declaration);
+        let output_schema = self.schema(mcp, "output_schema", schema_from_declaration);
         let prefix = self.optional(mcp, "prefix", "mcp.prefix", prefix);
         let mode = match form {
             Form::Yaml => self.optional(runtime, "mode", "runtime.mode", mode).unwrap_or_default(),
@@ -215,6 +220,7 @@ impl Reader {
             pass_env: pass_env.unwrap_or_default(),
             args: args.unwrap_or_default(),
             eager: eager.unwrap_or_default(),
+            fault: self.schema_faults.first().cloned(),
         })
     }
 
@@ -272,6 +278,18 @@ impl Reader {
                 None
             }
         }
+    }
+
+    fn schema(
+        &mut self,
+        mcp: &Members,
+        key: &str,
+        read: impl Fn(&serde_json::Value) -> Result<TypeExpr, SchemaError>,
+    ) -> Option<TypeExpr> {
+        let node = get(mcp, key)?;
+        let schema = read(&node.to_json());
+        let fault = |err| Remark { at: node.at, message: format!("mcp.{key}: {err}"), is_problem: true };
+        schema.map_err(|err| self.schema_faults.push(fault(err))).ok()
     }
 
     fn unknown(&mut self, members: &Members, known: &[&str], prefix: &str) {
@@ -403,12 +421,6 @@ fn entrypoint(node: &Node) -> Result<PathBuf, String> {
 fn stays_inside(path: &Path) -> bool {
     let mut parts = path.components().filter(|part| !matches!(part, Component::CurDir)).peekable();
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
-}
-
-fn schema(node: &Node) -> Result<TypeExpr, String> {
-    let schema = schema_from_declaration(&node.to_json()).map_err(|err| err.to_string())?;
-    Validator::compile(&schema).map_err(|err| err.to_string())?;
-    Ok(schema)
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub struct Package {
     pub interpreter: Option<String>,
     /// Patterns of the server's variables that the configuration passes to it, besides those of its manifest.
     pub pass_env: Vec<Pattern>,
+    /// A schema of it that cannot be enforced, with its place. The package must not run then.
+    pub fault: Option<String>,
 }
 
 impl Package {
@@ -259,6 +261,10 @@ impl Packages {
             }
         };
         let (manifest, remarks) = manifest::read(&bytes, form);
+        let at_fault = manifest.as_ref().and_then(|manifest| manifest.fault.as_ref());
+        let fault = at_fault.map(|Remark { at, message, .. }| {
+            Finding { path: path.clone(), at: Some(*at), message: message.clone() }.to_string()
+        });
         for Remark { at, message, is_problem } in remarks {
             let list = if is_problem { &mut self.problems } else { &mut self.warnings };
             list.push(Finding { path: path.clone(), at: Some(at), message });
@@ -273,7 +279,7 @@ impl Packages {
         let head = child::read_head(&directory.join(&manifest.entrypoint)).unwrap_or_default();
         let interpreter = FileKind::of(&head).interpreter();
         let directory = directory.to_owned();
-        Some(Package { directory, form, manifest, interpreter, pass_env: Vec::new() })
+        Some(Package { directory, form, manifest, interpreter, pass_env: Vec::new(), fault })
     }
 }
 

@@ -1,34 +1,25 @@
 //! Tools as capabilities.
 
-use orla_marketplace::schema::{Validator, type_from_json_schema};
-use orla_marketplace::{ANNOTATIONS, CapabilityManifest, LISTED, TITLE};
-use serde_json::Value;
+use orla_marketplace::schema::type_from_json_schema;
+use orla_marketplace::{ANNOTATIONS, DeclaredBy, LISTED, Registration, TITLE};
 
 use super::answer::ListedTool;
 
-/// Adds to a manifest what a tool says of itself. What the manifest says already stays, and so does its
-/// description where `has_description` is set. A schema that is none is left out, with a warning.
-pub fn describe(manifest: &mut CapabilityManifest, tool: &ListedTool, has_description: bool) {
+/// Adds to a capability what a tool says of itself. What is declared already stays, and so does its description where
+/// `has_description` is set. The tool's schemas are passed on as they came.
+pub fn describe(registration: &mut Registration, tool: &ListedTool, has_description: bool) {
+    let Registration { manifest, policy } = registration;
     if !has_description {
         let given = tool.description.clone().filter(|text| !text.trim().is_empty());
         manifest.description = given.unwrap_or_else(|| format!("The tool {}.", tool.name));
     }
-    let id = &manifest.id;
-    let declared = |schema: &Option<Value>, which: &str| {
-        let schema = type_from_json_schema(schema.as_ref()?);
-        match Validator::compile(&schema) {
-            Ok(_) => Some(schema),
-            Err(err) => {
-                tracing::warn!(tool = id, error = %err, "its {which} schema is none, and is not enforced");
-                None
-            }
-        }
-    };
     if manifest.input_schema.is_none() {
-        manifest.input_schema = declared(&tool.input_schema, "input");
+        manifest.input_schema = tool.input_schema.as_ref().map(type_from_json_schema);
+        policy.input_declared_by = DeclaredBy::Provider;
     }
     if manifest.output_schema.is_none() {
-        manifest.output_schema = declared(&tool.output_schema, "output");
+        manifest.output_schema = tool.output_schema.as_ref().map(type_from_json_schema);
+        policy.output_declared_by = DeclaredBy::Provider;
     }
     if let Some(title) = &tool.title {
         manifest.metadata.entry(TITLE.to_owned()).or_insert_with(|| title.clone());

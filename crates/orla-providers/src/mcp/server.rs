@@ -38,6 +38,11 @@ impl Server {
         read(learned.as_deref().and_then(|learned| learned.tools.as_deref()).unwrap_or_default())
     }
 
+    /// Whether it can be asked what it serves and has not answered yet.
+    pub(super) fn is_unlearned(&self) -> bool {
+        !matches!(self, Self::Broken(..)) && self.learned().is_none()
+    }
+
     /// Starts it, if it does not run.
     pub(super) fn want(&self) {
         match self {

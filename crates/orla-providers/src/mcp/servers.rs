@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderProblem, ProviderType,
-    Registration, Source, Surface,
+    Availability, CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderProblem,
+    ProviderType, Registration, Source, Surface,
 };
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Command as Process, Definition, Policy};
@@ -319,12 +319,12 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         let timeout_ms =
             timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
         let provider = provider(format!("mcp:{}", settings.name), &tool.name, timeout_ms, server);
-        let mut manifest = CapabilityManifest::new(settings.id_of(&tool.name), "", provider);
-        describe(&mut manifest, tool, false);
-        let mut policy = CallPolicy::default();
-        policy.timeout = timeout;
-        policy.upstream = upstream(server);
-        Registration { manifest, policy }
+        let manifest = CapabilityManifest::new(settings.id_of(&tool.name), "", provider);
+        let mut registration = Registration::from(manifest);
+        describe(&mut registration, tool, false);
+        registration.policy.timeout = timeout;
+        registration.policy.upstream = upstream(server);
+        registration
     };
     server.tools(|tools| {
         let served = naming::unique(&settings.name, tools);
@@ -358,7 +358,11 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             let mut registration = complete(declared.clone(), &mcp.tool_name);
             if let Some(tool) = tools.iter().find(|tool| tool.name == mcp.tool_name) {
                 let has_description = !registration.manifest.description.trim().is_empty();
-                describe(&mut registration.manifest, tool, has_description);
+                describe(&mut registration, tool, has_description);
+            } else if server.is_unlearned()
+                && registration.policy.availability == Availability::Available
+            {
+                registration.policy.availability = Availability::Unlearned;
             }
             return vec![registration];
         };
@@ -369,7 +373,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             manifest.name.clone_from(&manifest.id);
             manifest.input_schema = None;
             manifest.output_schema = None;
-            describe(manifest, tool, false);
+            describe(&mut registration, tool, false);
             registration
         };
         let listed = naming::unique(&declared.manifest.id, tools);

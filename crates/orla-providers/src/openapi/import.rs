@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use orla_marketplace::schema::type_from_json_schema;
 use orla_marketplace::{
-    ANNOTATIONS, CapabilityManifest, CapabilityProvenance, CredentialPlace, HttpCapability,
+    ANNOTATIONS, CapabilityManifest, CapabilityProvenance, CredentialPlace, DeclaredBy, HttpCapability,
     HttpCredential, Policy, ProviderType, Registration, TITLE,
 };
 use serde_json::{Value as Json, json};
@@ -246,6 +246,8 @@ impl Import<'_> {
         http.options.credentials = credentials;
         crate::http::check(&http)?;
         let mut policy = Policy::default();
+        policy.input_declared_by = DeclaredBy::Provider;
+        policy.output_declared_by = DeclaredBy::Provider;
         policy.timeout = self.settings.timeout;
         policy.upstream = crate::http::origin(&http).map(Arc::from);
         let id = self.id(path, method, operation);

@@ -17,7 +17,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use orla_marketplace::schema::{Validator, type_from_json_schema};
 use serde_json::{Map, Value as Json, json};
 
 use super::document::{Dialect, Document, last_step, pointer_of};
@@ -189,9 +188,7 @@ impl<'a> Converter<'a> {
                 Json::Object(members) => {
                     let mut converted = Map::new();
                     for (name, member) in members {
-                        if key == "dependentSchemas" || is_pattern(name) {
-                            converted.insert(name.clone(), self.schema(member, depth + 1)?);
-                        }
+                        converted.insert(name.clone(), self.schema(member, depth + 1)?);
                     }
                     Some(converted.into())
                 }
@@ -302,8 +299,7 @@ fn plain(key: &str, value: &Json) -> Option<Json> {
             is_type(value) || value.as_array().is_some_and(is_list)
         }
         "enum" => value.as_array().is_some_and(|options| !options.is_empty()),
-        "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
-        "pattern" => value.as_str().is_some_and(is_pattern),
+        "format" | "contentEncoding" | "contentMediaType" | "pattern" => value.is_string(),
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => value.is_number(),
         "multipleOf" => value.as_f64().is_some_and(|number| number > 0.0),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties"
@@ -318,11 +314,6 @@ fn plain(key: &str, value: &Json) -> Option<Json> {
         _ => false,
     };
     fits.then(|| value.clone())
-}
-
-/// Whether a pattern is one that can be checked; look-around, for one, is not.
-fn is_pattern(pattern: &str) -> bool {
-    Validator::compile(&type_from_json_schema(&json!({ "pattern": pattern }))).is_ok()
 }
 
 fn is_short(value: &Json) -> bool {

@@ -1,3 +1,5 @@
+use orla_marketplace::schema::{Validator, type_from_json_schema};
+
 use super::*;
 
 fn converted(version: &str, side: Side, schema: &Json, components: &Json) -> Result<Json, String> {
@@ -37,7 +39,7 @@ fn schemas_of_3_0_become_those_of_2020_12() {
             json!({"type": "string", "contentEncoding": "base64"}),
         ),
         (json!({"type": "file", "required": true, "minLength": -1, "enum": []}), json!({})),
-        (json!({"type": "string", "pattern": "(?=x)"}), json!({"type": "string"})),
+        (json!({"type": "string", "pattern": "(?=x)"}), json!({"type": "string", "pattern": "(?=x)"})),
         (
             json!({"type": "array", "items": {"type": "object", "properties": {"nullable": {"type": "boolean"}}}}),
             json!({"type": "array", "items": {"type": "object", "properties": {"nullable": {"type": "boolean"}}}}),

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    CapabilityManifest, Connection, PluginCapability, Policy as CallPolicy, ProviderProblem,
+    CapabilityManifest, Connection, DeclaredBy, PluginCapability, Policy as CallPolicy, ProviderProblem,
     ProviderType, Registration, Source, Surface,
 };
 use orla_process::Instance;
@@ -218,13 +218,20 @@ fn functions<T>(plugin: &Plugin, read: impl FnOnce(&[ListedTool]) -> T) -> T {
     read(learned.as_deref().and_then(|learned| learned.tools.as_deref()).unwrap_or_default())
 }
 
-/// Adds to a manifest what a plugin says of a function. Its schemas may be in any form in which people write them.
-fn complete(manifest: &mut CapabilityManifest, function: &ListedTool, has_description: bool) {
+/// Adds to a capability what a plugin says of a function. Its schemas may be in any form in which people write them; one
+/// that cannot be read so is passed on as it came.
+fn complete(registration: &mut Registration, function: &ListedTool, has_description: bool) {
+    let Registration { manifest, policy } = registration;
     let declared = |schema: &Option<serde_json::Value>| schema_from_declaration(schema.as_ref()?).ok();
-    manifest.input_schema = manifest.input_schema.take().or_else(|| declared(&function.input_schema));
-    manifest.output_schema = manifest.output_schema.take().or_else(|| declared(&function.output_schema));
-    // What is no schema is said to be none.
-    describe(manifest, function, has_description);
+    if manifest.input_schema.is_none() {
+        manifest.input_schema = declared(&function.input_schema);
+        policy.input_declared_by = DeclaredBy::Provider;
+    }
+    if manifest.output_schema.is_none() {
+        manifest.output_schema = declared(&function.output_schema);
+        policy.output_declared_by = DeclaredBy::Provider;
+    }
+    describe(registration, function, has_description);
 }
 
 /// The capabilities of an entry.
@@ -233,13 +240,13 @@ fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration
         let only = functions.len() == 1;
         let registration = |function: &ListedTool| {
             let id = settings.id_of(&function.name, only);
-            let mut manifest =
+            let manifest =
                 CapabilityManifest::new(id, "", provider(plugin, &function.name, &settings.permissions));
-            complete(&mut manifest, function, false);
-            manifest.permissions.clone_from(&settings.permissions);
-            let mut policy = CallPolicy::default();
-            policy.timeout = settings.timeout;
-            Registration { manifest, policy }
+            let mut registration = Registration::from(manifest);
+            complete(&mut registration, function, false);
+            registration.manifest.permissions.clone_from(&settings.permissions);
+            registration.policy.timeout = settings.timeout;
+            registration
         };
         functions.iter().filter(|function| settings.serves(&function.name)).map(registration).collect()
     })
@@ -254,7 +261,7 @@ fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registra
     functions(plugin, |functions| {
         if let Some(function) = functions.iter().find(|function| function.name == name) {
             let has_description = !registration.manifest.description.trim().is_empty();
-            complete(&mut registration.manifest, function, has_description);
+            complete(&mut registration, function, has_description);
         }
     });
     Some(registration)

@@ -1,7 +1,7 @@
 //! From another instance's catalogue to capabilities here. Pure.
 
 use bytes::Bytes;
-use orla_marketplace::{CapabilityManifest, Policy, ProviderType, Registration, RemoteRTFSCapability};
+use orla_marketplace::{CapabilityManifest, ProviderType, Registration, RemoteRTFSCapability};
 use orla_process::mcp::answer::{ListedTool, ToolPage};
 use orla_process::mcp::describe;
 use orla_process::mcp::object::trusted;
@@ -100,12 +100,12 @@ pub(super) fn registration(settings: &RemoteSettings, listed: &Listed) -> Option
     remote.options.via.clone_from(&listed.via);
     let tool = tool(&listed.tool)?;
     let id = settings.id_of(&listed.id);
-    let mut manifest = CapabilityManifest::new(id, "", ProviderType::RemoteRTFS(remote));
-    describe(&mut manifest, &tool, false);
-    let mut policy = Policy::default();
-    policy.timeout = settings.timeout;
-    policy.upstream = Some(format!("remote:{}", settings.name).into());
-    Some(Registration { manifest, policy })
+    let manifest = CapabilityManifest::new(id, "", ProviderType::RemoteRTFS(remote));
+    let mut registration = Registration::from(manifest);
+    describe(&mut registration, &tool, false);
+    registration.policy.timeout = settings.timeout;
+    registration.policy.upstream = Some(format!("remote:{}", settings.name).into());
+    Some(registration)
 }
 
 /// One tool, read as a page of one is.

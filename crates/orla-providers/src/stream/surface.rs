@@ -159,7 +159,10 @@ impl State {
     fn list(&self, ctx: &CallContext) -> String {
         let Some(market) = self.marketplace.upgrade() else { return r#"{"resources":[]}"#.to_owned() };
         let catalog = market.snapshot();
-        let sources = catalog.entries().iter().filter(|entry| is_source(&entry.manifest.provider));
+        let sources = catalog
+            .entries()
+            .iter()
+            .filter(|entry| entry.is_available() && is_source(&entry.manifest.provider));
         let sources = sources.filter(|entry| catalog.permits(ctx.principal.as_ref(), entry).is_ok());
         let described = |entry: &Arc<Entry>| {
             json!({"uri": format!("{SCHEME}{}", entry.manifest.id), "name": entry.name,

@@ -272,7 +272,9 @@ impl Caller {
         }
         let permits = |entry: &Entry| catalog.permits(self.principal.as_ref(), entry).is_ok();
         let entries = catalog.entries().iter();
-        let entry = entries.map(|entry| &**entry).find(|entry| takes_prompt(entry) && permits(entry))?;
+        let entry = entries
+            .map(|entry| &**entry)
+            .find(|entry| entry.is_available() && takes_prompt(entry) && permits(entry))?;
         Some(Texts { name: &entry.name, takes_prompt: true })
     }
 

@@ -164,7 +164,7 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
 /// What is listed and this caller may use; and programs, which no list has to name.
 fn skills(caller: &Caller, catalog: &Catalog) -> Vec<AgentSkill> {
     let programs = catalog.get(IDS[0]).filter(|entry| !entry.is_listed());
-    let all = catalog.listed().chain(programs);
+    let all = catalog.offered().chain(programs);
     let permitted = all.filter(|entry| catalog.permits(caller.principal.as_ref(), entry).is_ok());
     permitted.map(|entry| skill(entry)).collect()
 }

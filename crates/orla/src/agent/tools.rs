@@ -27,7 +27,7 @@ impl Tools {
             let is_run = entry.manifest.provider.settings::<Prompted>().is_ok();
             !is_run && catalog.permits(caller, entry).is_ok()
         };
-        let listed: Vec<&Arc<Entry>> = catalog.listed().filter(may_call).collect();
+        let listed: Vec<&Arc<Entry>> = catalog.offered().filter(may_call).collect();
         let offered = match listed.len() > most {
             false => listed.into_iter().filter_map(|entry| offer(entry)).collect(),
             true => {

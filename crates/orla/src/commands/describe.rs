@@ -69,8 +69,11 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("custody", list(&from["custody_chain"])),
         ("registered", instant(&from["registered_at"])),
         ("attested by", text(&described["attestation"]["authority"])),
+        ("unavailable", text(&described["unavailable"])),
         ("input", text(&described["input"]["type"])),
+        ("", text(&described["input"]["enforcement"])),
         ("output", text(&described["output"]["type"])),
+        ("", text(&described["output"]["enforcement"])),
     ];
     out.push('\n');
     for (label, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {

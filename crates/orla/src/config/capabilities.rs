@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::schema::schema_from_declaration;
+use orla_marketplace::schema::{must_admit_object, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
     ProviderType, Registration, Route, Routed, TITLE, is_idempotent, rtfs::TypeExpr,
@@ -21,7 +21,7 @@ use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
 use super::provider;
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::{admit_nulls, defined, seconds, variable, whole};
-use super::{Config, Placed, openapi, servers};
+use super::{Config, Placed, Problem, openapi, servers};
 
 /// The key.
 pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities", variable: None };
@@ -165,8 +165,10 @@ struct Draft {
     provider: Option<ProviderType>,
     providers: Option<Vec<ProviderType>>,
     route: Option<Route>,
-    input: Option<TypeExpr>,
+    input: Option<(TypeExpr, Position)>,
     output: Option<TypeExpr>,
+    /// The first schema that cannot be enforced, with its place.
+    fault: Option<String>,
     permissions: Vec<String>,
     metadata: BTreeMap<String, String>,
     attestation: Option<CapabilityAttestation>,
@@ -224,7 +226,8 @@ fn manifest(
         manifest.name = name;
     }
     manifest.version = draft.version.unwrap_or_default();
-    manifest.input_schema = draft.input;
+    let input_at = draft.input.as_ref().map_or(at, |(_, at)| *at);
+    manifest.input_schema = draft.input.map(|(schema, _)| schema);
     manifest.output_schema = draft.output;
     manifest.permissions = draft.permissions;
     manifest.attestation = draft.attestation;
@@ -236,12 +239,20 @@ fn manifest(
         reader.problem(at, || format!("{path}: {problem}"));
         return None;
     }
+    let not_named = manifest.input_schema.as_ref().and_then(|schema| must_admit_object(schema).err());
+    let not_named = not_named.map(|err| {
+        Problem::at(reader.path, input_at, format!("{path}.input_schema: {err}")).to_string()
+    });
+    let fault = draft.fault.or(not_named);
     let mut registration = Registration::from(manifest);
     let own = provider::timeout(&registration.manifest.provider);
     registration.policy.timeout = draft.timeout.or(own);
     registration.policy.max_concurrency = draft.max_concurrency;
     registration.policy.retries = draft.retries;
     registration.policy.upstream = provider::upstream(&registration.manifest.provider);
+    if let Some(fault) = fault {
+        registration.policy = registration.policy.unavailable(fault);
+    }
     Some((registration, at))
 }
 
@@ -256,8 +267,10 @@ fn field(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, key: &Key, node
         "provider" => draft.provider = provider::read(reader, &place(), node),
         "providers" => draft.providers = providers(reader, &place(), node),
         "route" => draft.route = route(reader, &place(), node),
-        "input_schema" => draft.input = type_of(reader, &place(), node),
-        "output_schema" => draft.output = type_of(reader, &place(), node),
+        "input_schema" => {
+            draft.input = schema_of(reader, draft, &place(), node).map(|schema| (schema, node.at));
+        }
+        "output_schema" => draft.output = schema_of(reader, draft, &place(), node),
         "permissions" => {
             draft.permissions = reader.list(&place(), node, "a list of permissions").unwrap_or_default();
         }
@@ -328,6 +341,13 @@ fn id(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let expected = format!("at most {MAX_ID} bytes in one line, without blanks around");
     reader.problem(node.at, || format!("{path}{}", unexpected(&expected, node)));
     None
+}
+
+/// The schema of a capability. One that cannot be enforced makes that capability unavailable and no other.
+fn schema_of(reader: &Reader<'_>, draft: &mut Draft, path: &str, node: &Node) -> Option<TypeExpr> {
+    let schema = schema_from_declaration(&node.to_json());
+    let fault = |err| Problem::at(reader.path, node.at, format!("{path}: {err}")).to_string();
+    schema.map_err(|err| draft.fault.get_or_insert_with(|| fault(err))).ok()
 }
 
 /// JSON Schema, the shorthand, or a type expression of RTFS.

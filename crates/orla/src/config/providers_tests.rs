@@ -526,10 +526,6 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "a: mcpServers has no server note, did you mean notes? at orla.yaml:2:21",
         ),
         (
-            "capabilities: [{id: a, input_schema: 3, provider: {local: {function: math.add}}}]\n",
-            "capabilities[0].input_schema: expected a JSON Schema, a mapping `field: type` or a type in RTFS notation, got 3 at orla.yaml:1:38",
-        ),
-        (
             "capabilities: [{id: a, timeout: 0, provider: {local: {function: math.add}}}]\n",
             "capabilities[0].timeout: expected a number of seconds above 0 and at most 86400, got 0 at orla.yaml:1:33",
         ),
