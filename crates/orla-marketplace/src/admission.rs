@@ -426,7 +426,7 @@ mod tests {
         let bounds = Bounds { running: 4, of_one_provider: 3, waiting: 8 };
         let admission = Arc::new(Admission::new(bounds));
         let mut slow: Vec<_> = (0..5).map(|_| enter(&admission, "a", "slow")).collect();
-        let running: Vec<_> = slow.iter_mut().filter_map(|call| call.now_or_never()).collect();
+        let running: Vec<_> = slow.iter_mut().filter_map(FutureExt::now_or_never).collect();
         assert_eq!((running.len(), admission.waiting()), (3, 2));
         let quick = enter(&admission, "a", "quick").now_or_never().unwrap();
         assert!(enter(&admission, "a", "third").now_or_never().is_none());

@@ -32,6 +32,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
 }
 
 /// What is counted where it happens; the rest is read when someone asks.
+#[derive(Default)]
 pub(crate) struct Metrics {
     /// By the MCP name of the capability.
     calls: Arc<Mutex<BTreeMap<Arc<str>, CallCounts>>>,
@@ -94,17 +95,6 @@ struct ProviderLabels {
 /// From 0.1 ms to 5 min: built-ins and long tools in one scale.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            calls: Arc::default(),
-            requests: Counter::default(),
-            auth_failures: Counter::default(),
-            connections: Gauge::default(),
-        }
-    }
-}
 
 impl Metrics {
     /// Counts the marketplace's calls, whoever makes them. A marketplace has one observer: this is

@@ -27,6 +27,9 @@ use crate::surfaces;
 use crate::throttle::Failures;
 use crate::tools::{CacheHint, Listings};
 
+/// Takes a failed authentication.
+type UnauthenticatedObserver = dyn Fn(&Unauthenticated) + Send + Sync;
+
 /// The state of one server.
 pub(crate) struct Core {
     pub(crate) market: Arc<CapabilityMarketplace>,
@@ -50,7 +53,7 @@ pub(crate) struct Core {
     serving: AtomicBool,
     pub(crate) auth_failures: Mutex<Failures>,
     /// Takes every failed authentication that is worth a record.
-    pub(crate) on_unauthenticated: OnceLock<Box<dyn Fn(&Unauthenticated) + Send + Sync>>,
+    pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
     #[cfg(feature = "a2a")]
     agent: OnceLock<Agent>,
     /// Tells of tasks, where somebody can.

@@ -159,7 +159,7 @@ fn an_argument_of_a_tool_is_completed_from_its_enum() {
     let catalog = market().snapshot();
     let complete = |reference: &str, argument: &str| {
         let params = format!(r#"{{"ref":{reference},"argument":{argument}}}"#);
-        complete_tool(&catalog, &JsonText::parse(params).unwrap())
+        complete_tool(&catalog, &JsonText::parse(params).unwrap(), None)
     };
     let paint = r#"{"type":"ref/tool","name":"paint"}"#;
     let values = |argument: &str| complete(paint, argument).unwrap().unwrap().completion.values;

@@ -120,7 +120,7 @@ fn market(ids: impl IntoIterator<Item = String>) -> CapabilityMarketplace {
     let mut builder = market.builder(Limits::default());
     for id in ids {
         let mut manifest = Canned::Answers(Value::Nil).manifest(&id);
-        manifest.metadata.insert(TITLE.into(), "A \"title\"".into());
+        manifest.metadata.insert(orla_marketplace::TITLE.into(), "A \"title\"".into());
         manifest.metadata.insert(ANNOTATIONS.into(), r#"{"readOnlyHint":true}"#.into());
         builder.capability(manifest).unwrap();
     }
@@ -202,8 +202,10 @@ fn what_is_unlisted_or_denied_is_on_no_page_and_counts_for_none() {
         }
         builder.capability(registration).unwrap();
     }
-    builder
-        .access(AccessPolicy { rules: vec![rule("*", "*", true), rule("anonymous", "t0000", false)] });
+    builder.access(AccessPolicy {
+        rules: vec![rule("*", "*", true), rule("anonymous", "t0000", false)],
+        ..AccessPolicy::default()
+    });
     market.replace(builder.build());
     let catalog = market.snapshot();
     let listing = Listings::default().of(&catalog);

@@ -20,7 +20,9 @@ fn http(url: &str, method: &str) -> String {
 
 /// The address of a port that nothing listens on.
 fn refusing() -> String {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("the address of a listener").port();
+    drop(listener);
     format!("http://127.0.0.1:{port}")
 }
 
@@ -32,8 +34,8 @@ fn said(client: &mut Client, name: &str, input: Value) -> String {
 
 fn row(server: &orla_e2e::Server, name: &str) -> Value {
     let status = server.status();
-    let rows = status["capabilities"].as_array().unwrap();
-    rows.iter().find(|row| row["name"] == name).unwrap().clone()
+    let rows = status["capabilities"].as_array().expect("a list of capabilities");
+    rows.iter().find(|row| row["name"] == name).expect("a row of that name").clone()
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn lists(tools: &Value, answer: &str) -> orla_e2e::World {
 
 fn row(server: &Server, name: &str) -> Value {
     let status = server.status();
-    let rows = status["capabilities"].as_array().unwrap();
+    let rows = status["capabilities"].as_array().expect("a list of capabilities");
     rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name} in {status}")).clone()
 }
 

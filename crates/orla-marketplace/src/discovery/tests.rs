@@ -229,7 +229,7 @@ async fn what_is_denied_to_the_caller_is_not_found() {
     ];
     let canned = [("secret", Canned::Echoes), ("secret_open", Canned::Echoes)];
     let market = build(Limits::default(), &canned, |builder| {
-        builder.access(AccessPolicy { rules, ..AccessPolicy::default() })
+        builder.access(AccessPolicy { rules, ..AccessPolicy::default() });
     });
     let found = call(&market, "capability_search", json!({"query": "secret"})).await.unwrap();
     assert_eq!(ids(&found), ["secret_open"]);

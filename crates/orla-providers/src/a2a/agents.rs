@@ -12,6 +12,7 @@ use orla_marketplace::{
 };
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -67,6 +68,11 @@ impl Agents {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// Lets work go on behind the call that it belongs to. [`shutdown`](Source::shutdown) waits for it.
+    pub(super) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.tasks.spawn(work)
     }
 
     /// Takes what a configuration that was loaded says. An agent that stays as it is keeps its card. Asks

@@ -99,10 +99,10 @@ impl CapabilityExecutor for A2AExecutor {
                 match timeout(LAST_WORD, &mut talk).await {
                     Ok((_, gathered)) => (end, gathered),
                     Err(_) => {
-                        let agent = Arc::clone(&agent);
-                        tokio::spawn(async move {
+                        let (agents, agent) = (Arc::clone(&self.agents), Arc::clone(&agent));
+                        self.agents.detach(async move {
                             if let Ok((_, gathered)) = timeout(GOODBYE, talk).await {
-                                abandon(&agent, &gathered).await;
+                                abandon(&agents, &agent, &gathered).await;
                             }
                         });
                         (end, Gathered::default())
@@ -116,17 +116,17 @@ impl CapabilityExecutor for A2AExecutor {
             End::Over(Ok(())) => {
                 // It has asked more often than is answered.
                 if gathered.turn() == Turn::Going {
-                    abandon(&agent, &gathered).await;
+                    abandon(&self.agents, &agent, &gathered).await;
                 }
                 answer::result(&gathered, ctx)
             }
             End::Over(Err(Stop::Declined)) => {
-                abandon(&agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered).await;
                 let message = format!("{name} failed: the agent's question was not answered");
                 Err(RuntimeError::Failed { id: name, message, outcome: partial(&gathered) })
             }
             End::Over(Err(Stop::Fault(fault))) => {
-                abandon(&agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered).await;
                 let error = fault.of(&name, &host);
                 match gathered.is_empty() {
                     true => Err(error),
@@ -140,11 +140,11 @@ impl CapabilityExecutor for A2AExecutor {
                 }
             }
             End::TimedOut => {
-                abandon(&agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered).await;
                 Err(RuntimeError::TimedOut { id: name, limit, outcome: partial(&gathered) })
             }
             End::Cancelled => {
-                abandon(&agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered).await;
                 let outcome = if gathered.is_empty() { None } else { partial(&gathered) };
                 Err(RuntimeError::Cancelled { id: name, outcome })
             }
@@ -430,13 +430,13 @@ fn can_answer(capabilities: &JsonText) -> bool {
 
 /// Asks the agent to end the task of a call that is over. Its answer is waited for only briefly, and otherwise in the
 /// background.
-async fn abandon(agent: &Arc<Agent>, gathered: &Gathered) {
+async fn abandon(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered) {
     let (Some(task), Some(learned)) = (gathered.task.clone(), agent.known()) else { return };
     if gathered.turn() == Turn::Over {
         return;
     }
     let agent = Arc::clone(agent);
-    let cancelled = tokio::spawn(async move {
+    let cancelled = agents.detach(async move {
         let end = timeout(GOODBYE, learned.wire.cancel(&task)).await;
         if !matches!(end, Ok(Ok(()))) {
             tracing::debug!(agent = agent.settings.name, task, "a task could not be cancelled");

@@ -54,7 +54,7 @@ impl Reach {
             | [0x2002, high, low, ..] => {
                 Self::of_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
             }
-            [0xfe80..=0xfebf, ..] | [0xff00..=0xffff, ..] => Self::LinkLocal,
+            [0xfe80..=0xfebf | 0xff00..=0xffff, ..] => Self::LinkLocal,
             // The metadata service of Amazon's cloud.
             [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Self::LinkLocal,
             // Global unicast alone is public, less documentation, Teredo and benchmarks.

@@ -341,7 +341,7 @@ async fn no_redirect_leads_to_a_more_private_address() {
     // Each answers `/URL` with a redirect to URL.
     let from = |last: u8| {
         Server::at([127, 0, 0, last], |asked, to| {
-            redirect(to, 302, asked.path().trim_start_matches('/'))
+            redirect(to, 302, asked.path().trim_start_matches('/'));
         })
     };
     let named = format!("http://localhost:{}", loopback.port());

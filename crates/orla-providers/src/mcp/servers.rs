@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    Availability, CapabilityManifest, Connection, MCPCapability, Policy as CallPolicy, ProviderProblem,
-    ProviderType, Registration, Source, Surface,
+    Availability, CapabilityManifest, Connection, MCPCapability, ProviderProblem, ProviderType,
+    Registration, Source, Surface,
 };
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Command as Process, Definition, Policy};
@@ -381,8 +381,11 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
     })
 }
 
-fn missing_sentence((declared, server): &(Registration, Arc<Server>)) -> Option<String> {
-    missing(declared, server).map(|reason| format!("{}: {reason}", declared.manifest.id))
+/// As [`missing`], as a problem of the capability.
+fn missing_problem((declared, server): &(Registration, Arc<Server>)) -> Option<ProviderProblem> {
+    let id = &declared.manifest.id;
+    let text = format!("{id}: {}", missing(declared, server)?);
+    Some(ProviderProblem { prefix: id.clone(), text })
 }
 
 /// Why a declared capability is not served although its server has said what it serves: it has no such tool.
@@ -442,12 +445,12 @@ impl Source for McpServers {
         };
         let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
         let declared = known.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));
-        silent.filter_map(problem).chain(declared.filter_map(missing_sentence)).collect()
+        silent.filter_map(problem).chain(declared.filter_map(missing_problem)).collect()
     }
 
     fn missing(&self) -> Vec<String> {
         let known = lock(&self.known);
-        known.declared.iter().filter_map(missing_sentence).collect()
+        known.declared.iter().filter_map(missing_problem).map(|problem| problem.text).collect()
     }
 
     fn start_eager(&self, all: bool) {

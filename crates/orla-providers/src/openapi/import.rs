@@ -161,7 +161,7 @@ impl Import<'_> {
                 match self.operation(path, method, item, operation) {
                     Ok(registration) => self.registrations.push(registration),
                     Err(problem) => {
-                        self.leave_out(place, format!("{problem}; the operation is left out"))
+                        self.leave_out(place, format!("{problem}; the operation is left out"));
                     }
                 }
             }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    CapabilityManifest, Connection, DeclaredBy, PluginCapability, Policy as CallPolicy, ProviderProblem,
-    ProviderType, Registration, Source, Surface,
+    CapabilityManifest, Connection, DeclaredBy, PluginCapability, ProviderProblem, ProviderType,
+    Registration, Source, Surface,
 };
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Gate, Policy};

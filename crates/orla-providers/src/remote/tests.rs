@@ -118,7 +118,7 @@ async fn a_catalogue_is_followed_through_changes_and_failures() {
     remotes.learn().await;
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
-    assert!(remotes.problems(None)[0].starts_with("remote gone: "), "{:?}", remotes.problems(None));
+    assert!(remotes.problems(None)[0].text.starts_with("remote gone: "), "{:?}", remotes.problems(None));
     until(|| remotes.registrations().len() == 2).await;
     let ids: Vec<String> = remotes.registrations().into_iter().map(|one| one.manifest.id).collect();
     assert_eq!(ids, ["b.x", "b.y"]);

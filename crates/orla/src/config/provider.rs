@@ -188,7 +188,7 @@ fn mcp(
         match key.text.as_str() {
             "server_url" => server = Some(server_url(reader, &place, node)?),
             "tool_name" => {
-                tool = reader.word_at(&place, node, "the name of a tool, or a pattern of names")?
+                tool = reader.word_at(&place, node, "the name of a tool, or a pattern of names")?;
             }
             "timeout_ms" => timeout = reader.count(&place, node, 0, MAX_MS)?,
             other => reader.unknown(key.at, other, &format!("{path}."), MCP),

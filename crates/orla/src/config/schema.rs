@@ -45,7 +45,7 @@ pub(super) fn admit_nulls(schema: &mut Value) {
         } else if let Some(kind) = property.get_mut("type") {
             match kind {
                 Value::Array(names) if names.iter().all(|name| name != "null") => {
-                    names.push("null".into())
+                    names.push("null".into());
                 }
                 Value::String(name) => *kind = json!([name, "null"]),
                 _ => {}
