@@ -332,12 +332,14 @@ pub struct Outcome {
     pub content: Option<JsonText>,
     /// A JSON object that goes out as `_meta`.
     pub meta: Option<JsonText>,
+    /// MCP's `isError` as the provider wrote it; `None` where it wrote none. A result goes out with it.
+    pub is_error: Option<bool>,
 }
 
 impl Outcome {
     /// An outcome that is a value and nothing else.
     pub fn from_value(value: Value) -> Self {
-        Self { structured: Some(Payload::from_value(value)), content: None, meta: None }
+        Self { structured: Some(Payload::from_value(value)), ..Self::default() }
     }
 
     /// The outcome as an RTFS value: the structured one, else the content blocks; the text itself

@@ -165,20 +165,28 @@ fn success(
     let meta = Some(meta(execution, None)?);
     if context.form == OutputForm::Text && !context.has_schema {
         let structured = Some(Payload::from_json(streams(execution, &stdout)?));
-        return Ok(Outcome { structured, content, meta });
+        return Ok(Outcome { structured, content, meta, ..Outcome::default() });
     }
     let (dropped, bytes) = (stdout.dropped, Bytes::from(stdout.bytes));
     match JsonText::parse(bytes.clone()) {
-        Ok(json) if context.has_schema || json.as_str().starts_with('{') => {
-            Ok(Outcome { structured: Some(Payload::from_json(json)), content, meta })
-        }
+        Ok(json) if context.has_schema || json.as_str().starts_with('{') => Ok(Outcome {
+            structured: Some(Payload::from_json(json)),
+            content,
+            meta,
+            ..Outcome::default()
+        }),
         // Clients of session-based revisions take nothing but an object.
         Ok(json) => {
             let wrapped = serialised(&Wrapped { result: &json })?;
-            Ok(Outcome { structured: Some(Payload::from_json(wrapped)), content, meta })
+            Ok(Outcome {
+                structured: Some(Payload::from_json(wrapped)),
+                content,
+                meta,
+                ..Outcome::default()
+            })
         }
         Err(err) => {
-            let outcome = Outcome { structured: None, content, meta };
+            let outcome = Outcome { content, meta, ..Outcome::default() };
             Err(unreadable(context, "one JSON value", not_json(&bytes, &err, dropped), outcome))
         }
     }
@@ -222,11 +230,11 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
     let structured =
         given.structured_content.map(|json| Payload::from_json(JsonText::slice_of(&body, json)));
     let meta = Some(meta(execution, given.meta)?);
-    if given.is_error != Some(true) {
-        return Ok(Outcome { structured, content: Some(content), meta });
+    let outcome = Outcome { structured, content: Some(content), meta, is_error: given.is_error };
+    if given.is_error == Some(true) {
+        return Err(RuntimeError::reported(context.name, outcome));
     }
-    let outcome = Outcome { structured, content: Some(content), meta };
-    Err(RuntimeError::reported(context.name, outcome))
+    Ok(outcome)
 }
 
 /// A tool result as MCP writes it, as far as it has to be understood.

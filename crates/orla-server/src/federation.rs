@@ -210,6 +210,7 @@ mod tests {
             structured: Some(Payload::from_json(json(r#"{"n":1.10}"#))),
             content: Some(json("[]")),
             meta: Some(json(r#"{"a":1e400}"#)),
+            ..Outcome::default()
         };
         let members = r#""value":{"n":1.10},"content":[],"meta":{"a":1e400}"#;
         assert_eq!(text(Ok(outcome.clone())), format!("{{{members}}}"));

@@ -413,8 +413,10 @@ fn push_result(out: &mut Vec<u8>, result: &Result<&Outcome, &RuntimeError>, form
         out.extend_from_slice(value.bytes());
         out.extend_from_slice(after.as_bytes());
     }
-    if error.is_some() {
-        out.extend_from_slice(br#","isError":true"#);
+    let said = outcome.and_then(|outcome| outcome.is_error);
+    if let Some(is_error) = error.map(|_| true).or(said) {
+        let member: &[u8] = if is_error { br#","isError":true"# } else { br#","isError":false"# };
+        out.extend_from_slice(member);
     }
     if let Some(meta) = outcome.and_then(|outcome| outcome.meta.as_ref()) {
         out.extend_from_slice(br#","_meta":"#);

@@ -67,6 +67,7 @@ fn an_outcome_becomes_a_result() {
             content: content.map(json),
             structured: value.and_then(structured),
             meta: meta.map(json),
+            ..Outcome::default()
         };
         assert_eq!(result_of(&success(&id(), &outcome, Form::Session)), expected);
     }
@@ -93,6 +94,7 @@ fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
         content: Some(json(r#"[ {"type":"text","text":"]"} ]"#)),
         structured: structured(r#"{"exit_code":2}"#),
         meta: Some(json(r#"{"orla/execution":{}}"#)),
+        ..Outcome::default()
     };
     assert_eq!(
         result_of(&failure(&id(), &failed(Some(Box::new(outcome))), Form::Sessionless)),
@@ -290,7 +292,7 @@ proptest! {
         let outcome = Outcome {
             content: Some(JsonText::of(&blocks).unwrap()),
             structured: value.map(|value| Payload::from_json(JsonText::of(&serde_json::json!({"v": value})).unwrap())),
-            meta: Some(json(r#"{"k":1}"#)),
+            meta: Some(json(r#"{"k":1}"#)), ..Outcome::default()
         };
         let form = if modern { Form::Sessionless } else { Form::Session };
         let answer = if is_error {

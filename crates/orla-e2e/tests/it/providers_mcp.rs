@@ -26,6 +26,7 @@ for line in sys.stdin:
         a = p.get("arguments") or {}
         text = str(a["a"] + a["b"]) if p["name"] == "add" else f"{p['name']} {os.environ.get('GREETING')} {os.getpid()}"
         result = {"content": [{"type": "text", "text": text}]}
+        if p["name"] == "explicit": result["isError"] = False
     else:
         out({"id": m["id"], "error": {"code": -32601, "message": "not here"}}); continue
     out({"id": m["id"], "result": result})
@@ -44,6 +45,15 @@ fn row(server: &Server, name: &str) -> Value {
     let status = server.status();
     let rows = status["capabilities"].as_array().expect("a list");
     rows.iter().find(|row| row["name"] == name).cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_success_that_a_server_states_is_passed_on() {
+    let config = r#"{"mcpServers": {"calc": {"command": "python3", "args": ["calc.py"], "env": {"TOOLS": "explicit,plain"}}}}"#;
+    let server = calc().file("orla.json", config).serve();
+    let mut client = server.client();
+    assert_eq!(client.call("calc__explicit", json!({})).json["isError"], json!(false));
+    assert_eq!(client.call("calc__plain", json!({})).json.get("isError"), None);
 }
 
 #[test]

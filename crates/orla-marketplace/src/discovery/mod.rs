@@ -394,7 +394,7 @@ fn outcome(value: &Json, text: &str) -> RuntimeResult<Outcome> {
     Ok(Outcome {
         structured: Some(Payload::from_json(json(value)?)),
         content: Some(json(&json!([{"type": "text", "text": text}]))?),
-        meta: None,
+        ..Outcome::default()
     })
 }
 

@@ -143,7 +143,6 @@ pub enum ToolResult {
 /// What is wrong with a result in MCP's form.
 pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
     let mut outcome = Outcome::default();
-    let (mut is_error, mut says_how) = (false, false);
     for (key, range) in scan::members(result.bytes()) {
         let part = || result.part(range.clone()).filter(|part| part.bytes() != &b"null"[..]);
         match key {
@@ -152,12 +151,11 @@ pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
             b"_meta" => outcome.meta = part().filter(|meta| meta.bytes().starts_with(b"{")),
             b"isError" => {
                 let Some(flag) = part() else { continue };
-                is_error = match &flag.bytes()[..] {
-                    b"true" => true,
-                    b"false" => false,
+                outcome.is_error = match &flag.bytes()[..] {
+                    b"true" => Some(true),
+                    b"false" => Some(false),
                     _ => return Err("isError is neither true nor false".to_owned()),
                 };
-                says_how = true;
             }
             b"resultType" if part().is_some_and(|kind| is_text(&kind, INPUT_REQUIRED)) => {
                 return Ok(ToolResult::Asks);
@@ -165,7 +163,7 @@ pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
             _ => {}
         }
     }
-    if outcome.content.is_none() && outcome.structured.is_none() && !says_how {
+    if outcome.content.is_none() && outcome.structured.is_none() && outcome.is_error.is_none() {
         let value = Some(Payload::from_json(result.clone()));
         return Ok(ToolResult::Success(Outcome { structured: value, ..Outcome::default() }));
     }
@@ -174,7 +172,10 @@ pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
         let shown: String = content.as_str().chars().take(40).collect();
         return Err(format!("content is no list of blocks: {shown}"));
     }
-    Ok(if is_error { ToolResult::Failure(outcome) } else { ToolResult::Success(outcome) })
+    Ok(match outcome.is_error {
+        Some(true) => ToolResult::Failure(outcome),
+        _ => ToolResult::Success(outcome),
+    })
 }
 
 fn is_text(json: &JsonText, text: &str) -> bool {

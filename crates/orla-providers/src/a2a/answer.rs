@@ -44,6 +44,7 @@ pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
         structured: structured.map(Payload::from_json),
         content: content.and_then(|content| JsonText::of(&content).ok()),
         meta: JsonText::of(&json!({ "orla/a2a": about(gathered) })).ok(),
+        ..Outcome::default()
     }
 }
 

@@ -72,6 +72,7 @@ fn success(
                 structured: Some(Payload::from_json(json)),
                 content: None,
                 meta: Some(meta),
+                ..Outcome::default()
             }),
             None => Err(wrong(context, &format!("{kind} that is not JSON"), &kind, body, meta)),
         };
@@ -88,6 +89,7 @@ fn success(
             structured: Some(Payload::from_json(json)),
             content: None,
             meta: Some(meta),
+            ..Outcome::default()
         });
     }
     if !(is_accepted(&kind) || kind.is_empty()) {

@@ -136,6 +136,7 @@ fn outcome(body: &Bytes, answer: &Answer<'_>) -> Option<Outcome> {
         structured: part(answer.value).map(Payload::from_json),
         content: part(answer.content),
         meta: part(answer.meta),
+        ..Outcome::default()
     })
 }
 

@@ -153,6 +153,7 @@ mod tests {
             structured: value.map(|value| Payload::from_json(json(value))),
             content: content.map(json),
             meta: meta.map(json),
+            ..Outcome::default()
         }
     }
 

@@ -348,7 +348,7 @@ impl Told {
             "answer": answer, "reason": reason, "model": model, "steps": run.steps, "calls": calls,
             "input_tokens": run.spent.input, "output_tokens": run.spent.output,
         }))?;
-        Ok(Outcome { structured: Some(Payload::from_json(structured)), content, meta: None })
+        Ok(Outcome { structured: Some(Payload::from_json(structured)), content, ..Outcome::default() })
     }
 }
 

@@ -447,6 +447,7 @@ mod tests {
             structured: None,
             content: JsonText::parse(content).ok(),
             meta: JsonText::parse(meta).ok(),
+            ..Outcome::default()
         };
         let message = "t exited with code 3".to_owned();
         let failed = Err(RuntimeError::Failed {
