@@ -207,7 +207,8 @@ fn failed(
     let structured = (context.form != OutputForm::Mcp && !context.has_schema)
         .then(|| streams(execution, stdout).map(Payload::from_json))
         .transpose()?;
-    Ok(Outcome { structured, content: Some(content), meta: Some(meta(execution, None)?) })
+    let meta = Some(meta(execution, None)?);
+    Ok(Outcome { structured, content: Some(content), meta, ..Outcome::default() })
 }
 
 /// Standard output that is a whole MCP tool result.

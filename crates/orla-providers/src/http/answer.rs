@@ -64,7 +64,7 @@ fn success(
     let is_accepted =
         |kind: &str| accepted.is_empty() || accepted.iter().any(|range| covers(&essence(range), kind));
     if body.is_empty() {
-        return Ok(Outcome { structured: None, content: None, meta: Some(meta) });
+        return Ok(Outcome { meta: Some(meta), ..Outcome::default() });
     }
     if is_json(&kind) && is_accepted(&kind) {
         return match json(body) {
@@ -96,7 +96,7 @@ fn success(
         return Err(wrong(context, &kind, &kind, body, meta));
     }
     let content = Some(block(context, media_type, body)?);
-    Ok(Outcome { structured: None, content, meta: Some(meta) })
+    Ok(Outcome { content, meta: Some(meta), ..Outcome::default() })
 }
 
 /// An answer of another kind than was asked for.
@@ -175,7 +175,7 @@ fn outcome(
         true => None,
         false => block(context, media_type, body).ok(),
     };
-    Some(Box::new(Outcome { structured, content, meta: Some(meta) }))
+    Some(Box::new(Outcome { structured, content, meta: Some(meta), ..Outcome::default() }))
 }
 
 /// A body that is one JSON value.

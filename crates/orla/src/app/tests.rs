@@ -187,7 +187,7 @@ fn a_server_with_the_name_of_a_capsule_gives_way() {
         "name: notes\nversion: 1.0.0\nentrypoint: run.sh\nruntime: {mode: capsule}\n",
     );
     tool(dir.path(), "notes/run.sh", "#!/bin/sh\n");
-    let text = "mcpServers:\n  notes: {command: x, colour: red}\n  other: {command: y}\n";
+    let text = "mcpServers:\n  notes: {command: sh, colour: red}\n  other: {command: sh}\n";
     let app = App::build(&config(dir.path(), text)).unwrap();
     assert_eq!(app.findings().problems, Vec::<String>::new());
     assert_eq!(

@@ -120,7 +120,7 @@ fn every_mistake_is_named_with_its_place() {
         ),
         (
             "tools: {ls: 1}\n",
-            "tools.ls: expected a mapping with timeout, enabled, description, rename, max_concurrency or retries, got 1 at orla.yaml:1:13",
+            "tools.ls: expected a mapping with timeout, enabled, description, rename, max_concurrency, retries or pass_env, got 1 at orla.yaml:1:13",
         ),
         ("- a\n", "expected a mapping of keys to values, got a list at orla.yaml:1:1"),
         ("port: 1\nport: 2\n", "port: given twice, first on line 1 at orla.yaml:2:1"),
@@ -266,7 +266,9 @@ fn an_address_of_this_machine_needs_no_token() {
     for host in ["0.0.0.0", "::", "192.168.1.4", "example.com", ""] {
         assert!(!is_loopback(host), "{host}");
     }
-    for extra in ["auth_tokens: [secret]", "allow_unauthenticated: true", "transport: stdio"] {
+    for extra in
+        ["auth_tokens: [secret-of-one-person]", "allow_unauthenticated: true", "transport: stdio"]
+    {
         assert_eq!(problems(&format!("host: 0.0.0.0\n{extra}\n")), Vec::<String>::new(), "{extra}");
     }
 }
@@ -287,7 +289,8 @@ fn the_schema_has_every_key_and_the_published_copy_is_current() {
 
 #[test]
 fn the_address_stays_while_the_server_runs() {
-    let running = Config::of("host: 0.0.0.0\nauth_tokens: [t]\n").unwrap_or_else(|p| panic!("{p:?}"));
+    let running = Config::of("host: 0.0.0.0\nauth_tokens: [secret-of-one-person]\n")
+        .unwrap_or_else(|p| panic!("{p:?}"));
     let mut new = Config::of("port: 9\n").unwrap_or_else(|p| panic!("{p:?}"));
     assert_eq!(new.keep_address_of(&running), ["host", "port"]);
     assert_eq!((new.host.as_str(), new.port), ("0.0.0.0", 8080));
