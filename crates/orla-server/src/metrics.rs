@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::{HeaderMap, header};
-use orla_marketplace::{CapabilityMarketplace, Entry};
+use orla_marketplace::{CapabilityMarketplace, Entry, Item};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -46,10 +46,35 @@ pub(crate) struct Metrics {
 
 /// The finished calls of one capability.
 struct CallCounts {
-    /// The capability when it was last called: whether a caller may know of it depends on what it needs.
-    entry: Arc<Entry>,
+    /// The capability that was called last. It lives as long as the catalogues that serve it, and no longer.
+    entry: Weak<Entry>,
+    /// Decides which callers may know of it.
+    item: Item,
     by_outcome: BTreeMap<&'static str, Counter>,
     durations: Histogram,
+}
+
+impl CallCounts {
+    fn new(entry: &Arc<Entry>) -> Self {
+        Self {
+            entry: Arc::downgrade(entry),
+            item: item_of(entry),
+            by_outcome: BTreeMap::new(),
+            durations: Histogram::new(BUCKETS),
+        }
+    }
+
+    /// Counts for this capability from now on. A reload may have put another one in its place.
+    fn concern(&mut self, entry: &Arc<Entry>) {
+        if !std::ptr::eq(self.entry.as_ptr(), Arc::as_ptr(entry)) {
+            self.entry = Arc::downgrade(entry);
+            self.item = item_of(entry);
+        }
+    }
+}
+
+fn item_of(entry: &Entry) -> Item {
+    Item { id: entry.manifest.id.clone(), name: entry.name.to_string(), needs: entry.needs().to_vec() }
 }
 
 /// Metrics of one name, each with its labels.
@@ -103,22 +128,19 @@ impl Metrics {
         let calls = Arc::clone(&self.calls);
         market.on_finished(move |record| {
             let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
-            let counts = calls.entry(Arc::clone(&record.name)).or_insert_with(|| CallCounts {
-                entry: Arc::clone(&record.entry),
-                by_outcome: BTreeMap::new(),
-                durations: Histogram::new(BUCKETS),
-            });
-            counts.entry = Arc::clone(&record.entry);
+            let name = Arc::clone(&record.name);
+            let counts = calls.entry(name).or_insert_with(|| CallCounts::new(&record.entry));
+            counts.concern(&record.entry);
             counts.by_outcome.entry(record.outcome).or_default().inc();
             counts.durations.observe(record.duration.as_secs_f64());
         });
     }
 
     /// The text for Prometheus, with the capabilities that `is_visible`.
-    pub(crate) fn render(&self, now: &Gauges, is_visible: impl Fn(&Entry) -> bool) -> String {
+    pub(crate) fn render(&self, now: &Gauges, is_visible: impl Fn(&Item) -> bool) -> String {
         let (mut finished, mut durations) = (Vec::new(), Vec::new());
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        for (name, counts) in calls.iter().filter(|(_, counts)| is_visible(&counts.entry)) {
+        for (name, counts) in calls.iter().filter(|(_, counts)| is_visible(&counts.item)) {
             let labels = |outcome| CallLabels { capability: Arc::clone(name), outcome };
             let counted = counts.by_outcome.iter();
             finished.extend(counted.map(|(outcome, count)| (labels(outcome), count.clone())));

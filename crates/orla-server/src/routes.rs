@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::{Entry, Principal};
+use orla_marketplace::{Item, Principal};
 use rmcp::model::ErrorData;
 use tokio_util::sync::CancellationToken;
 
@@ -178,7 +178,7 @@ async fn route(
             let format = metrics::content_type(&parts.headers);
             only_get(parts, || {
                 let (catalog, principal) = (core.market.snapshot(), principal.as_ref());
-                let is_visible = |entry: &Entry| catalog.permits(principal, entry).is_ok();
+                let is_visible = |item: &Item| catalog.permits_item(principal, item).is_ok();
                 let metrics = core.metrics.render(&status::gauges(core, principal), is_visible);
                 let mut response = text(StatusCode::OK, metrics);
                 response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format));

@@ -59,8 +59,20 @@ fn an_outcome_becomes_a_result() {
             r#"{"content":[{"type":"text","text":"{\"a\":\"b\\n\"}"}],"structuredContent":{"a":"b\n"}}"#
                 .to_owned(),
         ),
-        (None, Some(r#""é\n""#), None, r#"{"content":[{"type":"text","text":"é\n"}]}"#.to_owned()),
-        (None, Some("[1]"), None, r#"{"content":[{"type":"text","text":"[1]"}]}"#.to_owned()),
+        (
+            None,
+            Some(r#""é\n""#),
+            None,
+            r#"{"content":[{"type":"text","text":"é\n"}],"structuredContent":{"result":"é\n"}}"#
+                .to_owned(),
+        ),
+        (
+            None,
+            Some("[1]"),
+            None,
+            r#"{"content":[{"type":"text","text":"[1]"}],"structuredContent":{"result":[1]}}"#
+                .to_owned(),
+        ),
     ];
     for (content, value, meta, expected) in cases {
         let outcome = Outcome {
@@ -76,6 +88,8 @@ fn an_outcome_becomes_a_result() {
         result_of(&success(&id(), &array, Form::Sessionless)),
         r#"{"resultType":"complete","content":[{"type":"text","text":"[1]"}],"structuredContent":[1]}"#
     );
+    let stated = Outcome { is_error: Some(false), ..Outcome::default() };
+    assert_eq!(result_of(&success(&id(), &stated, Form::Session)), r#"{"content":[],"isError":false}"#);
 }
 
 #[test]

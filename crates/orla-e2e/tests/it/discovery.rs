@@ -277,7 +277,7 @@ fn a_tool_with_a_broken_self_description_is_unavailable_and_says_where() {
     // An unknown key is a warning alone.
     assert_eq!(client.tool_names(), ["key"]);
     assert_eq!(client.call("key", json!({"anything": 1})).stdout(), "key\n");
-    for (name, place) in [("open", "open.sh:2:"), ("schema", "schema.sh:3:"), ("yaml", "yaml.sh:3:")] {
+    for (name, place) in [("open", "open.sh:4:"), ("schema", "schema.sh:3:"), ("yaml", "yaml.sh:3:")] {
         let result = client.call(name, json!({"anything": 1}));
         assert!(result.is_error() && result.sentence().contains(place), "{name}: {}", result.json);
     }

@@ -44,8 +44,10 @@ fn a_file_of_the_language_is_a_tool_and_its_types_are_its_schemas() {
         assert!(refused.is_error() && refused.sentence().contains("input.times"), "{}", refused.json);
         assert_eq!(client.call("also", json!({})).text(), "loud");
     }
-    let row = &server.status()["capabilities"][1];
-    assert_eq!((&row["name"], &row["kind"]), (&json!("greet"), &json!("rtfs")));
+    let status = server.status();
+    let row =
+        status["capabilities"].as_array().unwrap().iter().find(|row| row["name"] == "greet").unwrap();
+    assert_eq!(row["kind"], "rtfs");
     assert!(row["source"].as_str().unwrap().ends_with("tools/greet.rtfs"), "{row}");
     // A module that changes changes the program, and one that is mended is served.
     server.write("tools/words.rtfs", "(defn hello [name] (str \"Bye, \" name))", 0o644);

@@ -219,7 +219,12 @@ async fn prompts_and_resources_pass_through() {
     };
     assert!(surface.serves("resources/subscribe") && surface.serves("completion/complete"));
     assert_eq!(ask("prompts/list", "{}").await.unwrap(), r#"{"prompts":[{"name":"cap__hello"}]}"#);
-    assert!(!surface.serves("completion/complete") && surface.serves("prompts/get"));
+    assert!(surface.serves("prompts/get"));
+    // It does not complete, so what it lists has no values.
+    let hello =
+        r#"{"ref":{"type":"ref/prompt","name":"cap__hello"},"argument":{"name":"a","value":""}}"#;
+    let completed = ask("completion/complete", hello).await.unwrap();
+    assert!(completed.contains(r#""values":[]"#), "{completed}");
     let got = ask("prompts/get", r#"{"name":"cap__hello","_meta":{"progressToken":1}}"#).await.unwrap();
     assert!(got.contains(r#""text": "hello""#), "as it was written: {got}");
     let unknown = ask("prompts/get", r#"{"name":"other__hello"}"#).await.unwrap_err();
