@@ -193,7 +193,7 @@ fn a_server_with_the_name_of_a_capsule_gives_way() {
     assert_eq!(
         app.findings().warnings,
         [
-            "mcpServers.notes.colour: unknown key, ignored at orla.yaml:2:23",
+            "mcpServers.notes.colour: unknown key, ignored at orla.yaml:2:24",
             "mcpServers.notes: a capsule has this name; the server's tools are called notes_2__… at orla.yaml:2:3",
         ]
     );
