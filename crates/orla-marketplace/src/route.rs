@@ -182,7 +182,7 @@ impl Routed {
         })
     }
 
-    /// Whether a call that failed so at a provider goes on to the next one.
+    /// Whether a call that failed with this error moves on to the next provider.
     fn moves_on(&self, error: &RuntimeError, target: &Target, ctx: &CallContext) -> bool {
         let may_be_repeated = self.is_idempotent || target.is_safe();
         let may_pass = match error {

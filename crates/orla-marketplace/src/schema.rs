@@ -11,7 +11,7 @@
 //!
 //! No reference leads out of a schema: neither the network nor the file system is ever asked.
 //! Regular expressions run in linear time, so look-around and back-references are errors, and they are bounded
-//! in size. A check is bounded in steps. In JSON
+//! in size. A check against a JSON Schema is bounded in steps; one against a type in RTFS notation is not. In JSON
 //! Schema `format` is an annotation, as in the standard; in RTFS notation it is asked for.
 
 mod conditions;

@@ -1,8 +1,8 @@
-//! A copy of a program that nothing can change, so that what was hashed is what runs.
+//! An immutable copy of a program, so that the bytes that were hashed are the bytes that run.
 //!
 //! On Linux it is a sealed file in memory. A process is started from it by the path of its descriptor
-//! (`/proc/self/fd/N`), which an interpreter can open too, as the descriptor stays open in the process. Elsewhere there
-//! is no such thing, and a program that has to be vouched for cannot be run safely from a single file.
+//! (`/proc/self/fd/N`), which an interpreter can open too, as the descriptor stays open in the process. Other systems
+//! have no sealed files, so a single file that must be attested is refused there.
 
 use std::io;
 use std::path::{Path, PathBuf};

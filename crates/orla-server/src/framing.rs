@@ -1,14 +1,14 @@
 //! Finds heads of HTTP/1 requests that have both `Content-Length` and `Transfer-Encoding`.
 //!
 //! Such a request has two lengths, and a proxy in front may have gone by the other one (request smuggling,
-//! RFC 9112 §6.3). hyper takes the `Content-Length` away before anyone sees it, so the bytes themselves are
-//! looked at: lines that begin with either name, up to an empty line. Lines of bodies are looked at too, which
-//! JSON never resembles.
+//! RFC 9112 §6.3). hyper removes the `Content-Length` before a handler runs, so this module scans the bytes
+//! for lines that begin with either name, up to an empty line. Bodies are scanned too; JSON never has
+//! such lines.
 
 /// The longest name with its colon.
 const NAMED: usize = "transfer-encoding:".len();
 
-/// Looks at the bytes of one connection, in whichever pieces they come.
+/// Scans the bytes of one connection, in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
     /// The beginning of the line that is not complete yet.

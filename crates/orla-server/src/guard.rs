@@ -59,7 +59,7 @@ pub(crate) struct Denied {
     pub(crate) challenge: Option<&'static str>,
 }
 
-/// The answer to every request without a valid token, whatever is wrong with it.
+/// The answer to every request without a valid token. It is the same for every reason.
 const UNAUTHENTICATED: &str = "a valid bearer token is required";
 
 impl Guard {

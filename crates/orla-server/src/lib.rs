@@ -104,7 +104,7 @@ impl Server {
         self.core.reconfigure(options);
     }
 
-    /// Lets `observe` see failed authentications. Of a peer that is told to wait it sees the first one only. The
+    /// Lets `observe` see failed authentications. Of a peer that has to wait it sees the first one only. The
     /// first observer stays.
     pub fn on_unauthenticated(&self, observe: impl Fn(&Unauthenticated) + Send + Sync + 'static) {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));

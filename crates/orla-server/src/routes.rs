@@ -598,7 +598,7 @@ fn ambiguous(peer: IpAddr) -> Response<Body> {
 }
 
 /// The answer to a request without a valid token. It is counted, logged and passed to the observer; a peer that
-/// fails too often is told to wait, and is then only counted.
+/// fails too often is asked to wait (429), and its next failures are only counted.
 fn unauthenticated(
     core: &Core,
     settings: &Settings,

@@ -64,7 +64,7 @@ impl Topic {
         lock(&self.subscribers).is_empty()
     }
 
-    /// Tells the subscribers that may use the item now, whatever they could when they subscribed.
+    /// Notifies the subscribers that may use the item now; their rights when they subscribed do not count.
     fn tell(&self, uri: &Arc<str>, catalog: &Catalog, item: &Item) {
         for subscriber in &*lock(&self.subscribers) {
             if catalog.permits_item(subscriber.principal.as_ref(), item).is_ok() {

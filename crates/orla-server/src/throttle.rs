@@ -1,4 +1,5 @@
-//! Failed authentications of each peer, so that nobody tries tokens at will. Pure but for the clock that is passed in.
+//! Limits the failed authentications of each peer, so that tokens cannot be guessed by trying. Pure but for the clock that is
+//! passed in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -355,10 +355,10 @@ pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
 pub(crate) enum Form {
     /// Structured content may be of any kind.
     Sessionless,
-    /// Before 2026-07-28 structured content is an object, and clients check that. What is none is the member `result`
-    /// of one.
+    /// Before 2026-07-28 structured content is an object, and clients check that. Any other value is wrapped as the member
+    /// `result` of one.
     Session,
-    /// The same, of a tool whose advertised output schema is that of the member `result`, whatever its value is.
+    /// The same, for a tool whose advertised output schema wraps its values in `result`. Objects are wrapped too.
     SessionWrapped,
     /// For a command of this program.
     Local,

@@ -47,7 +47,7 @@ impl Styled {
         self.0.push_str(&on_lines(text));
     }
 
-    /// Appends text on lines in a style, which is the numbers of an SGR sequence: `1;31`. An empty one is none.
+    /// Appends text on lines in a style, which is the numbers of an SGR sequence: `1;31`. An empty style adds no sequence.
     pub(crate) fn paint(&mut self, style: &'static str, text: &str) {
         match style {
             "" => self.push(text),
@@ -142,7 +142,7 @@ pub(crate) fn question(text: &str) {
     remark("1", &on_one_line(text), "");
 }
 
-/// Text to standard error, such as that of a tool. Where nobody reads it, the exit code still says how it went.
+/// Text to standard error, such as that of a tool. If it cannot be written, the exit code still reports the outcome.
 pub(crate) fn err(text: &str) {
     match stderr_is_terminal() {
         true => put(Stream::Err, on_lines(text).as_bytes()),
@@ -172,7 +172,7 @@ fn remark(style: &'static str, text: &str, end: &str) {
     put(Stream::Err, shown.0.as_bytes());
 }
 
-/// The door: writes bytes that are safe for where they go, above the progress bars.
+/// Writes bytes that are safe for their destination, above the progress bars. All output goes through here.
 fn put(stream: Stream, bytes: &[u8]) {
     progress::lifted(|| {
         // A reader that went away is no error.

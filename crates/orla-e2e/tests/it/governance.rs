@@ -451,7 +451,7 @@ fn a_signed_log_shows_that_it_was_made_anew_or_cut() {
     assert!(audit(&server).stderr.contains("made anew"), "what was not checked is said");
     let text = server.read("audit.jsonl");
     let anew = |keep: fn(&Value) -> bool| -> String {
-        // Whoever has no key can still compute every hash.
+        // Every hash can be computed without the key.
         let mut prev = "0".repeat(64);
         let mut seq = 0;
         let mut log = String::new();

@@ -133,7 +133,7 @@ fn programs_are_checked_against_what_is_served() {
         piped.all()
     );
 
-    // A file among the tools is told what cannot succeed.
+    // Findings for a file among the tools say what cannot succeed.
     let checked = world.run(&["check"]);
     assert!(
         checked.all().contains("late.rtfs:2:25: `inc` takes a number, got \"a\""),

@@ -1,8 +1,8 @@
 //! Where the texts of callers are compiled and checked.
 //!
-//! That takes as long as a text is, and macros compute meanwhile. So it happens on threads of its own, a few at once;
-//! small texts without macros are done where they are, as a thread costs more than they do. The steps that
-//! macros may make ([`rtfs::Options::macro_steps`]) end it in any case.
+//! The time grows with the length of a text and with the work of its macros. So texts are compiled on threads of their
+//! own, a few at once. Small texts without macros are compiled on the caller's thread, as another thread would cost more.
+//! The limit on the steps of macros ([`rtfs::Options::macro_steps`]) bounds the time in any case.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -33,8 +33,8 @@ impl Compiler {
     /// What `work` gives for a text.
     ///
     /// # Errors
-    /// [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`], as the call says; the work goes on to its end then,
-    /// and keeps its permit so long. [`RuntimeError::Panicked`] if it panicked.
+    /// [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`], as the call says. The work then continues to its end
+    /// and keeps its permit until then. [`RuntimeError::Panicked`] if it panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         text: &str,

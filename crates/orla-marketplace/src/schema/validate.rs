@@ -46,7 +46,7 @@ impl JsonValidator {
     /// Makes a type ready, by the JSON Schema it came from if it did.
     ///
     /// # Errors
-    /// A JSON Schema that is none, that refers to something outside of itself, whose references multiply, or whose
+    /// An invalid JSON Schema, one that refers to something outside of itself, whose references multiply, or whose
     /// regular expressions are too large or need more than linear time.
     pub(super) fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
         Self::compile_json(json_schema_of(ty))

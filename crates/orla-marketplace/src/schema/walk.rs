@@ -264,7 +264,7 @@ mod tests {
         for (schema, path) in cases {
             assert_eq!(pattern_cost(&schema).unwrap_err().path, path);
         }
-        // What looks like a pattern and is data or a name is none.
+        // Data and names that look like a pattern do not count as one.
         let data = json!({"enum": [{"pattern": "("}], "properties": {"pattern": {"type": "string"}}});
         assert_eq!(pattern_cost(&data), Ok(0));
     }

@@ -282,7 +282,7 @@ impl Command {
     /// Whether there is a program to start, going by its file.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the program cannot be started.
     pub fn check(&self) -> Result<(), String> {
         let path = self.program().map_err(|err| err.to_string())?;
         match path.metadata() {

@@ -1,4 +1,4 @@
-//! Tells a process that hangs from one that is busy (RFC 2 §11). Pure: times come in, from any fixed beginning.
+//! Distinguishes a process that hangs from one that is busy (RFC 2 §11). Pure: times come in, from any fixed beginning.
 //!
 //! A process may work at one call for as long as the call's deadline allows, and a process with a single thread
 //! answers nothing meanwhile. So silence alone is no sign. A process hangs if it lets calls pass that came *after*
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(silence.verdict(60 * S, Some(4), Some(2)), None);
         assert_eq!(silence.verdict(69 * S, Some(5), Some(2)), None);
         assert!(silence.verdict(70 * S, Some(5), Some(2)).unwrap().contains("ping"));
-        // Another ping begins anew, and an answered one is none.
+        // Another ping restarts the timeout, and an answered one does not count.
         assert_eq!(silence.verdict(70 * S, Some(9), Some(8)), None);
         assert_eq!(silence.verdict(90 * S, Some(9), None), None);
     }

@@ -316,7 +316,7 @@ impl Conversation {
     }
 }
 
-/// What a caller is told of a line that is no answer.
+/// The part of an error that quotes a line which is not an answer.
 pub(crate) fn no_answer(line: &str) -> String {
     format!("it wrote a line that answers no call: {line:?}")
 }

@@ -28,7 +28,7 @@ const POLL_MIN: Duration = Duration::from_millis(50);
 const POLL_MAX: Duration = Duration::from_secs(2);
 /// How long an agent may take to end a task that nobody waits for.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How much longer than its own time a call takes to end its task. What takes longer goes on behind the call's back.
+/// How much longer than its own time a call takes to end its task. After that, it continues in the background.
 const LAST_WORD: Duration = Duration::from_millis(30);
 /// How long an agent that is given an answer may go on repeating its question before that counts as a new one.
 const SECOND_THOUGHT: Duration = Duration::from_secs(10);

@@ -26,7 +26,7 @@ pub fn check(server_url: &str) -> Result<(), String> {
 /// Whether there is a program to start, where a `server_url` names one.
 ///
 /// # Errors
-/// Why there is none. The arguments are not repeated, as they may hold secrets.
+/// Why the program cannot be started. The arguments are not repeated, as they may hold secrets.
 pub fn check_program(server_url: &str) -> Result<(), String> {
     match parse(server_url)? {
         Address::Own(settings) => super::servers::check_program(&settings),

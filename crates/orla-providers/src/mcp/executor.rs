@@ -20,7 +20,7 @@ use super::servers::{Connected, McpServers};
 
 /// Runs the calls of [`MCPCapability`] providers (RTFS capability system §3.3, §7).
 ///
-/// The tool that is configured is what is called, whatever the input says. A provider that means several tools of
+/// The configured tool is called; the input cannot choose another one. A provider that means several tools of
 /// its server (a pattern) is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it gives the list of tools.
 ///
 /// Capabilities with the same `server_url` share one connection or process. It is made by the first call, and it ends

@@ -251,7 +251,7 @@ impl fmt::Debug for McpServers {
 /// Whether there is a program to start for a server that is a process.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the program cannot be started.
 pub fn check_program(settings: &ServerSettings) -> Result<(), String> {
     match definition(settings) {
         Some(Definition::Server(command)) => command.check(),

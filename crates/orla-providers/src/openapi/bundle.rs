@@ -1,7 +1,7 @@
-//! A document in several files → one tree. Pure: who calls it reads the files.
+//! A document in several files → one tree. Pure: the caller reads the files.
 //!
 //! Every file that a reference leads to becomes a member of [`FILES`] in the document's root, and every reference
-//! between files one within that tree, so that the rest of the import knows of one document alone. A file that cannot
+//! between files becomes one within that tree, so the rest of the import sees a single document. A file that cannot
 //! be read, or must not be, costs only the operations that refer to it.
 //!
 //! # Bounds
@@ -105,7 +105,7 @@ impl Bundle {
     /// The document.
     ///
     /// # Errors
-    /// It is none of OpenAPI.
+    /// It is not an OpenAPI document.
     pub(super) fn finish(mut self) -> Result<Document, String> {
         if let Json::Object(root) = &mut self.root
             && !self.files.is_empty()

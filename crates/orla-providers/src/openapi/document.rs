@@ -109,7 +109,7 @@ impl Document {
     /// The value at a pointer.
     ///
     /// # Errors
-    /// There is none; why, where it is in a file that could not be read.
+    /// The pointer leads nowhere, or into a file that could not be read; then the error says why.
     pub(super) fn at(&self, pointer: &str) -> Result<&Json, String> {
         self.root.pointer(pointer).ok_or_else(|| match file_of(pointer) {
             Some((file, rest)) => match self.refused.get(&file) {

@@ -34,7 +34,7 @@ pub struct ImportError {
 /// seconds where the document is very large.
 ///
 /// # Errors
-/// The document cannot be read, or is none.
+/// The document cannot be read, or is not an OpenAPI document.
 pub async fn load(settings: &OpenApiSettings) -> Result<Imported, ImportError> {
     match &settings.document {
         Location::File(path) => {

@@ -69,7 +69,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names and descriptions with characters that their reader cannot see, which may hide what a model is told.
+/// Names and descriptions with characters that their reader cannot see, which may hide instructions to a model.
 fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
     let mut warnings = Vec::new();
     for entry in market.snapshot().entries() {

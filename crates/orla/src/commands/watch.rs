@@ -10,10 +10,10 @@ use crate::{Failure, render};
 const PACE: Duration = Duration::from_secs(1);
 
 /// Shows what `look` gives, and again whenever it gives something else. `changed` waits until it is worth to look;
-/// both are given `state`. What cannot be looked at is shown as well: it may come back.
+/// both are given `state`. An error of `look` is shown as well, and `look` is tried again.
 ///
 /// # Errors
-/// Signals cannot be heard.
+/// Signal handlers cannot be installed.
 pub(super) async fn watch<S>(
     state: &mut S,
     look: impl AsyncFn(&mut S) -> Result<String, Failure>,

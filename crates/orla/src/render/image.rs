@@ -66,7 +66,7 @@ fn sequence(protocol: Protocol, bytes: &[u8]) -> Option<String> {
                 .collect();
             let mut out = String::with_capacity(base64.len() + 16 * chunks.len());
             for (at, chunk) in chunks.iter().enumerate() {
-                // `q=2`: the terminal does not answer, as nobody reads its answer.
+                // `q=2`: the terminal does not answer, as its answer would not be read.
                 let head = if at == 0 { "a=T,f=100,q=2," } else { "" };
                 let more = u8::from(at + 1 < chunks.len());
                 out.push_str(&format!("\x1b_G{head}m={more};{chunk}\x1b\\"));
