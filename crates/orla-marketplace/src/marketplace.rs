@@ -198,7 +198,7 @@ impl CapabilityMarketplace {
         let permit = CallPermit::new(catalog.admission_of(entry), &entry.provider);
         let ctx = self.context(&catalog, entry, &call, &permit);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
-        if let Err(permission) = catalog.permits(ctx.principal.as_ref(), entry) {
+        if let Err(permission) = self.permits(&catalog, ctx.principal.as_ref(), entry) {
             return Err(self.denied(&catalog, &call, entry, recording, permission));
         }
         let result = self.run(&catalog, entry, &call.input, &ctx, &permit, &mut recording).await;
@@ -217,7 +217,7 @@ impl CapabilityMarketplace {
         let permit = CallPermit::new(catalog.admission_of(entry), &entry.provider);
         let ctx = self.context(&catalog, entry, &call, &permit);
         let mut recording = Recording::begin(entry, &ctx, self.on_finished.load_full());
-        if let Err(permission) = catalog.permits(ctx.principal.as_ref(), entry) {
+        if let Err(permission) = self.permits(&catalog, ctx.principal.as_ref(), entry) {
             return Err(self.denied(&catalog, &call, entry, recording, permission));
         }
         match self.open_stream(&catalog, entry, &call.input, &ctx, &mut recording).await {
@@ -644,6 +644,23 @@ impl CapabilityMarketplace {
         self.on_problems.load_full().map(|problems| (problems.0)(name)).unwrap_or_default()
     }
 
+    /// Whether the policy permits a capability, that of the snapshot and the one in force: what a session has
+    /// listed stays callable after a reload, and what has been denied since does not.
+    fn permits(
+        &self,
+        catalog: &Catalog,
+        principal: Option<&Principal>,
+        entry: &Entry,
+    ) -> Result<(), String> {
+        catalog.permits(principal, entry)?;
+        self.catalog.load().permits(principal, entry)
+    }
+
+    /// Whether a denied name is answered as one that does not exist.
+    pub(crate) fn conceals(&self, catalog: &Catalog) -> bool {
+        catalog.conceals() || self.catalog.load().conceals()
+    }
+
     /// The error for a call of a name that nothing has, which is logged (RFC 1 §5.4, §8.2).
     fn missing(&self, catalog: &Catalog, call: &Call) -> RuntimeError {
         let caller = call.principal.as_ref().map_or(ANONYMOUS, |principal| &principal.0);
@@ -663,7 +680,7 @@ impl CapabilityMarketplace {
     ) -> RuntimeError {
         let denied = RuntimeError::Denied { id: entry.name.to_string(), permission };
         recording.finish(Err(&denied));
-        if catalog.conceals() { self.unknown(catalog, call) } else { denied }
+        if self.conceals(catalog) { self.unknown(catalog, call) } else { denied }
     }
 
     /// What a caller sees of a name that does not exist, or that it may not know of.

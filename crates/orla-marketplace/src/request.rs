@@ -33,7 +33,7 @@ impl CapabilityMarketplace {
         let mut recording = self.record_request(call, method, subject);
         let result = self.offer(catalog, call, (method, subject), params, &mut recording).await;
         recording.finish(result.as_ref().map(drop));
-        result.map_err(|error| disclosed(catalog, call, method, subject, error))
+        result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 
     /// Whether a caller may have its part in what a surface has granted to another caller.
@@ -52,10 +52,10 @@ impl CapabilityMarketplace {
         let unknown = || Err(SurfaceError::NotFound(unknown(subject)));
         let result = surface.item(subject).map_or_else(unknown, |item| {
             recording.concerns(&item);
-            permit(catalog, call, &item)
+            self.permit(catalog, call, &item)
         });
         recording.finish(result.as_ref().map(drop));
-        result.map_err(|error| disclosed(catalog, call, method, subject, error))
+        result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 
     async fn offer(
@@ -69,7 +69,7 @@ impl CapabilityMarketplace {
         let mut failure = SurfaceError::NotFound(unknown(subject));
         for surface in catalog.surfaces().iter().filter(|surface| surface.serves(method)) {
             let Some(item) = surface.item(subject) else { continue };
-            if let Err(denied) = permit(catalog, call, &item) {
+            if let Err(denied) = self.permit(catalog, call, &item) {
                 recording.concerns(&item);
                 failure = denied;
                 continue;
@@ -96,43 +96,46 @@ impl CapabilityMarketplace {
     fn record_request(&self, call: &Call, method: &str, subject: Subject<'_>) -> RequestRecording {
         RequestRecording::begin((method, subject), &self.surface_context(call), self.request_observers())
     }
-}
 
-fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
-    let permitted = catalog.permits_item(call.principal.as_ref(), item);
-    permitted.map_err(|permission| SurfaceError::Denied { id: item.id.clone(), permission })
-}
+    /// Whether the policies of the snapshot and in force permit an item.
+    fn permit(&self, catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
+        let principal = call.principal.as_ref();
+        let newest = || self.snapshot().permits_item(principal, item);
+        let permitted = catalog.permits_item(principal, item).and_then(|()| newest());
+        permitted.map_err(|permission| SurfaceError::Denied { id: item.id.clone(), permission })
+    }
 
-/// The error as its caller may see it. Where the policy conceals, it is the same for a subject that is denied
-/// and for one that no surface has.
-fn disclosed(
-    catalog: &Catalog,
-    call: &Call,
-    method: &str,
-    subject: Subject<'_>,
-    error: SurfaceError,
-) -> SurfaceError {
-    let what = match error {
-        SurfaceError::Denied { .. } | SurfaceError::NotFound(_) if catalog.conceals() => {
-            unknown(subject)
-        }
-        SurfaceError::NotFound(what) => what,
-        other => return other,
-    };
-    let visible = |surface: &dyn Surface, name: &str| {
-        let item = match subject {
-            Subject::Prompt(_) => surface.item(Subject::Prompt(name)),
-            Subject::Resource(_) => surface.item(Subject::Resource(name)),
-            Subject::Template(_) => surface.item(Subject::Template(name)),
+    /// The error as its caller may see it. Where the policy conceals, it is the same for a subject that is denied
+    /// and for one that no surface has.
+    fn disclosed(
+        &self,
+        catalog: &Catalog,
+        call: &Call,
+        (method, subject): (&str, Subject<'_>),
+        error: SurfaceError,
+    ) -> SurfaceError {
+        let what = match error {
+            SurfaceError::Denied { .. } | SurfaceError::NotFound(_) if self.conceals(catalog) => {
+                unknown(subject)
+            }
+            SurfaceError::NotFound(what) => what,
+            other => return other,
         };
-        item.is_some_and(|item| catalog.permits_item(call.principal.as_ref(), &item).is_ok())
-    };
-    let near =
-        catalog.surfaces().iter().filter(|surface| surface.serves(method)).find_map(|surface| {
-            surface.similar(subject).into_iter().find(|name| visible(&**surface, name))
-        });
-    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    SurfaceError::NotFound(format!("{what}{hint}"))
+        let visible = |surface: &dyn Surface, name: &str| {
+            let item = match subject {
+                Subject::Prompt(_) => surface.item(Subject::Prompt(name)),
+                Subject::Resource(_) => surface.item(Subject::Resource(name)),
+                Subject::Template(_) => surface.item(Subject::Template(name)),
+            };
+            item.is_some_and(|item| self.permit(catalog, call, &item).is_ok())
+        };
+        let near =
+            catalog.surfaces().iter().filter(|surface| surface.serves(method)).find_map(|surface| {
+                surface.similar(subject).into_iter().find(|name| visible(&**surface, name))
+            });
+        let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        SurfaceError::NotFound(format!("{what}{hint}"))
+    }
 }
 
 /// The sentence for a subject that no surface has.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use rtfs::{Diagnostics, Limits, Options, Outcome as Computed, Program, Run, Source, compile};
+use rtfs::{Diagnostics, Limits, Options, Outcome as Computed, Program, Run, Source, Value, compile};
 use tokio::time::Instant;
 
 use crate::breaker::{Breaker, BreakerLimits};
@@ -73,13 +73,32 @@ impl Expression {
         match run.advance(limits().steps) {
             Computed::Done(value) => {
                 let mut hasher = DefaultHasher::new();
-                format!("{value:?}").hash(&mut hasher);
+                canonical(&value).hash(&mut hasher);
                 Ok(hasher.finish())
             }
             Computed::Failed(error) => Err(error.to_string()),
             Computed::Waiting => Err("it cannot call capabilities".to_owned()),
             Computed::Yielded => Err("it takes too many steps".to_owned()),
         }
+    }
+}
+
+/// The text of a value, the same for equal values: members of maps and sets in the order of their texts.
+fn canonical(value: &Value) -> String {
+    let sorted = |mut members: Vec<String>| {
+        members.sort_unstable();
+        members.join(" ")
+    };
+    match value {
+        Value::Map(map) => {
+            let member = |(key, value)| format!("{} {}", canonical(key), canonical(value));
+            format!("{{{}}}", sorted(map.iter().map(member).collect()))
+        }
+        Value::Set(set) => format!("#{{{}}}", sorted(set.iter().map(canonical).collect())),
+        Value::Vector(items) => {
+            format!("[{}]", items.items().iter().map(canonical).collect::<Vec<_>>().join(" "))
+        }
+        other => format!("{other:?}"),
     }
 }
 
@@ -172,7 +191,8 @@ impl Routed {
             Route::RoundRobin => from(self.turn.fetch_add(1, Ordering::Relaxed) % all.max(1)),
             Route::LeastBusy => {
                 let mut order = from(0);
-                order.sort_by_key(|&at| self.targets[at].running.load(Ordering::Relaxed));
+                // Each count is read once: it may change meanwhile.
+                order.sort_by_cached_key(|&at| self.targets[at].running.load(Ordering::Relaxed));
                 order
             }
             Route::By(expression) => {
@@ -331,7 +351,9 @@ impl CapabilityExecutor for RoutedExecutor {
             let result = executor.execute(&target.provider, inputs, &target.context(ctx)).await;
             attempt.came_back(&result);
             drop(running);
-            target.set_failure(result.as_ref().err().map(ToString::to_string));
+            // What is wrong with one caller's input is not for the status, which others see.
+            let is_of_provider = |error: &&RuntimeError| error.is_transient();
+            target.set_failure(result.as_ref().err().filter(is_of_provider).map(ToString::to_string));
             match result {
                 Err(error) if routed.moves_on(&error, target, ctx) => {
                     tracing::debug!(capability = &*ctx.name, provider = target.name, %error, "the next provider is tried");
@@ -378,6 +400,19 @@ mod tests {
 
     fn order(routed: &Routed, input: &str) -> Vec<usize> {
         routed.order(&Payload::from_json(JsonText::parse(input.to_owned()).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn equal_values_have_one_text_whatever_their_order() {
+        let text = |json: &str| {
+            let payload = Payload::from_json(JsonText::parse(json.to_owned()).unwrap());
+            canonical(payload.value().unwrap())
+        };
+        assert_eq!(
+            text(r#"{"a": {"b": [1, 2], "c": 3}, "d": 4}"#),
+            text(r#"{"d": 4, "a": {"c": 3, "b": [1, 2]}}"#)
+        );
+        assert_ne!(text(r#"{"a": [1, 2]}"#), text(r#"{"a": [2, 1]}"#));
     }
 
     #[test]

@@ -130,6 +130,35 @@ fn a_program_is_checked_as_if_a_denied_capability_did_not_exist() {
 }
 
 #[test]
+fn a_completion_asks_the_server_for_what_the_policy_decided_on() {
+    let server = served(
+        "policy:\n- {to: [ada], allow: ['*']}\n- {to: [bob], capabilities: ['hr.ask'], allow: ['*']}\n",
+    );
+    let mut bob = client(&server, BOB);
+    eventually("the server is known", || {
+        client(&server, ADA).tool_names().contains(&"hr__say".to_owned())
+    });
+    // A permitted prompt's name beside a denied template's address does not open the template.
+    let both = json!({"ref": {"type": "ref/resource", "name": "hr__ask", "uri": "hr://{who}"},
+        "argument": {"name": "who", "value": ""}});
+    let completed = bob.request("completion/complete", both).expect("the prompt's completion");
+    assert_eq!(completed["completion"]["values"], json!([]), "{completed}");
+    let denied = completion("ref/resource", "uri", "hr://{who}");
+    assert!(bob.request("completion/complete", denied).is_err());
+}
+
+#[test]
+fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
+    let server = served("policy:\n- {to: [ada, bob], allow: ['*']}\n");
+    let mut bob = Client::connect(server.address(), Revision::Session, Some(BOB));
+    assert_eq!(bob.call("open", json!({})).stdout(), "o\n");
+    let config = server.read("orla.yaml") + "- {to: [bob], capabilities: [open], deny: ['*']}\n";
+    server.write("orla.yaml", &config, 0o644);
+    server.reload();
+    assert_eq!(bob.try_call("open", json!({})).unwrap_err().code, -32602);
+}
+
+#[test]
 fn a_revealing_policy_says_which_permission_is_missing() {
     let server = served(&format!("policy_reveal: true\n{POLICY}"));
     let mut bob = client(&server, BOB);

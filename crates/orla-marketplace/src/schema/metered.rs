@@ -35,7 +35,22 @@ pub(super) fn within<T>(steps: u64, check: impl FnOnce() -> T) -> Result<T, Exha
 }
 
 fn step() {
-    match LEFT.get().checked_sub(1) {
+    steps(1);
+}
+
+/// Reading a long value takes time in proportion to its length: a step for eight bytes.
+fn steps_of(value: &Json) {
+    let length = match value {
+        Json::String(text) => text.len() / 8,
+        Json::Array(items) => items.len(),
+        Json::Object(members) => members.len(),
+        _ => 0,
+    };
+    steps(1 + length as u64);
+}
+
+fn steps(count: u64) {
+    match LEFT.get().checked_sub(count) {
         Some(left) => LEFT.set(left),
         None => resume_unwind(Box::new(Exhausted)),
     }
@@ -78,7 +93,7 @@ impl<'a> Node<'a, MeteredJson> for Metered<'a> {
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
-        step();
+        steps_of(self.0);
         self.0.as_str().map(Cow::Borrowed)
     }
 
@@ -103,12 +118,12 @@ impl<'a> Node<'a, MeteredJson> for Metered<'a> {
     }
 
     fn string_length(&self) -> Option<u64> {
-        step();
+        steps_of(self.0);
         Node::<SerdeJson>::string_length(&self.0)
     }
 
     fn equals_value(&self, expected: &Json) -> bool {
-        step();
+        steps_of(self.0);
         Node::<SerdeJson>::equals_value(&self.0, expected)
     }
 
@@ -167,6 +182,7 @@ impl<'a> Array<'a, MeteredJson> for MeteredArray<'a> {
     }
 
     fn is_unique(&self) -> bool {
+        self.0.iter().for_each(steps_of);
         Array::<SerdeJson>::is_unique(&self.0)
     }
 }

@@ -9,12 +9,17 @@ use serde_json::{Map as Object, Value as Json};
 use super::SchemaError;
 use crate::json::{cut, push_index, push_key};
 
-/// The largest regular expression, in states of its automaton. `^\w{1,64}$` has 65.
-pub(super) const MAX_PATTERN: u64 = 10_000;
+/// The largest regular expression, in states of its automaton. `^\w{1,64}$` has 65, and fifty letters of any script
+/// have 33,000.
+pub(super) const MAX_PATTERN: u64 = 50_000;
 /// The largest regular expressions of one schema together, and of all schemas of one provider.
-pub(crate) const MAX_PATTERNS: u64 = 100_000;
+pub(crate) const MAX_PATTERNS: u64 = 200_000;
 /// How many schemas may apply to one place in the data by references alone.
 const MAX_PATHS: u64 = 100_000;
+/// How many references may follow one another without a step into the data. Each is a frame on the stack.
+const MAX_CHAIN: usize = 500;
+/// How many references a schema may have.
+const MAX_REFERENCES: usize = 20_000;
 
 /// Keywords whose value is a mapping from names to schemas.
 const NAMED: [&str; 6] =
@@ -73,9 +78,9 @@ fn states(hir: &Hir) -> u64 {
         HirKind::Empty | HirKind::Look(_) => 1,
         HirKind::Literal(literal) => literal.0.len() as u64,
         HirKind::Class(Class::Bytes(_)) => 1,
-        // A character beyond ASCII takes up to four bytes.
+        // A range beyond ASCII takes one to four states, most of which it shares with others.
         HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
-        HirKind::Class(Class::Unicode(class)) => 4 * class.ranges().len() as u64,
+        HirKind::Class(Class::Unicode(class)) => class.ranges().len() as u64,
         HirKind::Repetition(repetition) => {
             let times = repetition.max.unwrap_or(repetition.min).max(1);
             states(&repetition.sub).saturating_mul(times.into())
@@ -89,12 +94,17 @@ fn states(hir: &Hir) -> u64 {
 
 /// Whether a schema refers to anything.
 pub(super) fn has_references(schema: &Json) -> bool {
+    references(schema) > 0
+}
+
+/// How many references are in a schema, data included.
+fn references(schema: &Json) -> usize {
     match schema {
         Json::Object(members) => {
-            members.iter().any(|(key, value)| is_reference(key) || has_references(value))
+            members.iter().map(|(key, value)| usize::from(is_reference(key)) + references(value)).sum()
         }
-        Json::Array(items) => items.iter().any(has_references),
-        _ => false,
+        Json::Array(items) => items.iter().map(references).sum(),
+        _ => 0,
     }
 }
 
@@ -123,16 +133,21 @@ pub(super) fn without_patterns(schema: &Json) -> Json {
 }
 
 /// Checks that the references of a schema do not multiply beyond a bound without a step into the data: twenty
-/// definitions that each name the next one twice would be a million checks of one value.
+/// definitions that each name the next one twice would be a million checks of one value. Nor may they follow one
+/// another without end, as each takes a part of the stack.
 ///
 /// # Errors
-/// They do.
+/// They do, or there are too many of them.
 pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
-    let mut paths = Paths { root: schema, known: HashMap::new() };
+    if references(schema) > MAX_REFERENCES {
+        let problem = format!("the schema has more than {MAX_REFERENCES} references");
+        return Err(SchemaError { path: String::new(), problem });
+    }
+    let mut paths = Paths { root: schema, known: HashMap::new(), chain: 0 };
     each_schema(schema, &mut String::new(), &mut |object, path| {
         if paths.of_object(object) > MAX_PATHS {
             let problem = format!(
-                "the references multiply: more than {MAX_PATHS} schemas would apply to one value"
+                "the references multiply: more than {MAX_PATHS} schemas would apply to one value, or more than {MAX_CHAIN} references follow one another"
             );
             return Err(SchemaError { path: path.to_owned(), problem });
         }
@@ -145,6 +160,8 @@ struct Paths<'s> {
     root: &'s Json,
     /// By the address of the schema. One that is being counted stands for itself alone.
     known: HashMap<*const Object<String, Json>, u64>,
+    /// The references that are being followed.
+    chain: usize,
 }
 
 impl<'s> Paths<'s> {
@@ -182,10 +199,14 @@ impl<'s> Paths<'s> {
 
     fn of_target(&mut self, target: &str) -> u64 {
         let pointer = target.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        match pointer.and_then(|pointer| self.root.pointer(pointer)) {
-            Some(schema) => self.of(schema),
-            None => 1,
+        let Some(schema) = pointer.and_then(|pointer| self.root.pointer(pointer)) else { return 1 };
+        if self.chain == MAX_CHAIN {
+            return u64::MAX;
         }
+        self.chain += 1;
+        let paths = self.of(schema);
+        self.chain -= 1;
+        paths
     }
 }
 
@@ -242,13 +263,28 @@ mod tests {
 
     #[test]
     fn what_a_pattern_costs_is_known_before_it_is_compiled() {
-        for pattern in [r"^\w{1,64}$", "^[a-z0-9_-]+$", r"^\d{4}-\d{2}$", "^.{1,1000}$"] {
+        for pattern in
+            [r"^\w{1,64}$", "^[a-z0-9_-]+$", r"^\d{4}-\d{2}$", "^.{1,2000}$", r"^[\p{L} '-]{1,50}$"]
+        {
             assert!(size_of(pattern).unwrap() <= MAX_PATTERN, "{pattern}");
         }
-        for pattern in [r"^(\w{1,200}){1,100}N$", "^.{1,2097152}$", "((a{999}){999}){999}"] {
+        for pattern in [r"^(\w{1,200}){1,500}N$", "^.{1,2097152}$", "((a{999}){999}){999}"] {
             assert!(size_of(pattern).unwrap() > MAX_PATTERN, "{pattern}");
         }
         assert_eq!(size_of("(?=x)"), None);
+    }
+
+    #[test]
+    fn a_long_chain_of_references_is_refused_before_it_takes_the_stack() {
+        let chain = |length: usize| {
+            let link = |at: usize| (format!("a{at}"), json!({"$ref": format!("#/$defs/a{}", at + 1)}));
+            let mut definitions: Object<String, Json> = (0..length).map(link).collect();
+            definitions.insert(format!("a{length}"), json!({}));
+            json!({"$ref": "#/$defs/a0", "$defs": definitions})
+        };
+        assert!(bounded_references(&chain(100)).is_ok());
+        assert!(bounded_references(&chain(15_000)).is_err());
+        assert!(bounded_references(&chain(50_000)).is_err());
     }
 
     #[test]

@@ -96,18 +96,23 @@ impl<P: Peer> PeerSurface<P> {
         let malformed =
             || SurfaceError::Invalid("completion/complete: ref must be an object".to_owned());
         let reference = params.get("ref").unwrap_or_default().to_owned();
-        let mut reference = Object::parse(&reference).ok_or_else(malformed)?;
+        let reference = Object::parse(&reference).ok_or_else(malformed)?;
         let (name, uri) = (reference.text("name"), reference.text("uri"));
-        let (own, lists, unknown) = match (&name, &uri) {
+        // The server is sent the subject that the policy has decided on, and no member besides.
+        let (own, lists, unknown, exact) = match (&name, &uri) {
             (Some(name), _) => {
                 let own = self.own_name(name)?;
-                reference.set("name", quoted(own));
-                params.set("ref", reference.to_json().to_string());
-                (own, &PROMPTS[..], not_found("prompt", name))
+                let exact = format!(r#"{{"type":"ref/prompt","name":{}}}"#, quoted(own));
+                (own, &PROMPTS[..], not_found("prompt", name), exact)
             }
-            (None, Some(uri)) => (uri.as_str(), &RESOURCES[..], not_found("resource", uri)),
+            (None, Some(uri)) => {
+                let exact = format!(r#"{{"type":"ref/resource","uri":{}}}"#, quoted(uri));
+                (uri.as_str(), &RESOURCES[..], not_found("resource", uri), exact)
+            }
             (None, None) => return Err(malformed()),
         };
+        params.remove("ref");
+        params.set("ref", exact);
         if offers.completions {
             match self.pass("completion/complete", params.to_json(), ctx).await {
                 Err(SurfaceError::NotFound(_)) => {}
