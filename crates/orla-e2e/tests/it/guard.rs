@@ -1,6 +1,7 @@
 //! Who may talk, and what a caller learns about what the policy denies it.
 
 use orla_e2e::{Client, Http, Request, Revision, Server, eventually};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -154,7 +155,8 @@ fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
     assert_eq!(bob.call("open", json!({})).stdout(), "o\n");
     let config = server.read("orla.yaml") + "- {to: [bob], capabilities: [open], deny: ['*']}\n";
     server.write("orla.yaml", &config, 0o644);
-    server.reload();
+    server.signal(Signal::HUP);
+    eventually("the denial holds", || bob.try_call("open", json!({})).is_err());
     assert_eq!(bob.try_call("open", json!({})).unwrap_err().code, -32602);
 }
 
