@@ -533,9 +533,11 @@ impl Config {
         matches!(self.origins.get(key), Some(Origin::Flag(_) | Origin::Environment(_)))
     }
 
-    /// The environment that processes are started from (`pass_env`). What the file expands is taken for a secret.
+    /// The environment that processes are started from (`pass_env`). What the file expands is taken for a secret, and
+    /// so is the key of the model.
     pub(crate) fn environment(&self) -> Environment {
-        let secrets = OWN_SECRETS.iter().map(|name| (*name).to_owned());
+        let secrets =
+            OWN_SECRETS.iter().map(|name| (*name).to_owned()).chain(self.agent.api_key_env.clone());
         Environment::new(self.pass_env.clone(), self.expanded.iter().cloned().chain(secrets).collect())
     }
 
