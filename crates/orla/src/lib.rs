@@ -88,8 +88,14 @@ fn command_line(base: Source) -> Result<(), Failure> {
         Err(err) => {
             // Help and version are answers; everything else is wrong usage. A closed pipe is no error.
             let plain = err.render().to_string();
-            // What was typed may have been pasted.
-            match text::on_lines(&plain) == plain {
+            // What was typed may have been pasted. `plain` has lost its escape sequences, so the arguments are
+            // looked at too.
+            let is_safe =
+                |arg: std::ffi::OsString| arg.to_str().is_some_and(|arg| text::on_lines(arg) == arg);
+            // Help quotes nothing.
+            match !err.use_stderr()
+                || (std::env::args_os().all(is_safe) && text::on_lines(&plain) == plain)
+            {
                 true => drop(err.print()),
                 false => render::err(&plain),
             }
