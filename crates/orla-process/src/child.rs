@@ -32,6 +32,10 @@ use crate::shebang::FileKind;
 /// The environment of a process.
 pub type Variables = Arc<[(OsString, OsString)]>;
 
+/// Keeps Python from its caches of compiled modules: they lie in a package and are no part of what is attested, so
+/// they may neither run nor change the package.
+pub(crate) const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
+
 /// A program on disk, by its absolute path.
 #[derive(Debug)]
 pub struct Program {
@@ -77,6 +81,14 @@ impl Program {
     pub fn with_env(mut self, env: Vec<(String, String)>, pass_env: Vec<Pattern>) -> Self {
         self.env = env;
         self.pass_env = pass_env;
+        self
+    }
+
+    /// The program with one more variable, which goes before any other of that name.
+    #[must_use]
+    pub(crate) fn with_variable(mut self, (name, value): (&str, &str)) -> Self {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -128,8 +140,7 @@ impl Program {
         env: &[(&str, OsString)],
         environment: &Arc<Environment>,
     ) -> io::Result<Child> {
-        let _others = STARTS.read().unwrap_or_else(PoisonError::into_inner);
-        self.spawn(&self.path, args, env, environment)
+        self.spawn(None, args, env, environment)
     }
 
     /// As [`start`](Self::start), but runs a sealed copy of the file, whose content has this hash.
@@ -144,9 +155,7 @@ impl Program {
         environment: &Arc<Environment>,
     ) -> io::Result<Child> {
         let sealed = self.sealed(hash)?;
-        // No other child may inherit the copy.
-        let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
-        sealed.inheritable(|| self.spawn(&sealed.path(), args, env, environment))
+        self.spawn(Some(&sealed), args, env, environment)
     }
 
     fn sealed(&self, hash: &Arc<str>) -> io::Result<Arc<Sealed>> {
@@ -161,12 +170,13 @@ impl Program {
 
     fn spawn(
         &self,
-        file: &Path,
+        sealed: Option<&Sealed>,
         args: &[OsString],
         env: &[(&str, OsString)],
         environment: &Arc<Environment>,
     ) -> io::Result<Child> {
         let variables = self.variables(environment);
+        let file = &sealed.map_or_else(|| self.path.clone(), Sealed::path);
         let mut by_shell = self.is_known_to_be_run_by_shell();
         let mut tries = 0;
         loop {
@@ -191,7 +201,19 @@ impl Program {
             if let Some(directory) = &self.directory {
                 command.current_dir(directory);
             }
-            match command.spawn() {
+            // Locked for the start alone, not for the pauses.
+            let started = match sealed {
+                // No other child may inherit the copy.
+                Some(sealed) => {
+                    let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+                    sealed.inheritable(|| command.spawn())
+                }
+                None => {
+                    let _others = STARTS.read().unwrap_or_else(PoisonError::into_inner);
+                    command.spawn()
+                }
+            };
+            match started {
                 Err(err) if is(&err, Errno::NOEXEC) && !by_shell && is_text(file) => {
                     *self.memory() = FileVersion::of(&self.path);
                     by_shell = true;

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::arguments;
 use crate::capsule::packages::Package;
-use crate::child::{self, Program};
+use crate::child::{self, NO_PYTHON_CACHE, Program};
 use crate::discovery::{self, Described, DirectoryError, Finding, Found, ProgramFile, Scanner};
 use crate::limits::{Limits, PoolLimits};
 use crate::metadata::OutputForm;
@@ -276,6 +276,10 @@ impl ToolExecutor {
             ("ORLA_CALL_ID", OsString::from(&*ctx.call_id)),
             (INSTANCE, OsString::from(self.instance.mark())),
         ];
+        if attested.is_some() && tool.package.is_some() {
+            let (name, value) = NO_PYTHON_CACHE;
+            env.push((name, value.into()));
+        }
         // It is the caller's text, and not every text can be in an environment.
         if let Some(traceparent) = ctx.traceparent.as_ref().filter(|text| is_plain(text)) {
             env.push(("TRACEPARENT", OsString::from(&**traceparent)));

@@ -5,7 +5,7 @@
 //! everything it may still be working at:
 //!
 //! - [`MAX_EXPIRED`] calls in a row have passed their deadlines, and it has not written a byte since the first of
-//!   them did; or
+//!   them did. Calls that were under way together count once: one slow thing may hold them all up; or
 //! - it has not answered a ping for [`PING_TIMEOUT`] while calls wait that were sent after the ping. A ping is sent
 //!   behind the cancellation of a call, to one that answers requests.
 //!
@@ -25,6 +25,8 @@ pub(super) struct Silence {
     expired: u32,
     /// The oldest of them.
     first_expired: Option<u64>,
+    /// Older calls were under way when one was last counted, and do not count any more.
+    counts_from: u64,
     /// The ping that only newer calls wait behind, and since when.
     blocked: Option<(u64, Duration)>,
 }
@@ -35,8 +37,12 @@ impl Silence {
         (self.expired, self.first_expired) = (0, None);
     }
 
-    /// A call that it was sent has passed its deadline.
-    pub(super) fn expired(&mut self, call: u64) {
+    /// A call that it was sent has passed its deadline. `next` is the ticket that the next call had then.
+    pub(super) fn expired(&mut self, call: u64, next: u64) {
+        if call < self.counts_from {
+            return;
+        }
+        self.counts_from = next;
         self.expired += 1;
         self.first_expired = Some(self.first_expired.map_or(call, |first| first.min(call)));
     }
@@ -79,21 +85,34 @@ mod tests {
     fn three_calls_in_a_row_without_a_byte_are_a_hang() {
         let mut silence = Silence::default();
         for call in 1..=2 {
-            silence.expired(call);
+            silence.expired(call, call + 1);
             assert_eq!(silence.verdict(S, None, None), None);
         }
         silence.broken();
         for call in 3..=5 {
             assert_eq!(silence.verdict(S, None, None), None, "before call {call}");
-            silence.expired(call);
+            silence.expired(call, call + 1);
         }
         assert!(silence.verdict(S, None, None).unwrap().contains("hung"));
     }
 
     #[test]
+    fn calls_that_were_under_way_together_count_once() {
+        let mut silence = Silence::default();
+        (1..=5).for_each(|call| silence.expired(call, 6));
+        assert_eq!(silence.verdict(S, None, None), None);
+        silence.expired(6, 9);
+        // Calls 7 and 8 were sent before call 6 expired.
+        (7..=8).for_each(|call| silence.expired(call, 9));
+        assert_eq!(silence.verdict(S, None, None), None);
+        silence.expired(9, 10);
+        assert!(silence.verdict(S, None, None).unwrap().contains("3 calls"));
+    }
+
+    #[test]
     fn one_that_may_be_busy_with_an_older_call_does_not_hang() {
         let mut silence = Silence::default();
-        (2..=9).for_each(|call| silence.expired(call));
+        (2..=9).for_each(|call| silence.expired(call, call + 1));
         assert_eq!(silence.verdict(S, Some(1), Some(3)), None);
         assert_eq!(silence.verdict(99 * S, Some(1), Some(3)), None);
         assert!(silence.verdict(99 * S, Some(10), None).is_some());

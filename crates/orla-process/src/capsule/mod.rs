@@ -353,9 +353,10 @@ impl Capsule {
         self.shared.knowledge.borrow().learned.clone()
     }
 
-    /// What is to be said of the newest line of its process that answers no call and came while calls waited.
-    pub fn wrong_answer(&self) -> Option<String> {
-        self.shared.status().wrong_answer.as_deref().map(no_answer)
+    /// What is to be said of a line that answers no call and can only be about the call with this ticket.
+    fn wrong_answer(&self, ticket: u64) -> Option<String> {
+        let status = self.shared.status();
+        status.wrong_answer.as_ref().filter(|(call, _)| *call == ticket).map(|(_, line)| no_answer(line))
     }
 
     /// How it is.
@@ -468,7 +469,10 @@ impl Peer for Capsule {
             biased;
             answer = asked => answer,
             () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
-            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: self.not_ready() }),
+            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut {
+                not_ready: self.not_ready(),
+                wrong_answer: self.wrong_answer(ticket),
+            }),
         }
     }
 

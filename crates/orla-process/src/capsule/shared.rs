@@ -54,6 +54,8 @@ pub(crate) struct Cancelled {
     pub(crate) ticket: u64,
     /// Whether its deadline has passed.
     pub(crate) is_late: bool,
+    /// The ticket that the next request had when it was cancelled.
+    pub(crate) next: u64,
 }
 
 /// What the task is asked for besides requests. A later wish takes the place of an earlier one.
@@ -76,8 +78,8 @@ pub(crate) struct Status {
     pub(crate) since: Instant,
     pub(crate) restarts: u64,
     pub(crate) last_failure: Option<String>,
-    /// The newest line of its process that answers no call and came while calls waited; quoted.
-    pub(crate) wrong_answer: Option<String>,
+    /// The newest line of its process that answers no call, with the ticket of the only call that it can be about.
+    pub(crate) wrong_answer: Option<(u64, String)>,
 }
 
 /// What is known of what a capsule serves.
@@ -124,6 +126,11 @@ impl Shared {
         }
     }
 
+    /// Whether a gate says what may be started.
+    pub(crate) fn is_guarded(&self) -> bool {
+        lock(&self.gate).is_some()
+    }
+
     /// Asks the gate whether the process of this definition may be started now, or may go on that was `started`.
     ///
     /// # Errors
@@ -147,7 +154,8 @@ impl Shared {
 
     /// Nobody waits for this request any more.
     pub(crate) fn cancel(&self, ticket: u64, is_late: bool) {
-        lock(&self.cancelled).push(Cancelled { ticket, is_late });
+        let next = self.tickets.load(Ordering::Relaxed);
+        lock(&self.cancelled).push(Cancelled { ticket, is_late, next });
         self.news.notify_one();
     }
 

@@ -126,8 +126,8 @@ impl Talk {
         }
     }
 
-    /// The newest line of a plugin that answers no call and came while calls waited.
-    pub(super) fn wrong_answer(&self) -> Option<&str> {
+    /// The newest line of a plugin that answers no call, with the ticket of the only call that it can be about.
+    pub(super) fn wrong_answer(&self) -> Option<&(u64, String)> {
         match self {
             Self::Mcp(_) => None,
             Self::Plugin(talk) => talk.wrong_answer(),

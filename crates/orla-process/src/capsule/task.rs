@@ -20,7 +20,9 @@ mod pipes;
 mod report;
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::future::pending;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,7 +45,7 @@ use super::process::Process;
 use super::shared::{Cancelled, Shared, Wishes};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
 use super::talk::Talk;
-use crate::child::Variables;
+use crate::child::{NO_PYTHON_CACHE, Program, Variables};
 use crate::lines::Lines;
 use crate::mcp::Fault;
 use crate::mcp::conversation::Request;
@@ -275,7 +277,14 @@ impl Task {
                     next = Some((Event::Drained, "no call is in flight".to_owned()));
                 }
                 State::Starting { .. } if self.process.is_some() && self.talk.is_ready_at_once() => {
-                    next = Some((Event::Hello, "it runs".to_owned()));
+                    let held = self.shared.may_start(&self.definition, Some(self.started)).await;
+                    next = Some(match held {
+                        Ok(()) => (Event::Hello, "it runs".to_owned()),
+                        Err(reason) => {
+                            self.failure.get_or_insert_with(|| reason.clone());
+                            (Event::Broken, reason)
+                        }
+                    });
                 }
                 _ => {}
             }
@@ -331,7 +340,7 @@ impl Task {
             self.failure = Some(reason.clone());
             return Some(reason);
         }
-        let started = match self.definition.launch() {
+        let started = match self.launch() {
             Ok((program, args)) => {
                 self.variables = Some(program.variables(&self.shared.instance.environment()));
                 Process::start(Arc::new(program), args, Arc::clone(&self.shared.instance)).await
@@ -407,21 +416,28 @@ impl Task {
         }
     }
 
+    /// What the next process is started from.
+    fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
+        let (program, args) = self.definition.launch()?;
+        let is_guarded = self.shared.is_guarded();
+        Ok((if is_guarded { program.with_variable(NO_PYTHON_CACHE) } else { program }, args))
+    }
+
     /// Whether the next process would get another environment than the newest one did.
     fn has_another_environment(&self) -> bool {
         let Some(variables) = &self.variables else { return false };
         let environment = self.shared.instance.environment();
-        self.definition.launch().is_ok_and(|(program, _)| program.variables(&environment) != *variables)
+        self.launch().is_ok_and(|(program, _)| program.variables(&environment) != *variables)
     }
 
     async fn cancelled(&mut self) {
         let cancelled = self.shared.take_cancelled();
         let mut sent = false;
-        for Cancelled { ticket, is_late } in cancelled {
+        for Cancelled { ticket, is_late, next } in cancelled {
             if self.talk.cancel(ticket) {
                 sent = true;
                 if is_late && !self.talk.has_to_obey() {
-                    self.silence.expired(ticket);
+                    self.silence.expired(ticket, next);
                 }
                 if self.talk.has_to_obey() {
                     self.withdrawn.push_back(Withdrawn {
@@ -452,6 +468,9 @@ impl Task {
 
     /// Ends a process that is ready and hangs.
     async fn look_for_hang(&mut self) {
+        // Output that waits in the pipes is no silence.
+        self.read().await;
+        self.read_stderr();
         if !matches!(self.state, State::Ready { .. }) {
             return;
         }

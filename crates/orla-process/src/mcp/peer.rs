@@ -59,6 +59,8 @@ pub enum Ending {
     TimedOut {
         /// Why it was never sent, where that is so.
         not_ready: Option<String>,
+        /// What the process wrote instead of an answer, where that is known.
+        wrong_answer: Option<String>,
     },
 }
 
@@ -116,10 +118,10 @@ pub fn failure(ending: Ending, ctx: &CallContext) -> RuntimeError {
             RuntimeError::Busy { id, running: sent, waiting }
         }
         Ending::Cancelled => RuntimeError::Cancelled { id, outcome: None },
-        Ending::TimedOut { not_ready: None } => {
+        Ending::TimedOut { not_ready: None, .. } => {
             RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: None }
         }
-        Ending::TimedOut { not_ready: Some(reason) } => {
+        Ending::TimedOut { not_ready: Some(reason), .. } => {
             let reason = format!("it was not ready within {}: {reason}", seconds(ctx.timeout));
             RuntimeError::Unavailable { id, reason, source: None }
         }

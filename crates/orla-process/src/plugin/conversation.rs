@@ -46,7 +46,7 @@ pub(crate) struct Conversation {
     /// Whether it was asked to describe itself again, so that it says something.
     is_probed: bool,
     /// See [`Self::wrong_answer`].
-    wrong_answer: Option<String>,
+    wrong_answer: Option<(u64, String)>,
     /// What has been logged once.
     noise: bool,
     strays: bool,
@@ -110,9 +110,10 @@ impl Conversation {
         }
     }
 
-    /// The newest line that is no answer, or answers no call, and came while calls waited; quoted.
-    pub(crate) fn wrong_answer(&self) -> Option<&str> {
-        self.wrong_answer.as_deref()
+    /// The newest line that is no answer, or answers no call, and came while it had one call alone; quoted, with the
+    /// ticket of that call. No other caller may see it.
+    pub(crate) fn wrong_answer(&self) -> Option<&(u64, String)> {
+        self.wrong_answer.as_ref()
     }
 
     /// Whether it need not say anything before it is sent calls.
@@ -198,11 +199,12 @@ impl Conversation {
 
     /// No answer will come any more.
     pub(crate) fn fail(&mut self, reason: &str) {
-        let wrong = self.wrong_answer.take().map(|line| format!("; {}", no_answer(&line)));
-        let reason = format!("{reason}{}", wrong.unwrap_or_default());
-        for (_, Sent { state, .. }) in self.pending.drain() {
+        let wrong = self.wrong_answer.take();
+        for (ticket, Sent { state, .. }) in self.pending.drain() {
             if let Pending::Call { reply, .. } = state {
-                let _ = reply.send(Err(Fault::Gone(reason.clone())));
+                let own = wrong.as_ref().filter(|(call, _)| *call == ticket);
+                let wrong = own.map(|(_, line)| format!("; {}", no_answer(line))).unwrap_or_default();
+                let _ = reply.send(Err(Fault::Gone(format!("{reason}{wrong}"))));
             }
         }
         self.in_flight = 0;
@@ -272,6 +274,7 @@ impl Conversation {
             }
             return Heard::Nothing;
         }
+        self.wrong_answer.take_if(|(call, _)| *call == id);
         match self.pending.remove(&id).map(|sent| sent.state) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
@@ -288,8 +291,11 @@ impl Conversation {
     }
 
     fn note_wrong(&mut self, line: &[u8]) {
-        if self.in_flight > 0 {
-            self.wrong_answer = Some(quoted(line));
+        let mut calls = self.pending.iter();
+        if let (Some((call, Sent { state: Pending::Call { .. }, .. })), None) =
+            (calls.next(), calls.next())
+        {
+            self.wrong_answer = Some((*call, quoted(line)));
         }
     }
 
@@ -410,10 +416,35 @@ mod tests {
             assert_eq!(setting.hear(line), Heard::Nothing, "{line}");
         }
         assert!(answer.try_recv().is_err() && setting.talk.in_flight() == 1);
-        assert_eq!(setting.talk.wrong_answer(), Some("\u{fffd}"));
+        assert_eq!(setting.talk.wrong_answer(), Some(&(ticket, "\u{fffd}".to_owned())));
         setting.hear(&format!(r#"{{"id":{ticket},"ok":1}}"#));
         setting.hear(&format!(r#"{{"id":{ticket},"ok":2}}"#));
         assert_eq!(answer.try_recv().unwrap().unwrap().as_str(), "1");
+        assert_eq!(setting.talk.wrong_answer(), None, "its call was answered");
+    }
+
+    #[test]
+    fn a_stray_line_is_shown_only_to_the_call_that_was_alone_with_it() {
+        let told = |answer: &mut oneshot::Receiver<Reply>| match answer.try_recv().unwrap() {
+            Err(Fault::Gone(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let mut setting = Setting::new(false);
+        let (_, mut alice) = setting.call("a");
+        setting.hear("user=alice");
+        let (_, mut bob) = setting.call("b");
+        setting.hear("whose is this?");
+        setting.talk.fail("it ended");
+        assert!(told(&mut alice).contains("user=alice"));
+        assert_eq!(told(&mut bob), "it ended");
+
+        // What may be about a withdrawn call is not shown to a later one either.
+        let (one, _) = setting.call("a");
+        setting.talk.cancel(one);
+        let (_, mut bob) = setting.call("b");
+        setting.hear("user=alice");
+        setting.talk.fail("it ended");
+        assert_eq!(told(&mut bob), "it ended");
     }
 
     #[test]
@@ -518,9 +549,10 @@ mod tests {
     #[test]
     fn calls_of_a_process_that_is_gone_fail() {
         let mut setting = Setting::new(false);
-        let ((_, mut one), (two, _)) = (setting.call("a"), setting.call("b"));
-        setting.talk.cancel(two);
+        let (_, mut one) = setting.call("a");
         setting.hear("\u{1b}[2J oh");
+        let (two, _) = setting.call("b");
+        setting.talk.cancel(two);
         setting.talk.fail("it is gone");
         assert_eq!(
             one.try_recv().unwrap(),

@@ -107,14 +107,14 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
         Ending::Fault(Fault::Gone(reason)) => {
             RuntimeError::Unavailable { id, reason: format!("{whose}: {reason}"), source: None }
         }
-        Ending::TimedOut { not_ready: None } => {
-            let wrong = plugin.wrong_answer().map(|wrong| format!("; {wrong}")).unwrap_or_default();
+        Ending::TimedOut { not_ready: None, wrong_answer } => {
+            let wrong = wrong_answer.map(|wrong| format!("; {wrong}")).unwrap_or_default();
             let id = format!("{id} ({whose}{wrong})");
             RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: None }
         }
-        Ending::TimedOut { not_ready: Some(reason) } => {
+        Ending::TimedOut { not_ready: Some(reason), wrong_answer } => {
             let not_ready = Some(format!("{reason}; {whose}"));
-            mcp::failure(Ending::TimedOut { not_ready }, ctx)
+            mcp::failure(Ending::TimedOut { not_ready, wrong_answer }, ctx)
         }
         other => mcp::failure(other, ctx),
     }

@@ -182,14 +182,6 @@ impl Plugin {
         }
     }
 
-    /// What is to be said of a line that answers no call.
-    pub(super) fn wrong_answer(&self) -> Option<String> {
-        match &self.works {
-            Works::Processes(processes) => processes.all.iter().find_map(|one| one.wrong_answer()),
-            Works::Component(..) | Works::Broken(_) => None,
-        }
-    }
-
     /// How it is: how the process is that is best.
     pub(super) fn status(&self) -> ProviderStatus {
         match &self.works {
@@ -221,7 +213,7 @@ impl Processes {
             () = ctx.cancellation.cancelled() => return Err(Ending::Cancelled),
             () = sleep_until(ctx.deadline) => {
                 let reason = "each of its processes is busy with another call".to_owned();
-                return Err(Ending::TimedOut { not_ready: Some(reason) });
+                return Err(Ending::TimedOut { not_ready: Some(reason), wrong_answer: None });
             }
         };
         let answer = self.all[turn.index].ask(ask, ctx).await;

@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
+use orla_marketplace::attestation::Custody;
 use orla_marketplace::{
     CallContext, HttpCapability, JsonText, PluginCapability, ProviderType, RuntimeError, RuntimeResult,
     StreamCapabilityImpl, StreamTransport, StreamType, Violation,
@@ -45,6 +46,8 @@ pub(super) struct Connector {
     max: usize,
     buffer: usize,
     way: Way,
+    /// What an attestation that is required allows to run.
+    custody: Option<Custody>,
 }
 
 enum Way {
@@ -100,6 +103,7 @@ impl Connector {
             max: options.max_item_bytes,
             buffer: options.buffer.max(1),
             way,
+            custody: ctx.custody.clone(),
         })
     }
 
@@ -149,11 +153,26 @@ impl Connector {
     }
 
     async fn start(&self, program: &Arc<Command>) -> RuntimeResult<(Source, Sink)> {
+        let name = program.command.rsplit('/').next().unwrap_or_default();
+        let since = SystemTime::now();
         let mut process = program.start(Arc::clone(&self.instance)).await.map_err(|err| {
-            let name = program.command.rsplit('/').next().unwrap_or_default();
             let reason = format!("{name} cannot be started: {err}");
             RuntimeError::Unavailable { id: self.name.to_string(), reason, source: Some(Box::new(err)) }
         })?;
+        if let Some(custody) = self.custody.clone() {
+            // It looks at files.
+            let held = tokio::task::spawn_blocking(move || custody.has_held_since(since)).await;
+            if !held.unwrap_or(false) {
+                let reason = format!(
+                    "{name} was not started from what was attested, and attestation is required"
+                );
+                return Err(RuntimeError::Unavailable {
+                    id: self.name.to_string(),
+                    reason,
+                    source: None,
+                });
+            }
+        }
         let stdin = process.stdin.take().filter(|_| self.stream_type.takes());
         let sink = match stdin {
             Some(stdin) => Sink::Program { stdin, rest: Default::default() },

@@ -194,7 +194,7 @@ impl Component {
             biased;
             answer = self.answer(function, input, permissions) => answer,
             () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
-            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: None }),
+            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: None, wrong_answer: None }),
         }
     }
 

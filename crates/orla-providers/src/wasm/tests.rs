@@ -82,7 +82,7 @@ async fn what_goes_too_far_is_ended_and_the_next_call_answers() {
     for (function, ending) in [
         ("trap", "gone: it ended: wasm trap: wasm `unreachable` instruction executed"),
         ("more", "gone: it ended: wasm trap: wasm `unreachable` instruction executed"),
-        ("loop", "TimedOut { not_ready: None }"),
+        ("loop", "TimedOut { not_ready: None, wrong_answer: None }"),
     ] {
         assert_eq!(called(&component, function, &[]).await, ending, "{function}");
         assert_eq!(called(&component, "echo", &[]).await, r#"{"n": 1.10}"#);

@@ -95,7 +95,7 @@ impl Task {
                 }
             }
         }
-        if self.talk.wrong_answer() != self.shared.status().wrong_answer.as_deref() {
+        if self.talk.wrong_answer() != self.shared.status().wrong_answer.as_ref() {
             self.publish();
         }
         self.drained().await;

@@ -45,7 +45,7 @@ impl Task {
             status.pid = pid;
             status.since = Instant::now();
         }
-        status.wrong_answer = self.talk.wrong_answer().map(str::to_owned);
+        status.wrong_answer = self.talk.wrong_answer().cloned();
         status.restarts = self.starts.saturating_sub(1);
         let has_failed = matches!(self.state, State::Crashed { .. } | State::Stopped);
         if has_failed && self.failure.is_some() {

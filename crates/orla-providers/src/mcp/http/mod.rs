@@ -216,7 +216,9 @@ impl Peer for Remote {
             biased;
             answer = self.answer(&ask, ctx) => answer.map_err(Ending::Fault),
             () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
-            () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: self.not_ready() }),
+            () = sleep_until(ctx.deadline) => {
+                Err(Ending::TimedOut { not_ready: self.not_ready(), wrong_answer: None })
+            }
         }
     }
 
