@@ -3,7 +3,7 @@
 //! The modules are private to the program, whose only public function is `main`: they are compiled in
 //! here from their files.
 #![no_main]
-#![expect(dead_code, reason = "the program uses what is not used here")]
+#![expect(dead_code, unused_imports, reason = "the program uses what is not used here")]
 
 use libfuzzer_sys::fuzz_target;
 
@@ -11,14 +11,12 @@ use libfuzzer_sys::fuzz_target;
 mod config;
 #[path = "../../crates/orla/src/exposure.rs"]
 mod exposure;
+#[path = "../../crates/orla/src/extensions.rs"]
+mod extensions;
 #[path = "../../crates/orla/src/prompts/mod.rs"]
 mod prompts;
-#[path = "../../crates/orla/src/render.rs"]
-mod render;
-#[path = "../../crates/orla/src/logging"]
-mod logging {
-    pub(crate) mod format;
-}
+#[path = "../../crates/orla/src/text.rs"]
+mod text;
 
 thread_local! {
     static DIRECTORY: tempfile::TempDir = tempfile::tempdir().expect("a temporary directory");
@@ -28,11 +26,11 @@ fuzz_target!(|bytes: &[u8]| {
     DIRECTORY.with(|directory| {
         let file = directory.path().join("orla.yaml");
         std::fs::write(&file, bytes).expect("a file can be written");
-        let source = config::Source { file: Some(file.clone()), flags: Vec::new() };
+        let source = config::Source { file: Some(file.clone()), ..config::Source::default() };
         if let Err(problems) = source.load() {
             assert!(!problems.is_empty());
             for problem in problems {
-                let shown = logging::format::printable(&problem.to_string());
+                let shown = text::on_one_line(&problem.to_string());
                 assert!(!shown.is_empty() && !shown.contains('\n'), "{shown:?}");
             }
         }

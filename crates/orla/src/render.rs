@@ -15,6 +15,7 @@ pub(crate) mod progress;
 
 use std::io::{IsTerminal, Write};
 
+pub(crate) use crate::text::cut;
 use crate::text::{in_json, on_lines, on_one_line};
 
 /// The streams that a command writes.
@@ -243,17 +244,6 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>], width: usize) -> String
         text.push('\n');
     }
     text
-}
-
-/// The first line of a text, cut to `width` characters.
-pub(crate) fn cut(text: &str, width: usize) -> String {
-    let first = text.lines().next().unwrap_or_default();
-    if first.chars().count() <= width {
-        return first.to_owned();
-    }
-    let mut cut: String = first.chars().take(width.saturating_sub(1)).collect();
-    cut.push('…');
-    cut
 }
 
 #[cfg(test)]

@@ -121,6 +121,17 @@ fn is_invisible(c: char) -> bool {
         )
 }
 
+/// The first line of a text, cut to `width` characters.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    if first.chars().count() <= width {
+        return first.to_owned();
+    }
+    let mut cut: String = first.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

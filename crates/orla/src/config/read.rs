@@ -12,7 +12,7 @@ use super::inputs::Clients;
 use super::keys::{self, KEYS, Key, Kind, TOOL_KEYS, nearest};
 use super::{Config, Origin, Problem, Rename, ToolOverride, capabilities};
 use crate::extensions::Extensions;
-use crate::render::cut;
+use crate::text::cut;
 
 /// Characters of an unknown key that are shown.
 const SHOWN: usize = 60;

@@ -253,7 +253,7 @@ impl Prompts {
 
     fn find(&self, name: &str) -> Result<&Prompt, SurfaceError> {
         self.prompts.iter().find(|prompt| prompt.name == name).ok_or_else(|| {
-            SurfaceError::NotFound(format!("unknown prompt: {}", crate::render::cut(name, SHOWN)))
+            SurfaceError::NotFound(format!("unknown prompt: {}", crate::text::cut(name, SHOWN)))
         })
     }
 

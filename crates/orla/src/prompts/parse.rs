@@ -184,7 +184,7 @@ fn parts(body: &str, arguments: &mut Vec<Argument>) -> Vec<Part> {
 fn described_by(body: &str, name: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
     let first = lines.find(|line| !line.is_empty()).unwrap_or(name);
-    crate::render::cut(first, DESCRIPTION)
+    crate::text::cut(first, DESCRIPTION)
 }
 
 fn is_name(text: &str) -> bool {

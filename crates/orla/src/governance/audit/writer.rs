@@ -15,7 +15,7 @@ use super::super::head::{self, Head, Seal};
 use super::{Event, Heads, MAX_LINE, Queue, Shared, What};
 use crate::config::{AuditSync, reason};
 use crate::logging::format::timestamp;
-use crate::render::cut;
+use crate::text::cut;
 
 /// How long it takes until the file is tried again, and, with `audit_sync: second`, synced again.
 const PAUSE: Duration = Duration::from_secs(1);
