@@ -446,7 +446,11 @@ impl Peer for Capsule {
         let request = Request {
             ticket,
             ask,
-            caller: Caller { notices: ctx.notices.clone(), client: ctx.client.clone() },
+            caller: Caller {
+                notices: ctx.notices.clone(),
+                client: ctx.client.clone(),
+                principal: ctx.principal.clone(),
+            },
             traceparent: ctx.traceparent.clone(),
             reply,
         };

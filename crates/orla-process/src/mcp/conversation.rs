@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use orla_marketplace::{Client, JsonText, LogLevel, Notice, NoticeSink, SurfaceNotice};
+use orla_marketplace::{Client, JsonText, LogLevel, Notice, NoticeSink, Principal, SurfaceNotice};
 use tokio::sync::oneshot;
 
 use super::answer::{self, ListedTool, Offers, Told};
@@ -80,6 +80,8 @@ pub struct Caller {
     pub notices: NoticeSink,
     /// Takes questions.
     pub client: Option<Arc<dyn Client>>,
+    /// Decides what of a process's output may be shown to whom.
+    pub principal: Option<Principal>,
 }
 
 impl fmt::Debug for Caller {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use orla_marketplace::{JsonText, Notice, NoticeSink};
+use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use tokio::sync::oneshot;
 
 use super::Manner;
 use super::wire::{self, Body, Failure};
 use crate::excerpt::beginning;
 use crate::lines::{Outgoing, quoted};
-use crate::mcp::conversation::{Heard, Request};
+use crate::mcp::conversation::{Caller, Heard, Request};
 use crate::mcp::{Ask, Fault, Learned, Reply};
 
 /// How long the list of functions is that an error shows, in bytes.
@@ -65,6 +65,7 @@ enum Describing {
 struct Sent {
     /// The how-many-eth it was.
     order: u64,
+    principal: Option<Principal>,
     state: Pending,
 }
 
@@ -110,8 +111,8 @@ impl Conversation {
         }
     }
 
-    /// The newest line that is no answer, or answers no call, and came while it had one call alone; quoted, with the
-    /// ticket of that call. No other caller may see it.
+    /// The newest line that is no answer, or answers no call, and came while one call waited; quoted, with the ticket
+    /// of that call. No other caller may see it.
     pub(crate) fn wrong_answer(&self) -> Option<&(u64, String)> {
         self.wrong_answer.as_ref()
     }
@@ -165,8 +166,9 @@ impl Conversation {
             return;
         }
         wire::write_call(self.out.buffer(), ticket, &function, &arguments);
-        let state = Pending::Call { function, notices: caller.notices, reply };
-        self.pending.insert(ticket, Sent { order: self.sent, state });
+        let Caller { notices, principal, .. } = caller;
+        let state = Pending::Call { function, notices, reply };
+        self.pending.insert(ticket, Sent { order: self.sent, principal, state });
         self.sent += 1;
         self.in_flight += 1;
     }
@@ -290,11 +292,13 @@ impl Conversation {
         Heard::Nothing
     }
 
+    /// Keeps a line for the one call that waits. It may be about any call that has no answer, withdrawn ones
+    /// included, so all of them have to be of that call's caller.
     fn note_wrong(&mut self, line: &[u8]) {
-        let mut calls = self.pending.iter();
-        if let (Some((call, Sent { state: Pending::Call { .. }, .. })), None) =
-            (calls.next(), calls.next())
-        {
+        let waits = |(_, sent): &(&u64, &Sent)| matches!(sent.state, Pending::Call { .. });
+        let mut waiting = self.pending.iter().filter(waits);
+        let (Some((call, of)), None) = (waiting.next(), waiting.next()) else { return };
+        if self.pending.values().all(|sent| sent.principal == of.principal) {
             self.wrong_answer = Some((*call, quoted(line)));
         }
     }
@@ -349,7 +353,6 @@ fn reply_of(body: Body) -> Result<JsonText, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::Caller;
 
     struct Setting {
         talk: Conversation,
@@ -367,11 +370,20 @@ mod tests {
         }
 
         fn call(&mut self, function: &str) -> (u64, oneshot::Receiver<Reply>) {
+            self.call_of(None, function)
+        }
+
+        fn call_of(
+            &mut self,
+            principal: Option<&str>,
+            function: &str,
+        ) -> (u64, oneshot::Receiver<Reply>) {
             let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
             let (reply, answer) = oneshot::channel();
             let arguments = JsonText::parse("{}").unwrap();
             let ask = Ask::Call { tool: Some(function.into()), arguments, more: None };
-            let caller = Caller::default();
+            let principal = principal.map(|name| Principal(name.into()));
+            let caller = Caller { principal, ..Caller::default() };
             self.talk.send(Request { ticket, ask, caller, traceparent: None, reply }, String::new);
             (ticket, answer)
         }
@@ -424,27 +436,29 @@ mod tests {
     }
 
     #[test]
-    fn a_stray_line_is_shown_only_to_the_call_that_was_alone_with_it() {
+    fn a_stray_line_is_shown_only_to_the_caller_whose_calls_it_may_be_about() {
         let told = |answer: &mut oneshot::Receiver<Reply>| match answer.try_recv().unwrap() {
             Err(Fault::Gone(reason)) => reason,
             other => panic!("{other:?}"),
         };
         let mut setting = Setting::new(false);
-        let (_, mut alice) = setting.call("a");
+        let (_, mut alice) = setting.call_of(Some("alice"), "a");
         setting.hear("user=alice");
-        let (_, mut bob) = setting.call("b");
+        let (_, mut bob) = setting.call_of(Some("bob"), "b");
         setting.hear("whose is this?");
         setting.talk.fail("it ended");
         assert!(told(&mut alice).contains("user=alice"));
         assert_eq!(told(&mut bob), "it ended");
 
-        // What may be about a withdrawn call is not shown to a later one either.
-        let (one, _) = setting.call("a");
-        setting.talk.cancel(one);
-        let (_, mut bob) = setting.call("b");
-        setting.hear("user=alice");
-        setting.talk.fail("it ended");
-        assert_eq!(told(&mut bob), "it ended");
+        // What may be about a withdrawn call is shown to a later one of the same caller alone.
+        for (who, is_shown) in [("bob", false), ("alice", true)] {
+            let (one, _) = setting.call_of(Some("alice"), "a");
+            setting.talk.cancel(one);
+            let (_, mut later) = setting.call_of(Some(who), "b");
+            setting.hear("user=alice");
+            setting.talk.fail("it ended");
+            assert_eq!(told(&mut later).contains("user=alice"), is_shown, "{who}");
+        }
     }
 
     #[test]

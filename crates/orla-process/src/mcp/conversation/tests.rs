@@ -22,7 +22,7 @@ fn request(talk: &Conversation, notices: NoticeSink) -> (u64, Request, oneshot::
     let ticket = talk.tickets.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
     let ask = Ask::Call { tool: None, arguments: JsonText::parse("{}").unwrap(), more: None };
-    let caller = Caller { notices, client: None };
+    let caller = Caller { notices, ..Caller::default() };
     (ticket, Request { ticket, ask, caller, traceparent: None, reply }, answer)
 }
 

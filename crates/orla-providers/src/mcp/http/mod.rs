@@ -162,7 +162,11 @@ impl Remote {
 
     async fn answer(&self, ask: &Ask, ctx: &CallContext) -> Result<JsonText, Fault> {
         let shared = &*self.shared;
-        let caller = Caller { notices: ctx.notices.clone(), client: ctx.client.clone() };
+        let caller = Caller {
+            notices: ctx.notices.clone(),
+            client: ctx.client.clone(),
+            principal: ctx.principal.clone(),
+        };
         let mut newer_than = 0;
         // A session that has ended is opened anew, once: the server has done nothing then.
         for _ in 0..2 {
