@@ -114,7 +114,10 @@ fn status_and_metrics_show_nothing_that_the_caller_may_not_use() {
     for path in ["/status", "/metrics"] {
         assert!(get(&server, path, ADA).contains("hidden_one"), "{path}");
         let seen = get(&server, path, BOB);
-        assert!(!seen.contains("hidden_one") && !seen.contains("hr"), "{path}: {seen}");
+        // A path of the test may contain the letters of the server's name.
+        for name in ["hidden_one", "\"hr\"", "hr__", "hr."] {
+            assert!(!seen.contains(name), "{path}: {name} in {seen}");
+        }
     }
     assert!(server.log_says(&["hidden_one", "denied"]).contains("bob"));
 }
