@@ -122,8 +122,7 @@ const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 impl Metrics {
-    /// Counts the marketplace's calls, whoever makes them. A marketplace has one observer: this is
-    /// it from now on.
+    /// Counts the marketplace's calls from now on.
     pub(crate) fn observe(&self, market: &CapabilityMarketplace) {
         let calls = Arc::clone(&self.calls);
         market.on_finished(move |record| {
