@@ -4,6 +4,7 @@
 //! client did not ask for it: progress without a token, a log message below the wanted level,
 //! progress that does not grow (the specification demands that it does).
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -40,29 +41,50 @@ impl Wanted {
     }
 }
 
-/// Who hears a call's notices: its request, and when that was answered before the call was over, the
-/// request that takes the call up again.
+/// The most notices that are kept between two requests. The oldest go first.
+const MAX_KEPT: usize = 256;
+
+/// Receives a call's notices for the request that is open: the one that began the call, or one that continues
+/// it after a question to the client. What comes between two requests is kept for the next.
 pub(crate) struct Audience {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    /// Nobody hears while no request is open.
-    hears: Option<(Wanted, Arc<dyn Outlet>)>,
+    request: Request,
     /// The newest progress.
     last: f64,
+}
+
+/// The request that a call's notices go to.
+enum Request {
+    /// A request is open and wants these notices.
+    Open(Wanted, Arc<dyn Outlet>),
+    /// A request is open and wants none.
+    Silent,
+    /// The client has been asked something and has not come back yet.
+    Awaited(VecDeque<(Notice, Arc<str>)>),
 }
 
 impl Audience {
     /// The audience of a request.
     pub(crate) fn new(wanted: Wanted, outlet: Arc<dyn Outlet>) -> Arc<Self> {
-        let inner = Inner { hears: Some((wanted, outlet)), last: f64::NEG_INFINITY };
+        let inner = Inner { request: Request::Open(wanted, outlet), last: f64::NEG_INFINITY };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
-    /// Puts another in its place.
-    pub(crate) fn replace(&self, hears: Option<(Wanted, Arc<dyn Outlet>)>) {
-        self.lock().hears = hears;
+    /// The open request has been answered with a question: notices are kept until the next request.
+    pub(crate) fn detach(&self) {
+        self.lock().request = Request::Awaited(VecDeque::new());
+    }
+
+    /// Another request continues the call. It receives the notices that were kept if it wants any.
+    pub(crate) fn attach(&self, request: Option<(Wanted, Arc<dyn Outlet>)>) {
+        let mut inner = self.lock();
+        let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
+        if let Request::Awaited(kept) = std::mem::replace(&mut inner.request, request) {
+            kept.into_iter().for_each(|(notice, logger)| inner.hear(notice, &logger));
+        }
     }
 
     /// A sink that renders what is wanted and hands it to the outlet, in order. `logger` names the
@@ -71,15 +93,34 @@ impl Audience {
         NoticeSink::new(move |notice| self.hear(notice, &logger))
     }
 
-    fn hear(&self, notice: Notice, logger: &str) {
+    fn hear(&self, notice: Notice, logger: &Arc<str>) {
         // Held while sending, so that what grows also arrives in that order.
-        let mut inner = self.lock();
-        let Inner { hears: Some((wanted, outlet)), last } = &mut *inner else { return };
+        self.lock().hear(notice, logger);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn hear(&mut self, notice: Notice, logger: &Arc<str>) {
+        let (wanted, outlet) = match &mut self.request {
+            Request::Open(wanted, outlet) => (wanted, outlet),
+            Request::Silent => return,
+            Request::Awaited(kept) => {
+                if kept.len() == MAX_KEPT {
+                    kept.pop_front();
+                }
+                kept.push_back((notice, Arc::clone(logger)));
+                return;
+            }
+        };
         match (notice, wanted) {
             (Notice::Progress(progress), Wanted { progress_token: Some(token), .. })
-                if progress.progress.is_finite() && progress.progress > *last =>
+                if progress.progress.is_finite() && progress.progress > self.last =>
             {
-                *last = progress.progress;
+                self.last = progress.progress;
                 outlet.send(progress_message(token, &progress));
             }
             // The protocol has no word of its own for a result that is still being written.
@@ -93,10 +134,6 @@ impl Audience {
             }
             _ => {}
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -231,6 +268,35 @@ mod tests {
                 format!(r#"{head}"progress":1e+300}}}}"#),
             ]
         );
+    }
+
+    #[test]
+    fn notices_between_two_requests_reach_the_second() {
+        let wanted =
+            |token: &str| Wanted { progress_token: Some(token.into()), log_level: Some(LogLevel::Info) };
+        let (first, second) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
+        let audience = Audience::new(wanted("1"), Arc::clone(&first) as Arc<dyn Outlet>);
+        let sink = Arc::clone(&audience).sink("ls".into());
+        sink.send(progress(1.0, None, None));
+        audience.detach();
+        sink.send(progress(2.0, None, None));
+        sink.send(Notice::Log { level: LogLevel::Info, message: "between".into() });
+        audience.attach(Some((wanted("2"), Arc::clone(&second) as Arc<dyn Outlet>)));
+        sink.send(progress(3.0, None, None));
+        audience.detach();
+        for step in 0..1000 {
+            sink.send(progress(f64::from(step), None, None));
+        }
+        audience.attach(None);
+        sink.send(progress(2000.0, None, None));
+        let count = |kept: &Kept| kept.0.lock().unwrap().len();
+        assert_eq!((count(&first), count(&second)), (1, 3));
+        audience.detach();
+        for step in 3000..4000 {
+            sink.send(progress(f64::from(step), None, None));
+        }
+        audience.attach(Some((wanted("3"), Arc::clone(&first) as Arc<dyn Outlet>)));
+        assert_eq!(count(&first), 1 + MAX_KEPT);
     }
 
     #[test]

@@ -129,7 +129,7 @@ async fn resume(
     let attended = core.parked.find(state, target)?;
     let parked = &attended.parked;
     if let Some(audience) = &parked.rounds.audience {
-        audience.replace(hears(job, caller));
+        audience.attach(hears(job, caller));
     }
     let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
     parked.rounds.resume(capabilities, job.asked.responses.as_ref());
@@ -316,7 +316,7 @@ impl Attended {
 impl Drop for Attended {
     fn drop(&mut self) {
         if let Some(audience) = &self.parked.rounds.audience {
-            audience.replace(None);
+            audience.detach();
         }
         lock(&self.parked.state).attended = false;
     }
