@@ -10,10 +10,10 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 const ARROWS: &[(&str, &[&str])] = &[
     ("rtfs", &[]),
     ("orla-registry", &["rtfs"]),
-    ("orla-marketplace", &["orla-registry", "rtfs"]),
+    ("orla-marketplace", &["rtfs"]),
     ("orla-process", &["orla-marketplace"]),
     ("orla-server", &["orla-marketplace"]),
-    ("orla-providers", &["orla-marketplace", "orla-process"]),
+    ("orla-providers", &["orla-marketplace", "orla-process", "orla-registry"]),
     ("orla", &["orla-marketplace", "orla-process", "orla-providers", "orla-server"]),
     ("orla-e2e", &["orla"]),
     ("xtask", &[]),

@@ -8,14 +8,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orla_marketplace::json::value_from_json;
-use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, marketplace};
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CapabilityMarketplace, JsonText, Limits, Payload, ProviderType,
 };
-use orla_registry::CapabilityRegistry;
 
 const ROUNDS: usize = 20;
 const CALLS: u32 = 20_000;
@@ -33,38 +30,6 @@ fn main() {
     let (floor, path) = (median(floor), median(path));
     println!("executor alone   {:>6} ns a call", floor.as_nanos());
     println!("the call path    {:>6} ns a call", path.as_nanos());
-    let (builtin, called) = builtin(&runtime);
-    println!("built-in alone   {:>6} ns a call", builtin.as_nanos());
-    println!("the same, called {:>6} ns a call", called.as_nanos());
-}
-
-/// A built-in by itself, and called through the marketplace (RTFS capability system §2.3).
-fn builtin(runtime: &tokio::runtime::Runtime) -> (Duration, Duration) {
-    let market = CapabilityMarketplace::new(Limits::default());
-    market.register_executor(Arc::new(LocalExecutor)).unwrap();
-    for registration in local::registrations() {
-        market.register_capability(registration.clone()).unwrap();
-    }
-    let value = value_from_json(r#"{"a":1,"b":2}"#).unwrap();
-    let add = CapabilityRegistry.get("math.add").unwrap();
-    let (mut alone, mut called) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
-        for _ in 0..CALLS {
-            std::hint::black_box(add.call(std::hint::black_box(&value)).unwrap());
-        }
-        alone.push(began.elapsed() / CALLS);
-        let input = Payload::from_value(value.clone());
-        called.push(runtime.block_on(async {
-            let began = Instant::now();
-            for _ in 0..CALLS {
-                let call = orla_marketplace::Call::to("math.add").with(input.clone());
-                market.call(call).await.unwrap();
-            }
-            began.elapsed() / CALLS
-        }));
-    }
-    (median(alone), median(called))
 }
 
 async fn directly(provider: &ProviderType, input: &Payload) -> Duration {

@@ -31,7 +31,6 @@ mod fair_queue;
 mod hops;
 pub mod id;
 pub mod json;
-pub mod local;
 mod manifest;
 mod marketplace;
 mod memory;

@@ -1,9 +1,10 @@
-//! The executors of the remote kinds of provider (RTFS capability system §2.2), one module each.
+//! The executors of the kinds of provider (RTFS capability system §2.2), one module each.
 
 #![warn(missing_docs)]
 
 #[cfg(feature = "a2a")]
 pub mod a2a;
+pub mod builtin;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "mcp")]

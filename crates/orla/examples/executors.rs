@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orla::front_end::{Server, ServerOptions};
-use orla::marketplace::local::{self, LocalExecutor};
 use orla::marketplace::{
     A2ACapability, Call, CapabilityManifest, CapabilityMarketplace, HttpCapability, JsonText, Limits,
     LocalCapability, MCPCapability, Payload, PluginCapability, ProviderType, RemoteRTFSCapability,
     StreamCapabilityImpl, StreamTransport, StreamType,
 };
 use orla::providers::a2a::A2AExecutor;
+use orla::providers::builtin::{self, LocalExecutor};
 use orla::providers::http::HttpExecutor;
 use orla::providers::mcp::MCPExecutor;
 use orla::providers::plugin::PluginExecutor;
@@ -79,7 +79,7 @@ fn capabilities(server: &str) -> [(&'static str, ProviderType, &'static str); 7]
 async fn serve(tasks: &TaskTracker, shutdown: CancellationToken) -> Result<SocketAddr, Box<dyn Error>> {
     let marketplace = CapabilityMarketplace::new(Limits::default());
     marketplace.register_executor(Arc::new(LocalExecutor))?;
-    for builtin in local::registrations() {
+    for builtin in builtin::registrations() {
         marketplace.register_capability(builtin.clone())?;
     }
     let bound =

@@ -19,7 +19,6 @@ use futures_util::future::join_all;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::id::Pattern;
-use orla_marketplace::local::{self, LocalExecutor};
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
 use orla_marketplace::{
@@ -29,6 +28,7 @@ use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, tool};
 #[cfg(feature = "a2a")]
 use orla_providers::a2a::{A2AExecutor, Agents};
+use orla_providers::builtin::{self, LocalExecutor};
 #[cfg(feature = "http")]
 use orla_providers::http::HttpExecutor;
 #[cfg(feature = "mcp")]
@@ -564,7 +564,7 @@ fn is_of_server(registration: &Registration) -> bool {
 
 /// The built-ins, as far as the configuration serves them.
 fn builtins(config: &Config) -> Vec<Registration> {
-    let served = local::registrations().iter().filter_map(|builtin| {
+    let served = builtin::registrations().iter().filter_map(|builtin| {
         let listing = config.builtins.listing(&builtin.manifest.id)?;
         let mut builtin = builtin.clone();
         builtin.policy.listing = listing;

@@ -34,7 +34,7 @@ pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
 }
 
 /// As [`type_from_json_schema`], of the schema's text. One that is no JSON admits anything.
-pub(crate) fn type_from_schema_text(text: Arc<str>) -> TypeExpr {
+pub fn type_from_schema_text(text: Arc<str>) -> TypeExpr {
     TypeExpr::of_json_schema(text, |text| {
         serde_json::from_str(text).map_or(TypeExpr::ANY, |schema| read(&schema))
     })

@@ -11,9 +11,10 @@ use std::time::Duration;
 use orla_marketplace::{
     BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
     HttpOptions, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, Route,
-    Routed, local,
+    Routed,
 };
 use orla_process::document::{Key, Kind as Shape, Node, Position};
+use orla_providers::builtin;
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
@@ -431,8 +432,8 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCred
 pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> {
     streams::complete(manifest);
     let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
-    let Some(builtin) = local::registration_of(&settings.function) else {
-        let all = local::registrations();
+    let Some(builtin) = builtin::registration_of(&settings.function) else {
+        let all = builtin::registrations();
         let near = nearest(&settings.function, all.iter().map(|one| one.manifest.id.as_str()));
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
         return Err(format!("no built-in is named {}{hint}", excerpt(&settings.function)));

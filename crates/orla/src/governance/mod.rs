@@ -26,10 +26,10 @@ use orla_marketplace::attestation::{
     CONTENT_HASH, ContentSource, Custody, Definition, PublicKey, Subject, TrustedKeys, fits, signed,
     timely,
 };
-use orla_marketplace::local::SOURCE;
 use orla_marketplace::{
     CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType, Registration,
 };
+use orla_providers::builtin::SOURCE;
 use orla_providers::mcp::{Reach, ServerSettings};
 
 pub(crate) use attestations::{Attestations, load as load_attestations, save as save_attestations};

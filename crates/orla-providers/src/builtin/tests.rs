@@ -1,11 +1,17 @@
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::*;
-use crate::payload::JsonText;
-use crate::schema::type_from_json_schema;
-use crate::{Call, CapabilityMarketplace, Limits};
+use orla_marketplace::rtfs::{self, TypeExpr};
+use orla_marketplace::schema::{Validator, type_from_json_schema};
+use orla_marketplace::{
+    Call, CapabilityManifest, CapabilityMarketplace, JsonText, Limits, LocalCapability, Payload,
+    ProviderType,
+};
+use orla_registry::{Builtin, CapabilityRegistry};
+
+use super::source::registration;
+use super::{LocalExecutor, registration_of, registrations};
 
 fn market() -> CapabilityMarketplace {
     let market = CapabilityMarketplace::new(Limits::default());

@@ -1,0 +1,20 @@
+//! The built-in capabilities as capabilities (RTFS capability system §2.3, §4).
+//!
+//! [`registrations`] describes each function of the [`CapabilityRegistry`](orla_registry::CapabilityRegistry), and
+//! [`LocalExecutor`] runs it: synchronously, in microseconds, without I/O.
+//!
+//! # How it works
+//!
+//! A built-in reads each of its arguments by its type, so the marketplace checks neither its input nor
+//! its output, and compiles no schema for it ([`checks_types`](orla_marketplace::CapabilityExecutor::checks_types)). Only
+//! where one refuses its arguments is the schema compiled, to tell the caller of all mistakes at once. A large
+//! input is worked on beside the threads that serve.
+
+mod executor;
+mod source;
+
+pub use executor::LocalExecutor;
+pub use source::{SOURCE, registration_of, registrations};
+
+#[cfg(test)]
+mod tests;
