@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use orla_process::document::{SyntaxError, decode, parse, parse_json};
+use orla_document::{SyntaxError, decode, parse, parse_json};
 use serde_json::Value;
 
 fn refused(err: &SyntaxError) {

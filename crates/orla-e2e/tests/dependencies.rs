@@ -9,12 +9,13 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// knows all others; everyone but the marketplace reaches `rtfs` through its re-export.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rtfs", &[]),
+    ("orla-document", &[]),
     ("orla-registry", &["rtfs"]),
     ("orla-marketplace", &["rtfs"]),
-    ("orla-process", &["orla-marketplace"]),
+    ("orla-process", &["orla-document", "orla-marketplace"]),
     ("orla-server", &["orla-marketplace"]),
-    ("orla-providers", &["orla-marketplace", "orla-process", "orla-registry"]),
-    ("orla", &["orla-marketplace", "orla-process", "orla-providers", "orla-server"]),
+    ("orla-providers", &["orla-document", "orla-marketplace", "orla-process", "orla-registry"]),
+    ("orla", &["orla-document", "orla-marketplace", "orla-process", "orla-providers", "orla-server"]),
     ("orla-e2e", &["orla"]),
     ("xtask", &[]),
 ];

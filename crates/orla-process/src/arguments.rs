@@ -24,7 +24,7 @@ use orla_marketplace::json::compact;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::excerpt;
+use orla_document::excerpt;
 
 /// The most bytes that one argument may have: Linux's `MAX_ARG_STRLEN` (128 KiB) less the NUL that
 /// ends it. Larger text goes in `stdin`.

@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use orla_document::Position;
 use rustix::fs::{Mode, OFlags};
 
-use crate::document::Position;
 use crate::file_version::FileVersion;
 use crate::header::{self, BLOCK_READ, FIRST_READ};
 use crate::metadata::{self, Metadata, Remark};

@@ -4,8 +4,7 @@
 //! # How it works
 //!
 //! [`tool::Loader`] makes capabilities of a directory's executable files: [`discovery`] looks at them;
-//! [`mod@plan`], [`naming`], [`shebang`], [`header`] and [`metadata`] make sense of names and first bytes;
-//! [`document`] reads whatever is YAML or JSON.
+//! [`mod@plan`], [`naming`], [`shebang`], [`header`] and [`metadata`] make sense of names and first bytes.
 //! [`tool::ToolExecutor`] runs a call: [`arguments`] makes a command line of its JSON, [`runner`] runs
 //! the program, [`directives`] takes progress and log messages out of its standard error,
 //! [`start_failure`] explains what could not start and [`mod@result`] says what happened. [`reaper`] ends
@@ -29,9 +28,7 @@ pub mod capsule;
 pub mod child;
 pub mod directives;
 pub mod discovery;
-pub mod document;
 pub mod environment;
-pub mod excerpt;
 mod exit_watch;
 pub mod file_version;
 pub mod header;

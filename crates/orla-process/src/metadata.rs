@@ -17,14 +17,14 @@
 
 use std::time::Duration;
 
+use orla_document::excerpt;
+use orla_document::{Key, Kind, Node, Position};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::{input_from_declaration, schema_from_declaration};
 use serde_json::Value;
 
-use crate::document::{self, Key, Kind, Node, Position};
 use crate::environment::check_pattern;
-use crate::excerpt;
 use crate::header::Block;
 
 /// What a tool says of itself. Everything is optional.
@@ -85,7 +85,7 @@ pub fn read_block(block: &Block) -> (Metadata, Vec<Remark>) {
 
 /// Reads the metadata in a file of its own.
 pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
-    match document::decode(bytes) {
+    match orla_document::decode(bytes) {
         Ok(yaml) => read(yaml, |at| at),
         Err(err) => {
             let remark = Remark { at: err.at, message: err.problem, is_problem: true };
@@ -96,7 +96,7 @@ pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
 
 fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Remark>) {
     let mut reader = Reader { metadata: Metadata::default(), remarks: Vec::new() };
-    match document::parse(yaml) {
+    match orla_document::parse(yaml) {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(&root),
         Err(err) => reader.remark(err.at, err.problem, true),

@@ -16,11 +16,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use orla_document::excerpt;
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::excerpt;
 use crate::metadata::OutputForm;
 use crate::runner::{Captured, Cause, Ended, Status};
 use crate::start_failure::{CANNOT_EXECUTE, StartFailure};

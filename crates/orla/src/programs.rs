@@ -4,10 +4,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use orla_document::Position;
 use orla_marketplace::Registration;
 use orla_marketplace::program::file::{self, Fault, Made};
 use orla_marketplace::rtfs::Modules;
-use orla_process::document::Position;
 use orla_process::{Finding, ProgramFile};
 
 use crate::config::reason;

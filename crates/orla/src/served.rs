@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use futures_util::future::join_all;
+use orla_document::Position;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, Registration,
     RegistrationError, Rejected, Source,
 };
-use orla_process::document::Position;
 
 use crate::config::keys::nearest;
 use crate::config::{Config, Placed, Problem, ToolOverride, description_of};

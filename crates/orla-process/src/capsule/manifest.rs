@@ -20,13 +20,13 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use orla_document::excerpt;
+use orla_document::{Key, Kind, Node, Position, Scalar, SyntaxError};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::{SchemaError, input_from_declaration, schema_from_declaration};
 use semver::Version;
 
-use crate::document::{self, Key, Kind, Node, Position, Scalar, SyntaxError};
-use crate::excerpt;
 use crate::metadata::{Remark, pass_env};
 
 /// What a package says of itself.
@@ -145,10 +145,10 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
 }
 
 fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
-    let text = document::decode(bytes)?;
+    let text = orla_document::decode(bytes)?;
     let root = match form {
-        Form::Yaml => document::parse(text),
-        Form::Json => document::parse_json(text),
+        Form::Yaml => orla_document::parse(text),
+        Form::Json => orla_document::parse_json(text),
     };
     Ok(root?.unwrap_or_else(Node::nothing))
 }

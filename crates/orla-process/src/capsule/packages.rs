@@ -17,13 +17,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use orla_document::Position;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 
 use super::manifest::{self, Form, HotLoad, Manifest};
 use crate::child::{self, Program};
 use crate::discovery::{self, Finding};
-use crate::document::Position;
 use crate::metadata::Remark;
 use crate::shebang::FileKind;
 use crate::tool::ToolProvider;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use orla_document::excerpt::beginning;
 use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use tokio::sync::oneshot;
 
 use super::Manner;
 use super::wire::{self, Body, Failure};
-use crate::excerpt::beginning;
 use crate::lines::{Outgoing, quoted};
 use crate::mcp::conversation::{Caller, Heard, Request};
 use crate::mcp::{Ask, Fault, Learned, Reply};

@@ -18,12 +18,12 @@ use std::collections::HashSet;
 use std::io::Write as _;
 
 use bytes::Bytes;
+use orla_document::excerpt::beginning;
 use orla_marketplace::{JsonText, Progress};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::excerpt::beginning;
 use crate::lines::end_line;
 use crate::mcp::answer::ListedTool;
 use crate::mcp::object::push_text;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use orla_process::document;
 use serde_json::Value as Json;
 
 /// The longest chain of references to references.
@@ -159,7 +158,7 @@ pub(super) fn tree(text: &str, max_weight: usize) -> Result<Json, String> {
 }
 
 fn yaml(text: &str, max_weight: usize) -> Result<Json, String> {
-    let node = document::parse_within(text, max_weight).map_err(|err| err.to_string())?;
+    let node = orla_document::parse_within(text, max_weight).map_err(|err| err.to_string())?;
     node.map(|node| node.to_json()).ok_or_else(|| "the document is empty".to_owned())
 }
 

@@ -151,7 +151,7 @@ fn read(path: &Path, max_bytes: usize) -> Result<String, String> {
 }
 
 fn decoded(bytes: &[u8]) -> Result<String, String> {
-    orla_process::document::decode(bytes).map(str::to_owned).map_err(|err| err.to_string())
+    orla_document::decode(bytes).map(str::to_owned).map_err(|err| err.to_string())
 }
 
 fn reason(err: &std::io::Error) -> String {

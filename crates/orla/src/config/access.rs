@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use orla_document::{Kind as Shape, Node};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{ANONYMOUS, AccessPolicy, Permission, Rule};
-use orla_process::document::{Kind as Shape, Node};
 use orla_server::BearerToken;
 use serde_json::{Value, json};
 

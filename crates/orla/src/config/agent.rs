@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orla_process::document::Node;
+use orla_document::Node;
 use serde_json::{Value, json};
 
 use super::Config;

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use orla_document::{Key, Node, Position};
 use orla_marketplace::A2ACapability;
-use orla_process::document::{Key, Node, Position};
 use orla_providers::a2a::{self, AgentSettings, Protocol};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! `builtins`: which built-in capabilities clients see.
 
+use orla_document::{Kind as Shape, Node};
 use orla_marketplace::Listing;
 use orla_marketplace::id::Pattern;
-use orla_process::document::{Kind as Shape, Node};
 use serde_json::{Value, json};
 
 use super::Config;

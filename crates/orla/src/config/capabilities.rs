@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_marketplace::schema::{must_admit_object, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
     ProviderType, Registration, Route, Routed, TITLE, is_idempotent, rtfs::TypeExpr,
 };
-use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use orla_document::{Key, Kind as Shape, Node};
 use orla_marketplace::id::Pattern;
-use orla_process::document::{Key, Kind as Shape, Node};
 use orla_process::environment::check_pattern;
 use serde_json::Value as Json;
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use orla_process::document::{self, Position};
+use orla_document::Position;
 
 use super::{MAX_FILE, Problem};
 
@@ -19,7 +19,7 @@ pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
             return Err(Problem::new(format!("{} cannot be read: {reason}", path.display())));
         }
     };
-    match document::decode(&bytes) {
+    match orla_document::decode(&bytes) {
         Ok(text) => Ok(text.to_owned()),
         Err(err) => Err(Problem::at(path, err.at, err.problem)),
     }
@@ -35,7 +35,7 @@ pub(crate) fn read_text(path: &Path, max: u64) -> Result<String, String> {
         Unread::TooLarge => failed(format!("larger than {max} bytes")),
         Unread::Because(reason) => failed(reason),
     })?;
-    document::decode(&bytes).map(str::to_owned).map_err(|err| format!("{}:{err}", path.display()))
+    orla_document::decode(&bytes).map(str::to_owned).map_err(|err| format!("{}:{err}", path.display()))
 }
 
 /// Why a file was not read.

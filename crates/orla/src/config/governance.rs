@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use orla_document::{Kind, Node};
 use orla_marketplace::attestation::{PublicKey, TrustedKeys};
-use orla_process::document::{Kind, Node};
 use serde_json::{Value, json};
 
 use super::Config;

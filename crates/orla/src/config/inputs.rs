@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use orla_process::document::{Kind as Shape, Node};
+use orla_document::{Kind as Shape, Node};
 use serde_json::{Value, json};
 
 use super::Config;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use orla_document::Node;
 use orla_marketplace::id::Pattern;
-use orla_process::document::Node;
 use orla_process::environment::check_pattern;
 
 use super::read::Reader;

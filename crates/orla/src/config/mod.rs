@@ -6,7 +6,7 @@
 //! [`Config`] and what it means. Reading a file, reading `ORLA_*` variables and flags, suggesting a
 //! name for a misspelt key and the JSON Schema are all made from that table, so they cannot disagree.
 //!
-//! A file is first read into a tree that keeps positions ([`orla_process::document`]); the keys are then read off
+//! A file is first read into a tree that keeps positions ([`orla_document`]); the keys are then read off
 //! the tree, and *every* problem is reported, each with its line and column.
 //!
 //! # Deliberately absent
@@ -42,9 +42,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orla_document::Position;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{AccessPolicy, Registration, rtfs};
-use orla_process::document::Position;
 use orla_process::environment::Environment;
 use orla_providers::a2a::AgentSettings;
 use orla_providers::mcp::ServerSettings;

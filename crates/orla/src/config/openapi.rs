@@ -1,8 +1,8 @@
 //! `openapi`: documents whose operations become capabilities. The same mapping may be an element of
 //! `capabilities`.
 
+use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_marketplace::id::Pattern;
-use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::openapi::{Location, OpenApiSettings, Selection};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use orla_process::document::{Key, Kind as Shape, Node, Position};
+use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_providers::plugin::PluginSettings;
 use serde_json::{Value, json};
 

@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_marketplace::{
     BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
     HttpOptions, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, Route,
     Routed,
 };
-use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::builtin;
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};

@@ -632,7 +632,7 @@ fn the_schema_for_editors_admits_what_is_read() {
     let validator = orla_marketplace::schema::Validator::compile(&schema).unwrap();
     let seed = include_str!("../../../../fuzz/seeds/configuration/providers.yaml");
     for text in CLIENTS.iter().map(|(_, text)| *text).chain([seed]) {
-        let root = orla_process::document::parse(&comments::without_comments(text)).unwrap().unwrap();
+        let root = orla_document::parse(&comments::without_comments(text)).unwrap().unwrap();
         assert_eq!(validator.check(&root.to_json().to_string(), "config"), Ok(()), "{text}");
     }
     let wrong = r#"{"capabilities": [{"id": "a", "provider": {"type": "htp"}}], "builtins": 3}"#;

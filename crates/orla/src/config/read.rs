@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use orla_process::document::{self, Kind as Shape, Node, Position, Scalar};
+use orla_document::{Kind as Shape, Node, Position, Scalar};
 
 use super::comments::without_comments;
 use super::expand::expand;
@@ -30,7 +30,7 @@ pub(super) fn file(
     problems: &mut Vec<Problem>,
 ) {
     // Editors' own files are JSON with comments.
-    let root = document::parse(&without_comments(text));
+    let root = orla_document::parse(&without_comments(text));
     let clients = Clients::new(path, root.as_ref().ok().and_then(Option::as_ref));
     let lookup = |name: &str| clients.variable(name, lookup);
     let extensions = config.extensions.clone();
@@ -69,7 +69,7 @@ pub(super) struct Word {
 
 /// Whether this is a file of an MCP client: of what is known here it has nothing but servers. What else there is means
 /// something to its client.
-fn is_clients(pairs: &[(document::Key, Node)]) -> bool {
+fn is_clients(pairs: &[(orla_document::Key, Node)]) -> bool {
     let known: Vec<&str> =
         pairs.iter().filter_map(|(name, _)| keys::find(&name.text)).map(|key| key.name).collect();
     !known.is_empty() && known.iter().all(|name| matches!(*name, "mcpServers" | "servers" | "inputs"))

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
+use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_marketplace::RemoteRTFSCapability;
 use orla_marketplace::id::is_name_char;
-use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::remote::{self, RemoteSettings};
 use serde_json::{Value, json};
 

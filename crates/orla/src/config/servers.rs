@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
-use orla_process::document::{Key, Kind as Shape, Node, Position};
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
 

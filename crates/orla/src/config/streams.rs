@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use orla_document::{Key, Kind as Shape, Node, Position, Scalar};
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
     CapabilityManifest, PluginCapability, ProviderType, SendAs, StreamCapabilityImpl, StreamItems,
     StreamOptions, StreamTransport, StreamType,
 };
-use orla_process::document::{Key, Kind as Shape, Node, Position, Scalar};
 use orla_providers::stream;
 use serde_json::{Value, json};
 

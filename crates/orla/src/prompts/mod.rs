@@ -33,8 +33,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use orla_document::Position;
 use orla_marketplace::{CallContext, Item, JsonText, Principal, Subject, Surface, SurfaceError};
-use orla_process::document::{self, Position};
 use serde_json::{Map, Value, json};
 
 use crate::config::keys::nearest;
@@ -163,7 +163,7 @@ fn read(path: &Path) -> Result<Option<String>, Problem> {
             path.display()
         )));
     }
-    let text = document::decode(&bytes).map_err(|err| Problem::at(path, err.at, err.problem))?;
+    let text = orla_document::decode(&bytes).map_err(|err| Problem::at(path, err.at, err.problem))?;
     Ok(Some(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orla_process::document::{self, Kind, Node, Position};
+use orla_document::{Kind, Node, Position};
 
 use super::{Argument, Prompt};
 use crate::config::Problem;
@@ -72,7 +72,7 @@ fn split(text: &str) -> Result<(Option<&str>, &str), Mistake> {
 }
 
 fn front_matter(prompt: &mut Prompt, text: &str, unknown: &mut Vec<Mistake>) -> Result<(), Mistake> {
-    let root = document::parse(text).map_err(|err| (in_file(err.at), err.problem))?;
+    let root = orla_document::parse(text).map_err(|err| (in_file(err.at), err.problem))?;
     let Some(root) = root else { return Ok(()) };
     let Kind::Map(pairs) = &root.kind else {
         return Err(unexpected("front matter", "a mapping", &root));

@@ -3,7 +3,7 @@
 //! The lines of the entry are put among the lines of the file, and the result is parsed again: if
 //! anything but the entry differs, nothing is written.
 
-use orla_process::document::{Kind, Node, parse};
+use orla_document::{Kind, Node, parse};
 
 use super::clients::Launch;
 

@@ -20,13 +20,15 @@
 //! Tags other than `!!str`, YAML 1.1's booleans (`yes`, `off`), several documents in one text, and keys
 //! that are no scalars.
 
+#![warn(missing_docs)]
+
 mod builder;
+pub mod excerpt;
 mod scalar;
 
 use granit_parser::{Marker, Parser};
 use serde_json::Value;
 
-use crate::excerpt;
 use builder::{Builder, MAX_WEIGHT, tab_near};
 
 /// Bytes of a key or tag that a message repeats.

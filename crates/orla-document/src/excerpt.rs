@@ -1,7 +1,7 @@
 //! Parts of texts for messages, cut between characters.
 
 /// The beginning of `text`, at most `max` bytes, with an ellipsis where something is missing.
-pub(crate) fn beginning(text: &str, max: usize) -> String {
+pub fn beginning(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
