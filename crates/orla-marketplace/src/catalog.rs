@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::admission::Admission;
-use crate::breaker::{Breaker, BreakerLimits};
+use crate::call::admission::Admission;
+use crate::call::breaker::{Breaker, BreakerLimits};
 use crate::executor::Principal;
 use crate::id::Pattern;
 use crate::manifest::{Availability, CapabilityManifest, Listing, Policy};

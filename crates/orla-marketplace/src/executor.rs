@@ -1,29 +1,23 @@
 //! The one seam: whatever can be called is called through a [`CapabilityExecutor`]
 //! (RTFS capability system §2.2).
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rtfs::Value;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::admission::{CallPermit, HeldPermits};
-use crate::attestation::Custody;
-use crate::catalog::Catalog;
-use crate::client::Client;
+use crate::call::CallContext;
+use crate::call::memory::Reservation;
+use crate::call::stream::{StreamHandle, not_a_stream};
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::hops::Hops;
 use crate::manifest::CapabilityManifest;
 use crate::payload::{JsonText, Payload};
 use crate::program::TraceSink;
 use crate::provider::ProviderType;
-use crate::stream::{StreamHandle, not_a_stream};
 
 /// Runs the calls of one kind of provider (RTFS capability system §2.2).
 ///
@@ -82,96 +76,6 @@ pub trait CapabilityExecutor: Send + Sync {
     /// What can be said of the provider's health without asking it.
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         ProviderStatus::default()
-    }
-}
-
-/// What a call carries besides its input.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct CallContext {
-    /// Unique within the instance; in logs, in the tool's environment, in resource URIs.
-    pub call_id: Arc<str>,
-    /// The name under which the capability is served, for messages.
-    pub name: Arc<str>,
-    /// When the call has to be over.
-    pub deadline: Instant,
-    /// The time it was given, for messages.
-    pub timeout: Duration,
-    /// Cancelled when the caller withdraws the call.
-    pub cancellation: CancellationToken,
-    /// Takes progress and log messages while the call runs.
-    pub notices: NoticeSink,
-    /// Takes questions to the caller's client, where there is one that can be asked.
-    pub client: Option<Arc<dyn Client>>,
-    /// Who calls, if that is known.
-    pub principal: Option<Principal>,
-    /// The caller's W3C trace context.
-    pub traceparent: Option<Arc<str>>,
-    /// How many calls this one is nested in.
-    pub depth: u32,
-    /// The instances that it has come through.
-    pub hops: Hops,
-    /// What an attestation that is required allows to run; everything where absent.
-    pub custody: Option<Custody>,
-    /// What calls within this one share with it.
-    pub(crate) within: Within,
-}
-
-/// What the calls within a call share with it.
-#[derive(Clone, Default)]
-pub(crate) struct Within {
-    /// The permit of the outer call, which it gives back while it waits for an inner one.
-    pub(crate) permit: Option<Arc<CallPermit>>,
-    /// The permits of their own that this call and its ancestors hold for as long as they run.
-    pub(crate) held: Option<Arc<HeldPermits>>,
-    /// The snapshot that the outer call's caller named.
-    pub(crate) catalog: Option<Arc<Catalog>>,
-    /// How often it may be made again at most, where its caller says so.
-    pub(crate) retries: Option<u32>,
-    /// What a call further out shares with all within it.
-    pub(crate) shared: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl CallContext {
-    /// The snapshot that the caller named, where it named one: a session calls what it last listed.
-    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
-        self.within.catalog.as_ref()
-    }
-
-    /// What the nearest call further out shares that shares anything ([`Call::sharing`](crate::Call::sharing)),
-    /// if it is of this type.
-    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::clone(self.within.shared.as_ref()?).downcast().ok()
-    }
-
-    /// Waits for calls within this one ([`Call::within`](crate::Call::within)). This one gives its permit
-    /// back meanwhile, as else calls that wait for calls could hold all permits for ever.
-    pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
-        let _lent = self.within.permit.as_ref().map(|permit| permit.lend());
-        inner.await
-    }
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl CallContext {
-    /// A context with half a minute and nobody who listens, for tests of executors on their own.
-    pub fn for_tests(name: &str) -> Self {
-        let timeout = Duration::from_secs(30);
-        Self {
-            call_id: "test-1".into(),
-            name: name.into(),
-            deadline: Instant::now() + timeout,
-            timeout,
-            cancellation: CancellationToken::new(),
-            notices: NoticeSink::default(),
-            client: None,
-            principal: None,
-            traceparent: None,
-            depth: 0,
-            hops: Hops::default(),
-            custody: None,
-            within: Within::default(),
-        }
     }
 }
 
@@ -334,12 +238,21 @@ pub struct Outcome {
     pub meta: Option<JsonText>,
     /// MCP's `isError` as the provider wrote it; `None` where it wrote none. A result goes out with it.
     pub is_error: Option<bool>,
+    /// The memory that it holds, where that counts to a [`MemoryBudget`](crate::MemoryBudget).
+    pub reservation: Option<Arc<Reservation>>,
 }
 
 impl Outcome {
     /// An outcome that is a value and nothing else.
     pub fn from_value(value: Value) -> Self {
         Self { structured: Some(Payload::from_value(value)), ..Self::default() }
+    }
+
+    /// The bytes of its JSON texts.
+    pub fn bytes(&self) -> usize {
+        let structured = self.structured.as_ref().map_or(0, Payload::text_bytes);
+        let of = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.as_str().len());
+        structured + of(&self.content) + of(&self.meta)
     }
 
     /// The outcome as an RTFS value: the structured one, else the content blocks; the text itself

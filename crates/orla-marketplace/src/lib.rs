@@ -18,53 +18,48 @@
 
 #![warn(missing_docs)]
 
-mod admission;
 pub mod attestation;
-mod breaker;
+mod call;
 pub mod catalog;
 mod client;
 pub mod discovery;
 mod error;
 mod executor;
 mod executors;
-mod fair_queue;
-mod hops;
 pub mod id;
 pub mod json;
 mod manifest;
 mod marketplace;
-mod memory;
 mod payload;
 mod permission;
 pub mod program;
 mod provider;
-mod record;
-mod request;
-mod retry;
 mod route;
 pub mod schema;
 mod search;
 mod source;
-mod stream;
 mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use breaker::BreakerLimits;
+pub use call::breaker::BreakerLimits;
+pub use call::hops::Hops;
+pub use call::memory::{MemoryBudget, OverBudget, Reservation};
+pub use call::record::{CallRecord, RequestRecord};
+pub use call::stream::{OpenStream, StreamHandle};
+pub use call::{Call, CallContext, CallScope};
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{
-    CallContext, CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress,
-    ProviderStatus, RoutedStatus,
+    CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress, ProviderStatus,
+    RoutedStatus,
 };
-pub use hops::Hops;
 pub use manifest::{
     ANNOTATIONS, Availability, CapabilityAttestation, CapabilityManifest, CapabilityProvenance,
     DeclaredBy, LISTED, Listing, Policy, Registration, TITLE, is_idempotent,
 };
-pub use marketplace::{Call, CapabilityMarketplace};
-pub use memory::{MemoryBudget, OverBudget, Reservation};
+pub use marketplace::CapabilityMarketplace;
 pub use payload::{JsonText, Payload};
 pub use permission::{ANONYMOUS, AccessPolicy, Disclosure, NoPermission, Permission, Rule};
 pub use provider::{
@@ -74,9 +69,7 @@ pub use provider::{
     PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, SendAs,
     StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
-pub use record::{CallRecord, RequestRecord};
 pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;
 pub use source::{ProviderProblem, Source};
-pub use stream::{OpenStream, StreamHandle};
 pub use surface::{Item, Subject, Surface, SurfaceError, SurfaceNotice};

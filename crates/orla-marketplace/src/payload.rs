@@ -63,6 +63,11 @@ impl Payload {
         Ok(self.0.json.get_or_init(|| JsonText(text.into())))
     }
 
+    /// The bytes of its JSON text, if it has been made.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.0.json.get().map_or(0, |text| text.as_str().len())
+    }
+
     /// The payload as an RTFS value.
     ///
     /// # Errors

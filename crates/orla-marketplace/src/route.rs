@@ -19,9 +19,10 @@ use async_trait::async_trait;
 use rtfs::{Diagnostics, Limits, Options, Outcome as Computed, Program, Run, Source, Value, compile};
 use tokio::time::Instant;
 
-use crate::breaker::{Breaker, BreakerLimits};
+use crate::call::CallContext;
+use crate::call::breaker::{Breaker, BreakerLimits};
 use crate::error::{RuntimeError, RuntimeResult, seconds};
-use crate::executor::{CallContext, CapabilityExecutor, Outcome, ProviderStatus, RoutedStatus};
+use crate::executor::{CapabilityExecutor, Outcome, ProviderStatus, RoutedStatus};
 use crate::marketplace::CapabilityMarketplace;
 use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
@@ -349,7 +350,7 @@ impl CapabilityExecutor for RoutedExecutor {
             let running = RunningAt::begin(target);
             routed.last.store(at, Ordering::Relaxed);
             let result = executor.execute(&target.provider, inputs, &target.context(ctx)).await;
-            attempt.came_back(&result);
+            attempt.record(&result);
             drop(running);
             // What is wrong with one caller's input is not for the status, which others see.
             let is_of_provider = |error: &&RuntimeError| error.is_transient();
@@ -386,7 +387,7 @@ impl CapabilityExecutor for RoutedExecutor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::executor::CallContext;
+    use crate::call::CallContext;
     use crate::payload::JsonText;
     use crate::provider::HttpCapability;
 

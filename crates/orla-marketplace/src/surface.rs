@@ -8,7 +8,7 @@
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use crate::executor::CallContext;
+use crate::call::CallContext;
 use crate::payload::JsonText;
 use crate::permission::Permission;
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rtfs::Value;
 
+use crate::call::CallContext;
+use crate::call::stream::{StreamHandle, not_a_stream};
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CallContext, CapabilityExecutor, Notice, Outcome, Progress};
+use crate::executor::{CapabilityExecutor, Notice, Outcome, Progress};
 use crate::manifest::CapabilityManifest;
 use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
-use crate::stream::{StreamHandle, not_a_stream};
 use crate::{CapabilityMarketplace, Limits};
 
 /// How long a test waits for something. Only a failure takes so long, so it allows for a machine that is busy with other work.
@@ -148,7 +149,7 @@ impl CapabilityExecutor for MockExecutor {
                 }
             }
             Canned::Hangs => tokio::select! {
-                () = ctx.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
+                () = ctx.scope.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
                 () = tokio::time::sleep_until(ctx.deadline) => {
                     Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None })
                 }
@@ -160,7 +161,11 @@ impl CapabilityExecutor for MockExecutor {
                 for step in 1..=*steps {
                     let progress = f64::from(step);
                     let total = Some(f64::from(*steps));
-                    ctx.notices.send(Notice::Progress(Progress { progress, total, message: None }));
+                    ctx.scope.notices.send(Notice::Progress(Progress {
+                        progress,
+                        total,
+                        message: None,
+                    }));
                     tokio::task::yield_now().await;
                 }
                 Ok(Outcome::from_value(Value::Nil))

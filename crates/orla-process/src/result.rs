@@ -231,7 +231,13 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
     let structured =
         given.structured_content.map(|json| Payload::from_json(JsonText::slice_of(&body, json)));
     let meta = Some(meta(execution, given.meta)?);
-    let outcome = Outcome { structured, content: Some(content), meta, is_error: given.is_error };
+    let outcome = Outcome {
+        structured,
+        content: Some(content),
+        meta,
+        is_error: given.is_error,
+        ..Outcome::default()
+    };
     if given.is_error == Some(true) {
         return Err(RuntimeError::reported(context.name, outcome));
     }

@@ -281,7 +281,7 @@ impl ToolExecutor {
             env.push((name, value.into()));
         }
         // It is the caller's text, and not every text can be in an environment.
-        if let Some(traceparent) = ctx.traceparent.as_ref().filter(|text| is_plain(text)) {
+        if let Some(traceparent) = ctx.scope.traceparent.as_ref().filter(|text| is_plain(text)) {
             env.push(("TRACEPARENT", OsString::from(&**traceparent)));
         }
         Job {
@@ -293,7 +293,7 @@ impl ToolExecutor {
             stdin: arguments.stdin,
             deadline: ctx.deadline.into_std(),
             limits: tool.limits,
-            notices: ctx.notices.clone(),
+            notices: ctx.scope.notices.clone(),
         }
     }
 
@@ -315,7 +315,7 @@ impl ToolExecutor {
         let cause = tokio::select! {
             biased;
             ended = &mut running => return ended,
-            () = ctx.cancellation.cancelled() => Cause::Cancelled,
+            () = ctx.scope.cancellation.cancelled() => Cause::Cancelled,
             // Once it is started, its thread minds the time.
             () = tokio::time::sleep_until(ctx.deadline), if running.is_queued() => Cause::Deadline,
         };

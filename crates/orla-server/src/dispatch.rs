@@ -348,10 +348,10 @@ impl Caller {
         asks: &Asks,
     ) -> Call {
         let mut call = Call::to(target).with(input);
-        call.cancellation = self.cancellation.clone();
-        call.principal.clone_from(&self.principal);
-        call.traceparent = traceparent;
-        call.client = asks.client();
+        call.scope.cancellation = self.cancellation.clone();
+        call.scope.principal.clone_from(&self.principal);
+        call.scope.traceparent = traceparent;
+        call.scope.client = asks.client();
         let audience = match asks {
             Asks::Rounds(rounds) => rounds.audience.clone(),
             Asks::Session(_) => {
@@ -360,7 +360,7 @@ impl Caller {
             }
         };
         if let Some(audience) = audience {
-            call.notices = audience.sink(call.target.as_str().into());
+            call.scope.notices = audience.sink(call.target.as_str().into());
         }
         call
     }
@@ -458,11 +458,11 @@ async fn call_tool(
     caller: &Caller,
     asks: &Asks,
 ) -> Result<Bytes, ErrorData> {
-    call.catalog = match &caller.session {
+    call.scope.catalog = match &caller.session {
         Some(session) => Some(tools_of(core, session, &call.target).await),
         None => None,
     };
-    let form = match &call.catalog {
+    let form = match &call.scope.catalog {
         Some(catalog) => core.listings.of(catalog).session_form(catalog, &call.target),
         None => Form::Sessionless,
     };

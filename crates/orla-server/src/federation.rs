@@ -47,9 +47,9 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
     if let Some(ms) = text(TIMEOUT_MS).and_then(|ms| ms.trim().parse().ok()) {
         call.timeout = Some(Duration::from_millis(ms));
     }
-    call.traceparent = text("traceparent").map(Into::into);
+    call.scope.traceparent = text("traceparent").map(Into::into);
     if let Some(hops) = text(HOPS) {
-        call.hops = Hops::read(hops)?;
+        call.scope.hops = Hops::read(hops)?;
     }
     Ok(())
 }
@@ -228,9 +228,9 @@ mod tests {
         }
         let mut call = Call::to("x");
         carry(&mut call, &headers).unwrap();
-        assert_eq!(call.hops.as_str(), "a, b");
+        assert_eq!(call.scope.hops.as_str(), "a, b");
         assert_eq!(call.timeout, Some(Duration::from_millis(1500)));
-        assert_eq!(call.traceparent.as_deref(), Some("00-x-y-01"));
+        assert_eq!(call.scope.traceparent.as_deref(), Some("00-x-y-01"));
         headers.insert(HOPS, HeaderValue::from_static("a,a,a,a,a,a,a,a,a"));
         assert!(carry(&mut call, &headers).unwrap_err().contains("hop limit"));
     }

@@ -62,11 +62,11 @@ pub(crate) async fn answer(
         return federation::too_far(&call.target, what);
     }
     let token = CancellationToken::new();
-    call.cancellation = token.clone();
-    call.principal = principal;
+    call.scope.cancellation = token.clone();
+    call.scope.principal = principal;
     let stream = as_stream.then(Stream::passing);
     if let Some(stream) = &stream {
-        call.notices = NoticeSink::default().traced(told(Arc::clone(stream)));
+        call.scope.notices = NoticeSink::default().traced(told(Arc::clone(stream)));
     }
     let market = Arc::clone(&core.market);
     let work = Box::pin(async move {

@@ -214,7 +214,7 @@ impl Asking<'_> {
                 let key = Object::parse(item.get()).and_then(|item| item.get(name));
                 let key = key.and_then(|key| rpc::text(key).ok()).ok_or_else(broken)?.into_owned();
                 let known = surface.item(subject(&key));
-                let principal = self.call.principal.as_ref();
+                let principal = self.call.scope.principal.as_ref();
                 if known.is_none_or(|item| self.catalog.permits_item(principal, &item).is_err()) {
                     continue;
                 }

@@ -16,8 +16,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::HeaderName;
 use orla_marketplace::{
-    ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, RuntimeError,
-    RuntimeResult,
+    ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, Reservation,
+    RuntimeError, RuntimeResult,
 };
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
@@ -330,9 +330,25 @@ pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
         .ok_or_else(|| ErrorData::invalid_params("this cursor is of no list that was given here", None))
 }
 
-/// The answer to a `tools/call` that gave an outcome.
+/// The answer to a `tools/call` that gave an outcome. It holds the outcome's memory until it is sent.
 pub(crate) fn success(id: &Id, outcome: &Outcome, form: Form) -> Bytes {
-    answer(id, &Ok(outcome), form)
+    let bytes = answer(id, &Ok(outcome), form);
+    match outcome.reservation.clone() {
+        Some(reservation) => Bytes::from_owner(Reserved { bytes, _reservation: reservation }),
+        None => bytes,
+    }
+}
+
+/// Bytes that count to the memory of the requests in progress until they are dropped.
+struct Reserved {
+    bytes: Bytes,
+    _reservation: Arc<Reservation>,
+}
+
+impl AsRef<[u8]> for Reserved {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The answer to a `tools/call` that failed in a way the caller's model can mend: what was given so

@@ -78,7 +78,8 @@ pub(super) fn kill(world: &World) -> Result<String, String> {
     let script =
         "#!/bin/sh\n[ \"$1\" = --deaf ] && trap '' TERM HUP INT PIPE\nsetsid sleep 1000 &\nsleep 1000\n";
     world.executable("tools/slow", script)?;
-    let orla = world.serve("timeout: 1000\n")?;
+    // One provider may have three quarters of the permits.
+    let orla = world.serve("timeout: 1000\nmax_concurrency: 100\n")?;
     let server = orla.pid();
     let running = || {
         let mut ids = processes_in(&world.folder);

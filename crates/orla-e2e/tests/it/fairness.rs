@@ -120,6 +120,24 @@ fn macros_that_never_end_reach_a_limit_and_hold_up_no_other_request() {
 }
 
 #[test]
+fn an_output_that_exceeds_the_memory_of_all_requests_is_dropped() {
+    let server = world()
+        .tool("large", sh("head -c 3000000 /dev/zero | tr '\\0' x"))
+        .config("max_memory_bytes: 2000000\nmax_output_bytes: 4000000\n")
+        .serve();
+    let mut client = server.client();
+    let result = client.call("large", json!({}));
+    assert!(result.is_error());
+    assert!(result.sentence().contains("its output was dropped"), "{}", result.sentence());
+    assert!(result.sentence().contains("max_memory_bytes"), "{}", result.sentence());
+    let program = r"(call :large {})";
+    let result = client.call("rtfs", json!({ "program": program }));
+    assert_eq!(result.json["structuredContent"]["error"]["kind"], "busy", "{}", result.json);
+    assert!(!client.call("math__add", json!({"a": 1, "b": 2})).is_error());
+    eventually("all of it came back", || server.status()["memory"]["held"] == 0);
+}
+
+#[test]
 fn bodies_and_programs_hold_no_more_memory_together_than_they_may() {
     let server = world().config("max_memory_bytes: 3000000\nmax_body_bytes: 4000000\n").serve();
     // Nothing but its size is wrong with this body.

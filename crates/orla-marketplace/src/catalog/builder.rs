@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use super::{Catalog, Choice, Enforcement, Entry, Limits, RegistrationError};
-use crate::admission::{Admission, Bounds};
 use crate::attestation::ContentSource;
-use crate::breaker::Breaker;
+use crate::call::admission::{Admission, Bounds};
+use crate::call::breaker::Breaker;
 use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{

@@ -27,12 +27,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
 use crate::attestation::ContentSource;
+use crate::call::Call;
+use crate::call::CallContext;
 use crate::catalog::{Catalog, Entry, Hit};
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CallContext, CapabilityExecutor, Outcome, Principal};
+use crate::executor::{CapabilityExecutor, Outcome, Principal};
 use crate::json::cut;
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
-use crate::marketplace::{Call, CapabilityMarketplace};
+use crate::marketplace::CapabilityMarketplace;
 use crate::payload::{JsonText, Payload};
 use crate::program::Language;
 use crate::provider::{CustomProvider, ProviderType};
@@ -184,7 +186,7 @@ impl DiscoveryExecutor {
     /// The snapshot that the caller sees; before the newest is looked at, providers that have not been
     /// asked yet say what they serve.
     async fn catalog(&self, ctx: &CallContext) -> RuntimeResult<Arc<Catalog>> {
-        if let Some(catalog) = ctx.catalog() {
+        if let Some(catalog) = &ctx.scope.catalog {
             return Ok(Arc::clone(catalog));
         }
         let marketplace = self.marketplace(ctx)?;
@@ -204,7 +206,7 @@ impl DiscoveryExecutor {
         let arguments: SearchArguments<'_> = arguments(inputs, ctx)?;
         let limit = arguments.limit.unwrap_or(LIMIT).min(MAX_LIMIT);
         let catalog = self.catalog(ctx).await?;
-        let found = search(&catalog, &arguments.query, limit, ctx.principal.as_ref());
+        let found = search(&catalog, &arguments.query, limit, ctx.scope.principal.as_ref());
         let text = found.text(&arguments.query);
         outcome(&found.json(), &text)
     }
@@ -361,7 +363,7 @@ fn is_discovery(entry: &Entry) -> bool {
 }
 
 fn find<'a>(catalog: &'a Catalog, id: &str, ctx: &CallContext) -> RuntimeResult<&'a Arc<Entry>> {
-    let principal = ctx.principal.as_ref();
+    let principal = ctx.scope.principal.as_ref();
     catalog.visible(principal, id).ok_or_else(|| {
         let similar = catalog.similar_for(principal, id);
         let unknown = RuntimeError::Unknown { id: cut(id, SHOWN), similar };

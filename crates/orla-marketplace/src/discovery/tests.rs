@@ -146,7 +146,7 @@ async fn a_call_through_another_is_recorded_one_deeper_and_its_notices_arrive() 
     let taken = Arc::clone(&notices);
     let input = JsonText::of(&json!({"id": "report"})).unwrap();
     let mut outer = Call::to("capability_call").with(Payload::from_json(input));
-    outer.notices = NoticeSink::new(move |notice| taken.lock().unwrap().push(notice));
+    outer.scope.notices = NoticeSink::new(move |notice| taken.lock().unwrap().push(notice));
     market.call(outer).await.unwrap();
     let expected = [("report".to_owned(), 1), ("capability_call".to_owned(), 0)];
     assert_eq!(*records.lock().unwrap(), expected);
@@ -198,7 +198,7 @@ async fn a_session_finds_and_calls_what_is_in_its_snapshot() {
     market.register_capability(Canned::Echoes.manifest("new")).unwrap();
     let within = |tool: &str, input: Json| {
         let mut call = Call::to(tool).with(Payload::from_json(JsonText::of(&input).unwrap()));
-        call.catalog = Some(Arc::clone(&before));
+        call.scope.catalog = Some(Arc::clone(&before));
         call
     };
     let found = market.call(within("capability_search", json!({"query": "canned"}))).await.unwrap();

@@ -10,8 +10,8 @@ use std::thread::available_parallelism;
 use tokio::sync::Semaphore;
 use tokio::time::sleep_until;
 
+use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::CallContext;
 
 /// The longest text in bytes that is compiled without a thread of its own: it takes less than a millisecond.
 const SMALL: usize = 2_048;
@@ -58,7 +58,7 @@ impl Compiler {
         tokio::select! {
             biased;
             done = done => done.map_err(|_| RuntimeError::Panicked { id: id() }),
-            () = ctx.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
+            () = ctx.scope.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
             () = sleep_until(ctx.deadline) => {
                 Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None })
             }

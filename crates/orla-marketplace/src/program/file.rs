@@ -23,8 +23,9 @@ use rtfs::{
 use super::drive;
 use super::tool::{failed, unfinished};
 use crate::attestation::ContentSource;
+use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CallContext, CapabilityExecutor, Outcome, ProviderStatus};
+use crate::executor::{CapabilityExecutor, Outcome, ProviderStatus};
 use crate::json::value_to_json;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::marketplace::CapabilityMarketplace;
@@ -214,7 +215,7 @@ impl CapabilityExecutor for ProgramFileExecutor {
             source: None,
         })?;
         let args = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
-        let trace = ctx.notices.trace();
+        let trace = ctx.scope.notices.trace();
         let run = Run::new(program, market.snapshot().limits().programs, &[]);
         let value = async {
             let (mut run, defined) = drive(&market, run, trace, ctx).await;

@@ -12,12 +12,14 @@ use tokio_util::sync::CancellationToken;
 use super::progress::Reporter;
 use super::streams::Streams;
 use super::trace::{Trace, TraceSink};
+use crate::call::Call;
+use crate::call::CallContext;
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation};
-use crate::executor::{CallContext, LogLevel, Notice, NoticeSink};
+use crate::executor::{LogLevel, Notice, NoticeSink};
 use crate::json::value_from_json;
-use crate::marketplace::{Call, CapabilityMarketplace};
+use crate::marketplace::CapabilityMarketplace;
 use crate::payload::{JsonText, Payload};
 use crate::provider::ProviderType;
 
@@ -49,14 +51,14 @@ impl<'a> Host<'a> {
             }
             Request::Search { query } => {
                 let found = self.catalog().await;
-                let found = discovery::search(&found, &query, FOUND, self.ctx.principal.as_ref());
+                let found = discovery::search(&found, &query, FOUND, self.ctx.scope.principal.as_ref());
                 let all = found.hits.iter().map(|hit| described(&hit.entry)).collect();
                 Value::vector(all).map_err(|deep| Error::new("failed", deep.to_string()))
             }
             Request::Describe { id } => {
                 let id = id.as_str().to_owned();
                 let catalog = self.catalog().await;
-                let (id, principal) = (id.as_str(), self.ctx.principal.as_ref());
+                let (id, principal) = (id.as_str(), self.ctx.scope.principal.as_ref());
                 catalog.visible(principal, id).map(|entry| described(entry)).ok_or_else(|| {
                     let similar = catalog.similar_for(principal, id);
                     let unknown = RuntimeError::Unknown { similar, id: id.to_owned() };
@@ -91,9 +93,9 @@ impl<'a> Host<'a> {
             input => input,
         };
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
-        call.cancellation = token;
-        call.notices = self.heard_of(&id);
-        call.retries = options.retries;
+        call.scope.cancellation = token;
+        call.scope.notices = self.heard_of(&id);
+        call.scope.retries = options.retries;
         if let Some(ms) = options.timeout_ms {
             let wanted = Duration::from_millis(ms);
             call.timeout = Some(call.timeout.map_or(wanted, |left| left.min(wanted)));
@@ -117,13 +119,13 @@ impl<'a> Host<'a> {
     /// What a call within the run may say to the run's caller: messages as they are, and its progress as
     /// part of the run's own, unless the caller has a sink for each call.
     fn heard_of(&self, id: &str) -> NoticeSink {
-        if let Some(own) = self.ctx.notices.of_call(id) {
+        if let Some(own) = self.ctx.scope.notices.of_call(id) {
             return own;
         }
-        if !self.ctx.notices.is_wanted() {
+        if !self.ctx.scope.notices.is_wanted() {
             return NoticeSink::default();
         }
-        let (notices, reporter) = (self.ctx.notices.clone(), self.reporter.clone());
+        let (notices, reporter) = (self.ctx.scope.notices.clone(), self.reporter.clone());
         let id = id.to_owned();
         NoticeSink::new(move |notice| match notice {
             Notice::Log { .. } => notices.send(notice),
@@ -141,7 +143,7 @@ impl<'a> Host<'a> {
     /// in its order.
     async fn named(&self, id: &str, positional: &[Value]) -> Value {
         let catalog = self.catalog().await;
-        let entry = catalog.visible(self.ctx.principal.as_ref(), id);
+        let entry = catalog.visible(self.ctx.scope.principal.as_ref(), id);
         // An agent takes a list as it is: data for it.
         let entry = entry.filter(|entry| !matches!(entry.manifest.provider, ProviderType::A2A(_)));
         let schema = entry.map(|entry| entry.input_schema());
@@ -177,7 +179,7 @@ impl<'a> Host<'a> {
             Value::Nil => message.clone(),
             data => format!("{message} {data:?}"),
         };
-        self.ctx.notices.send(Notice::Log { level: severity, message: text });
+        self.ctx.scope.notices.send(Notice::Log { level: severity, message: text });
         self.trace.send(Trace::Logged { level: level.to_owned(), message, data });
     }
 }
@@ -192,7 +194,7 @@ async fn unless_cancelled(
 
 /// The catalogue that a call sees.
 pub(super) async fn catalog(market: &CapabilityMarketplace, ctx: &CallContext) -> Arc<Catalog> {
-    match ctx.catalog() {
+    match &ctx.scope.catalog {
         Some(catalog) => Arc::clone(catalog),
         None => {
             market.prepare_listing().await;

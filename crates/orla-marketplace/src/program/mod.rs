@@ -33,8 +33,8 @@ use rtfs::{Error, Event, Map, Outcome, Program, Request, Run, Ticket, Value};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::call::CallContext;
 use crate::error::seconds;
-use crate::executor::CallContext;
 use crate::marketplace::CapabilityMarketplace;
 use host::Host;
 use progress::{Reporter, SILENCE};
@@ -89,7 +89,7 @@ pub async fn drive(
     trace: &TraceSink,
     ctx: &CallContext,
 ) -> (Run, Result<Value, Error>) {
-    let (reporter, streams) = (Reporter::new(&ctx.notices), Streams::default());
+    let (reporter, streams) = (Reporter::new(&ctx.scope.notices), Streams::default());
     let host = Host { market, ctx, trace, streams: &streams, reporter: &reporter };
     let mut pending = Pending::default();
     let mut memory = match market.memory().reserve(run.memory()) {
@@ -143,7 +143,7 @@ impl<'a> Pending<'a> {
         match event {
             Event::Request { ticket, request, at } => {
                 let host = *host;
-                let token = host.ctx.cancellation.child_token();
+                let token = host.ctx.scope.cancellation.child_token();
                 let what = match &request {
                     Request::Call { id, .. } | Request::Open { id, .. } => id.to_string(),
                     _ => "the host".to_owned(),
@@ -184,7 +184,7 @@ impl<'a> Pending<'a> {
             };
             tokio::select! {
                 biased;
-                () = ctx.cancellation.cancelled() => return Err(cancelled()),
+                () = ctx.scope.cancellation.cancelled() => return Err(cancelled()),
                 () = sleep_until(ctx.deadline) => return Err(late(ctx)),
                 (ticket, answer) = answer => {
                     self.asked.remove(&ticket);
@@ -211,7 +211,7 @@ impl<'a> Pending<'a> {
 
 /// Why a run has to end now, if it has to.
 fn ended(ctx: &CallContext) -> Option<Error> {
-    if ctx.cancellation.is_cancelled() {
+    if ctx.scope.cancellation.is_cancelled() {
         return Some(cancelled());
     }
     (Instant::now() >= ctx.deadline).then(|| late(ctx))

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::host::{Host, failure};
 use super::trace::Trace;
-use crate::marketplace::Call;
+use crate::call::Call;
+use crate::call::stream::OpenStream;
 use crate::payload::Payload;
-use crate::stream::OpenStream;
 
 /// How long the streams of a run that has ended may take to end in good order.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl Host<'_> {
         let began = tokio::time::Instant::now();
         let traced = self.trace.is_wanted().then(|| input.clone());
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
-        call.cancellation = token.clone();
+        call.scope.cancellation = token.clone();
         let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));
         if let Some(input) = traced {
             let result = opened.as_ref().map(|_| Value::Nil).map_err(Error::clone);

@@ -78,7 +78,7 @@ async fn a_run_ends_at_its_deadline_and_no_handler_of_the_program_is_asked() {
 async fn a_run_that_only_computes_is_cancelled_too() {
     let market = market();
     let ctx = market.surface_context(&Call::to("test"));
-    ctx.cancellation.cancel();
+    ctx.scope.cancellation.cancel();
     let job = Job::new(program("(loop [i 0] (recur (inc i)))"));
     let error = run(&market, job, &ctx).await.unwrap_err();
     assert_eq!(&*error.kind, "cancelled");

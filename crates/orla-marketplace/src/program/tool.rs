@@ -19,8 +19,9 @@ use super::compiler::Compiler;
 use super::host::catalog;
 use super::{Job, run};
 use crate::attestation::ContentSource;
+use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CallContext, CapabilityExecutor, Outcome};
+use crate::executor::{CapabilityExecutor, Outcome};
 use crate::json::{value_from_json, value_to_json};
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
 use crate::marketplace::CapabilityMarketplace;
@@ -175,7 +176,7 @@ impl LanguageExecutor {
                 value_from_json(json.get()).map_err(|err| failed(ctx, format!("input: {err}")))?
             }
         };
-        let trace = ctx.notices.trace().clone();
+        let trace = ctx.scope.notices.trace().clone();
         let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
         let value = match run(&market, job, ctx).await {
             Ok(value) => value,
@@ -211,7 +212,7 @@ impl LanguageExecutor {
         macro_steps: u64,
         ctx: &CallContext,
     ) -> RuntimeResult<Vec<Diagnostic>> {
-        let served = Served::new(catalog(market, ctx).await, ctx.principal.clone());
+        let served = Served::new(catalog(market, ctx).await, ctx.scope.principal.clone());
         let checked = move |text: &str| check::check(text, &options(macro_steps), served);
         self.compiler.run(program, ctx, checked).await
     }
@@ -340,7 +341,7 @@ pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
 fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
-        "cancelled" if ctx.cancellation.is_cancelled() => {
+        "cancelled" if ctx.scope.cancellation.is_cancelled() => {
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
         "limit" if Instant::now() >= ctx.deadline => {

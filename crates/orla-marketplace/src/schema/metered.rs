@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
 
 use jsonschema::json::{Array, Json as Representation, Node, NodeIdentity, Object, SerdeJson};
 use jsonschema::types::JsonType;
@@ -14,7 +15,11 @@ use serde_json::{Map, Number, Value as Json};
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
+
+/// The clock is read once in so many steps (a power of two).
+const STEPS_BETWEEN_LOOKS: u64 = 1 << 16;
 
 /// A check has used up its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,23 @@ pub(super) fn within<T>(steps: u64, check: impl FnOnce() -> T) -> Result<T, Exha
     })
 }
 
+/// Runs checks that end, as [`Exhausted`], at `deadline` at the latest.
+pub(crate) fn until<T>(deadline: Instant, checks: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Instant>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            DEADLINE.set(self.0);
+        }
+    }
+    let _restore = Restore(DEADLINE.replace(Some(deadline)));
+    checks()
+}
+
+/// The time that the checks of this thread have left, if that is bounded.
+pub(super) fn time_left() -> Option<Duration> {
+    DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}
+
 fn step() {
     steps(1);
 }
@@ -50,9 +72,12 @@ fn steps_of(value: &Json) {
 }
 
 fn steps(count: u64) {
-    match LEFT.get().checked_sub(count) {
-        Some(left) => LEFT.set(left),
-        None => resume_unwind(Box::new(Exhausted)),
+    let before = LEFT.get();
+    let Some(left) = before.checked_sub(count) else { resume_unwind(Box::new(Exhausted)) };
+    LEFT.set(left);
+    let is_time_to_look = before / STEPS_BETWEEN_LOOKS != left / STEPS_BETWEEN_LOOKS;
+    if is_time_to_look && time_left().is_some_and(|left| left.is_zero()) {
+        resume_unwind(Box::new(Exhausted));
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use rtfs::{Checking, Definitions, Form, TypeExpr, Value};
 
 use super::SchemaError;
+use super::metered::time_left;
 use super::validate::JsonValidator;
 use crate::error::Violation;
 use crate::json::{JsonError, value_from_json, value_to_json};
@@ -130,6 +131,12 @@ impl Compiled {
 
 fn of_type(ty: &TypeExpr, value: &Value, form: Form, root: &str) -> Result<(), Vec<Violation>> {
     let checking = Checking { form, ..Checking::default() };
+    // The default is a second's worth.
+    let max_steps = time_left().map_or(checking.max_steps, |left| {
+        let part = left.as_millis().min(1000) as u64;
+        checking.max_steps * part / 1000
+    });
+    let checking = Checking { max_steps, ..checking };
     checking.check(ty, value, root).map_err(|violations| {
         let ours = violations.into_iter();
         ours.map(|rtfs::Violation { path, expected, got }| Violation { path, expected, got }).collect()

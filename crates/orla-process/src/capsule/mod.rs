@@ -447,11 +447,11 @@ impl Peer for Capsule {
             ticket,
             ask,
             caller: Caller {
-                notices: ctx.notices.clone(),
-                client: ctx.client.clone(),
-                principal: ctx.principal.clone(),
+                notices: ctx.scope.notices.clone(),
+                client: ctx.scope.client.clone(),
+                principal: ctx.scope.principal.clone(),
             },
-            traceparent: ctx.traceparent.clone(),
+            traceparent: ctx.scope.traceparent.clone(),
             reply,
         };
         // Withdraws the request wherever this ends before the answer.
@@ -472,7 +472,7 @@ impl Peer for Capsule {
         tokio::select! {
             biased;
             answer = asked => answer,
-            () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
+            () = ctx.scope.cancellation.cancelled() => Err(Ending::Cancelled),
             () = sleep_until(ctx.deadline) => Err(Ending::TimedOut {
                 not_ready: self.not_ready(),
                 wrong_answer: self.wrong_answer(ticket),

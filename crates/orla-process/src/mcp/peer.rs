@@ -88,7 +88,7 @@ pub async fn call(
                 return Err(RuntimeError::reported(ctx.name.to_string(), outcome));
             }
             ToolResult::Asks => {
-                let answers = rounds::answer(&result, ctx.client.as_ref()).await;
+                let answers = rounds::answer(&result, ctx.scope.client.as_ref()).await;
                 more = Some(answers.map_err(|problem| unanswered(&problem, ctx))?);
             }
         }

@@ -60,7 +60,7 @@ impl<P: Peer> PeerSurface<P> {
             if !rounds::is_question(&result) {
                 return Ok(result);
             }
-            let answers = rounds::answer(&result, ctx.client.as_ref()).await;
+            let answers = rounds::answer(&result, ctx.scope.client.as_ref()).await;
             more = answers.map_err(|problem| SurfaceError::Failed(problem.to_string()))?;
         }
         Err(SurfaceError::Failed(format!("it asks and asks: more than {MAX_ROUNDS} times")))

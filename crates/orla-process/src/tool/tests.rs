@@ -102,7 +102,7 @@ async fn a_trace_context_that_no_variable_can_hold_does_not_keep_the_tool_from_r
     let tools = Tools::of(&[("env.sh", "#!/bin/sh\necho \"[$TRACEPARENT]\"\n")]);
     for traceparent in ["00-a\0b", "a b", &"x".repeat(200_000)] {
         let mut call = call("env", &json!({}));
-        call.traceparent = Some(traceparent.into());
+        call.scope.traceparent = Some(traceparent.into());
         let outcome = tools.market.call(call).await.unwrap();
         assert_eq!(structured(&outcome)["stdout"], "[]\n");
     }
@@ -141,7 +141,7 @@ async fn the_environment_names_the_call() {
         "#!/bin/sh\necho $ORLA_TOOL/$ORLA_CALL_ID/$ORLA_INSTANCE/$TRACEPARENT; test -n \"$PATH\"\n",
     )]);
     let mut call = call("env", &json!({}));
-    call.traceparent = Some("00-trace".into());
+    call.scope.traceparent = Some("00-trace".into());
     let outcome = tools.market.call(call).await.unwrap();
     let text = structured(&outcome)["stdout"].as_str().unwrap().trim().to_owned();
     let parts: Vec<&str> = text.split('/').collect();
@@ -252,8 +252,8 @@ async fn a_timeout_ends_the_tool_and_keeps_what_it_wrote() {
 async fn a_cancelled_call_ends_the_tool() {
     let tools = Tools::of(&[("slow.sh", "#!/bin/sh\necho ::log info ready >&2; exec sleep 1000\n")]);
     let mut call = call("slow", &json!({}));
-    let token = call.cancellation.clone();
-    call.notices = NoticeSink::new(move |_| token.cancel());
+    let token = call.scope.cancellation.clone();
+    call.scope.notices = NoticeSink::new(move |_| token.cancel());
     let error = tokio::time::timeout(PATIENCE, tools.market.call(call)).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "slow was cancelled");
 }
@@ -267,7 +267,7 @@ async fn progress_and_messages_are_told_and_left_out_of_the_result() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let mut call = call("p", &json!({}));
-    call.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
+    call.scope.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
     let outcome = tools.market.call(call).await.unwrap();
     assert_eq!(structured(&outcome)["stderr"], "::progress soon\n");
     let seen = seen.lock().unwrap();

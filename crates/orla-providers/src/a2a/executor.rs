@@ -81,14 +81,14 @@ impl CapabilityExecutor for A2AExecutor {
             })?,
         };
         // An agent may be another orla, which leads back to this one.
-        let hops = ctx.hops.through(&agent.host());
+        let hops = ctx.scope.hops.through(&agent.host());
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
         let (deadline, limit) = patience(settings.timeout_ms, ctx);
         let leaving = CancellationToken::new();
         let mut talk = Box::pin(talk(Arc::clone(&agent), message, leaving.clone(), hops, ctx.clone()));
         let ended = tokio::select! {
             biased;
-            () = ctx.cancellation.cancelled() => Err(End::Cancelled),
+            () = ctx.scope.cancellation.cancelled() => Err(End::Cancelled),
             done = timeout_at(deadline, &mut talk) => done.map_err(|_| End::TimedOut),
         };
         let (end, gathered) = match ended {
@@ -216,7 +216,7 @@ async fn converse(
 ) -> Result<(), Stop> {
     let Some(learned) = leaving.run_until_cancelled(agent.learned()).await else { return Ok(()) };
     let learned = learned?;
-    let wire = learned.wire.carrying(ctx.traceparent.as_deref(), hops);
+    let wire = learned.wire.carrying(ctx.scope.traceparent.as_deref(), hops);
     let is_streaming = learned.card.streaming;
     let mut teller = Teller { ctx, told: 0.0 };
     let metadata = message.metadata.clone();
@@ -387,17 +387,18 @@ struct Teller<'a> {
 
 impl Teller<'_> {
     fn tell(&mut self, message: Option<String>) {
-        if self.ctx.notices.is_wanted() {
+        if self.ctx.scope.notices.is_wanted() {
             self.told += 1.0;
             let progress = Progress { progress: self.told, total: None, message };
-            self.ctx.notices.send(Notice::Progress(progress));
+            self.ctx.scope.notices.send(Notice::Progress(progress));
         }
     }
 }
 
 /// What the caller's client answers to the agent's question; none where there is nobody to ask.
 async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>, Stop> {
-    let Some(client) = ctx.client.as_ref().filter(|client| can_answer(&client.capabilities())) else {
+    let Some(client) = ctx.scope.client.as_ref().filter(|client| can_answer(&client.capabilities()))
+    else {
         return Ok(None);
     };
     let question = gathered.last_words().unwrap_or_else(|| "The agent needs more input.".to_owned());

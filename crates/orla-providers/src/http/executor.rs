@@ -66,7 +66,7 @@ impl CapabilityExecutor for HttpExecutor {
     ) -> RuntimeResult<Outcome> {
         let http: &HttpCapability = provider.settings()?;
         let mut prepared = prepare(http, inputs.json()?).map_err(|unfit| refused(ctx, unfit))?;
-        if let Some(trace) = ctx.traceparent.as_deref()
+        if let Some(trace) = ctx.scope.traceparent.as_deref()
             && let Ok(value) = HeaderValue::from_str(trace)
         {
             prepared.common.insert("traceparent", value);
@@ -80,7 +80,7 @@ impl CapabilityExecutor for HttpExecutor {
         };
         tokio::select! {
             biased;
-            () = ctx.cancellation.cancelled() => {
+            () = ctx.scope.cancellation.cancelled() => {
                 Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
             }
             done = tokio::time::timeout_at(deadline, exchange) => done.unwrap_or_else(|_| {

@@ -54,7 +54,7 @@ async fn the_input_is_posted_and_the_answer_comes_back_to_the_last_digit() {
     });
     let http = HttpCapability::new(format!("{}/run", server.url()), Some("t0ken".into()), 10_000);
     let mut ctx = CallContext::for_tests("weather");
-    ctx.traceparent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
+    ctx.scope.traceparent = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
     let input = r#"{"n": 1.10, "far": 1e400, "url": "http://elsewhere.example"}"#;
     let payload = Payload::from_json(JsonText::parse(input).unwrap());
     let executor = HttpExecutor::new();
@@ -404,7 +404,7 @@ async fn a_call_that_nobody_waits_for_ends_its_request() {
 }
 
 fn cancel_when(ctx: &CallContext, condition: impl Fn() -> bool) -> impl Future<Output = ()> {
-    let token = ctx.cancellation.clone();
+    let token = ctx.scope.cancellation.clone();
     async move {
         server::until(condition).await;
         token.cancel();

@@ -141,7 +141,7 @@ impl Client for Named {
 }
 
 pub(super) fn with_client(mut call: Call, client: Named) -> Call {
-    call.client = Some(Arc::new(client));
+    call.scope.client = Some(Arc::new(client));
     call
 }
 
@@ -251,7 +251,7 @@ async fn what_is_said_during_a_call_is_heard() {
     let world = World::new([fake("f", &[])], []).await;
     let (sink, heard) = listener();
     let mut said = call("f__say", "{}");
-    said.notices = sink;
+    said.scope.notices = sink;
     world.call_with(said).await.unwrap();
     let heard = heard.lock().unwrap();
     assert!(

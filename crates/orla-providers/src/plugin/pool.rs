@@ -210,7 +210,7 @@ impl Processes {
         let mut turn = tokio::select! {
             biased;
             turn = turns.take() => turn,
-            () = ctx.cancellation.cancelled() => return Err(Ending::Cancelled),
+            () = ctx.scope.cancellation.cancelled() => return Err(Ending::Cancelled),
             () = sleep_until(ctx.deadline) => {
                 let reason = "each of its processes is busy with another call".to_owned();
                 return Err(Ending::TimedOut { not_ready: Some(reason), wrong_answer: None });

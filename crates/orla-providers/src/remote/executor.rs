@@ -96,7 +96,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         };
         let endpoint = self.endpoint(&remote.endpoint).map_err(failed)?;
         let host = &*endpoint.host;
-        let hops = ctx.hops.through(remote.options.name.as_deref().unwrap_or(host));
+        let hops = ctx.scope.hops.through(remote.options.name.as_deref().unwrap_or(host));
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
         let (deadline, limit) = patience(remote.timeout_ms, ctx);
         let capability = remote.options.capability.as_deref().unwrap_or(&ctx.name);
@@ -115,7 +115,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         };
         tokio::select! {
             biased;
-            () = ctx.cancellation.cancelled() => {
+            () = ctx.scope.cancellation.cancelled() => {
                 Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
             }
             done = timeout_at(deadline + GRACE, exchange) => match done {

@@ -56,7 +56,7 @@ pub(super) fn of_call(
     headers.insert("orla-timeout-ms", HeaderValue::from(milliseconds(left)));
     let hops = HeaderValue::from_str(hops.as_str()).map_err(|err| err.to_string())?;
     headers.insert("orla-hops", hops);
-    if let Some(Ok(trace)) = ctx.traceparent.as_deref().map(HeaderValue::from_str) {
+    if let Some(Ok(trace)) = ctx.scope.traceparent.as_deref().map(HeaderValue::from_str) {
         headers.insert("traceparent", trace);
     }
     *request.body_mut() = Some(body(capability, inputs).into());
@@ -143,7 +143,7 @@ mod tests {
         let remote = RemoteRTFSCapability::new("http://a", 0, Some("t0ken".into()));
         let inputs = JsonText::parse(r#"{"n": 1.10}"#).unwrap();
         let mut ctx = CallContext::for_tests("x");
-        ctx.traceparent = Some("00-1-2-01".into());
+        ctx.scope.traceparent = Some("00-1-2-01".into());
         let hops = Hops::default().through("b").unwrap();
         let url = url_of("http://a").unwrap();
         let request = of_call(&remote, url, "we\"ird", &inputs, &hops, ctx.deadline, &ctx).unwrap();

@@ -53,7 +53,7 @@ async fn a_call_that_is_dropped_or_withdrawn_or_too_slow_ends_its_request() {
     let withdrawn = CallContext::for_tests("slow");
     let (result, ()) = tokio::join!(call(&remote, &withdrawn), async {
         until(|| begun() == 2).await;
-        withdrawn.cancellation.cancel();
+        withdrawn.scope.cancellation.cancel();
     });
     assert!(matches!(result, Err(RuntimeError::Cancelled { .. })));
     server.eventually_ended(2).await;
@@ -82,7 +82,7 @@ async fn a_circle_is_found_before_anything_is_sent() {
     let remote = RemoteRTFSCapability::new(server.url(), 0, None);
     let mut ctx = CallContext::for_tests("round");
     for name in ["a", "b"].into_iter().cycle().take(8) {
-        ctx.hops = ctx.hops.through(name).unwrap();
+        ctx.scope.hops = ctx.scope.hops.through(name).unwrap();
     }
     let error = call(&remote, &ctx).await.unwrap_err();
     assert!(error.to_string().contains("the hop limit of 8 instances, by a → b → a"), "{error}");

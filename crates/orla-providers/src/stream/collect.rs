@@ -146,7 +146,7 @@ pub(super) async fn collect(
         }
         let item = tokio::select! {
             biased;
-            () = ctx.cancellation.cancelled() => {
+            () = ctx.scope.cancellation.cancelled() => {
                 let outcome = items.outcome(Reason::Cancelled).ok().map(Box::new);
                 return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome });
             }
@@ -159,13 +159,13 @@ pub(super) async fn collect(
                 if !items.push(item.json()?) {
                     break Reason::Size;
                 }
-                if tells && ctx.notices.is_wanted() {
+                if tells && ctx.scope.notices.is_wanted() {
                     let progress = Progress {
                         progress: items.count as f64,
                         total: Some(limit as f64),
                         message: None,
                     };
-                    ctx.notices.send(Notice::Progress(progress));
+                    ctx.scope.notices.send(Notice::Progress(progress));
                 }
             }
             Some(Err(error)) => return Err(with_items(error, &items)),

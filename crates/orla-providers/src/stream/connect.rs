@@ -271,7 +271,7 @@ fn of_http(
         http.options.method = Some(if is_upload { "POST" } else { "GET" }.to_owned());
     }
     let mut prepared = prepare(&http, input).map_err(|unfit| refused(ctx, unfit))?;
-    if let Some(Ok(trace)) = ctx.traceparent.as_deref().map(HeaderValue::from_str) {
+    if let Some(Ok(trace)) = ctx.scope.traceparent.as_deref().map(HeaderValue::from_str) {
         prepared.common.insert("traceparent", trace);
     }
     // What accepts plain answers would accept anything.

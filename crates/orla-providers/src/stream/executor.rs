@@ -56,7 +56,7 @@ impl StreamExecutor {
         let connector = Connector::new(stream, input, ctx, clients, instance)?;
         let connected = tokio::select! {
             biased;
-            () = ctx.cancellation.cancelled() => {
+            () = ctx.scope.cancellation.cancelled() => {
                 return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None });
             }
             done = timeout_at(ctx.deadline, connector.connect(None)) => done.map_err(|_| {

@@ -163,7 +163,8 @@ impl State {
             .entries()
             .iter()
             .filter(|entry| entry.is_available() && is_source(&entry.manifest.provider));
-        let sources = sources.filter(|entry| catalog.permits(ctx.principal.as_ref(), entry).is_ok());
+        let sources =
+            sources.filter(|entry| catalog.permits(ctx.scope.principal.as_ref(), entry).is_ok());
         let described = |entry: &Arc<Entry>| {
             json!({"uri": format!("{SCHEME}{}", entry.manifest.id), "name": entry.name,
                 "description": entry.manifest.description, "mimeType": "application/json"})
@@ -221,7 +222,7 @@ impl State {
         let catalog = market.snapshot();
         let id = uri.strip_prefix(SCHEME).unwrap_or_default();
         let entry = catalog.get(id).ok_or_else(unknown)?;
-        catalog.permits(ctx.principal.as_ref(), entry).map_err(|_| unknown())
+        catalog.permits(ctx.scope.principal.as_ref(), entry).map_err(|_| unknown())
     }
 
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {
@@ -235,7 +236,7 @@ impl State {
         }
         let mut ctx = ctx.clone();
         // The stream lasts longer than the request that asks for it.
-        ctx.cancellation = CancellationToken::new();
+        ctx.scope.cancellation = CancellationToken::new();
         let stream = self.open(uri, &ctx).await?;
         let subscribed =
             Arc::new(Subscribed { newest: Mutex::default(), stop: self.stop.child_token() });

@@ -216,7 +216,7 @@ async fn a_call_collects_up_to_a_limit_or_a_time_with_progress() {
     let mut ctx = CallContext::for_tests("feed");
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
-    ctx.notices = NoticeSink::new(move |notice| {
+    ctx.scope.notices = NoticeSink::new(move |notice| {
         if let Notice::Progress(progress) = notice {
             assert_eq!(progress.total, Some(2.0));
             count.fetch_add(1, Ordering::Relaxed);

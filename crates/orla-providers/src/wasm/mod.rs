@@ -193,7 +193,7 @@ impl Component {
         tokio::select! {
             biased;
             answer = self.answer(function, input, permissions) => answer,
-            () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
+            () = ctx.scope.cancellation.cancelled() => Err(Ending::Cancelled),
             () = sleep_until(ctx.deadline) => Err(Ending::TimedOut { not_ready: None, wrong_answer: None }),
         }
     }

@@ -110,7 +110,7 @@ async fn a_call_that_is_cancelled_ends() {
     let dir = world();
     let component = component(&settings(&dir));
     let ctx = CallContext::for_tests("c");
-    ctx.cancellation.cancel();
+    ctx.scope.cancellation.cancel();
     let ended = component.call("loop", &json("{}"), &Arc::default(), &ctx).await;
     assert!(matches!(ended, Err(Ending::Cancelled)), "{ended:?}");
 }

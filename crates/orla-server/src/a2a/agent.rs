@@ -307,7 +307,7 @@ impl Caller {
     async fn call(&self, id: &str, mut call: Call, token: CancellationToken) -> RuntimeResult<Outcome> {
         let tasks = &self.agent().tasks;
         let (told, own, begun) = (Arc::clone(tasks), id.to_owned(), AtomicBool::new(false));
-        call.notices = NoticeSink::new(move |notice| match notice {
+        call.scope.notices = NoticeSink::new(move |notice| match notice {
             Notice::Progress(Progress { message: Some(text), .. })
             | Notice::Log { message: text, .. } => {
                 told.say(&own, vec![Part::text(text)]);
@@ -318,15 +318,15 @@ impl Caller {
             }
             Notice::Progress(Progress { message: None, .. }) => {}
         });
-        call.client = Some(Arc::new(Asker {
+        call.scope.client = Some(Arc::new(Asker {
             tasks: Arc::clone(tasks),
             task: id.to_owned(),
             turn: tokio::sync::Mutex::new(()),
             closing: self.core.draining.clone(),
             token: token.clone(),
         }));
-        call.principal.clone_from(&self.principal);
-        call.cancellation = token;
+        call.scope.principal.clone_from(&self.principal);
+        call.scope.cancellation = token;
         self.core.market.call(call).await
     }
 

@@ -96,7 +96,7 @@ impl CapabilityExecutor for Fixtures {
             Does::Sleep(seen) => {
                 seen.began.fetch_add(1, Ordering::SeqCst);
                 tokio::select! {
-                    () = ctx.cancellation.cancelled() => {
+                    () = ctx.scope.cancellation.cancelled() => {
                         seen.cancelled.fetch_add(1, Ordering::SeqCst);
                         Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
                     }
@@ -115,9 +115,9 @@ impl CapabilityExecutor for Fixtures {
             Does::Noise => {
                 for step in 1..=3_u8 {
                     let progress = Progress { progress: step.into(), total: Some(3.0), message: None };
-                    ctx.notices.send(Notice::Progress(progress));
+                    ctx.scope.notices.send(Notice::Progress(progress));
                     for level in LogLevel::ALL {
-                        ctx.notices.send(Notice::Log { level, message: format!("step {step}") });
+                        ctx.scope.notices.send(Notice::Log { level, message: format!("step {step}") });
                     }
                     tokio::time::sleep(pause).await;
                 }
@@ -135,7 +135,7 @@ impl CapabilityExecutor for Fixtures {
                 };
                 let got = tokio::select! {
                     got = asking => got,
-                    () = ctx.cancellation.cancelled() => {
+                    () = ctx.scope.cancellation.cancelled() => {
                         seen.cancelled.fetch_add(1, Ordering::SeqCst);
                         return Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None });
                     }
@@ -172,12 +172,12 @@ impl Drop for Ended {
 }
 
 async fn ask(arguments: &Value, ctx: &CallContext) -> Vec<Value> {
-    let Some(client) = &ctx.client else { return vec![json!({"error": "there is no client"})] };
+    let Some(client) = &ctx.scope.client else { return vec![json!({"error": "there is no client"})] };
     let mut got = Vec::new();
     for (step, round) in arguments["rounds"].as_array().into_iter().flatten().enumerate() {
         let step = u32::try_from(step).unwrap() + 1;
         let progress = Progress { progress: step.into(), total: None, message: None };
-        ctx.notices.send(Notice::Progress(progress));
+        ctx.scope.notices.send(Notice::Progress(progress));
         let questions = round.as_array().unwrap().iter().map(|question| async {
             let params = JsonText::of(&question["params"]).unwrap();
             match client.request(question["method"].as_str().unwrap(), params).await {

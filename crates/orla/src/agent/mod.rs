@@ -167,9 +167,9 @@ impl<A: Audience> Agent<'_, A> {
                 }
                 request = request.with(Payload::from_json(input)).sharing(self.budget.clone());
                 // As it was when it was judged.
-                request.catalog = Some(Arc::clone(&self.tools.catalog));
-                request.cancellation = self.cancellation.child_token();
-                request.notices = self.audience.notices(&call);
+                request.scope.catalog = Some(Arc::clone(&self.tools.catalog));
+                request.scope.cancellation = self.cancellation.child_token();
+                request.scope.notices = self.audience.notices(&call);
                 let result = self.marketplace.call(request).await;
                 (tools::result_text(&result, self.max_result), result.is_err())
             }

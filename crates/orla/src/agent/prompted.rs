@@ -177,7 +177,7 @@ impl CapabilityExecutor for PromptedExecutor {
         let gone = || unavailable("the marketplace is gone".to_owned());
         let market = self.marketplace.upgrade().ok_or_else(gone)?;
         let budget = ctx.shared().unwrap_or_else(|| Budget::new(&prompted.config));
-        let catalog = match ctx.catalog() {
+        let catalog = match &ctx.scope.catalog {
             Some(catalog) => Arc::clone(catalog),
             None => {
                 market.prepare_listing().await;
@@ -193,7 +193,7 @@ impl CapabilityExecutor for PromptedExecutor {
                 .map_err(|problem| failed(ctx, &problem, None))?,
             _ => return Err(failed(ctx, "give either `prompt` or `name`", None)),
         };
-        let model = match (prompted.model(), &ctx.client) {
+        let model = match (prompted.model(), &ctx.scope.client) {
             (Ok(Some(model)), _) => Mind::Model(model),
             (Ok(None), Some(client)) => Mind::Client(Sampling(Arc::clone(client))),
             (Ok(None), None) => {
@@ -201,13 +201,13 @@ impl CapabilityExecutor for PromptedExecutor {
             }
             (Err(failure), _) => return Err(unavailable(failure.text())),
         };
-        let told = Arc::new(Told::new(ctx.notices.clone()));
-        let cancellation = ctx.cancellation.child_token();
+        let told = Arc::new(Told::new(ctx.scope.notices.clone()));
+        let cancellation = ctx.scope.cancellation.child_token();
         let mut run = Run::new(Arc::clone(&budget), SYSTEM.to_owned(), messages);
         let agent = Agent {
             marketplace: market,
             model,
-            tools: Tools::of(catalog, prompted.config.max_tools, ctx.principal.as_ref()),
+            tools: Tools::of(catalog, prompted.config.max_tools, ctx.scope.principal.as_ref()),
             audience: &told,
             budget,
             approve: prompted.config.approve,
@@ -217,7 +217,7 @@ impl CapabilityExecutor for PromptedExecutor {
             cancellation: cancellation.clone(),
         };
         let end = {
-            let driving = agent.drive(&mut run, Approval::by_client(ctx.client.as_ref()));
+            let driving = agent.drive(&mut run, Approval::by_client(ctx.scope.client.as_ref()));
             tokio::pin!(driving);
             loop {
                 tokio::select! {

@@ -41,9 +41,9 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
     // Asked for on the command line, the time also binds a tool that would take longer.
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
-    let cancellation = request.cancellation.clone();
+    let cancellation = request.scope.cancellation.clone();
     if render::stderr_is_terminal() {
-        request.notices = progress::sink(&call.name, |_| true);
+        request.scope.notices = progress::sink(&call.name, |_| true);
     }
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let running = app.marketplace().call(request);

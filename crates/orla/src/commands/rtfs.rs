@@ -131,8 +131,8 @@ impl Session<'_> {
         let mut call = Call::to("rtfs");
         let asked = self.config.is_asked_for("timeout").then_some(self.config.timeout);
         call.timeout = Some(asked.unwrap_or(LONGEST));
-        call.notices = self.heard();
-        let cancellation = call.cancellation.clone();
+        call.scope.notices = self.heard();
+        let cancellation = call.scope.cancellation.clone();
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
@@ -224,7 +224,7 @@ impl Session<'_> {
         };
         let mut call = Call::to("rtfs");
         call.timeout = Some(self.config.timeout);
-        call.notices = self.heard();
+        call.scope.notices = self.heard();
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };

@@ -165,7 +165,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "max_memory_bytes",
         kind: Kind::Count { place: |c| &mut c.max_memory_bytes, min: 0, max: 1 << 50 },
-        about: "Bytes that request bodies and the values of programs may hold together; beyond it new work is answered `busy`. With 0, a quarter of the memory of the machine or its control group.",
+        about: "Bytes that request bodies, outputs and the values of programs may hold together; beyond it new work is answered `busy`. With 0, a quarter of the memory of the machine or its control group.",
     },
     Key {
         name: "session_idle",

@@ -347,7 +347,7 @@ impl Surface for Prompts {
         let params: Value = serde_json::from_str(params.as_str())
             .map_err(|err| SurfaceError::Invalid(err.to_string()))?;
         let result = match method {
-            "prompts/get" => self.get(&params, ctx.principal.as_ref())?,
+            "prompts/get" => self.get(&params, ctx.scope.principal.as_ref())?,
             "completion/complete" => self.complete(&params)?,
             _ => return Err(SurfaceError::NotFound(format!("unknown method: {method}"))),
         };

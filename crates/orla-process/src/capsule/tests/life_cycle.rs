@@ -243,7 +243,7 @@ async fn a_capsule_that_nobody_can_call_any_more_ends() {
     world.serve();
     // Someone who listed it before may still call it.
     let mut call = call("cap", "{}");
-    call.catalog = Some(Arc::clone(&old));
+    call.scope.catalog = Some(Arc::clone(&old));
     assert!(world.call_with(call).await.is_ok());
     assert!(is_alive(pid));
     drop(old);

@@ -7,7 +7,7 @@ async fn a_cancelled_call_is_relayed_and_its_late_answer_is_dropped() {
     let world = World::new(&Bare::default().code(), "");
     world.text("{}").await;
     let call = call("cap", r#"{"sleep": 0.3}"#);
-    let cancellation = call.cancellation.clone();
+    let cancellation = call.scope.cancellation.clone();
     let (result, ()) = tokio::join!(world.call_with(call), async {
         sleep(Duration::from_millis(50)).await;
         cancellation.cancel();
@@ -124,7 +124,7 @@ async fn progress_and_log_messages_reach_the_caller() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut call = call("cap", "{}");
     let sink = Arc::clone(&heard);
-    call.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
+    call.scope.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
     world.call_with(call).await.unwrap();
     let heard = heard.lock().unwrap();
     assert!(matches!(&heard[..], [Notice::Progress(_), Notice::Log { .. }]), "{heard:?}");

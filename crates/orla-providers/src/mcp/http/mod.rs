@@ -163,16 +163,16 @@ impl Remote {
     async fn answer(&self, ask: &Ask, ctx: &CallContext) -> Result<JsonText, Fault> {
         let shared = &*self.shared;
         let caller = Caller {
-            notices: ctx.notices.clone(),
-            client: ctx.client.clone(),
-            principal: ctx.principal.clone(),
+            notices: ctx.scope.notices.clone(),
+            client: ctx.scope.client.clone(),
+            principal: ctx.scope.principal.clone(),
         };
         let mut newer_than = 0;
         // A session that has ended is opened anew, once: the server has done nothing then.
         for _ in 0..2 {
             let link = self.link(newer_than).await?;
             let way = link.way(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
-            let exchange = Exchange::new(shared, way, caller.clone(), ctx.traceparent.as_deref());
+            let exchange = Exchange::new(shared, way, caller.clone(), ctx.scope.traceparent.as_deref());
             let _in_flight = exchange.in_flight();
             let answer = match ask {
                 Ask::Call { tool, arguments, more } => {
@@ -219,7 +219,7 @@ impl Peer for Remote {
         tokio::select! {
             biased;
             answer = self.answer(&ask, ctx) => answer.map_err(Ending::Fault),
-            () = ctx.cancellation.cancelled() => Err(Ending::Cancelled),
+            () = ctx.scope.cancellation.cancelled() => Err(Ending::Cancelled),
             () = sleep_until(ctx.deadline) => {
                 Err(Ending::TimedOut { not_ready: self.not_ready(), wrong_answer: None })
             }

@@ -83,7 +83,7 @@ async fn a_server_of_the_sdk_is_spoken_to_as_its_callers_speak() {
     let era = async |session: Option<u64>| {
         let mut called = with_client(call("sdk__era", "{}"), Named("me", session));
         // Where progress is wanted, the answer may come as a stream.
-        called.notices = NoticeSink::new(drop);
+        called.scope.notices = NoticeSink::new(drop);
         text_of(&world.call_with(called).await.unwrap())
     };
     assert_eq!((era(Some(1)).await.as_str(), era(None).await.as_str()), ("2025-11-25", "2026-07-28"));

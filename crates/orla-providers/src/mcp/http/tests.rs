@@ -105,7 +105,7 @@ async fn what_is_said_during_a_call_is_heard() {
         let (_fake, world) = world(manner.clone()).await;
         let (sink, heard) = listener();
         let mut said = call("h__say", "{}");
-        said.notices = sink;
+        said.scope.notices = sink;
         world.call_with(said).await.unwrap();
         let heard = heard.lock().unwrap();
         assert!(matches!(&heard[..], [Notice::Progress(_), Notice::Log { .. }]), "{heard:?}");
@@ -212,8 +212,8 @@ async fn one_that_is_down_is_found_when_it_comes_up() {
 async fn a_withdrawn_call_is_withdrawn_at_the_server() {
     let (fake, world) = world(Manner::default()).await;
     let mut slow = call("h__slow", "{}");
-    slow.cancellation = CancellationToken::new();
-    let cancellation = slow.cancellation.clone();
+    slow.scope.cancellation = CancellationToken::new();
+    let cancellation = slow.scope.cancellation.clone();
     let cancel = async {
         eventually("the call", || fake.asked().iter().any(|asked| asked.contains("tools/call"))).await;
         cancellation.cancel();

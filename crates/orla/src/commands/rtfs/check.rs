@@ -22,7 +22,7 @@ pub(super) fn run(wanted: &cli::CheckPrograms, source: &Source) -> Result<(), Fa
     let served = runtime.block_on(async {
         let app = App::build_local(&config)?;
         app.marketplace().prepare_listing().await;
-        let principal = app.marketplace().program_context(&Call::to("rtfs")).principal;
+        let principal = app.marketplace().program_context(&Call::to("rtfs")).scope.principal;
         let served = Served::new(app.marketplace().snapshot(), principal);
         app.end_providers().await;
         Ok::<_, Failure>(served)

@@ -211,7 +211,7 @@ impl Dialogue<'_> {
         let config = self.session.config;
         let asked = config.is_asked_for("timeout").then_some(config.timeout);
         call.timeout = Some(asked.unwrap_or(LONGEST));
-        call.notices = progress::sink("program", |_| true);
+        call.scope.notices = progress::sink("program", |_| true);
         let market = self.session.app.marketplace();
         let ctx = market.program_context(&call);
         let (is_traced, calls) = (self.session.traced, Arc::clone(calls));
@@ -226,7 +226,7 @@ impl Dialogue<'_> {
         loop {
             tokio::select! {
                 done = &mut running => return done,
-                _ = tokio::signal::ctrl_c() => call.cancellation.cancel(),
+                _ = tokio::signal::ctrl_c() => call.scope.cancellation.cancel(),
             }
         }
     }

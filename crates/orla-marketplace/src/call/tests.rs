@@ -1,7 +1,19 @@
+use std::any::TypeId;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::prepared::BACKSTOP;
 use super::*;
+use crate::catalog::{Limits, RegistrationError};
+use crate::executor::Principal;
 use crate::id::Pattern;
-use crate::manifest::{ANNOTATIONS, TITLE};
+use crate::manifest::{ANNOTATIONS, CapabilityManifest, Registration, TITLE};
 use crate::permission::{AccessPolicy, Disclosure, Rule};
+use crate::provider::ProviderType;
 use crate::testing::{Canned, marketplace};
 use rtfs::Value;
 use std::sync::Mutex;
@@ -32,7 +44,7 @@ async fn an_executor_that_heeds_nothing_is_given_up_after_a_grace() {
     assert_eq!(began.elapsed(), Duration::from_millis(100) + BACKSTOP);
 
     let call = Call::to("stuck");
-    call.cancellation.cancel();
+    call.scope.cancellation.cancel();
     assert_eq!(market.call(call).await.unwrap_err().kind(), "cancelled");
 }
 
@@ -160,7 +172,8 @@ async fn a_call_keeps_the_snapshot_it_names() {
     assert!(market.unregister_capability("old").is_some());
     assert!(changes.has_changed().unwrap());
     assert_eq!(market.call(Call::to("old")).await.unwrap_err().kind(), "unknown-capability");
-    let call = Call { catalog: Some(before), ..Call::to("old") };
+    let mut call = Call::to("old");
+    call.scope.catalog = Some(before);
     assert!(market.call(call).await.is_ok());
 }
 
@@ -278,7 +291,8 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
     });
     assert!(market.call(Call::to("late")).await.is_ok());
     // Whoever names a snapshot gets what is in it.
-    let call = Call { catalog: Some(before), ..Call::to("late") };
+    let mut call = Call::to("late");
+    call.scope.catalog = Some(before);
     assert_eq!(market.call(call).await.unwrap_err().kind(), "unknown-capability");
     market.prepare_listing().await;
     assert_eq!(market.list().len(), 1);
@@ -328,7 +342,7 @@ async fn an_upstream_that_fails_again_and_again_is_left_alone_with_all_its_capab
     }
     let error = market.call(Call::to("second")).await.unwrap_err();
     let text =
-        "second is unavailable: http://upstream has failed again and again; it is tried anew in 1 s";
+        "second is unavailable: http://upstream failed several times in a row; it is tried again in 1 s";
     assert_eq!(error.to_string(), text);
     assert_eq!(left.load(Ordering::Relaxed), 0);
     // What an upstream did is not forgotten when the catalogue changes.
@@ -381,7 +395,7 @@ async fn lacking_a_permission(disclosure: Disclosure, denied: &str) {
     let error = market.call(Call::to("fetch")).await.unwrap_err();
     assert_eq!(error.to_string(), denied);
     let mut call = Call::to("fetch");
-    call.principal = Some(Principal("alice".into()));
+    call.scope.principal = Some(Principal("alice".into()));
     assert_eq!(market.call(call).await.unwrap_err().kind(), "invalid-input");
     let near = market.call(Call::to("fetsh")).await.unwrap_err();
     assert_eq!(near.to_string(), "unknown tool: fetsh", "nor is it suggested");
@@ -419,6 +433,6 @@ async fn reading_what_is_vouched_for_takes_no_longer_than_the_call_may() {
     assert_eq!(market.call(Call::to("a")).await.unwrap_err().kind(), "timeout");
     assert_eq!(began.elapsed(), Duration::from_millis(100));
     let call = Call::to("a");
-    call.cancellation.cancel();
+    call.scope.cancellation.cancel();
     assert_eq!(market.call(call).await.unwrap_err().kind(), "cancelled");
 }

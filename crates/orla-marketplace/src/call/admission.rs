@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
+use super::fair_queue::{Caller, FairQueue};
 use crate::client::{Client, ClientError};
 use crate::executor::Principal;
-use crate::fair_queue::{Caller, FairQueue};
 use crate::payload::JsonText;
 
 /// How many calls an [`Admission`] lets in.
@@ -301,9 +301,9 @@ impl CallPermit {
     }
 
     /// The call runs, until the guard is dropped.
-    pub(crate) fn hold(&self, permit: Permit) -> Holding<'_> {
+    pub(crate) fn hold(&self, permit: Permit) -> RunningCall<'_> {
         self.lock().permit = Some(permit);
-        Holding(self)
+        RunningCall(self)
     }
 
     /// The call waits for something that may take long, until the guard is dropped.
@@ -315,6 +315,11 @@ impl CallPermit {
             held.away = true;
         }
         Lent(self)
+    }
+
+    /// The client of the call, which lends its permit while the client is asked.
+    pub(crate) fn lent_while_asking(self: &Arc<Self>, client: Arc<dyn Client>) -> Arc<dyn Client> {
+        Arc::new(LendingClient { client, permit: Arc::clone(self) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -329,9 +334,9 @@ fn one_more(count: &AtomicUsize, max: usize) -> bool {
 }
 
 /// A call that runs and holds its [`CallPermit`].
-pub(crate) struct Holding<'a>(&'a CallPermit);
+pub(crate) struct RunningCall<'a>(&'a CallPermit);
 
-impl Drop for Holding<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
         let mut held = self.0.lock();
         held.permit = None;
@@ -359,10 +364,10 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// A call's client, which is asked without the call's permit.
-pub(crate) struct LendingClient {
-    pub(crate) client: Arc<dyn Client>,
-    pub(crate) permit: Arc<CallPermit>,
+/// A call's client. The call lends its permit while the client is asked.
+struct LendingClient {
+    client: Arc<dyn Client>,
+    permit: Arc<CallPermit>,
 }
 
 #[async_trait]

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::CallContext;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
-use crate::executor::{CallContext, Principal};
+use crate::executor::Principal;
 use crate::json::cut;
 use crate::surface::{Item, Subject, SurfaceError};
 
@@ -30,7 +31,7 @@ pub struct CallRecord {
     pub outcome: &'static str,
     /// From the call to its outcome, waiting included.
     pub duration: Duration,
-    /// How long it waited for a place.
+    /// How long it waited for its permits.
     pub queued: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
@@ -89,7 +90,7 @@ impl RequestRecording {
             outcome: GONE.0,
             duration: Duration::ZERO,
             error: Some(GONE.1.to_owned()),
-            principal: ctx.principal.clone(),
+            principal: ctx.scope.principal.clone(),
         };
         Self { record, started: Instant::now(), observers }
     }
@@ -143,101 +144,80 @@ fn log_request(record: &RequestRecord) {
     }
 }
 
-/// Records a call exactly once, also when its future is dropped: then it was cancelled.
-pub(crate) struct Recording<'a> {
-    entry: &'a Arc<Entry>,
-    ctx: &'a CallContext,
+/// Records a call or a stream exactly once, also when it is dropped: then it was cancelled.
+pub(crate) struct Recording {
+    entry: Arc<Entry>,
+    call_id: Arc<str>,
+    principal: Option<Principal>,
+    depth: u32,
     started: Instant,
     queued: Duration,
     observers: Option<Arc<Observers>>,
-    recorded: bool,
+    is_recorded: bool,
 }
 
-/// Whoever sees every finished call, in the order in which they came.
+/// The observers of finished calls, in the order in which they were added.
 pub(crate) type Observers = Vec<Arc<dyn Fn(&CallRecord) + Send + Sync>>;
 
-impl<'a> Recording<'a> {
+impl Recording {
     pub(crate) fn begin(
-        entry: &'a Arc<Entry>,
-        ctx: &'a CallContext,
+        entry: &Arc<Entry>,
+        ctx: &CallContext,
         observers: Option<Arc<Observers>>,
     ) -> Self {
-        let started = Instant::now();
-        Self { entry, ctx, started, queued: Duration::ZERO, observers, recorded: false }
+        Self {
+            entry: Arc::clone(entry),
+            call_id: Arc::clone(&ctx.call_id),
+            principal: ctx.scope.principal.clone(),
+            depth: ctx.scope.depth,
+            started: Instant::now(),
+            queued: Duration::ZERO,
+            observers,
+            is_recorded: false,
+        }
     }
 
+    /// The call has its permits.
     pub(crate) fn admitted(&mut self) {
         self.queued = self.started.elapsed();
     }
 
-    pub(crate) fn finish(mut self, result: Result<(), &RuntimeError>) {
-        let (outcome, error) = outcome_of(result);
-        self.record(outcome, error);
-    }
-
-    /// What was called is a stream, which is recorded when it ends.
-    pub(crate) fn of_stream(mut self) -> StreamRecording {
-        self.recorded = true;
-        StreamRecording {
-            entry: Arc::clone(self.entry),
-            ctx: self.ctx.clone(),
-            started: self.started,
-            queued: self.queued,
-            observers: self.observers.take(),
-            recorded: false,
-        }
-    }
-
-    fn record(&mut self, outcome: &'static str, error: Option<String>) {
-        if std::mem::replace(&mut self.recorded, true) {
-            return;
-        }
-        let (duration, queued) = (self.started.elapsed(), self.queued);
-        let record = record(self.entry, self.ctx, (duration, queued), outcome, error);
-        tell(&record, self.observers.as_deref());
-    }
-}
-
-impl Drop for Recording<'_> {
-    fn drop(&mut self) {
-        self.record(GONE.0, Some(GONE.1.to_owned()));
-    }
-}
-
-/// Records a stream exactly once, also when it is dropped: then it was cancelled.
-pub(crate) struct StreamRecording {
-    entry: Arc<Entry>,
-    ctx: CallContext,
-    started: Instant,
-    queued: Duration,
-    observers: Option<Arc<Observers>>,
-    recorded: bool,
-}
-
-impl StreamRecording {
-    /// The stream has ended, well or not. Only the first time counts.
+    /// The call or the stream has ended. Only the first time counts.
     pub(crate) fn finish(&mut self, result: Result<(), &RuntimeError>) {
         let (outcome, error) = outcome_of(result);
         self.record(outcome, error);
     }
 
     fn record(&mut self, outcome: &'static str, error: Option<String>) {
-        if std::mem::replace(&mut self.recorded, true) {
+        if std::mem::replace(&mut self.is_recorded, true) {
             return;
         }
-        let (duration, queued) = (self.started.elapsed(), self.queued);
-        let record = record(&self.entry, &self.ctx, (duration, queued), outcome, error);
-        tell(&record, self.observers.as_deref());
+        let record = CallRecord {
+            call_id: Arc::clone(&self.call_id),
+            entry: Arc::clone(&self.entry),
+            name: Arc::clone(&self.entry.name),
+            kind: self.entry.manifest.provider.kind(),
+            outcome,
+            duration: self.started.elapsed(),
+            queued: self.queued,
+            error,
+            principal: self.principal.clone(),
+            depth: self.depth,
+        };
+        log(&record);
+        for observer in self.observers.iter().flat_map(|all| all.iter()) {
+            observer(&record);
+        }
     }
 }
 
-impl Drop for StreamRecording {
+impl Drop for Recording {
     fn drop(&mut self) {
         self.record(GONE.0, Some(GONE.1.to_owned()));
     }
 }
 
-/// What became of a call whose caller does not wait for it any more.
+/// The outcome of a call whose caller no longer waits for it.
 const GONE: (&str, &str) = ("cancelled", "the caller went away");
 
 fn outcome_of(result: Result<(), &RuntimeError>) -> (&'static str, Option<String>) {
@@ -250,34 +230,6 @@ fn outcome_of(result: Result<(), &RuntimeError>) -> (&'static str, Option<String
             };
             (error.kind(), Some(text))
         }
-    }
-}
-
-fn record(
-    entry: &Arc<Entry>,
-    ctx: &CallContext,
-    (duration, queued): (Duration, Duration),
-    outcome: &'static str,
-    error: Option<String>,
-) -> CallRecord {
-    CallRecord {
-        call_id: Arc::clone(&ctx.call_id),
-        entry: Arc::clone(entry),
-        name: Arc::clone(&entry.name),
-        kind: entry.manifest.provider.kind(),
-        outcome,
-        duration,
-        queued,
-        error,
-        principal: ctx.principal.clone(),
-        depth: ctx.depth,
-    }
-}
-
-fn tell(record: &CallRecord, observers: Option<&Observers>) {
-    log(record);
-    for observer in observers.into_iter().flatten() {
-        observer(record);
     }
 }
 

@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
+use super::CallContext;
+use super::record::Recording;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::CallContext;
 use crate::payload::Payload;
-use crate::record::StreamRecording;
 
 /// An open stream, as an executor gives it.
 ///
@@ -62,12 +62,12 @@ pub trait StreamHandle: Send + Sync {
 /// An open stream, as the marketplace gives it.
 pub struct OpenStream {
     handle: Box<dyn StreamHandle>,
-    recording: Mutex<StreamRecording>,
+    recording: Mutex<Recording>,
     is_over: AtomicBool,
 }
 
 impl OpenStream {
-    pub(crate) fn new(handle: Box<dyn StreamHandle>, recording: StreamRecording) -> Arc<Self> {
+    pub(super) fn new(handle: Box<dyn StreamHandle>, recording: Recording) -> Arc<Self> {
         let recording = Mutex::new(recording);
         Arc::new(Self { handle, recording, is_over: AtomicBool::new(false) })
     }

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use super::record::RequestRecording;
+use super::{Call, CallContext};
 use crate::catalog::Catalog;
-use crate::executor::CallContext;
 use crate::json::cut;
-use crate::marketplace::{Call, CapabilityMarketplace};
+use crate::marketplace::CapabilityMarketplace;
 use crate::payload::JsonText;
-use crate::record::RequestRecording;
 use crate::surface::{Item, Subject, Surface, SurfaceError};
 
 /// How many characters of a name that does not exist an error repeats.
@@ -99,7 +99,7 @@ impl CapabilityMarketplace {
 
     /// Whether the policies of the snapshot and in force permit an item.
     fn permit(&self, catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
-        let principal = call.principal.as_ref();
+        let principal = call.scope.principal.as_ref();
         let newest = || self.snapshot().permits_item(principal, item);
         let permitted = catalog.permits_item(principal, item).and_then(|()| newest());
         permitted.map_err(|permission| SurfaceError::Denied { id: item.id.clone(), permission })

@@ -50,13 +50,13 @@ enum State {
     Probing { until: Instant, times: u32 },
 }
 
-/// How a call that passed went, as far as the upstream is concerned.
+/// What a call says of its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Went {
-    Well,
-    Badly,
-    /// It says nothing of the upstream.
-    Nowhere,
+enum Health {
+    Good,
+    Bad,
+    /// The call says nothing of the upstream.
+    Unknown,
 }
 
 impl State {
@@ -73,10 +73,10 @@ impl State {
         }
     }
 
-    fn left(self, went: Went, now: Instant, limits: &BreakerLimits) -> Self {
-        match (self, went) {
-            (_, Went::Well) => Self::Closed { failures: 0 },
-            (Self::Closed { failures }, Went::Badly) => {
+    fn after(self, health: Health, now: Instant, limits: &BreakerLimits) -> Self {
+        match (self, health) {
+            (_, Health::Good) => Self::Closed { failures: 0 },
+            (Self::Closed { failures }, Health::Bad) => {
                 let failures = failures.saturating_add(1);
                 if limits.failures > 0 && failures >= limits.failures {
                     Self::Open { until: now + limits.open_for(0), times: 1 }
@@ -84,13 +84,13 @@ impl State {
                     Self::Closed { failures }
                 }
             }
-            (Self::Probing { times, .. }, Went::Badly) => {
+            (Self::Probing { times, .. }, Health::Bad) => {
                 Self::Open { until: now + limits.open_for(times), times: times.saturating_add(1) }
             }
             // The probe came to nothing: the next call is one.
-            (Self::Probing { times, .. }, Went::Nowhere) => Self::Open { until: now, times },
+            (Self::Probing { times, .. }, Health::Unknown) => Self::Open { until: now, times },
             // A call from before it opened.
-            (Self::Open { .. }, Went::Badly) | (_, Went::Nowhere) => self,
+            (Self::Open { .. }, Health::Bad) | (_, Health::Unknown) => self,
         }
     }
 }
@@ -110,9 +110,9 @@ impl Breaker {
     ///
     /// # Errors
     /// For how long none may.
-    pub(crate) fn enter(&self) -> Result<Passage<'_>, Duration> {
+    pub(crate) fn enter(&self) -> Result<Attempt<'_>, Duration> {
         let entered = self.change(|state| state.enter(Instant::now(), &self.limits));
-        entered.map(|()| Passage { breaker: self, went: Went::Nowhere })
+        entered.map(|()| Attempt { breaker: self, health: Health::Unknown })
     }
 
     /// Whether no call passes at the moment.
@@ -136,30 +136,30 @@ impl Breaker {
 
 /// A call on its way. Dropping it without a result says nothing of the upstream.
 #[derive(Debug)]
-pub(crate) struct Passage<'a> {
+pub(crate) struct Attempt<'a> {
     breaker: &'a Breaker,
-    went: Went,
+    health: Health,
 }
 
-impl Passage<'_> {
+impl Attempt<'_> {
     /// The call came back.
-    pub(crate) fn came_back<T>(mut self, result: &RuntimeResult<T>) {
-        self.went = match result {
-            Err(RuntimeError::Unavailable { .. }) => Went::Badly,
+    pub(crate) fn record<T>(mut self, result: &RuntimeResult<T>) {
+        self.health = match result {
+            Err(RuntimeError::Unavailable { .. }) => Health::Bad,
             // A caller who gave it no time must not close it to everybody.
-            Err(RuntimeError::TimedOut { limit, .. }) if *limit >= PATIENCE => Went::Badly,
-            Err(RuntimeError::TimedOut { .. }) => Went::Nowhere,
-            Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Went::Nowhere,
+            Err(RuntimeError::TimedOut { limit, .. }) if *limit >= PATIENCE => Health::Bad,
+            Err(RuntimeError::TimedOut { .. }) => Health::Unknown,
+            Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Health::Unknown,
             // Whatever it says, it is there.
-            _ => Went::Well,
+            _ => Health::Good,
         };
     }
 }
 
-impl Drop for Passage<'_> {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let (went, limits) = (self.went, &self.breaker.limits);
-        self.breaker.change(|state| (state.left(went, Instant::now(), limits), ()));
+        let (health, limits) = (self.health, &self.breaker.limits);
+        self.breaker.change(|state| (state.after(health, Instant::now(), limits), ()));
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn passes(breaker: &Breaker, result: &RuntimeResult<()>) -> bool {
-        breaker.enter().map(|passage| passage.came_back(result)).is_ok()
+        breaker.enter().map(|attempt| attempt.record(result)).is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -190,7 +190,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         let probe = breaker.enter().unwrap();
         assert!(breaker.enter().is_err(), "one probe at a time");
-        probe.came_back(&failed());
+        probe.record(&failed());
         assert_eq!(breaker.enter().unwrap_err(), Duration::from_secs(2));
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(passes(&breaker, &Ok(())));
@@ -228,9 +228,9 @@ mod tests {
                     prop_assert!(wait <= limits.open_max);
                     continue;
                 }
-                let went = [Went::Well, Went::Badly, Went::Nowhere][usize::from(what)];
-                state = state.left(went, now, &limits);
-                if went == Went::Well {
+                let health = [Health::Good, Health::Bad, Health::Unknown][usize::from(what)];
+                state = state.after(health, now, &limits);
+                if health == Health::Good {
                     prop_assert_eq!(state, State::Closed { failures: 0 });
                 }
             }

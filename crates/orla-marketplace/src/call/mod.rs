@@ -1,0 +1,94 @@
+//! The one path on which every capability is called (RTFS capability system §4, RFC 1 §5).
+//!
+//! Read [`CapabilityMarketplace::call`]: everything that happens to a call of any front end stands there, in order.
+//! Executors do none of it. [`CapabilityMarketplace::open`] is the same for streams.
+//!
+//! - [`scope`]: a call, and its context for an executor
+//! - [`prepared`]: the steps of the path
+//! - [`admission`], [`fair_queue`]: how many calls run at once, and whose turn it is
+//! - [`breaker`], [`retry`]: what happens to calls of providers that fail
+//! - [`memory`]: how much memory calls hold together
+//! - [`record`]: what is known of a finished call
+//! - [`request`]: the path of requests for prompts, resources and completions
+
+pub(crate) mod admission;
+pub(crate) mod breaker;
+mod fair_queue;
+pub(crate) mod hops;
+pub(crate) mod memory;
+mod prepared;
+pub(crate) mod record;
+mod request;
+mod retry;
+mod scope;
+pub(crate) mod stream;
+
+use std::sync::Arc;
+
+pub use scope::{Call, CallContext, CallScope};
+
+use crate::error::RuntimeResult;
+use crate::executor::Outcome;
+use crate::marketplace::CapabilityMarketplace;
+use stream::OpenStream;
+
+impl CapabilityMarketplace {
+    /// Calls a capability and returns its outcome (RTFS capability system §4).
+    ///
+    /// Dropping the future withdraws the call: what it started is ended.
+    ///
+    /// # Errors
+    /// See [`RuntimeError`](crate::RuntimeError); each step has its own variants.
+    pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
+        // Looks up the capability and computes the deadline.
+        let prepared = self.prepare(call).await?;
+        // Records the call exactly once, also when this future is dropped.
+        let mut recording = prepared.record();
+        let result = async {
+            // Policy, depth, attestation, availability.
+            prepared.authorize().await?;
+            prepared.validate_input()?;
+            let mut retries = prepared.retries();
+            let outcome = loop {
+                let attempt = {
+                    // The capability's own permit, then one of all calls.
+                    let _permits = prepared.admit(&mut recording).await?;
+                    let circuit = prepared.circuit()?;
+                    circuit.record(prepared.execute().await)
+                };
+                match attempt {
+                    Ok(outcome) => break outcome,
+                    Err(error) => retries.wait(error).await?,
+                }
+            };
+            prepared.validate_output(outcome)
+        }
+        .await;
+        prepared.finish(recording, result)
+    }
+
+    /// Opens a stream (RTFS capability system §3.2). The path is that of a call; the stream is recorded when it ends.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call); [`RuntimeError::Told`](crate::RuntimeError::Told) of kind `type` if the capability
+    /// is not a stream.
+    pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
+        let prepared = self.prepare(call).await?;
+        let mut recording = prepared.record();
+        let opened = async {
+            prepared.authorize().await?;
+            prepared.validate_input()?;
+            let _permits = prepared.admit(&mut recording).await?;
+            let circuit = prepared.circuit()?;
+            circuit.record(prepared.open().await)
+        }
+        .await;
+        match opened {
+            Ok(handle) => Ok(OpenStream::new(handle, recording)),
+            Err(error) => prepared.finish(recording, Err(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! The steps of a call.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
+use super::breaker::Attempt;
+use super::memory::OverBudget;
+use super::record::Recording;
+use super::retry::wait_before_retry;
+use super::stream::StreamHandle;
+use super::{Call, CallContext};
+use crate::catalog::{Catalog, Entry};
+use crate::error::{RuntimeError, RuntimeResult, Violation, seconds};
+use crate::executor::{CapabilityExecutor, Outcome};
+use crate::json::cut;
+use crate::manifest::{Availability, DeclaredBy};
+use crate::marketplace::CapabilityMarketplace;
+use crate::payload::Payload;
+use crate::permission::ANONYMOUS;
+use crate::schema;
+
+/// How long an executor may take to end a call that has reached its deadline or was cancelled. Then the call is
+/// given up.
+pub(super) const BACKSTOP: Duration = Duration::from_secs(5);
+
+/// How many characters of an unknown name an error repeats.
+const SHOWN: usize = 200;
+
+/// Outcomes of fewer bytes do not count to `max_memory_bytes`: all permits together hold little of them.
+const SMALL: usize = 64 << 10;
+
+/// A call whose capability has been found.
+pub(super) struct PreparedCall<'m> {
+    market: &'m CapabilityMarketplace,
+    catalog: Arc<Catalog>,
+    entry: Arc<Entry>,
+    target: String,
+    input: Payload,
+    ctx: CallContext,
+    permit: Arc<CallPermit>,
+}
+
+/// The permits with which a call runs.
+pub(super) struct Permits<'a> {
+    _running: RunningCall<'a>,
+    _own: Option<Permit>,
+}
+
+/// The circuit of the capability's upstream, if it has one.
+pub(super) struct Circuit<'a>(Option<Attempt<'a>>);
+
+/// The attempts that a call has left.
+pub(super) struct Retries<'a> {
+    prepared: &'a PreparedCall<'a>,
+    max: u32,
+    made: u32,
+}
+
+impl CapabilityMarketplace {
+    /// Looks up the capability in the call's snapshot, and computes the context of the call.
+    pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
+        let catalog = self.catalog_for(&call).await;
+        let Some(entry) = catalog.get(&call.target).cloned() else {
+            let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, |principal| &principal.0);
+            tracing::info!(tool = cut(&call.target, SHOWN), caller, "unknown tool");
+            return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
+        };
+        let Call { target, input, timeout, scope } = call;
+        let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
+        let own = own.unwrap_or(catalog.limits.timeout);
+        let timeout = timeout.map_or(own, |caller| caller.min(own));
+        let mut ctx = CallContext::new(self.next_call_id(), Arc::clone(&entry.name), timeout, scope);
+        ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
+        let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
+        let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
+        let ctx = ctx.with_permits(&permit, held);
+        Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit })
+    }
+
+    /// The snapshot in which a call is looked up.
+    async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
+        let named = &call.scope.catalog;
+        let catalog = named.clone().unwrap_or_else(|| self.snapshot());
+        let is_settled = match catalog.get(&call.target) {
+            Some(entry) => entry.policy.availability != Availability::Unlearned,
+            // A provider that has not been asked yet may serve it.
+            None => named.is_some(),
+        };
+        if is_settled {
+            return catalog;
+        }
+        self.prepare_listing().await;
+        let newest = self.snapshot();
+        if named.is_none() || newest.is_of_the_same_sources(&catalog) { newest } else { catalog }
+    }
+}
+
+impl PreparedCall<'_> {
+    pub(super) fn record(&self) -> Recording {
+        Recording::begin(&self.entry, &self.ctx, self.market.call_observers())
+    }
+
+    /// Whether the call may be made at all.
+    ///
+    /// # Errors
+    /// The policy or a required attestation denies it, it is nested too deep, or the capability is unavailable.
+    pub(super) async fn authorize(&self) -> RuntimeResult<()> {
+        let Self { catalog, entry, ctx, .. } = self;
+        if let Err(permission) = self.permitted() {
+            return Err(RuntimeError::Denied { id: self.id(), permission });
+        }
+        if ctx.scope.depth > catalog.limits.max_depth {
+            let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
+            return Err(RuntimeError::Limit { id: self.id(), what });
+        }
+        if let Some(custody) = &entry.policy.custody {
+            let admitted = self.in_time(custody.admit()).await?;
+            admitted.map_err(|permission| RuntimeError::Denied { id: self.id(), permission })?;
+        }
+        match entry.unavailable() {
+            Some(reason) => Err(self.unavailable(reason.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// The policies of the call's snapshot and of the newest one: a session may call what it has listed after a
+    /// reload, but not what has been denied since.
+    fn permitted(&self) -> Result<(), String> {
+        let principal = self.ctx.scope.principal.as_ref();
+        self.catalog.permits(principal, &self.entry)?;
+        let newest = self.market.snapshot();
+        if Arc::ptr_eq(&newest, &self.catalog) { Ok(()) } else { newest.permits(principal, &self.entry) }
+    }
+
+    pub(super) fn validate_input(&self) -> RuntimeResult<()> {
+        let Some(schema) = self.entry.input.validator() else { return Ok(()) };
+        let checked = self.checked(|| schema.check_payload(&self.input, "input"))?;
+        checked.map_err(|violations| RuntimeError::InvalidInput { id: self.id(), violations })
+    }
+
+    /// Checks an outcome against the capability's output schema, if that is enforced. The value is the structured one,
+    /// else the text, read as JSON where it is JSON. A text that satisfies the schema becomes the structured value too.
+    ///
+    /// # Errors
+    /// The value breaks the schema. A text breaks no schema that its provider declared for structured values.
+    pub(super) fn validate_output(&self, outcome: Outcome) -> RuntimeResult<Outcome> {
+        let Some(schema) = self.entry.output.validator() else { return Ok(outcome) };
+        let is_structured = outcome.structured.is_some();
+        let value = outcome.payload()?;
+        match self.checked(|| schema.check_payload(&value, "output"))? {
+            Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
+            Err(_) if !is_structured && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
+                Ok(outcome)
+            }
+            Err(violations) => Err(RuntimeError::InvalidOutput {
+                id: self.id(),
+                violations,
+                outcome: Box::new(Outcome { structured: None, ..outcome }),
+            }),
+        }
+    }
+
+    /// Runs a check that ends with the call's deadline.
+    fn checked(
+        &self,
+        check: impl FnOnce() -> Result<(), Vec<Violation>>,
+    ) -> RuntimeResult<Result<(), Vec<Violation>>> {
+        let deadline = self.ctx.deadline;
+        let result = schema::until(deadline.into_std(), check);
+        if result.is_err() && Instant::now() >= deadline { Err(self.timed_out()) } else { Ok(result) }
+    }
+
+    pub(super) fn retries(&self) -> Retries<'_> {
+        let own = self.entry.retries;
+        let max = self.ctx.scope.retries.map_or(own, |max| max.min(own));
+        Retries { prepared: self, max, made: 0 }
+    }
+
+    /// Waits for the permits to run: the capability's own, then one of all calls.
+    pub(super) async fn admit(&self, recording: &mut Recording) -> RuntimeResult<Permits<'_>> {
+        let own = match &self.entry.admission {
+            Some(admission) => {
+                if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
+                    let what = format!(
+                        "it is called within its own calls, of which {size} may run at once (max_concurrency)"
+                    );
+                    return Err(RuntimeError::Limit { id: self.id(), what });
+                }
+                Some(self.enter(admission).await?)
+            }
+            None => None,
+        };
+        let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
+        recording.admitted();
+        Ok(Permits { _running: self.permit.hold(permit), _own: own })
+    }
+
+    async fn enter(&self, admission: &Arc<Admission>) -> RuntimeResult<Permit> {
+        let Self { entry, ctx, .. } = self;
+        let principal = ctx.scope.principal.as_ref();
+        let lane = Lane { principal, capability: &entry.name, provider: &entry.provider };
+        let permit = self.in_time(admission.enter(lane)).await?.map_err(|full| RuntimeError::Busy {
+            id: self.id(),
+            running: full.running,
+            waiting: full.waiting,
+        })?;
+        // A call that was admitted at its very end is not started.
+        if Instant::now() >= ctx.deadline { Err(self.timed_out()) } else { Ok(permit) }
+    }
+
+    /// # Errors
+    /// The upstream failed several times in a row and is left alone for a while.
+    pub(super) fn circuit(&self) -> RuntimeResult<Circuit<'_>> {
+        let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
+        attempt.map(Circuit).map_err(|wait| {
+            let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
+            let wait = Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+            let wait = seconds(wait);
+            self.unavailable(format!(
+                "{upstream} failed several times in a row; it is tried again in {wait}"
+            ))
+        })
+    }
+
+    /// Runs the executor once. The outcome counts to `max_memory_bytes` until it is dropped.
+    pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
+        let executor = self.executor()?;
+        let provider = &self.entry.manifest.provider;
+        let mut outcome = self.guarded(executor.execute(provider, &self.input, &self.ctx)).await?;
+        let bytes = outcome.bytes();
+        if bytes > SMALL && outcome.reservation.is_none() {
+            let reserved = self.market.memory().reserve(bytes).map_err(|over| self.over_budget(over))?;
+            outcome.reservation = Some(Arc::new(reserved));
+        }
+        Ok(outcome)
+    }
+
+    pub(super) async fn open(&self) -> RuntimeResult<Box<dyn StreamHandle>> {
+        let executor = self.executor()?;
+        self.guarded(executor.open(&self.entry.manifest.provider, &self.input, &self.ctx)).await
+    }
+
+    fn executor(&self) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
+        let provider = &self.entry.manifest.provider;
+        self.market.executor_of(provider).ok_or_else(|| {
+            self.unavailable(format!("no executor runs providers of kind {} any more", provider.kind()))
+        })
+    }
+
+    /// What an executor's future returns. The future is given up when it ignores its deadline or cancellation.
+    async fn guarded<T>(&self, execution: impl Future<Output = RuntimeResult<T>>) -> RuntimeResult<T> {
+        let Self { ctx, .. } = self;
+        let overdue = async {
+            tokio::select! {
+                () = tokio::time::sleep_until(ctx.deadline + BACKSTOP) => {}
+                () = async {
+                    ctx.scope.cancellation.cancelled().await;
+                    tokio::time::sleep(BACKSTOP).await;
+                } => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            done = AssertUnwindSafe(execution).catch_unwind() => {
+                done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: self.id() }))
+            }
+            () = overdue => {
+                Err(if ctx.scope.cancellation.is_cancelled() { self.cancelled() } else { self.timed_out() })
+            }
+        }
+    }
+
+    /// What `future` returns, within the call's time and until the call is cancelled.
+    async fn in_time<T>(&self, future: impl Future<Output = T>) -> RuntimeResult<T> {
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = self.ctx.scope.cancellation.cancelled() => Err(self.cancelled()),
+            () = tokio::time::sleep_until(self.ctx.deadline) => Err(self.timed_out()),
+        }
+    }
+
+    /// Records the result, and returns what the caller may see of it: the policy may conceal that a denied
+    /// capability exists.
+    pub(super) fn finish<T>(
+        &self,
+        mut recording: Recording,
+        result: RuntimeResult<T>,
+    ) -> RuntimeResult<T> {
+        recording.finish(result.as_ref().map(drop));
+        let is_concealed = || self.market.conceals(&self.catalog) && self.permitted().is_err();
+        match result {
+            Err(RuntimeError::Denied { .. }) if is_concealed() => {
+                Err(self.market.unknown(&self.catalog, &self.target, &self.ctx.scope.principal))
+            }
+            result => result,
+        }
+    }
+
+    fn id(&self) -> String {
+        self.entry.name.to_string()
+    }
+
+    fn unavailable(&self, reason: String) -> RuntimeError {
+        RuntimeError::Unavailable { id: self.id(), reason, source: None }
+    }
+
+    fn cancelled(&self) -> RuntimeError {
+        RuntimeError::Cancelled { id: self.id(), outcome: None }
+    }
+
+    fn timed_out(&self) -> RuntimeError {
+        RuntimeError::TimedOut { id: self.id(), limit: self.ctx.timeout, outcome: None }
+    }
+
+    fn over_budget(&self, over: OverBudget) -> RuntimeError {
+        let message = format!("{}: its output was dropped: {over}", self.entry.name);
+        let error = Box::new(rtfs::Error::new("busy", message.clone()));
+        RuntimeError::Told { id: self.id(), message, error, outcome: None }
+    }
+}
+
+impl Circuit<'_> {
+    /// Tells the breaker how the attempt went.
+    pub(super) fn record<T>(self, result: RuntimeResult<T>) -> RuntimeResult<T> {
+        if let Some(attempt) = self.0 {
+            attempt.record(&result);
+        }
+        result
+    }
+}
+
+impl Retries<'_> {
+    /// Waits until the call that failed with `error` is made again.
+    ///
+    /// # Errors
+    /// `error`, if another attempt is not allowed or cannot help.
+    pub(super) async fn wait(&mut self, error: RuntimeError) -> RuntimeResult<()> {
+        let ctx = &self.prepared.ctx;
+        let left = ctx.deadline.saturating_duration_since(Instant::now());
+        let Some(wait) = wait_before_retry(&error, self.max, self.made, left, jitter()) else {
+            return Err(error);
+        };
+        self.made += 1;
+        tracing::debug!(capability = &*ctx.name, retries = self.made, %error, "the call is made again");
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Ok(()),
+            () = ctx.scope.cancellation.cancelled() => Err(self.prepared.cancelled()),
+        }
+    }
+}
+
+/// A random number from 0 to 1.
+fn jitter() -> f64 {
+    let bits = RandomState::new().build_hasher().finish();
+    bits as f64 / u64::MAX as f64
+}

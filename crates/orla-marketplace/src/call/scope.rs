@@ -1,0 +1,155 @@
+//! A call as its caller describes it, and as an executor sees it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::admission::{CallPermit, HeldPermits};
+use super::hops::Hops;
+use crate::attestation::Custody;
+use crate::catalog::Catalog;
+use crate::client::Client;
+use crate::executor::{NoticeSink, Principal};
+use crate::payload::Payload;
+
+/// A call to be made.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Call {
+    /// The capability's id or MCP name.
+    pub target: String,
+    /// The input.
+    pub input: Payload,
+    /// A shorter time than the capability's own, if the caller has less.
+    pub timeout: Option<Duration>,
+    /// Who calls, and from where.
+    pub scope: CallScope,
+}
+
+/// Who makes a call, and from where. Calls within the call inherit it.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct CallScope {
+    /// Who calls, if that is known.
+    pub principal: Option<Principal>,
+    /// Takes questions to the caller's client, where there is one that can be asked.
+    pub client: Option<Arc<dyn Client>>,
+    /// Takes progress and log messages while the call runs.
+    pub notices: NoticeSink,
+    /// Cancelled when the caller withdraws the call.
+    pub cancellation: CancellationToken,
+    /// The caller's W3C trace context.
+    pub traceparent: Option<Arc<str>>,
+    /// The snapshot in which capabilities are looked up; the newest where absent. A session names the one that it
+    /// last listed.
+    pub catalog: Option<Arc<Catalog>>,
+    /// The most retries, where the caller wants fewer than the capability's own. Calls within the call do not
+    /// inherit it.
+    pub retries: Option<u32>,
+    /// How many calls this one is nested in.
+    pub depth: u32,
+    /// The instances that the call has come through.
+    pub hops: Hops,
+    /// A value that all calls within the call share.
+    shared: Option<Arc<dyn Any + Send + Sync>>,
+    /// The capabilities' own permits that the call and its ancestors hold.
+    held: Option<Arc<HeldPermits>>,
+}
+
+/// What an executor knows of a call besides its input.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct CallContext {
+    /// Unique within the instance; in logs, in the tool's environment, in resource URIs.
+    pub call_id: Arc<str>,
+    /// The name under which the capability is served, for messages.
+    pub name: Arc<str>,
+    /// When the call has to be over.
+    pub deadline: Instant,
+    /// The time from the call to its deadline, for messages.
+    pub timeout: Duration,
+    /// What a required attestation allows to run; everything where absent.
+    pub custody: Option<Custody>,
+    /// Who calls, and from where.
+    pub scope: CallScope,
+    /// The permit of the call, which it lends while it waits for a call within it.
+    permit: Option<Arc<CallPermit>>,
+}
+
+impl Call {
+    /// A call of `target` with an empty input.
+    pub fn to(target: impl Into<String>) -> Self {
+        Self {
+            target: target.into(),
+            input: Payload::empty(),
+            timeout: None,
+            scope: CallScope::default(),
+        }
+    }
+
+    /// A call of `target` within the call that `ctx` belongs to: one deeper, in the same scope, with as much time as
+    /// that call has left.
+    pub fn within(ctx: &CallContext, target: impl Into<String>) -> Self {
+        let timeout = Some(ctx.deadline.saturating_duration_since(Instant::now()));
+        let scope = CallScope { depth: ctx.scope.depth + 1, retries: None, ..ctx.scope.clone() };
+        Self { timeout, scope, ..Self::to(target) }
+    }
+
+    /// The call, which shares `shared` with all calls within it, such as what all of them together may cost. An
+    /// executor finds it in its context ([`CallContext::shared`]).
+    #[must_use]
+    pub fn sharing(mut self, shared: Arc<dyn Any + Send + Sync>) -> Self {
+        self.scope.shared = Some(shared);
+        self
+    }
+
+    /// The call with this input.
+    #[must_use]
+    pub fn with(mut self, input: Payload) -> Self {
+        self.input = input;
+        self
+    }
+}
+
+impl CallContext {
+    /// The context of a call that has `timeout` from now on.
+    pub(crate) fn new(call_id: Arc<str>, name: Arc<str>, timeout: Duration, scope: CallScope) -> Self {
+        let deadline = Instant::now() + timeout;
+        Self { call_id, name, deadline, timeout, custody: None, scope, permit: None }
+    }
+
+    /// The context of a call that runs with `permit`, and with one of `held`'s permits if the capability has its own.
+    pub(super) fn with_permits(self, permit: &Arc<CallPermit>, held: Option<Arc<HeldPermits>>) -> Self {
+        let mut ctx = Self { permit: Some(Arc::clone(permit)), ..self };
+        ctx.scope.held = held;
+        ctx.scope.client = ctx.scope.client.map(|client| permit.lent_while_asking(client));
+        ctx
+    }
+
+    /// The permits that the call and its ancestors hold.
+    pub(super) fn held(&self) -> Option<&Arc<HeldPermits>> {
+        self.scope.held.as_ref()
+    }
+
+    /// The value that the nearest call further out shares ([`Call::sharing`]), if it is of this type.
+    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.scope.shared.as_ref()?).downcast().ok()
+    }
+
+    /// Waits for calls within this one ([`Call::within`]). This call lends its permit meanwhile: calls that wait for
+    /// calls could hold all permits for ever otherwise.
+    pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
+        let _lent = self.permit.as_ref().map(|permit| permit.lend());
+        inner.await
+    }
+
+    /// A context with half a minute and no client, for tests of executors on their own.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn for_tests(name: &str) -> Self {
+        let timeout = Duration::from_secs(30);
+        Self::new("test-1".into(), name.into(), timeout, CallScope::default())
+    }
+}
