@@ -12,9 +12,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-document", &[]),
     ("orla-registry", &["rtfs"]),
     ("orla-marketplace", &["rtfs"]),
-    ("orla-process", &["orla-document", "orla-marketplace"]),
+    ("orla-mcp", &["orla-marketplace"]),
+    // The supervisor still names the protocols that its processes speak.
+    ("orla-process", &["orla-document", "orla-marketplace", "orla-mcp"]),
     ("orla-server", &["orla-marketplace"]),
-    ("orla-providers", &["orla-document", "orla-marketplace", "orla-process", "orla-registry"]),
+    (
+        "orla-providers",
+        &["orla-document", "orla-marketplace", "orla-mcp", "orla-process", "orla-registry"],
+    ),
     ("orla", &["orla-document", "orla-marketplace", "orla-process", "orla-providers", "orla-server"]),
     ("orla-e2e", &["orla"]),
     ("xtask", &[]),

@@ -35,8 +35,6 @@ pub mod header;
 pub mod inheritance;
 pub mod init;
 pub mod limits;
-mod lines;
-pub mod mcp;
 pub mod metadata;
 pub mod naming;
 pub mod plan;

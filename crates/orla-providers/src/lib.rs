@@ -19,8 +19,6 @@ mod patience;
 pub mod plugin;
 #[cfg(feature = "remote")]
 pub mod remote;
-#[cfg(any(feature = "a2a", feature = "mcp", feature = "stream"))]
-mod sse;
 #[cfg(feature = "stream")]
 pub mod stream;
 
@@ -71,7 +69,7 @@ mod wasm {
     use std::sync::Arc;
 
     use orla_marketplace::{CallContext, JsonText, ProviderStatus};
-    use orla_process::mcp::{Ending, Learned};
+    use orla_mcp::{Ending, Learned};
 
     use crate::plugin::PluginSettings;
 

@@ -10,9 +10,9 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus, ProviderType,
     Registration, RuntimeError, RuntimeResult,
 };
+use orla_mcp::describe;
 
 use super::Capsule;
-use crate::mcp::{self, describe};
 
 /// One tool of a capsule.
 pub struct CapsuleProvider {
@@ -105,7 +105,8 @@ impl CapabilityExecutor for CapsuleExecutor {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
         let provider: &CapsuleProvider = provider.settings()?;
-        let called = mcp::call(&*provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
+        let called =
+            orla_mcp::call(&*provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
         called.map_err(|error| match error {
             // What goes wrong in a capsule is a result: its caller's model may know a way.
             RuntimeError::Refused { ref id, .. } => {

@@ -7,7 +7,7 @@
 //! that is one; it survives reloads as long as the name does, so that an unchanged capsule keeps its
 //! process and a changed one never has two. A capsule is a handle to a task (`task`) which owns the
 //! process and starts it at the first use. All decisions of its life are in `state`, a pure function;
-//! what is said with a process is in [`mcp`](crate::mcp) and [`plugin`](crate::plugin), without I/O. [`executor`] makes capabilities of
+//! what is said with a process is in [`orla_mcp`] and [`plugin`](crate::plugin), without I/O. [`executor`] makes capabilities of
 //! what a capsule serves. A [`Definition`] says which of the three it is: it differs in what is started, and in
 //! what is said (`talk`).
 //!
@@ -45,15 +45,15 @@ use async_trait::async_trait;
 use orla_marketplace::{
     CallContext, JsonText, ProviderStatus, Registration, Source, Surface, SurfaceNotice,
 };
+use orla_mcp::answer::Offers;
+use orla_mcp::conversation::Request;
+use orla_mcp::object;
+use orla_mcp::{Ask, Caller, Ending, Era, Fault, Learned, Peer, PeerSurface};
 use tokio::sync::{Mutex as AsyncMutex, broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::mcp::answer::Offers;
-use crate::mcp::conversation::Request;
-use crate::mcp::object;
-use crate::mcp::{Ask, Caller, Ending, Era, Fault, Learned, Peer, PeerSurface};
 use crate::plugin::conversation::no_answer;
 use crate::reaper::Instance;
 use shared::Shared;

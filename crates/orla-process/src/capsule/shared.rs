@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use orla_marketplace::SurfaceNotice;
+use orla_mcp::Learned;
 use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch};
 use tokio::time::Instant;
 
 use super::Gate;
 use super::definition::Definition;
 use super::state::{Policy, State};
-use crate::mcp::Learned;
 use crate::reaper::Instance;
 
 /// Notices that one who listens may be late for.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::{ClientError, JsonText};
+use orla_mcp::conversation::{Conversation, Heard, Request};
+use orla_mcp::{Era, Greeting};
 
 use super::definition::Definition;
 use super::shared::Shared;
-use crate::mcp::conversation::{Conversation, Heard, Request};
-use crate::mcp::{Era, Greeting};
 use crate::plugin;
 
 /// One conversation with one process.

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use orla_document::excerpt::beginning;
 use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
+use orla_mcp::conversation::{Caller, Heard, Request};
+use orla_mcp::framing::{Outgoing, quoted};
+use orla_mcp::{Ask, Fault, Learned, Reply};
 use tokio::sync::oneshot;
 
 use super::Manner;
 use super::wire::{self, Body, Failure};
-use crate::lines::{Outgoing, quoted};
-use crate::mcp::conversation::{Caller, Heard, Request};
-use crate::mcp::{Ask, Fault, Learned, Reply};
 
 /// How long the list of functions is that an error shows, in bytes.
 const SHOWN: usize = 500;

@@ -24,9 +24,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::lines::end_line;
-use crate::mcp::answer::ListedTool;
-use crate::mcp::object::push_text;
+use orla_mcp::answer::ListedTool;
+use orla_mcp::framing::end_line;
+use orla_mcp::object::push_text;
+
+pub use orla_mcp::Failure;
 
 /// The id of the request that asks a plugin to describe itself.
 pub const DESCRIBE: u64 = 0;
@@ -57,19 +59,6 @@ const MAX_KIND: usize = 100;
 const MAX_MESSAGE: usize = 8 * 1024;
 /// The longest error, in bytes, that programs are given as it is.
 const MAX_WHOLE: usize = 64 * 1024;
-
-/// Why a function of a plugin gave no value, in the plugin's own words, as far as they are no flood.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Failure {
-    /// One word, such as `not-found`.
-    pub kind: String,
-    /// What happened.
-    pub message: String,
-    /// All that it says, if that is an object and not too long.
-    #[serde(skip)]
-    pub whole: Option<JsonText>,
-}
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -198,8 +187,8 @@ pub fn write_cancel(out: &mut Vec<u8>, id: u64, call: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines::Lines;
     use bytes::BufMut;
+    use orla_mcp::framing::Lines;
     use proptest::prelude::*;
 
     fn shown(line: &'static str) -> String {

@@ -10,8 +10,8 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, JsonText, MCPCapability, Outcome, Payload, ProviderStatus,
     ProviderType, RuntimeError, RuntimeResult, Violation,
 };
-use orla_process::mcp::object::{self, Object};
-use orla_process::mcp::{self, Peer};
+use orla_mcp::Peer;
+use orla_mcp::object::{self, Object};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -103,8 +103,8 @@ async fn call(
     ctx: &CallContext,
 ) -> RuntimeResult<Outcome> {
     match server {
-        Server::Process(process) => mcp::call(&**process, Some(tool), arguments, ctx).await,
-        other => mcp::call(other, Some(tool), arguments, ctx).await,
+        Server::Process(process) => orla_mcp::call(&**process, Some(tool), arguments, ctx).await,
+        other => orla_mcp::call(other, Some(tool), arguments, ctx).await,
     }
 }
 

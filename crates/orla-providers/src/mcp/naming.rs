@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orla_process::mcp::answer::ListedTool;
+use orla_mcp::answer::ListedTool;
 
 use super::settings::ServerSettings;
 use crate::names::{is_below, is_chosen};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
+use orla_mcp::answer::{ListedTool, Offers};
+use orla_mcp::{Ask, Ending, Fault, Learned, Peer};
 use orla_process::capsule::Capsule;
-use orla_process::mcp::answer::{ListedTool, Offers};
-use orla_process::mcp::{Ask, Ending, Fault, Learned, Peer};
 use tokio::sync::broadcast;
 
 use super::http::Remote;

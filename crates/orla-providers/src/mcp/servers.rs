@@ -12,9 +12,9 @@ use orla_marketplace::{
     Availability, CapabilityManifest, Connection, MCPCapability, ProviderProblem, ProviderType,
     Registration, Source, Surface,
 };
+use orla_mcp::{Peer, PeerSurface, describe};
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Command as Process, Definition, Policy};
-use orla_process::mcp::{Peer, PeerSurface, describe};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -314,7 +314,7 @@ fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server
 
 /// The capabilities of a configured server.
 fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
-    let registration = |tool: &orla_process::mcp::answer::ListedTool| {
+    let registration = |tool: &orla_mcp::answer::ListedTool| {
         let timeout = settings.timeout_of(&tool.name);
         let timeout_ms =
             timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
@@ -366,7 +366,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             }
             return vec![registration];
         };
-        let one_of = |tool: &&orla_process::mcp::answer::ListedTool| {
+        let one_of = |tool: &&orla_mcp::answer::ListedTool| {
             let mut registration = complete(declared.clone(), &tool.name);
             let manifest = &mut registration.manifest;
             manifest.id = format!("{}.{}", manifest.id, tool.name);

@@ -208,7 +208,7 @@ async fn one_that_changes_its_tools_is_listed_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_pages_endlessly_is_cut() {
     let world = World::new([fake("f", &["endless"])], []).await;
-    assert_eq!(world.market.list().len(), orla_process::mcp::MAX_PAGES);
+    assert_eq!(world.market.list().len(), orla_mcp::MAX_PAGES);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, Outcome, Payload, PluginCapability, ProviderStatus, ProviderType,
     RuntimeError, RuntimeResult,
 };
-use orla_process::mcp::{self, Ending, Fault};
+use orla_mcp::{Ending, Fault};
 
 use super::plugins::{Connected, Plugins};
 use super::pool::Plugin;
@@ -114,9 +114,9 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
         }
         Ending::TimedOut { not_ready: Some(reason), wrong_answer } => {
             let not_ready = Some(format!("{reason}; {whose}"));
-            mcp::failure(Ending::TimedOut { not_ready, wrong_answer }, ctx)
+            orla_mcp::failure(Ending::TimedOut { not_ready, wrong_answer }, ctx)
         }
-        other => mcp::failure(other, ctx),
+        other => orla_mcp::failure(other, ctx),
     }
 }
 

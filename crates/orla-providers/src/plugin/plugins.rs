@@ -12,10 +12,10 @@ use orla_marketplace::{
     CapabilityManifest, Connection, DeclaredBy, PluginCapability, ProviderProblem, ProviderType,
     Registration, Source, Surface,
 };
+use orla_mcp::answer::ListedTool;
+use orla_mcp::describe;
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Gate, Policy};
-use orla_process::mcp::answer::ListedTool;
-use orla_process::mcp::describe;
 use tokio::sync::watch;
 
 use super::pool::{Plugin, definitions};

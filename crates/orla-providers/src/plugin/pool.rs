@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
+use orla_mcp::{Ask, Ending, Fault, Learned, Peer};
 use orla_process::capsule::{Capsule, Capsules, Command, Definition, Gate, Plugin as Program};
-use orla_process::mcp::{Ask, Ending, Fault, Learned, Peer};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
 

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration, RemoteRTFSCapability};
-use orla_process::mcp::answer::{ListedTool, ToolPage};
-use orla_process::mcp::describe;
-use orla_process::mcp::object::trusted;
+use orla_mcp::answer::{ListedTool, ToolPage};
+use orla_mcp::describe;
+use orla_mcp::object::trusted;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;

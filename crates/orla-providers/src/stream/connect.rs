@@ -12,6 +12,7 @@ use orla_marketplace::{
     CallContext, HttpCapability, JsonText, PluginCapability, ProviderType, RuntimeError, RuntimeResult,
     StreamCapabilityImpl, StreamTransport, StreamType, Violation,
 };
+use orla_mcp::framing::Events;
 use orla_process::Instance;
 use orla_process::capsule::Command;
 use reqwest::header::{
@@ -27,7 +28,6 @@ use super::items::Lines;
 use super::sink::Sink;
 use super::source::{Cut, Program, Source};
 use crate::http::{self, Clients, Prepared, Stage, failure, host_of, prepare, refused, request_of};
-use crate::sse::Events;
 
 /// The variable of a program's environment that holds what the stream was opened with.
 const INPUT: &str = "ORLA_INPUT";

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SplitStream;
 use orla_document::excerpt;
+use orla_mcp::framing::Events;
 use orla_process::capsule::{Command, Process};
 use reqwest::{Response, Upgraded};
 use tokio::io::AsyncReadExt;
@@ -20,7 +21,6 @@ use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::items::Lines;
-use crate::sse::Events;
 
 /// How much is read of a pipe at once.
 const PIECE: usize = 16 * 1024;

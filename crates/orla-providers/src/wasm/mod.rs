@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
+use orla_mcp::{Ending, Fault, Learned};
 use orla_process::file_version::FileVersion;
-use orla_process::mcp::{Ending, Fault, Learned};
 use orla_process::plugin::wire::{self, Failure};
 use tokio::time::{Instant, sleep_until, timeout};
 use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};

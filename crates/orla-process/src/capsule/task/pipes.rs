@@ -7,15 +7,15 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use orla_marketplace::ClientError;
+use orla_mcp::Learned;
+use orla_mcp::conversation::{Heard, Question};
+use orla_mcp::framing::{Lines, MAX_MESSAGE, TooLong, quoted};
+use orla_mcp::wire;
 use tokio::io::{self, AsyncReadExt as _};
 use tokio::time::Instant;
 
 use super::super::state::{Event, State};
 use super::Task;
-use crate::lines::{Lines, MAX_MESSAGE, TooLong, quoted};
-use crate::mcp::Learned;
-use crate::mcp::conversation::{Heard, Question};
-use crate::mcp::wire;
 use crate::result::signal_name;
 
 /// How long calls wait for `initialize` to be answered: not noticeable where it never is.

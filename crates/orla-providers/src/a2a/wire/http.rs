@@ -3,6 +3,7 @@
 use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
+use orla_mcp::framing;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -11,7 +12,6 @@ use url::Url;
 use super::client::root;
 use super::{Events, Fault, MAX_MESSAGE, Wire, event, refused, typed};
 use crate::a2a::dialect::{Dialect, Operation};
-use crate::sse;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The id of the only request of a JSON-RPC exchange.
@@ -163,7 +163,7 @@ async fn events(wire: &Wire, response: Response, envelope: Envelope) -> Result<E
         return Ok(stream::once(async { Ok(only) }).boxed());
     }
     let reading =
-        Reading { response: Some(response), events: sse::Events::default(), dialect, envelope };
+        Reading { response: Some(response), events: framing::Events::default(), dialect, envelope };
     Ok(stream::unfold(reading, |mut reading| async {
         let next = reading.next().await.transpose()?;
         Some((next, reading))
@@ -175,7 +175,7 @@ async fn events(wire: &Wire, response: Response, envelope: Envelope) -> Result<E
 struct Reading {
     /// None when it has ended.
     response: Option<Response>,
-    events: sse::Events,
+    events: framing::Events,
     dialect: Dialect,
     envelope: Envelope,
 }

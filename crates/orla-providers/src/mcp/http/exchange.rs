@@ -15,10 +15,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use orla_marketplace::JsonText;
-use orla_process::mcp::answer::{self, Told};
-use orla_process::mcp::era::Meta;
-use orla_process::mcp::wire::{self, MAX_MESSAGE, Message, RpcError};
-use orla_process::mcp::{Caller, Era, Fault, object};
+use orla_mcp::answer::{self, Told};
+use orla_mcp::era::Meta;
+use orla_mcp::framing::Events;
+use orla_mcp::wire::{self, MAX_MESSAGE, Message, RpcError};
+use orla_mcp::{Caller, Era, Fault, object};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, Request, Response, StatusCode};
 
@@ -26,7 +27,6 @@ use super::client::root;
 use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Way;
 use super::shared::{InFlight, Question, Shared};
-use crate::sse::Events;
 
 /// How long to wait before a stream is taken up again, where the server does not say.
 const RETRY: Duration = Duration::from_secs(1);
@@ -368,7 +368,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn note(&mut self, event: &crate::sse::Event) {
+    pub(super) fn note(&mut self, event: &orla_mcp::framing::Event) {
         if let Some(id) = event.id.clone().filter(|id| !id.is_empty()) {
             self.last = Some(id);
         }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use orla_marketplace::JsonText;
-use orla_process::mcp::answer::ListedTool;
-use orla_process::mcp::object::Object;
+use orla_mcp::answer::ListedTool;
+use orla_mcp::object::Object;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::Value;
 

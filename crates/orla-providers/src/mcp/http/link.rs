@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orla_marketplace::JsonText;
-use orla_process::mcp::answer::Offers;
-use orla_process::mcp::object::Object;
-use orla_process::mcp::{Caller, Era, era, object};
+use orla_mcp::answer::Offers;
+use orla_mcp::object::Object;
+use orla_mcp::{Caller, Era, era, object};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 

@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
+use orla_mcp::answer::Offers;
+use orla_mcp::wire::RpcError;
+use orla_mcp::{Ask, Caller, Ending, Fault, Learned, Peer, object};
 use orla_process::capsule::Policy;
-use orla_process::mcp::answer::Offers;
-use orla_process::mcp::wire::RpcError;
-use orla_process::mcp::{Ask, Caller, Ending, Fault, Learned, Peer, object};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};

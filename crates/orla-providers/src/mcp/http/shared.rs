@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
+use orla_mcp::answer::Told;
+use orla_mcp::wire::{self, RpcError};
+use orla_mcp::{Caller, Learned, QUESTIONS, only, write_client_answer};
 use orla_process::capsule::Policy;
-use orla_process::mcp::answer::Told;
-use orla_process::mcp::wire::{self, RpcError};
-use orla_process::mcp::{Caller, Learned, QUESTIONS, only, write_client_answer};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client as HttpClient, Url};
 use tokio::sync::{Notify, Semaphore, broadcast, watch};

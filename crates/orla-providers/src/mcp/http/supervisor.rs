@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orla_marketplace::JsonText;
-use orla_process::mcp::answer::{self, ToolPage};
-use orla_process::mcp::object::Object;
-use orla_process::mcp::wire::{self, Message};
-use orla_process::mcp::{Learned, MAX_PAGES, MAX_TOOLS, object, rounds};
+use orla_mcp::answer::{self, ToolPage};
+use orla_mcp::framing::{Event, Events};
+use orla_mcp::object::Object;
+use orla_mcp::wire::{self, Message};
+use orla_mcp::{Learned, MAX_PAGES, MAX_TOOLS, object, rounds};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -22,7 +23,6 @@ use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
 use super::link::{self, Link, Way};
 use super::shared::{Question, Shared, State, lock};
-use crate::sse::{Event, Events};
 
 /// How long a server may take to end a session when orla ends.
 const GOODBYE: Duration = Duration::from_secs(2);

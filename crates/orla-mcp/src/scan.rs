@@ -95,7 +95,7 @@ fn value(text: &[u8], mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::object::Object;
+    use crate::object::Object;
     use proptest::prelude::*;
 
     fn scanned(text: &str) -> Vec<(String, String)> {

@@ -14,7 +14,7 @@ const READ_MOST: usize = 1024 * 1024;
 
 /// Cuts a stream of bytes into lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
@@ -22,11 +22,11 @@ pub(crate) struct Lines {
 
 /// A line that is longer than [`MAX_MESSAGE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
+pub struct TooLong;
 
 impl Lines {
     /// The buffer to append to, with room to read into.
-    pub(crate) fn room(&mut self) -> &mut BytesMut {
+    pub fn room(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > READ {
             self.buffer = BytesMut::new();
         }
@@ -42,7 +42,7 @@ impl Lines {
     ///
     /// # Errors
     /// The line that has begun is too long; nothing can be read after it.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+    pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let Some(end) = end.map(|end| self.searched + end) else {
             self.searched = self.buffer.len();
@@ -57,7 +57,7 @@ impl Lines {
     }
 
     /// What is left when the stream has ended: a line whose end never came.
-    pub(crate) fn rest(&mut self) -> Option<Bytes> {
+    pub fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();
         (!rest.trim_ascii().is_empty() && rest.len() <= MAX_MESSAGE).then_some(rest)
@@ -66,7 +66,7 @@ impl Lines {
 
 /// Bytes that wait to be written.
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     bytes: Vec<u8>,
     written: usize,
 }
@@ -76,17 +76,17 @@ const COMPACT: usize = 256 * 1024;
 
 impl Outgoing {
     /// The buffer to append whole lines to.
-    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
     /// What is to be written next.
-    pub(crate) fn unwritten(&self) -> &[u8] {
+    pub fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
 
     /// So much of it was written.
-    pub(crate) fn wrote(&mut self, count: usize) {
+    pub fn wrote(&mut self, count: usize) {
         self.written += count;
         if self.written == self.bytes.len() {
             self.written = 0;
@@ -100,7 +100,7 @@ impl Outgoing {
 }
 
 /// Ends a message of JSON that began at `start`, and makes it one line: in JSON a line end is white space.
-pub(crate) fn end_line(out: &mut Vec<u8>, start: usize) {
+pub fn end_line(out: &mut Vec<u8>, start: usize) {
     let mut from = start;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', &out[from..]) {
         out[from + at] = b' ';

@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 
 use super::era::Meta;
 use super::object::push_text;
-use crate::lines::end_line;
-pub use crate::lines::{MAX_MESSAGE, quoted};
+use crate::framing::end_line;
+pub use crate::framing::{MAX_MESSAGE, quoted};
 
 /// A message of a server.
 #[derive(Debug)]
@@ -253,7 +253,7 @@ fn end(out: &mut Vec<u8>, start: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines::Lines;
+    use crate::framing::Lines;
     use bytes::BufMut;
     use proptest::prelude::*;
 

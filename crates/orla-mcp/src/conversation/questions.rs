@@ -68,7 +68,7 @@ impl Conversation {
     }
 
     /// Answers a question of the server.
-    pub(crate) fn answer_question(&mut self, id: &JsonText, answer: Result<JsonText, ClientError>) {
+    pub fn answer_question(&mut self, id: &JsonText, answer: Result<JsonText, ClientError>) {
         write_client_answer(self.out.buffer(), id, answer);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! A [`Peer`] is something that can be asked: a supervised process ([`capsule`](crate::capsule)) or a server
+//! A [`Peer`] is something that can be asked: a supervised process (a capsule) or a server
 //! behind HTTP. [`call`] makes the call of a tool of it, and [`PeerSurface`] serves what it has besides tools.
 //! Both go in [`rounds`] where the server answers with questions instead of a result (2026-07-28).
 //! `Conversation` is everything that is said over one pair of pipes; [`wire`] is JSON-RPC.
@@ -13,9 +13,12 @@
 //! the text of numbers; its service makes a tree of every result (2.0 ms for 100 KB where the envelope
 //! alone costs 0.07 ms). Here a result is the text it came in, from end to end.
 
+#![warn(missing_docs)]
+
 pub mod answer;
-pub(crate) mod conversation;
+pub mod conversation;
 pub mod era;
+pub mod framing;
 pub mod object;
 mod peer;
 pub mod rounds;
@@ -25,7 +28,7 @@ mod tools;
 pub mod wire;
 
 pub use conversation::{
-    Ask, Caller, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, QUESTIONS, Reply, only,
+    Ask, Caller, Failure, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, QUESTIONS, Reply, only,
     write_client_answer,
 };
 pub use era::Era;

@@ -111,19 +111,19 @@ impl Conversation {
 
     /// The resources whose changes someone wants to hear of are these now. A server with a session is
     /// told of each by itself.
-    pub(crate) fn subscriptions(&mut self, uris: &[String]) {
+    pub fn subscriptions(&mut self, uris: &[String]) {
         if self.era == Era::Sessionless && self.speaks_mcp && self.offers.subscriptions {
             self.listen(uris);
         }
     }
 
     /// How it is spoken to.
-    pub(crate) fn era(&self) -> Era {
+    pub fn era(&self) -> Era {
         self.era
     }
 
     /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
-    pub(crate) fn subscribe(&mut self, uri: &str) {
+    pub fn subscribe(&mut self, uri: &str) {
         self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Told);
     }
 

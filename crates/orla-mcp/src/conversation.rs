@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use orla_marketplace::{Client, JsonText, LogLevel, Notice, NoticeSink, Principal, SurfaceNotice};
+use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::answer::{self, ListedTool, Offers, Told};
 use super::era::{Era, Meta};
 use super::wire::{self, Hello, Message, RpcError};
-use crate::lines::Outgoing;
-use crate::plugin::wire::Failure;
+use crate::framing::Outgoing;
 
 pub use questions::{QUESTIONS, only, write_client_answer};
 
@@ -44,12 +44,17 @@ pub enum Greeting {
 
 /// Something a server is asked.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) ticket: u64,
-    pub(crate) ask: Ask,
-    pub(crate) caller: Caller,
-    pub(crate) traceparent: Option<Arc<str>>,
-    pub(crate) reply: oneshot::Sender<Reply>,
+pub struct Request {
+    /// Its number: the id of the JSON-RPC request.
+    pub ticket: u64,
+    /// What is asked.
+    pub ask: Ask,
+    /// Who asks.
+    pub caller: Caller,
+    /// The caller's trace context.
+    pub traceparent: Option<Arc<str>>,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Reply>,
 }
 
 /// What a server is asked.
@@ -98,6 +103,19 @@ impl fmt::Debug for Caller {
 /// The answer to what a server was asked.
 pub type Reply = Result<JsonText, Fault>;
 
+/// Why a function of a plugin gave no value, in the plugin's own words, as far as they are no flood.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Failure {
+    /// One word, such as `not-found`.
+    pub kind: String,
+    /// What happened.
+    pub message: String,
+    /// All that it says, if that is an object and not too long.
+    #[serde(skip)]
+    pub whole: Option<JsonText>,
+}
+
 /// Why a request got no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -129,7 +147,8 @@ pub struct Learned {
 
 /// What a line meant beyond what the conversation settles by itself.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub enum Heard {
+    /// Nothing that concerns the supervisor.
     Nothing,
     /// The handshake of a capsule, which comes once.
     Hello(Option<Hello>),
@@ -146,12 +165,15 @@ pub(crate) enum Heard {
 }
 
 /// A request of the capsule to the client of one of its calls.
-pub(crate) struct Question {
+pub struct Question {
     /// The capsule's id for it, as JSON.
-    pub(crate) id: JsonText,
-    pub(crate) method: String,
-    pub(crate) params: JsonText,
-    pub(crate) client: Arc<dyn Client>,
+    pub id: JsonText,
+    /// What it asks, such as `elicitation/create`.
+    pub method: String,
+    /// Its parameters.
+    pub params: JsonText,
+    /// The client that is asked.
+    pub client: Arc<dyn Client>,
 }
 
 impl PartialEq for Question {
@@ -207,7 +229,7 @@ enum Settling {
 
 /// One conversation with one process.
 #[derive(Debug)]
-pub(crate) struct Conversation {
+pub struct Conversation {
     name: Arc<str>,
     greeting: Greeting,
     era: Era,
@@ -233,7 +255,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub(crate) fn new(name: Arc<str>, tickets: Arc<AtomicU64>, greeting: Greeting) -> Self {
+    /// The conversation with the next process of this name; `tickets` numbers the requests of all of them.
+    pub fn new(name: Arc<str>, tickets: Arc<AtomicU64>, greeting: Greeting) -> Self {
         let first = tickets.load(Ordering::Relaxed);
         let mut talk = Self {
             name,
@@ -261,45 +284,45 @@ impl Conversation {
     }
 
     /// Whether calls may be sent: what it serves is known, or known to be unknowable, or need not be known.
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.opening == Opening::Open
             || (self.opening == Opening::Listing && self.greeting == Greeting::Initialize)
     }
 
     /// Whether it has not even answered `initialize`.
-    pub(crate) fn is_initializing(&self) -> bool {
+    pub fn is_initializing(&self) -> bool {
         self.opening == Opening::Initializing
     }
 
     /// Requests that were sent and wait for their answers, without our own.
-    pub(crate) fn in_flight(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
     /// The oldest request, other than our own, that waits for its answer.
-    pub(crate) fn oldest(&self) -> Option<u64> {
+    pub fn oldest(&self) -> Option<u64> {
         let calls = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Call { .. }));
         calls.map(|(ticket, _)| *ticket).min()
     }
 
     /// The newest ping that is not answered.
-    pub(crate) fn unanswered_ping(&self) -> Option<u64> {
+    pub fn unanswered_ping(&self) -> Option<u64> {
         let pings = self.pending.iter().filter(|(_, pending)| matches!(pending, Pending::Ping));
         pings.map(|(ticket, _)| *ticket).max()
     }
 
     /// What is to be written next.
-    pub(crate) fn unwritten(&self) -> &[u8] {
+    pub fn unwritten(&self) -> &[u8] {
         self.out.unwritten()
     }
 
     /// So much of it was written.
-    pub(crate) fn wrote(&mut self, count: usize) {
+    pub fn wrote(&mut self, count: usize) {
         self.out.wrote(count);
     }
 
     /// Sends a request. `only` gives the name of the tool where the request names none.
-    pub(crate) fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
+    pub fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
         let Request { ticket, ask, caller, traceparent, reply } = request;
         let capabilities = caller.client.as_ref().map(|client| client.capabilities());
         let meta = Meta {
@@ -326,7 +349,7 @@ impl Conversation {
     }
 
     /// Nobody waits for this answer any more. Whether it had been sent.
-    pub(crate) fn cancel(&mut self, ticket: u64) -> bool {
+    pub fn cancel(&mut self, ticket: u64) -> bool {
         if !matches!(self.pending.get(&ticket), Some(Pending::Call { .. })) {
             return false;
         }
@@ -348,7 +371,7 @@ impl Conversation {
     }
 
     /// No answer will come any more.
-    pub(crate) fn fail(&mut self, reason: &str) {
+    pub fn fail(&mut self, reason: &str) {
         for (_, pending) in self.pending.drain() {
             if let Pending::Call { reply, .. } = pending {
                 let _ = reply.send(Err(Fault::Gone(reason.to_owned())));
@@ -358,7 +381,7 @@ impl Conversation {
     }
 
     /// Takes a line of the process's standard output.
-    pub(crate) fn hear(&mut self, line: &Bytes) -> Heard {
+    pub fn hear(&mut self, line: &Bytes) -> Heard {
         match wire::read(line) {
             // A handshake with an id asks for an answer; it is a handshake all the same.
             Some(Message::Notification { method, params } | Message::Request { method, params, .. })

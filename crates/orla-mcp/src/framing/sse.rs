@@ -1,26 +1,27 @@
 //! Server-sent events: bytes in, events out. No I/O here.
 
 use bytes::{Buf, Bytes, BytesMut};
-use orla_process::mcp::wire::MAX_MESSAGE;
+
+use super::lines::MAX_MESSAGE;
 
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub struct Event {
     /// What stands behind `data:`; empty for an event that only gives an id.
-    pub(crate) data: Bytes,
+    pub data: Bytes,
     /// By which the stream can be taken up again behind this event.
-    pub(crate) id: Option<Bytes>,
+    pub id: Option<Bytes>,
     /// How long to wait before that, in milliseconds.
-    pub(crate) retry: Option<u64>,
+    pub retry: Option<u64>,
 }
 
 /// An event that is larger than 16 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLarge;
+pub struct TooLarge;
 
 /// Cuts a stream into events.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub struct Events {
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
@@ -36,7 +37,7 @@ pub(crate) struct Events {
 
 impl Events {
     /// Takes the next bytes of the stream.
-    pub(crate) fn push(&mut self, bytes: &Bytes) {
+    pub fn push(&mut self, bytes: &Bytes) {
         self.buffer.extend_from_slice(bytes);
         if !self.has_begun && self.buffer.len() >= 3 {
             self.has_begun = true;
@@ -48,8 +49,7 @@ impl Events {
     }
 
     /// Whether an event has begun whose end has not come.
-    #[cfg(feature = "stream")]
-    pub(crate) fn is_within_event(&self) -> bool {
+    pub fn is_within_event(&self) -> bool {
         self.has_any || !self.buffer.is_empty()
     }
 
@@ -57,7 +57,7 @@ impl Events {
     ///
     /// # Errors
     /// The event that has begun is too large; nothing can be read after it.
-    pub(crate) fn next(&mut self) -> Result<Option<Event>, TooLarge> {
+    pub fn next(&mut self) -> Result<Option<Event>, TooLarge> {
         while let Some(line) = self.line()? {
             if line.is_empty() {
                 let mut event = std::mem::take(&mut self.event);

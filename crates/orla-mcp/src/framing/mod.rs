@@ -1,0 +1,7 @@
+//! Streams of bytes as messages: lines, and server-sent events.
+
+mod lines;
+mod sse;
+
+pub use lines::{Lines, MAX_MESSAGE, Outgoing, TooLong, end_line, quoted};
+pub use sse::{Event, Events, TooLarge};
