@@ -11,8 +11,8 @@
 //! reaches half of the requests that a bare handler does, loses the text of numbers, and answers some
 //! malformed requests otherwise than the specification says.
 //!
-//! A request goes: guard → envelope (`rpc`) → era (`era`) → `dispatch` → marketplace, and comes back as
-//! a plain answer or a stream (`exchange`). `tools/call` and `tools/list` never build a tree: the body's
+//! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace. In `mcp/` it goes:
+//! envelope (`rpc`) → era (`era`) → `dispatch`, and comes back as a plain answer or a stream (`exchange`). `tools/call` and `tools/list` never build a tree: the body's
 //! bytes are cut, passed on, and put together again (`tools`). Everything that is MCP but no tool goes
 //! to the surfaces of the marketplace (`surfaces`).
 //!
@@ -36,39 +36,15 @@
 
 #[cfg(feature = "a2a")]
 mod a2a;
-mod body;
-mod changes;
-mod client;
-mod dispatch;
-mod era;
-mod exchange;
-mod federation;
-mod framing;
-mod guard;
-mod lines;
-mod listen;
+mod admin;
+mod http;
 mod listener;
-mod metrics;
-mod notices;
-mod object;
+mod mcp;
 mod options;
-mod parked;
-mod programs;
-mod protocol;
-mod questions;
-mod rounds;
 mod routes;
-mod rpc;
-mod session;
+mod rtfs;
 mod state;
-mod status;
-mod stdio;
-mod stream;
-mod subscriptions;
-mod surfaces;
 mod throttle;
-mod tools;
-mod watched;
 
 use std::sync::Arc;
 
@@ -78,11 +54,12 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "a2a")]
 pub use a2a::{Push, PushSender};
+pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
+pub use mcp::tools::call_result_json;
 pub use options::{AgentOptions, BearerToken, ServerOptions, Unauthenticated};
-pub use status::StatusRow;
+
 pub use throttle::AuthLimits;
-pub use tools::call_result_json;
 
 use crate::state::Core;
 
@@ -145,7 +122,7 @@ impl Server {
         R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        stdio::serve(Arc::clone(&self.core), reader, writer, shutdown).await;
+        mcp::stdio::serve(Arc::clone(&self.core), reader, writer, shutdown).await;
     }
 
     /// Cancels whatever runs, without waiting for it: what a second signal asks for. `serve` returns

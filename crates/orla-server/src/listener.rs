@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::changes::fan_out;
+use crate::http::watched::{Serving, Watched};
+use crate::mcp::notify::changes::fan_out;
 use crate::routes::{self, Arrival};
 use crate::state::Core;
-use crate::watched::{Serving, Watched};
 
 /// How long to wait before accepting again when the system has no descriptors left: doubled each
 /// time from the first to the last.

@@ -16,16 +16,16 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "a2a")]
 use crate::a2a::{Agent, PushSender};
-use crate::changes::Lists;
-use crate::guard::Guard;
-use crate::metrics::Metrics;
+use crate::admin::metrics::Metrics;
+use crate::http::guard::Guard;
+use crate::mcp::dispatch::parked::ParkedRequests;
+use crate::mcp::notify::changes::Lists;
+use crate::mcp::notify::subscriptions::Subscriptions;
+use crate::mcp::session::Sessions;
+use crate::mcp::surfaces;
+use crate::mcp::tools::{CacheHint, Listings};
 use crate::options::{ServerOptions, Unauthenticated};
-use crate::parked::ParkedRequests;
-use crate::session::Sessions;
-use crate::subscriptions::Subscriptions;
-use crate::surfaces;
 use crate::throttle::Failures;
-use crate::tools::{CacheHint, Listings};
 
 /// Takes a failed authentication.
 type UnauthenticatedObserver = dyn Fn(&Unauthenticated) + Send + Sync;

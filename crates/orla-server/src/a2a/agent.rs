@@ -29,8 +29,8 @@ use super::store::Store;
 use super::table::{Bounds, shorten};
 use super::tasks::{Deaf, Following, Tasks, Until};
 use super::work::{self, Texts};
-use crate::federation;
 use crate::options::AgentOptions;
+use crate::rtfs::federation;
 
 /// The agent: made when it is first asked.
 pub(crate) struct Agent {

@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::work::MEDIA_TYPES;
 use super::{Caller, ENDPOINT, Version};
-use crate::body::Body;
-use crate::exchange::json as json_response;
+use crate::http::body::Body;
+use crate::http::response::json as json_response;
 use crate::state::Settings;
 
 /// The card, as this caller may see it.

@@ -20,8 +20,8 @@ use tonic::{Code, Status, async_trait};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{Caller, Version, version};
-use crate::body::{self, Body};
-use crate::routes::why_unreadable;
+use crate::http::body::{self, Body};
+use crate::http::response::why_unreadable;
 use crate::state::Settings;
 
 /// Answers a call.

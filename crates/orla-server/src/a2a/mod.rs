@@ -53,8 +53,8 @@ use orla_marketplace::Principal;
 pub(crate) use agent::Agent;
 pub use push::{Push, PushSender};
 
-use crate::body::{self, Body};
-use crate::routes::{closing, why_unreadable};
+use crate::http::body::{self, Body};
+use crate::http::response::{closing, why_unreadable};
 use crate::state::{Core, Settings};
 
 /// The path of the endpoint.

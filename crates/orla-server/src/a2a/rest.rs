@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 use super::Caller;
 use super::error;
 use super::rpc::{alive, no_extended_card, sse, value};
-use crate::body::Body;
-use crate::exchange::{events, json};
+use crate::http::body::Body;
+use crate::http::response::{events, json};
 
 /// The binding's own media type (A2A §14.1).
 pub(super) const MEDIA_TYPE: &str = "application/a2a+json";

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use super::table::is_callers_turn;
 use super::{Caller, Version, older};
-use crate::body::Body;
-use crate::exchange::{events, json};
+use crate::http::body::Body;
+use crate::http::response::{events, json};
 
 /// Answers a body.
 pub(super) async fn answer(
@@ -185,7 +185,7 @@ pub(super) fn alive(stream: BoxStream<'static, Bytes>) -> BoxStream<'static, Byt
         let next = tokio::time::timeout(EVERY, stream.next()).await;
         match next {
             Ok(next) => next.map(|event| (event, stream)),
-            Err(_) => Some((crate::stream::KEEP_ALIVE, stream)),
+            Err(_) => Some((crate::mcp::notify::stream::KEEP_ALIVE, stream)),
         }
     })
     .boxed()

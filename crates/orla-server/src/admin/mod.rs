@@ -1,0 +1,4 @@
+//! What operators look at: `/status`, `/readyz` and `/metrics`.
+
+pub(crate) mod metrics;
+pub(crate) mod status;

@@ -1,0 +1,244 @@
+//! `/status`: the state of the server and of everything it serves, as JSON (RFC 1 §8).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use orla_marketplace::{CapabilityMarketplace, Catalog, Entry, Principal, RoutedStatus};
+use serde::Serialize;
+
+use crate::admin::metrics::{Gauges, Provider};
+use crate::state::Core;
+
+/// One capability as `/status` and `orla list --json` show it. What is not known is left out.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StatusRow {
+    /// The MCP name.
+    pub name: Arc<str>,
+    /// The id.
+    pub id: String,
+    /// The title that clients show to people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What else its manifest says of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// The kind of provider: `tool`, `capsule`, `mcp`, …
+    pub kind: &'static str,
+    /// Whose it is: the part of the id before the first dot, where a provider has several.
+    pub provider: String,
+    /// Where it comes from: a path or an address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What runs it, such as `python3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
+    /// Who vouches for it as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attested_by: Option<String>,
+    /// The life cycle's state, where there is a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The process that serves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// How long that process has been up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
+    /// How often it was started anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<u64>,
+    /// Why it last failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+    /// How calls find their provider, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// The providers of a capability that has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<ProviderRow>,
+    /// True where clients do not see it when they list.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
+}
+
+/// One of the providers of a capability that has several.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ProviderRow {
+    /// What it is called.
+    pub name: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// `available`, or `unavailable` while it is not tried.
+    pub state: &'static str,
+    /// Calls that run there.
+    pub running: usize,
+    /// Calls that were made there so far.
+    pub calls: u64,
+    /// Whether it was used last.
+    pub used_last: bool,
+    /// Why its last call failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+}
+
+impl From<RoutedStatus> for ProviderRow {
+    fn from(status: RoutedStatus) -> Self {
+        Self {
+            name: status.name,
+            kind: status.kind,
+            state: status.state,
+            running: status.running,
+            calls: status.calls,
+            used_last: status.is_last,
+            last_failure: status.last_failure,
+        }
+    }
+}
+
+impl StatusRow {
+    /// The row of one entry.
+    pub fn of(market: &CapabilityMarketplace, entry: &Entry) -> Self {
+        let status = market.status(entry);
+        let id = entry.manifest.id.clone();
+        Self {
+            name: Arc::clone(&entry.name),
+            title: entry.manifest.title().map(str::to_owned),
+            metadata: entry
+                .manifest
+                .other_metadata()
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            kind: entry.manifest.provider.kind(),
+            provider: id.split_once('.').map_or(&*id, |(provider, _)| provider).to_owned(),
+            id,
+            source: status.source,
+            interpreter: status.interpreter,
+            attested_by: entry.attestation().map(|attestation| attestation.authority.clone()),
+            state: status.state,
+            pid: status.pid,
+            uptime_ms: status.uptime_ms,
+            restarts: status.restarts,
+            last_failure: status.last_failure,
+            route: status.route,
+            providers: status.providers.into_iter().map(ProviderRow::from).collect(),
+            unlisted: !entry.is_listed(),
+        }
+    }
+
+    /// The rows of what is listed in the newest snapshot, by name.
+    pub fn listed(market: &CapabilityMarketplace) -> Vec<Self> {
+        market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
+    }
+
+    /// The rows of everything in the newest snapshot, by name.
+    pub fn all(market: &CapabilityMarketplace) -> Vec<Self> {
+        market.snapshot().entries().iter().map(|entry| Self::of(market, entry)).collect()
+    }
+}
+
+/// What the requests hold together, in bytes.
+#[derive(Serialize)]
+struct Memory {
+    held: usize,
+    max: usize,
+}
+
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    uptime_ms: u64,
+    generation: u64,
+    sessions: usize,
+    running: usize,
+    waiting: usize,
+    memory: Memory,
+    capabilities: Vec<StatusRow>,
+    /// How many more there are that are not listed.
+    unlisted: usize,
+    /// Why providers give nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
+}
+
+/// The whole of `/status`, as far as this caller may know of it.
+pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
+    let catalog = core.market.snapshot();
+    let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
+        permitted(&catalog, principal).partition(|entry| entry.is_listed());
+    let capabilities: Vec<_> =
+        listed.into_iter().map(|entry| StatusRow::of(&core.market, entry)).collect();
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: uptime_ms(core),
+        generation: catalog.generation(),
+        sessions: core.sessions.count(),
+        running: core.market.running(),
+        waiting: core.market.waiting(),
+        memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
+        unlisted: unlisted.len(),
+        capabilities,
+        problems: core.market.problems_for(&catalog, principal, None),
+    };
+    serde_json::to_vec(&status).unwrap_or_default()
+}
+
+/// The capabilities that this caller may use.
+fn permitted<'a>(
+    catalog: &'a Catalog,
+    principal: Option<&Principal>,
+) -> impl Iterator<Item = &'a Arc<Entry>> {
+    catalog.entries().iter().filter(move |entry| catalog.permits(principal, entry).is_ok())
+}
+
+/// What `/metrics` reads at the moment of a request, as far as this caller may know of it.
+pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let newest = core.market.snapshot();
+    Gauges {
+        running: number(core.market.running()),
+        waiting: number(core.market.waiting()),
+        memory_held: number(core.market.memory().held()),
+        sessions: number(core.sessions.count()),
+        parked: number(core.parked.count()),
+        capabilities: number(permitted(&newest, principal).filter(|entry| entry.is_listed()).count()),
+        generation: newest.generation(),
+        reloads: newest.generation().saturating_sub(1),
+        uptime_ms: uptime_ms(core),
+        providers: providers(&core.market, permitted(&newest, principal)),
+    }
+}
+
+/// The providers that have a process of their own, each once.
+fn providers<'a>(
+    market: &CapabilityMarketplace,
+    entries: impl Iterator<Item = &'a Arc<Entry>>,
+) -> Vec<Provider> {
+    let mut providers: Vec<Provider> = entries
+        .filter_map(|entry| {
+            let row = StatusRow::of(market, entry);
+            let state = row.state?;
+            Some(Provider { name: row.provider, state, restarts: row.restarts.unwrap_or_default() })
+        })
+        .collect();
+    providers.sort_by(|a, b| a.name.cmp(&b.name));
+    providers.dedup_by(|a, b| a.name == b.name);
+    providers
+}
+
+/// The text of `/readyz`: how many providers are in each state, without their names, as this is shown to
+/// whoever asks.
+pub(crate) fn readiness(core: &Core) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for provider in providers(&core.market, core.market.snapshot().entries().iter()) {
+        *counts.entry(provider.state).or_default() += 1;
+    }
+    let lines = counts.into_iter().map(|(state, count)| format!("{state} {count}\n"));
+    std::iter::once("ready\n".to_owned()).chain(lines).collect()
+}
+
+fn uptime_ms(core: &Core) -> u64 {
+    u64::try_from(core.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,263 @@
+//! Bodies of HTTP messages: what goes out, and how what comes in is read within its bounds.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use http::StatusCode;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use orla_marketplace::{MemoryBudget, Reservation};
+
+use crate::http::watched::ServingGuard;
+
+/// What goes out: all at once, or as it comes.
+pub(crate) enum Body {
+    Whole(Bytes),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// With trailers.
+    #[cfg(feature = "a2a-grpc")]
+    Frames(Pin<Box<dyn HttpBody<Data = Bytes, Error = ()> + Send>>),
+}
+
+/// A body that notes that its request is being answered for as long as it lasts.
+pub(crate) struct Guarded {
+    body: Body,
+    _serving: ServingGuard,
+}
+
+impl Body {
+    /// The body with what has to be dropped when it has gone out.
+    pub(crate) fn until_end(self, serving: ServingGuard) -> Guarded {
+        Guarded { body: self, _serving: serving }
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self::Whole(Bytes::new())
+    }
+
+    pub(crate) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::Stream(Box::pin(stream))
+    }
+
+    /// A body as it is; one that breaks off ends there.
+    #[cfg(feature = "a2a-grpc")]
+    pub(crate) fn frames(body: impl HttpBody<Data = Bytes> + Send + 'static) -> Self {
+        Self::Frames(Box::pin(body.map_err(drop)))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|it| Ok(Frame::data(it))))
+            }
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => body.as_mut().poll_frame(cx).map(|frame| frame?.ok().map(Ok)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream(_) => false,
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) => SizeHint::default(),
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => body.size_hint(),
+        }
+    }
+}
+
+impl HttpBody for Guarded {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied; one that
+/// says itself that it is too large is only read where it `discards`. It counts to the `memory` of all requests as
+/// its bytes arrive, until the last reference to them is dropped.
+///
+/// # Errors
+/// 413 beyond the bound, 408 when it takes too long, 400 when it breaks off, 503 if the requests hold as much memory
+/// as they may.
+pub(crate) async fn read<B>(
+    body: B,
+    memory: &Arc<MemoryBudget>,
+    max: usize,
+    time: Duration,
+    discards: bool,
+) -> Result<Bytes, StatusCode>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let mut body = body;
+    // Known before a byte of it was read.
+    let mut read = Err(StatusCode::PAYLOAD_TOO_LARGE);
+    let declared = body.size_hint().lower();
+    if declared > max as u64 && !discards {
+        return read;
+    }
+    if declared <= max as u64 {
+        // The timer is armed only if the body is not there already.
+        read = tokio::select! {
+            biased;
+            read = collect(&mut body, memory, max) => read,
+            () = tokio::time::sleep(time) => Err(StatusCode::REQUEST_TIMEOUT),
+        };
+    }
+    if read == Err(StatusCode::PAYLOAD_TOO_LARGE) {
+        // Most clients read an answer only once they have sent everything.
+        let _ = tokio::time::timeout(DISCARD_TIME, discard(&mut body)).await;
+    }
+    read
+}
+
+/// How much of a body that is too large is read and thrown away, and for how long.
+const DISCARD_BYTES: usize = 64 * 1024 * 1024;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+
+async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        length += frame.data_ref().map_or(0, Bytes::len);
+        if length > DISCARD_BYTES {
+            break;
+        }
+    }
+}
+
+/// Bytes that count to the memory of all requests.
+struct Held {
+    bytes: Bytes,
+    _memory: Reservation,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+async fn collect<B>(body: &mut B, memory: &Arc<MemoryBudget>, max: usize) -> Result<Bytes, StatusCode>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut length = 0;
+    let busy = |_| StatusCode::SERVICE_UNAVAILABLE;
+    let mut memory = memory.reserve(0).map_err(busy)?;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
+        length += data.len();
+        if length > max {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        memory.resize(length).map_err(busy)?;
+        if first.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            let expected = body.size_hint().upper().and_then(|left| usize::try_from(left).ok());
+            rest.reserve(length + expected.unwrap_or_default().min(max));
+            rest.extend_from_slice(&first);
+        }
+        rest.extend_from_slice(&data);
+    }
+    let bytes = if rest.is_empty() { first } else { rest.freeze() };
+    Ok(if bytes.is_empty() { bytes } else { Bytes::from_owner(Held { bytes, _memory: memory }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+
+    fn pieces(pieces: &'static [&'static [u8]]) -> impl HttpBody<Data = Bytes> + Unpin {
+        StreamBody::new(stream::iter(
+            pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece)))),
+        ))
+    }
+
+    fn memory(max: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget::new(max))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_within_its_bound() {
+        let (second, memory) = (Duration::from_secs(1), memory(5));
+        assert_eq!(
+            read(pieces(&[b"ab", b"", b"cd", b"e"]), &memory, 5, second, true).await.unwrap(),
+            "abcde"
+        );
+        assert_eq!(read(pieces(&[]), &memory, 5, second, true).await.unwrap(), "");
+        assert_eq!(
+            read(pieces(&[b"abc", b"def"]), &memory, 5, second, true).await,
+            Err(StatusCode::PAYLOAD_TOO_LARGE)
+        );
+        let whole = Body::Whole(Bytes::from_static(b"abcdef"));
+        assert_eq!(read(whole, &memory, 5, second, true).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+
+    #[tokio::test]
+    async fn a_body_counts_to_the_memory_of_all_requests_until_its_last_reference_is_dropped() {
+        let (second, memory) = (Duration::from_secs(1), memory(8));
+        let body = read(pieces(&[b"ab", b"cde"]), &memory, 5, second, true).await.unwrap();
+        let part = body.slice(1..2);
+        drop(body);
+        assert_eq!(memory.held(), 5);
+        let busy = read(pieces(&[b"abcd"]), &memory, 5, second, true).await;
+        assert_eq!(busy, Err(StatusCode::SERVICE_UNAVAILABLE));
+        drop(part);
+        assert_eq!(memory.held(), 0);
+        assert!(read(pieces(&[b"abcd"]), &memory, 5, second, true).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_takes_too_long_is_given_up() {
+        let endless = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        assert_eq!(
+            read(endless, &memory(5), 5, Duration::from_secs(30), true).await,
+            Err(StatusCode::REQUEST_TIMEOUT)
+        );
+    }
+}

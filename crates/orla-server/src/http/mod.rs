@@ -1,0 +1,7 @@
+//! HTTP without MCP: who may talk, the bytes of connections and bodies, and the forms of responses.
+
+pub(crate) mod body;
+mod framing;
+pub(crate) mod guard;
+pub(crate) mod response;
+pub(crate) mod watched;

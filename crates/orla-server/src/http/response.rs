@@ -1,0 +1,93 @@
+//! The forms of responses, and what headers say of the form that is wanted.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use super::body::Body;
+
+/// A response that is a stream of events.
+pub(crate) fn events(
+    stream: impl futures_util::Stream<Item = Bytes> + Send + 'static,
+) -> Response<Body> {
+    let mut response = Response::new(Body::stream(stream));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A response that is one JSON text.
+pub(crate) fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(text.into()));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+pub(crate) fn not_allowed(allow: &'static str) -> Response<Body> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+/// The answer to a request whose body was not read to its end: the connection is of no more use, and a busy server
+/// says when to try again.
+pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
+    let is_busy = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if is_busy {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {max} bytes"),
+        StatusCode::REQUEST_TIMEOUT => "the body took too long".to_owned(),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            "the server is busy: the requests in progress hold as much memory as they may (max_memory_bytes); \
+                try again later"
+                .to_owned()
+        }
+        _ => "the body broke off".to_owned(),
+    }
+}
+
+/// Whether the client takes this type, going by its Accept headers.
+pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
+    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        value.split(',').any(|range| {
+            let range = range.split(';').next().unwrap_or_default().trim();
+            let of_family = range
+                .split_once('/')
+                .is_some_and(|(of, sub)| sub == "*" && of.eq_ignore_ascii_case(family));
+            range.eq_ignore_ascii_case(wanted) || range == "*/*" || of_family
+        })
+    })
+}
+
+/// Whether the client names this very type: one that takes anything has not asked for it.
+pub(crate) fn names(headers: &HeaderMap, wanted: &str) -> bool {
+    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());
+        ranges.any(|range| range.trim().eq_ignore_ascii_case(wanted))
+    })
+}
+
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}

@@ -1,0 +1,588 @@
+//! One request, one answer, whichever transport it came by: read [`Job::run`] first.
+//!
+//! # How it works
+//!
+//! A transport reads the envelope, decides the era, and makes a [`Job`] of the request: what it needs
+//! of the body, owned, with arguments and parameters shared with the body's bytes. [`answer`] runs the
+//! job and gives the finished message. Notifications on the way go to the caller's outlet.
+
+mod listen;
+pub(crate) mod parked;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, StatusCode};
+use orla_marketplace::rtfs::json::cut;
+use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
+use rmcp::model::{DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::era::{self, Refused};
+use crate::mcp::input::rounds::Rounds;
+use crate::mcp::notify::notices::{Audience, Outlet, Wanted};
+use crate::mcp::object::Object;
+use crate::mcp::protocol::Revision;
+use crate::mcp::rpc::{self, Id, Meta, Params, push_json};
+use crate::mcp::session::Session;
+use crate::mcp::session::client::SessionClient;
+use crate::mcp::surfaces::{self, Asking, method_not_found};
+use crate::mcp::tools::{self, CacheHint, Form, Listing};
+use crate::state::{Core, capabilities, implementation, instructions};
+use parked::Asked;
+
+/// A request, with all that is needed to answer it.
+pub(crate) struct Job {
+    pub(crate) id: Id,
+    pub(crate) method: Box<str>,
+    task: Task,
+    meta: Meta,
+    /// What concerns the rounds of a sessionless request.
+    pub(crate) asked: Asked,
+}
+
+enum Task {
+    CallTool {
+        tool: String,
+        arguments: Payload,
+    },
+    ListTools {
+        cursor: Option<JsonText>,
+    },
+    List {
+        cursor: Option<JsonText>,
+    },
+    /// A prompt or a resource of a surface.
+    Get {
+        name: String,
+        params: JsonText,
+    },
+    Other {
+        params: JsonText,
+    },
+    Refused(ErrorData),
+}
+
+/// Who asks, and how.
+pub(crate) struct Caller {
+    pub(crate) revision: Revision,
+    pub(crate) session: Option<Arc<Session>>,
+    pub(crate) principal: Option<Principal>,
+    /// Takes notifications; absent where the client wants none.
+    pub(crate) outlet: Option<Arc<dyn Outlet>>,
+    /// Cancelled when the client withdraws the request.
+    pub(crate) cancellation: CancellationToken,
+}
+
+/// A finished answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) message: Bytes,
+    /// The status that goes with it over HTTP.
+    pub(crate) status: StatusCode,
+}
+
+impl Answer {
+    fn ok(message: Bytes) -> Self {
+        Self { message, status: StatusCode::OK }
+    }
+
+    /// An error, with the status that the sessionless revision gives it; a session's are all 200.
+    pub(crate) fn error(id: Option<&Id>, error: &ErrorData, revision: Revision) -> Self {
+        let status = match error.code {
+            _ if !revision.is_sessionless() => StatusCode::OK,
+            ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        };
+        Self { message: rpc::error(id, error), status }
+    }
+}
+
+/// Answers one request.
+pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
+    if caller.is_modern() && job.may_ask() {
+        return parked::answer(core, job, caller).await;
+    }
+    let asks = Asks::Session(caller.session_client(&core, &job));
+    // Boxed, or else the others, which have a box of their own, would keep room for it.
+    Box::pin(finished(&core, job, &caller, asks)).await
+}
+
+/// Answers a sessionless request whose provider may ask its client; what it asks is for the rounds.
+pub(crate) async fn in_rounds(core: Arc<Core>, job: Job, caller: Caller, rounds: Arc<Rounds>) -> Answer {
+    finished(&core, job, &caller, Asks::Rounds(rounds)).await
+}
+
+/// Runs a request to its answer. A panic on the way is an error of this request alone.
+async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: Asks) -> Answer {
+    let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
+    let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
+    asks.end();
+    match ran {
+        Ok(Ok(message)) => Answer::ok(message),
+        Ok(Err(error)) => {
+            log_refused(Some(&method), &error);
+            Answer::error(Some(&id), &error, revision)
+        }
+        Err(panic) => {
+            tracing::error!(method = &*method, panic = panic_text(&*panic), "a request panicked");
+            let error =
+                ErrorData::internal_error("an internal error, which the server's log explains", None);
+            Answer::error(Some(&id), &error, revision)
+        }
+    }
+}
+
+/// Logs an error of the protocol (RFC 1 §8.2). The method and the text are foreign and may be long.
+pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
+    const SHOWN: usize = 200;
+    let error_text = cut(&error.message, SHOWN);
+    let rpc = method.map(|method| cut(method, SHOWN));
+    tracing::info!(rpc, code = error.code.0, error = error_text, "request refused");
+}
+
+/// The way from a request's provider to the client.
+enum Asks {
+    /// On the stream of the request, where the session's client can be asked anything.
+    Session(Option<Arc<SessionClient>>),
+    Rounds(Arc<Rounds>),
+}
+
+impl Asks {
+    fn client(&self) -> Option<Arc<dyn Client>> {
+        match self {
+            Self::Session(client) => client.clone().map(|client| client as Arc<dyn Client>),
+            Self::Rounds(rounds) => Some(Arc::clone(rounds) as Arc<dyn Client>),
+        }
+    }
+
+    fn end(&self) {
+        match self {
+            Self::Session(client) => {
+                if let Some(client) = client {
+                    client.end();
+                }
+            }
+            Self::Rounds(rounds) => rounds.end(),
+        }
+    }
+
+    /// The error of a sessionless request whose provider failed, with nothing to show, once it had asked for what the client
+    /// did not declare. One that managed without did not need it.
+    fn missing(&self) -> Option<ErrorData> {
+        match self {
+            Self::Session(_) => None,
+            Self::Rounds(rounds) => rounds.missing(),
+        }
+    }
+}
+
+/// How long a request may take.
+pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
+    let entry = if method == "tools/call" { catalog.get(name) } else { None };
+    let own = entry.and_then(|entry| entry.policy.timeout);
+    own.unwrap_or(catalog.limits().timeout)
+}
+
+impl Job {
+    /// Takes what the request needs out of its body.
+    pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
+        let rpc::Request { id, method, params } = request;
+        let task = match &*method {
+            "tools/call" => call_task(&params, body),
+            "tools/list" => Task::ListTools { cursor: cursor(&params, body) },
+            list if surfaces::is_list(list) => Task::List { cursor: cursor(&params, body) },
+            "prompts/get" | "resources/read" => Task::Get {
+                name: params
+                    .name
+                    .or(params.uri)
+                    .and_then(|name| rpc::text(name).ok())
+                    .unwrap_or_default()
+                    .into_owned(),
+                params: rpc::whole_params(body),
+            },
+            _ => Task::Other { params: rpc::whole_params(body) },
+        };
+        let shared = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
+        let asked = match task {
+            Task::CallTool { .. } | Task::Get { .. } if meta.has_capabilities => Asked {
+                capabilities: shared(params.declared()),
+                responses: shared(params.input_responses),
+                state: shared(params.request_state),
+            },
+            _ => Asked::default(),
+        };
+        Self { id, method: method.into(), task, meta, asked }
+    }
+
+    /// What the request is about: a tool's or a prompt's name, a resource's address.
+    pub(crate) fn subject(&self) -> &str {
+        match &self.task {
+            Task::CallTool { tool, .. } => tool,
+            Task::Get { name, .. } => name,
+            _ => "",
+        }
+    }
+
+    /// Whether the request may be answered with questions to the client
+    /// (MCP 2026-07-28, multi round-trip requests).
+    fn may_ask(&self) -> bool {
+        matches!(self.task, Task::CallTool { .. } | Task::Get { .. })
+    }
+
+    /// Which notifications the client wants while this request runs.
+    pub(crate) fn wanted(&self, session: Option<&Session>) -> Wanted {
+        match self.task {
+            Task::CallTool { .. } | Task::Get { .. } | Task::Other { .. } => Wanted {
+                progress_token: self.meta.progress_token.clone(),
+                log_level: session.map(Session::log_level).or(self.meta.log_level),
+            },
+            _ => Wanted::default(),
+        }
+    }
+
+    /// Whether the request is a stream of notifications rather than a question.
+    pub(crate) fn is_subscription(&self) -> bool {
+        &*self.method == "subscriptions/listen"
+    }
+
+    /// Whether the request runs a capability or a surface, and so may take long.
+    pub(crate) fn may_be_slow(&self) -> bool {
+        !matches!(self.task, Task::ListTools { .. } | Task::Refused(_))
+    }
+
+    /// Checks the headers that repeat a tool's arguments (sessionless, over HTTP).
+    pub(crate) fn check_param_headers(
+        &self,
+        core: &Core,
+        headers: &HeaderMap,
+        principal: Option<&Principal>,
+    ) -> Result<(), Refused> {
+        let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
+        let catalog = core.market.snapshot();
+        if catalog.visible(principal, tool).is_none() {
+            // The call says what there is to say.
+            return Ok(());
+        }
+        let listing = core.listings.of(&catalog);
+        for header in listing.headers_of(&catalog, tool) {
+            let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
+            let argument = tools::argument_as_header(text, &header.path);
+            let property = header.path.join(".");
+            era::check_param_header(headers, &header.header, &property, argument.as_deref())?;
+        }
+        Ok(())
+    }
+
+    async fn run(self, core: &Arc<Core>, caller: &Caller, asks: &Asks) -> Result<Bytes, ErrorData> {
+        let Self { id, method, task, meta, .. } = self;
+        let wanted = Wanted {
+            progress_token: meta.progress_token,
+            log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
+        };
+        match (task, &*method) {
+            (Task::CallTool { tool, arguments }, _) => {
+                let call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
+                call_tool(core, &id, call, caller, asks).await
+            }
+            (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller).await,
+            (Task::List { cursor }, method) => {
+                let catalog = caller.surfaces(core, cursor.is_none());
+                let call = caller.about(wanted, meta.traceparent, asks);
+                caller.ask(core, &catalog, call).list(&id, method, cursor.as_ref()).await
+            }
+            (Task::Refused(error), _) => Err(error),
+
+            (Task::Other { .. }, "ping") if caller.session.is_some() => Ok(rpc::result(&id, b"{}")),
+            (Task::Other { .. }, "server/discover") if caller.is_modern() => Ok(discover(core, &id)),
+            (Task::Other { params }, "subscriptions/listen") if caller.is_modern() => {
+                let call = caller.about(wanted, meta.traceparent, asks);
+                listen::listen(core, &id, &params, call, caller).await
+            }
+            (Task::Other { params }, "logging/setLevel") if caller.session.is_some() => {
+                set_level(&id, &params, caller)
+            }
+            (Task::Other { params }, "completion/complete") => {
+                let call = caller.about(wanted, meta.traceparent, asks);
+                complete(core, &id, &params, call, caller).await
+            }
+            (Task::Get { params, .. }, method) => {
+                let catalog = caller.surfaces(core, false);
+                let call = caller.about(wanted, meta.traceparent, asks);
+                let answer = caller.ask(core, &catalog, call).request(&id, method, &params).await;
+                answer.map_err(|error| asks.missing().unwrap_or(error))
+            }
+            (Task::Other { params }, "resources/subscribe") if caller.session.is_some() => {
+                let call = caller.about(wanted, meta.traceparent, asks);
+                listen::subscribe(core, &id, &params, call, caller).await
+            }
+            (Task::Other { params }, "resources/unsubscribe") if caller.session.is_some() => {
+                listen::unsubscribe(core, &id, &params, caller).await
+            }
+            (Task::Other { .. }, _) => Err(method_not_found(&method)),
+        }
+    }
+}
+
+impl Caller {
+    fn is_modern(&self) -> bool {
+        self.revision.is_sessionless()
+    }
+
+    fn cache_hint(&self, core: &Core) -> Option<CacheHint> {
+        self.is_modern().then(|| core.cache_hint())
+    }
+
+    fn call(
+        &self,
+        target: String,
+        input: Payload,
+        wanted: Wanted,
+        traceparent: Option<Arc<str>>,
+        asks: &Asks,
+    ) -> Call {
+        let mut call = Call::to(target).with(input);
+        call.scope.cancellation = self.cancellation.clone();
+        call.scope.principal.clone_from(&self.principal);
+        call.scope.traceparent = traceparent;
+        call.scope.client = asks.client();
+        let audience = match asks {
+            Asks::Rounds(rounds) => rounds.audience.clone(),
+            Asks::Session(_) => {
+                let outlet = self.outlet.as_ref().filter(|_| wanted.anything());
+                outlet.map(|outlet| Audience::new(wanted, Arc::clone(outlet)))
+            }
+        };
+        if let Some(audience) = audience {
+            call.scope.notices = audience.sink(call.target.as_str().into());
+        }
+        call
+    }
+
+    /// What a request to surfaces carries.
+    fn about(&self, wanted: Wanted, traceparent: Option<Arc<str>>, asks: &Asks) -> Call {
+        self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
+    }
+
+    /// The session's client as this request sees it, where it can be asked anything.
+    fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
+        let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
+        let capabilities = session.capabilities.clone().filter(|_| job.may_ask())?;
+        let limit = limit(&session.tools(), &job.method, job.subject());
+        Some(Arc::new(SessionClient {
+            session: Arc::clone(session),
+            capabilities,
+            outlet: Arc::clone(outlet),
+            numbers: Arc::clone(&core.question_numbers),
+            cancellation: self.cancellation.clone(),
+            deadline: Instant::now() + limit,
+            open: Mutex::new(Some(Vec::new())),
+        }))
+    }
+
+    /// The snapshot for everything but tools: what the session listed last, else the newest. Listing
+    /// anew moves the session.
+    fn surfaces(&self, core: &Core, lists_anew: bool) -> Arc<Catalog> {
+        match &self.session {
+            None => core.market.snapshot(),
+            Some(session) if lists_anew => {
+                let newest = core.market.snapshot();
+                session.move_surfaces_to(&newest);
+                newest
+            }
+            Some(session) => session.surfaces(),
+        }
+    }
+
+    /// A request to the surfaces of a snapshot.
+    pub(crate) fn ask<'a>(&self, core: &'a Core, catalog: &'a Arc<Catalog>, call: Call) -> Asking<'a> {
+        Asking { market: &core.market, catalog, call, modern: self.cache_hint(core) }
+    }
+}
+
+/// Begins a session or refuses to: the answer to `initialize`.
+pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
+    let catalog = core.market.snapshot();
+    let result = InitializeResult::new(capabilities(&catalog))
+        .with_server_info(implementation())
+        .with_instructions(instructions(&catalog))
+        .with_protocol_version(revision.version());
+    serialized(id, &result)
+}
+
+fn discover(core: &Core, id: &Id) -> Bytes {
+    let catalog = core.market.snapshot();
+    let config = ServerConfig::new(capabilities(&catalog))
+        .with_server_info(implementation())
+        .with_instructions(instructions(&catalog));
+    let result = DiscoverResult::from_server_info(Revision::served(), config)
+        .with_ttl_ms(core.cache_hint().ttl_ms);
+    serialized(id, &result)
+}
+
+async fn list_tools(
+    core: &Core,
+    id: &Id,
+    cursor: Option<&JsonText>,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    if cursor.is_none() {
+        core.market.prepare_listing().await;
+    }
+    let catalog = match (&caller.session, cursor) {
+        (Some(session), Some(_)) => session.tools(),
+        (Some(session), None) => {
+            let newest = core.market.snapshot();
+            session.move_tools_to(&newest);
+            newest
+        }
+        (None, _) => core.market.snapshot(),
+    };
+    let listing: Arc<Listing> = core.listings.of(&catalog);
+    let malformed = |_| ErrorData::invalid_params("the cursor is malformed", None);
+    let cursor = cursor.map(JsonText::as_raw).transpose().map_err(malformed)?;
+    let principal = caller.principal.as_ref();
+    tools::list_page(id, &catalog, &listing, cursor, principal, caller.cache_hint(core))
+}
+
+async fn call_tool(
+    core: &Core,
+    id: &Id,
+    mut call: Call,
+    caller: &Caller,
+    asks: &Asks,
+) -> Result<Bytes, ErrorData> {
+    call.scope.catalog = match &caller.session {
+        Some(session) => Some(tools_of(core, session, &call.target).await),
+        None => None,
+    };
+    let form = match &call.scope.catalog {
+        Some(catalog) => core.listings.of(catalog).session_form(catalog, &call.target),
+        None => Form::Sessionless,
+    };
+    match core.market.call(call).await {
+        Ok(outcome) => Ok(tools::success(id, &outcome, form)),
+        Err(error @ RuntimeError::Unknown { .. }) => {
+            Err(ErrorData::invalid_params(error.to_string(), None))
+        }
+        // What it gave all the same is the caller's.
+        Err(error) => match (asks.missing().filter(|_| gave_nothing(&error)), error) {
+            (Some(missing), _) => Err(missing),
+            (None, RuntimeError::Refused { code, message, data, .. }) => {
+                Err(surfaces::refused(code, message, data.as_ref()))
+            }
+            (None, error) => Ok(tools::failure(id, &error, form)),
+        },
+    }
+}
+
+/// Whether a call failed by itself and there is nothing to be had of it.
+fn gave_nothing(error: &RuntimeError) -> bool {
+    error.kind() == "failed" && error.outcome().is_none()
+}
+
+/// The snapshot in which a session calls a tool: what it last listed, and nothing else. Before it has
+/// listed, a tool that is not known may be one of a provider that has not been asked yet, and so may be
+/// whatever a tool reaches that calls others.
+async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
+    let known = session.tools();
+    let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
+    if is_enough || session.has_listed_tools() {
+        return known;
+    }
+    core.market.prepare_listing().await;
+    let newest = core.market.snapshot();
+    if !newest.is_of_the_same_sources(&known) {
+        return known;
+    }
+    session.begin_tools_with(&newest);
+    newest
+}
+
+async fn complete(
+    core: &Core,
+    id: &Id,
+    params: &JsonText,
+    call: Call,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let of_session = caller.session.as_ref().map(|session| session.tools());
+    let tools = of_session.unwrap_or_else(|| core.market.snapshot());
+    if Object::parse(params.as_str()).is_none_or(|params| params.get("ref").is_none()) {
+        return Err(ErrorData::invalid_params("completion/complete needs a ref and an argument", None));
+    }
+    let mut result = match surfaces::complete_tool(&tools, params, caller.principal.as_ref()) {
+        Some(completed) => completed?,
+        None => {
+            let catalog = caller.surfaces(core, false);
+            if surfaces::serves(&catalog, "completion/complete") {
+                return caller
+                    .ask(core, &catalog, call)
+                    .request(id, "completion/complete", params)
+                    .await;
+            }
+            surfaces::no_completion()
+        }
+    };
+    result.result_type = caller.is_modern().then_some(ResultType::COMPLETE);
+    Ok(serialized(id, &result))
+}
+
+fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, ErrorData> {
+    let level = Object::parse(params.as_str()).and_then(|params| params.get("level"));
+    let level = level.and_then(|level| rpc::text(level).ok()).and_then(|level| level.parse().ok());
+    let Some(level) = level else {
+        let known = LogLevel::ALL.map(LogLevel::as_str).join(", ");
+        return Err(ErrorData::invalid_params(format!("level must be one of: {known}"), None));
+    };
+    if let Some(session) = &caller.session {
+        session.set_log_level(level);
+    }
+    Ok(rpc::result(id, b"{}"))
+}
+
+fn call_task(params: &Params<'_>, body: &Bytes) -> Task {
+    let invalid = |what: String| Task::Refused(ErrorData::invalid_params(what, None));
+    let tool = match params.name.map(rpc::text) {
+        Some(Ok(name)) => name,
+        Some(Err(_)) => return invalid("tools/call: name must be a string".into()),
+        None => return invalid("tools/call: name, the tool to call, is missing".into()),
+    };
+    let arguments = match params.arguments {
+        None => Payload::empty(),
+        Some(raw) if raw.get() == "null" => Payload::empty(),
+        Some(raw) if raw.get().starts_with('{') => Payload::from_json(JsonText::slice_of(body, raw)),
+        Some(raw) => {
+            return invalid(format!(
+                "{tool}: arguments must be an object, got {}",
+                rpc::kind_of(raw.get())
+            ));
+        }
+    };
+    Task::CallTool { tool: tool.into_owned(), arguments }
+}
+
+fn cursor(params: &Params<'_>, body: &Bytes) -> Option<JsonText> {
+    let given = params.cursor.filter(|raw: &&RawValue| raw.get() != "null");
+    given.map(|raw| JsonText::slice_of(body, raw))
+}
+
+fn serialized(id: &Id, result: &impl serde::Serialize) -> Bytes {
+    let mut out = rpc::begin_result(id, 512);
+    push_json(&mut out, result);
+    out.extend_from_slice(rpc::END);
+    out.into()
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,141 @@
+//! Requests to be told of changes: a session's subscriptions to resources, and the stream on which a
+//! sessionless client listens.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use orla_marketplace::{Call, JsonText};
+use rmcp::model::{ErrorData, SubscriptionsListenRequestParams};
+
+use crate::mcp::dispatch::Caller;
+use crate::mcp::notify::notices::{list_changed, resource_updated};
+use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
+use crate::mcp::object::Object;
+use crate::mcp::protocol::META_SUBSCRIPTION_ID;
+use crate::mcp::rpc::{self, Id, push_json};
+use crate::mcp::surfaces::{self, method_not_found};
+use crate::state::{Core, capabilities, implementation};
+
+/// A session wants to hear when a resource changes.
+pub(crate) async fn subscribe(
+    core: &Arc<Core>,
+    id: &Id,
+    params: &JsonText,
+    call: Call,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let uri = uri_of(params)?;
+    let Some(session) = &caller.session else { return Err(method_not_found("resources/subscribe")) };
+    let full = |max| ErrorData::invalid_params(format!("more than {max} subscriptions"), None);
+    if !session.subscribed(&uri).map_err(full)? {
+        let newest = core.market.snapshot();
+        let asking = caller.ask(core, &newest, call);
+        let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await?;
+        session.subscribe(&uri, joined);
+    }
+    Ok(rpc::result(id, b"{}"))
+}
+
+pub(crate) async fn unsubscribe(
+    core: &Core,
+    id: &Id,
+    params: &JsonText,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let uri = uri_of(params)?;
+    if !surfaces::serves(&core.market.snapshot(), "resources/subscribe") {
+        return Err(method_not_found("resources/unsubscribe"));
+    }
+    let subscription = caller.session.as_ref().and_then(|session| session.unsubscribe(&uri));
+    if let Some(subscription) = subscription {
+        subscription.leave(core).await;
+    }
+    Ok(rpc::result(id, b"{}"))
+}
+
+fn uri_of(params: &JsonText) -> Result<String, ErrorData> {
+    let uri = Object::parse(params.as_str()).and_then(|params| params.get("uri"));
+    let uri = uri.and_then(|uri| rpc::text(uri).ok()).map(std::borrow::Cow::into_owned);
+    uri.ok_or_else(|| ErrorData::invalid_params("uri, the resource's address, must be a string", None))
+}
+
+/// Tells a sessionless client of changes until it goes away or the server stops.
+pub(crate) async fn listen(
+    core: &Arc<Core>,
+    id: &Id,
+    params: &JsonText,
+    call: Call,
+    caller: &Caller,
+) -> Result<Bytes, ErrorData> {
+    let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
+        .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;
+    let Some(outlet) = &caller.outlet else {
+        return Err(ErrorData::internal_error("this transport carries no notifications", None));
+    };
+    // Subscribed before the acknowledgement: no change falls between.
+    let mut lists = core.lists.subscribe();
+    let mut told = *lists.borrow_and_update();
+    let newest = core.market.snapshot();
+    let mut accepted = params.notifications.supported_by(&capabilities(&newest));
+    let subscriber = Arc::new(Subscriber::new(caller.principal.clone()));
+    let mut subscriptions = Vec::new();
+    if let Some(wanted) = accepted.resource_subscriptions.take() {
+        if wanted.len() > MAX_SUBSCRIPTIONS {
+            let what = format!("more than {MAX_SUBSCRIPTIONS} subscriptions");
+            return Err(ErrorData::invalid_params(what, None));
+        }
+        let asking = caller.ask(core, &newest, call);
+        let mut found = Vec::new();
+        for uri in wanted {
+            // What no surface has is not among what is acknowledged.
+            if let Ok(joined) = core.subscriptions.join(core, &asking, &uri, &subscriber).await {
+                subscriptions.push(joined);
+                found.push(uri);
+            }
+        }
+        accepted.resource_subscriptions = (!found.is_empty()).then_some(found);
+    }
+    let mut acknowledged = Vec::new();
+    acknowledged.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{""#,
+    );
+    acknowledged.extend_from_slice(format!("{META_SUBSCRIPTION_ID}\":{}", id.as_str()).as_bytes());
+    acknowledged.extend_from_slice(br#"},"notifications":"#);
+    push_json(&mut acknowledged, &accepted);
+    acknowledged.extend_from_slice(b"}}");
+    outlet.send(acknowledged.into());
+    loop {
+        tokio::select! {
+            () = caller.cancellation.cancelled() => break,
+            () = core.draining.cancelled() => break,
+            changed = lists.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+            }
+            () = subscriber.woken.notified() => {}
+        }
+        for list in lists.borrow_and_update().news(&mut told) {
+            let wanted = match list {
+                "tools" => accepted.tools_list_changed,
+                "prompts" => accepted.prompts_list_changed,
+                _ => accepted.resources_list_changed,
+            };
+            if wanted == Some(true) {
+                outlet.send(list_changed(list, Some(id)));
+            }
+        }
+        for uri in subscriber.take() {
+            outlet.send(resource_updated(&uri, Some(id)));
+        }
+    }
+    drop(subscriptions);
+    let mut ended = Vec::new();
+    ended.extend_from_slice(format!(
+        r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{},"io.modelcontextprotocol/serverInfo":"#,
+        id.as_str()
+    ).as_bytes());
+    push_json(&mut ended, &implementation());
+    ended.extend_from_slice(b"}}");
+    Ok(rpc::result(id, &ended))
+}

@@ -1,0 +1,380 @@
+//! Sessionless requests that wait for their clients: how they are parked, and how they are found again.
+//!
+//! # How it works
+//!
+//! [`answer`] runs a request. If its provider asks something, the request is answered with that, and
+//! the work, which goes on, moves to a task that the server waits for. The client's next request brings
+//! a `requestState` that was sealed here: it says which work it continues, and in which round. It is
+//! good once, for this process, for the same method, name and principal, and until the work's deadline.
+//!
+//! Work that is done while nobody waits for it keeps its answer until then.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use orla_marketplace::{JsonText, Principal};
+use rmcp::model::{ErrorData, RequestStateCodec, SealOptions};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::dispatch::{self, Answer, Caller, Job};
+use crate::mcp::input::rounds::Rounds;
+use crate::mcp::notify::notices::{Audience, Outlet, Wanted};
+use crate::mcp::protocol::Revision;
+use crate::mcp::rpc::{self, Id};
+use crate::state::Core;
+
+/// How long work may take to end by itself once its deadline has passed; longer than the marketplace's
+/// own backstop.
+const BACKSTOP: Duration = Duration::from_secs(6);
+/// How long it may take to end once it is cancelled.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// What of a request concerns its rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// The capabilities that the client declares.
+    pub(crate) capabilities: Option<JsonText>,
+    /// `inputResponses`, whatever it is.
+    pub(crate) responses: Option<JsonText>,
+    /// `requestState`, whatever it is.
+    pub(crate) state: Option<JsonText>,
+}
+
+/// What a `requestState` is bound to besides its own work.
+struct Target {
+    method: Box<str>,
+    name: Box<str>,
+    principal: Option<Principal>,
+}
+
+impl Target {
+    fn bytes(&self) -> Vec<u8> {
+        let principal = self.principal.as_ref().map(|principal| &*principal.0).unwrap_or_default();
+        format!("{}\0{}\0{principal}", self.method, self.name).into_bytes()
+    }
+}
+
+/// The work of a request, until it is answered.
+type Work = BoxFuture<'static, Answer>;
+
+/// Answers a sessionless request whose provider may ask its client.
+pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
+    let began = Instant::now();
+    let id = job.id.clone();
+    let target = Target {
+        method: job.method.clone(),
+        name: job.subject().into(),
+        principal: caller.principal.clone(),
+    };
+    let answered = match job.asked.check() {
+        Err(error) => Err(error),
+        Ok(()) if job.asked.state.is_some() => resume(&core, &job, &caller, &target).await,
+        Ok(()) => begin(&core, job, caller, &target, began).await,
+    };
+    answered.unwrap_or_else(|error| Answer::error(Some(&id), &error, Revision::V2026_07_28))
+}
+
+async fn begin(
+    core: &Arc<Core>,
+    job: Job,
+    caller: Caller,
+    target: &Target,
+    began: Instant,
+) -> Result<Answer, ErrorData> {
+    let id = job.id.clone();
+    let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
+    let early = job.asked.responses.clone();
+    let cancellation = caller.cancellation.clone();
+    let audience = hears(&job, &caller).map(|(wanted, outlet)| Audience::new(wanted, outlet));
+    let rounds = Rounds::new(capabilities, early, cancellation.clone(), audience);
+    let mut work: Work =
+        Box::pin(dispatch::in_rounds(Arc::clone(core), job, caller, Arc::clone(&rounds)));
+    tokio::select! {
+        biased;
+        answer = &mut work => return Ok(answer),
+        () = rounds.settled() => {}
+    }
+    if cancellation.is_cancelled() {
+        // Its client has gone, and nobody will come with answers.
+        rounds.end();
+        return Ok(work.await);
+    }
+    let limit = dispatch::limit(&core.market.snapshot(), &target.method, &target.name);
+    let parked = Parked {
+        rounds,
+        id: id.clone(),
+        deadline: began + limit,
+        cancellation,
+        state: Mutex::default(),
+        done: Notify::new(),
+        taken: CancellationToken::new(),
+    };
+    core.parked.park(core, parked, work)?.ask(&core.parked, &id, target)
+}
+
+/// Takes a request up again.
+async fn resume(
+    core: &Arc<Core>,
+    job: &Job,
+    caller: &Caller,
+    target: &Target,
+) -> Result<Answer, ErrorData> {
+    let state = job.asked.state.as_ref().map(JsonText::as_str).unwrap_or_default();
+    let attended = core.parked.find(state, target)?;
+    let parked = &attended.parked;
+    if let Some(audience) = &parked.rounds.audience {
+        audience.attach(hears(job, caller));
+    }
+    let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
+    parked.rounds.resume(capabilities, job.asked.responses.as_ref());
+    let next = tokio::select! {
+        biased;
+        next = parked.next() => next,
+        () = caller.cancellation.cancelled() => {
+            // The client has gone: the work is withdrawn, and what it still says nobody hears.
+            parked.cancellation.cancel();
+            parked.next().await
+        }
+    };
+    match next {
+        None => attended.ask(&core.parked, &job.id, target),
+        Some(Answer { message, status }) => {
+            parked.taken.cancel();
+            Ok(Answer { message: rpc::readdressed(message, &parked.id, &job.id), status })
+        }
+    }
+}
+
+/// Who hears the notices of the work while this request is open.
+fn hears(job: &Job, caller: &Caller) -> Option<(Wanted, Arc<dyn Outlet>)> {
+    let wanted = job.wanted(None);
+    caller.outlet.clone().filter(|_| wanted.anything()).map(|outlet| (wanted, outlet))
+}
+
+impl Asked {
+    /// # Errors
+    /// −32602 for what has not the form that it must have.
+    fn check(&self) -> Result<(), ErrorData> {
+        let wrong = |what: &str, text: &JsonText| {
+            let got = rpc::kind_of(text.as_str());
+            Err(ErrorData::invalid_params(format!("{what}, got {got}"), None))
+        };
+        match (&self.responses, &self.state) {
+            (Some(responses), _) if !responses.as_str().starts_with('{') => {
+                wrong("inputResponses must be an object", responses)
+            }
+            (_, Some(state)) if !state.as_str().starts_with('"') => {
+                wrong("requestState must be a string", state)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Every request that waits for its client.
+#[derive(Default)]
+pub(crate) struct ParkedRequests {
+    open: Mutex<Open>,
+    /// Seals what clients carry; made of a random key when it is first needed.
+    codec: OnceLock<Option<RequestStateCodec>>,
+}
+
+#[derive(Default)]
+struct Open {
+    last: u64,
+    parked: HashMap<u64, Arc<Parked>>,
+}
+
+/// One request that was answered with questions.
+struct Parked {
+    rounds: Arc<Rounds>,
+    /// The id under which the work answers.
+    id: Id,
+    deadline: Instant,
+    /// Cancels the work.
+    cancellation: CancellationToken,
+    state: Mutex<State>,
+    /// The work has given its answer.
+    done: Notify,
+    /// Cancelled when the answer was taken.
+    taken: CancellationToken,
+}
+
+#[derive(Default)]
+struct State {
+    /// Which round the next request continues.
+    round: u64,
+    /// Whether a request waits at the moment.
+    attended: bool,
+    answer: Option<Answer>,
+}
+
+impl ParkedRequests {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.open).parked.len()
+    }
+
+    /// Lets the work go on without its request; the result is attended for the moment.
+    fn park(&self, core: &Arc<Core>, parked: Parked, work: Work) -> Result<Attended, ErrorData> {
+        let max = core.settings.load().options.max_parked;
+        let mut open = lock(&self.open);
+        if open.parked.len() >= max {
+            drop(open);
+            parked.rounds.end();
+            parked.cancellation.cancel();
+            core.tracker.spawn(tokio::time::timeout(GRACE, work));
+            let what = "too many requests wait for their clients; try again later";
+            return Err(ErrorData::internal_error(what, None));
+        }
+        open.last += 1;
+        let (number, parked) = (open.last, Arc::new(parked));
+        lock(&parked.state).attended = true;
+        open.parked.insert(number, Arc::clone(&parked));
+        drop(open);
+        core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&parked), work));
+        Ok(Attended { parked, number })
+    }
+
+    /// The request that a sealed state continues, to be attended by one request alone.
+    ///
+    /// # Errors
+    /// −32602 for a state that was forged, is another's, has expired, was used or whose work has ended.
+    fn find(&self, state: &str, target: &Target) -> Result<Attended, ErrorData> {
+        let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
+        let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
+        let codec = self.codec().ok_or_else(no_randomness)?;
+        let opened = codec.open_with(&sealed, &target.bytes()).map_err(|err| refuse(err.to_string()))?;
+        let ended = || refuse("what it continues has ended".to_owned());
+        let (number, round) = opened.split_at_checked(8).ok_or_else(ended)?;
+        let number = number.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
+        let round = round.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
+        let parked = lock(&self.open).parked.get(&number).cloned().ok_or_else(ended)?;
+        let mut state = lock(&parked.state);
+        if state.round != round || state.attended {
+            return Err(refuse("it was used already".to_owned()));
+        }
+        state.attended = true;
+        drop(state);
+        Ok(Attended { parked, number })
+    }
+
+    fn seal(&self, number: u64, round: u64, left: Duration, target: &Target) -> Option<String> {
+        let payload = [number.to_le_bytes(), round.to_le_bytes()].concat();
+        let target = target.bytes();
+        let options = SealOptions::new().associated_data(&target).ttl(left);
+        Some(self.codec()?.seal_with(&payload, &options))
+    }
+
+    fn codec(&self) -> Option<&RequestStateCodec> {
+        let make = || {
+            let mut key = vec![0; 32];
+            getrandom::fill(&mut key).ok()?;
+            RequestStateCodec::try_new(key).ok()
+        };
+        self.codec.get_or_init(make).as_ref()
+    }
+}
+
+fn no_randomness() -> ErrorData {
+    ErrorData::internal_error("the system gives no randomness for a requestState", None)
+}
+
+/// A parked request to which an open request belongs.
+struct Attended {
+    parked: Arc<Parked>,
+    number: u64,
+}
+
+impl Attended {
+    /// Ends the open request with what is asked.
+    fn ask(self, requests: &ParkedRequests, id: &Id, target: &Target) -> Result<Answer, ErrorData> {
+        let round = {
+            let mut state = lock(&self.parked.state);
+            state.round += 1;
+            state.round
+        };
+        let left = self.parked.deadline.saturating_duration_since(Instant::now());
+        let state = requests.seal(self.number, round, left, target).ok_or_else(no_randomness)?;
+        let mut out = rpc::begin_result(id, 256);
+        out.extend_from_slice(br#"{"resultType":"input_required","inputRequests":"#);
+        out.extend_from_slice(&self.parked.rounds.input_requests());
+        out.extend_from_slice(br#","requestState":"#);
+        rpc::push_json(&mut out, &state);
+        out.push(b'}');
+        out.extend_from_slice(rpc::END);
+        Ok(Answer { message: Bytes::from(out), status: StatusCode::OK })
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        if let Some(audience) = &self.parked.rounds.audience {
+            audience.detach();
+        }
+        lock(&self.parked.state).attended = false;
+    }
+}
+
+impl Parked {
+    /// The answer, or nothing when there are questions again.
+    async fn next(&self) -> Option<Answer> {
+        if let Some(answer) = lock(&self.state).answer.take() {
+            return Some(answer);
+        }
+        tokio::select! {
+            biased;
+            () = self.done.notified() => lock(&self.state).answer.take(),
+            () = self.rounds.settled() => None,
+        }
+    }
+}
+
+/// Runs parked work to its end, and keeps its answer for the request that comes for it.
+async fn go_on(core: Arc<Core>, number: u64, parked: Arc<Parked>, mut work: Work) {
+    let in_time = tokio::select! {
+        biased;
+        answer = &mut work => Some(answer),
+        () = tokio::time::sleep_until(parked.deadline) => None,
+        () = core.draining.cancelled() => None,
+    };
+    let answer = match in_time {
+        Some(answer) => Some(answer),
+        None => overdue(&core, &parked, work).await,
+    };
+    let lost = || {
+        let what = "what this request continues did not end in time";
+        Answer::error(Some(&parked.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
+    };
+    lock(&parked.state).answer = Some(answer.unwrap_or_else(lost));
+    parked.done.notify_one();
+    tokio::select! {
+        () = parked.taken.cancelled() => {}
+        () = tokio::time::sleep_until(parked.deadline) => {}
+        () = core.draining.cancelled() => {}
+    }
+    lock(&core.parked.open).parked.remove(&number);
+}
+
+/// Work whose client will not come any more, or not in time.
+async fn overdue(core: &Core, parked: &Parked, mut work: Work) -> Option<Answer> {
+    parked.rounds.end();
+    tokio::select! {
+        biased;
+        answer = &mut work => return Some(answer),
+        () = tokio::time::sleep_until(parked.deadline + BACKSTOP) => {}
+        () = core.abort.cancelled() => {}
+    }
+    parked.cancellation.cancel();
+    tokio::time::timeout(GRACE, work).await.ok()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

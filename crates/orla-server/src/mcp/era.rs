@@ -1,0 +1,374 @@
+//! Which of the two lives a message belongs to: the sessions of 2025-11-25 and before, or the
+//! sessionless requests of 2026-07-28. Pure functions of a message and its headers.
+//!
+//! # How it works
+//!
+//! `initialize` begins a session, whatever version it names. A request that says a sessionless
+//! revision in its `_meta` stands alone, and over HTTP its headers have to repeat what the body says
+//! (SEP-2243), so that whoever routes by the headers routes the same request. Everything else belongs
+//! to a session. The order of the checks is the official SDK's.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderMap, HeaderName, StatusCode};
+use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion, RequestMetaObject};
+use serde_json::value::RawValue;
+
+use crate::mcp::protocol::{FIRST_SESSIONLESS, MCP_METHOD, MCP_NAME, PROTOCOL_VERSION, Revision};
+use crate::mcp::rpc::{self, Meta, Params};
+
+/// Where a request goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// It begins a session and asks for this revision.
+    Initialize { requested: String },
+    /// It belongs to a session.
+    Session,
+    /// It stands alone.
+    Sessionless,
+}
+
+/// A request that is refused before anything looks at its method.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    pub(crate) error: ErrorData,
+}
+
+impl Refused {
+    fn bad(error: ErrorData) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, error }
+    }
+}
+
+/// Where a request goes that came over HTTP.
+///
+/// # Errors
+/// What does not fit together; always with status 400.
+pub(crate) fn of_http_request(
+    headers: &HeaderMap,
+    method: &str,
+    params: &Params<'_>,
+    meta: &Meta,
+) -> Result<Era, Refused> {
+    let header = version_header(headers, meta.protocol_version.is_some())?;
+    if let Some(requested) = initialize_version(method, params)? {
+        if header.is_some_and(|header| header != requested) {
+            let header = header.unwrap_or_default();
+            return Err(Refused::bad(ErrorData::invalid_request(
+                format!(
+                    "the header MCP-Protocol-Version ({header}) is not params.protocolVersion ({requested})"
+                ),
+                None,
+            )));
+        }
+        if header.is_some_and(is_sessionless) && headers.contains_key(MCP_METHOD) {
+            check_method_header(headers, method)?;
+        }
+        return Ok(Era::Initialize { requested });
+    }
+    match (&meta.protocol_version, header) {
+        (None, header) if method == "server/discover" || header.is_some_and(is_sessionless) => {
+            return Err(missing(meta));
+        }
+        (Some(_), None) => {
+            return Err(mismatch(
+                "a request with a protocolVersion in _meta needs the header MCP-Protocol-Version",
+            ));
+        }
+        (Some(version), Some(header)) if version != header => {
+            return Err(mismatch(format!(
+                "the header MCP-Protocol-Version ({header}) is not the protocolVersion of _meta ({version})"
+            )));
+        }
+        _ => {}
+    }
+    let era = of_request(method, meta)?;
+    if header.is_some_and(is_sessionless) {
+        check_standard_headers(headers, method, params)?;
+    }
+    check_version(era, meta)
+}
+
+/// Where a request goes that came over a pipe, where there are no headers.
+///
+/// # Errors
+/// What does not fit together.
+pub(crate) fn of_piped_request(method: &str, params: &Params<'_>, meta: &Meta) -> Result<Era, Refused> {
+    if let Some(requested) = initialize_version(method, params)? {
+        return Ok(Era::Initialize { requested });
+    }
+    if method == "server/discover" && meta.protocol_version.is_none() {
+        return Err(missing(meta));
+    }
+    check_version(of_request(method, meta)?, meta)
+}
+
+/// Whether a message without a `_meta` of its own (a notification, an answer) is sessionless.
+///
+/// # Errors
+/// A version that is not served; for a notification also headers that contradict it.
+pub(crate) fn is_sessionless_message(
+    headers: &HeaderMap,
+    notification: Option<&str>,
+) -> Result<bool, Refused> {
+    let sessionless = version_header(headers, false)?.is_some_and(is_sessionless);
+    if let (true, Some(method)) = (sessionless, notification) {
+        check_method_header(headers, method)?;
+    }
+    Ok(sessionless)
+}
+
+/// Checks the headers that repeat a tool's arguments (`x-mcp-header` in its schema).
+///
+/// # Errors
+/// A header that is missing, unexpected, malformed or different.
+pub(crate) fn check_param_header(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    property: &str,
+    argument: Option<&str>,
+) -> Result<(), Refused> {
+    match (single(headers, name)?, argument) {
+        (None, None) => Ok(()),
+        (Some(_), None) => {
+            Err(mismatch(format!("the header {name} is there, but `{property}` is absent or null")))
+        }
+        (None, Some(_)) => Err(mismatch(format!("the header {name} for `{property}` is missing"))),
+        (Some(header), Some(argument)) => {
+            let value = decoded(header)
+                .ok_or_else(|| mismatch(format!("the header {name} is not valid Base64")))?;
+            if value == argument {
+                return Ok(());
+            }
+            Err(mismatch(format!("the header {name} ({value}) is not the body's `{property}`")))
+        }
+    }
+}
+
+/// The error for a tool's protocol version that is not served.
+fn unsupported(requested: &str) -> ErrorData {
+    // The SDK's constructor wants its own type, which any string deserialises to.
+    let data =
+        serde_json::json!({ "requested": requested, "supported": ProtocolVersion::KNOWN_VERSIONS });
+    ErrorData::new(ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", Some(data))
+}
+
+fn is_sessionless(version: &str) -> bool {
+    version >= FIRST_SESSIONLESS
+}
+
+/// The version that an `initialize` asks for. One without is none, if it says elsewhere that it is
+/// of a revision that has no such method.
+fn initialize_version(method: &str, params: &Params<'_>) -> Result<Option<String>, Refused> {
+    if method != "initialize" {
+        return Ok(None);
+    }
+    match params.protocol_version.map(rpc::text) {
+        Some(Ok(version)) => Ok(Some(version.into_owned())),
+        None if params.meta().protocol_version.is_some() => Ok(None),
+        _ => Err(Refused::bad(ErrorData::invalid_params(
+            "initialize needs a protocolVersion, such as \"2025-11-25\"",
+            None,
+        ))),
+    }
+}
+
+fn of_request(method: &str, meta: &Meta) -> Result<Era, Refused> {
+    let Some(version) = &meta.protocol_version else { return Ok(Era::Session) };
+    if meta.has_capabilities || is_sessionless(version) || method == "server/discover" {
+        return Ok(Era::Sessionless);
+    }
+    Ok(Era::Session)
+}
+
+/// A sessionless request names a version that is served, and has all the `_meta` it needs.
+fn check_version(era: Era, meta: &Meta) -> Result<Era, Refused> {
+    if era == Era::Sessionless {
+        let version = meta.protocol_version.as_deref().unwrap_or_default();
+        if Revision::parse(version).is_none() {
+            return Err(Refused::bad(unsupported(version)));
+        }
+        if !meta.has_capabilities {
+            return Err(missing(meta));
+        }
+    }
+    Ok(era)
+}
+
+fn missing(meta: &Meta) -> Refused {
+    let [version, capabilities] = RequestMetaObject::DRAFT_REQUIRED_KEYS;
+    let mut keys = Vec::new();
+    if meta.protocol_version.is_none() {
+        keys.push(version);
+    }
+    if !meta.has_capabilities {
+        keys.push(capabilities);
+    }
+    let what = format!("the request's _meta lacks, or has malformed: {}", keys.join(", "));
+    Refused::bad(ErrorData::invalid_params(what, None))
+}
+
+fn mismatch(what: impl Into<Cow<'static, str>>) -> Refused {
+    Refused::bad(ErrorData::header_mismatch(what, None))
+}
+
+fn version_header(headers: &HeaderMap, body_says: bool) -> Result<Option<&str>, Refused> {
+    let Some(value) = headers.get(PROTOCOL_VERSION) else { return Ok(None) };
+    let bad = || {
+        Refused::bad(ErrorData::invalid_request("the header MCP-Protocol-Version is malformed", None))
+    };
+    let version = value.to_str().map_err(|_| bad())?;
+    if !body_says && Revision::parse(version).is_none() {
+        return Err(Refused::bad(unsupported(version)));
+    }
+    Ok(Some(version))
+}
+
+fn check_method_header(headers: &HeaderMap, method: &str) -> Result<(), Refused> {
+    match single(headers, &MCP_METHOD)? {
+        Some(value) if value == method => Ok(()),
+        Some(value) => {
+            Err(mismatch(format!("the header Mcp-Method ({value}) is not the body's method ({method})")))
+        }
+        None => Err(mismatch("the header Mcp-Method is missing")),
+    }
+}
+
+fn check_standard_headers(
+    headers: &HeaderMap,
+    method: &str,
+    params: &Params<'_>,
+) -> Result<(), Refused> {
+    check_method_header(headers, method)?;
+    let named: Option<&RawValue> = match method {
+        "tools/call" | "prompts/get" => params.name,
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => params.uri,
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.task_id,
+        _ => None,
+    };
+    let Some(Ok(name)) = named.map(rpc::text) else { return Ok(()) };
+    let Some(header) = single(headers, &MCP_NAME)? else {
+        return Err(mismatch(format!("the header Mcp-Name for {method} is missing")));
+    };
+    let header = decoded(header).ok_or_else(|| mismatch("the header Mcp-Name is not valid Base64"))?;
+    if header == name {
+        return Ok(());
+    }
+    Err(mismatch(format!("the header Mcp-Name ({header}) is not what the body names ({name})")))
+}
+
+/// The header's only value. A second one could make whoever routes by headers see another request.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(mismatch(format!("more than one header {name}")));
+    }
+    value.to_str().map(Some).map_err(|_| mismatch(format!("the header {name} is malformed")))
+}
+
+/// A header's value, out of the `=?base64?…?=` in which it travels when it is not plain ASCII.
+fn decoded(header: &str) -> Option<Cow<'_, str>> {
+    match header.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
+        None => Some(Cow::Borrowed(header)),
+        Some(encoded) => {
+            let bytes = BASE64_STANDARD.decode(encoded).ok()?;
+            String::from_utf8(bytes).ok().map(Cow::Owned)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::rpc::Message;
+    use http::HeaderValue;
+
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+    fn classify(headers: &[(&str, &str)], method: &str, params: &str) -> Result<Era, i32> {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
+        let Ok(Message::Request(request)) = rpc::parse(body.as_bytes()) else {
+            panic!("a request: {body}")
+        };
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        of_http_request(&map, &request.method, &request.params, &request.params.meta())
+            .map_err(|refused| refused.error.code.0)
+    }
+
+    #[test]
+    fn initialize_begins_a_session_whatever_it_names() {
+        let init = |version: &str| Ok(Era::Initialize { requested: version.to_owned() });
+        let asks = |version: &str| format!(r#""protocolVersion":"{version}""#);
+        let v26 = ("mcp-protocol-version", "2026-07-28");
+        let cases = [
+            (vec![], asks("2025-06-18"), init("2025-06-18")),
+            (vec![], asks("2026-07-28"), init("2026-07-28")),
+            (vec![v26], asks("2026-07-28"), init("2026-07-28")),
+            (vec![v26, ("mcp-method", "initialize")], asks("2026-07-28"), init("2026-07-28")),
+            (vec![v26, ("mcp-method", "tools/list")], asks("2026-07-28"), Err(-32020)),
+            (vec![("mcp-protocol-version", "2025-03-26")], asks("2025-06-18"), Err(-32600)),
+            (vec![], String::new(), Err(-32602)),
+            (vec![v26, ("mcp-method", "initialize")], META.to_owned(), Ok(Era::Sessionless)),
+        ];
+        for (headers, params, expected) in cases {
+            assert_eq!(classify(&headers, "initialize", &params), expected, "{headers:?} {params}");
+        }
+    }
+
+    #[test]
+    fn a_sessionless_request_says_the_same_in_headers_and_body() {
+        let v26 = ("mcp-protocol-version", "2026-07-28");
+        let list = ("mcp-method", "tools/list");
+        let cases = [
+            (vec![v26, list], META, Ok(Era::Sessionless)),
+            (vec![], META, Err(-32020)),
+            (vec![v26], META, Err(-32020)),
+            (vec![v26, ("mcp-method", "TOOLS/LIST")], META, Err(-32020)),
+            (vec![v26, list, list], META, Err(-32020)),
+            (vec![("mcp-protocol-version", "2025-11-25"), list], META, Err(-32020)),
+            (vec![v26, list], "", Err(-32602)),
+            (
+                vec![v26, list],
+                r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#,
+                Err(-32602),
+            ),
+            (
+                vec![("mcp-protocol-version", "v999"), list],
+                r#""_meta":{"io.modelcontextprotocol/protocolVersion":"v999","io.modelcontextprotocol/clientCapabilities":{}}"#,
+                Err(-32022),
+            ),
+            (vec![("mcp-protocol-version", "v999")], "", Err(-32022)),
+            (vec![], "", Ok(Era::Session)),
+            (vec![("mcp-protocol-version", "2025-06-18")], "", Ok(Era::Session)),
+        ];
+        for (headers, params, expected) in cases {
+            assert_eq!(classify(&headers, "tools/list", params), expected, "{headers:?} {params}");
+        }
+        assert_eq!(classify(&[], "server/discover", ""), Err(-32602));
+    }
+
+    #[test]
+    fn the_name_in_the_header_is_the_name_in_the_body() {
+        let call = |name: &str, body: &str| {
+            let mut headers = vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call")];
+            if !name.is_empty() {
+                headers.push(("mcp-name", name));
+            }
+            classify(&headers, "tools/call", &format!(r#""name":{body},{META}"#))
+        };
+        assert_eq!(call("ls", r#""ls""#), Ok(Era::Sessionless));
+        assert_eq!(call("=?base64?w6k=?=", r#""é""#), Ok(Era::Sessionless));
+        assert_eq!(call("=?base64?w6k?=", r#""é""#), Err(-32020));
+        assert_eq!(call("rm", r#""ls""#), Err(-32020));
+        assert_eq!(call("", r#""ls""#), Err(-32020));
+        // No name to compare: the call itself will say that it needs one.
+        assert_eq!(call("", "1"), Ok(Era::Sessionless));
+    }
+}

@@ -1,0 +1,213 @@
+//! A request over HTTP that may outlast its patience: first a plain answer, else a stream.
+//!
+//! # How it works
+//!
+//! An [`Exchange`] owns the running request. Dropping it (the client went away) hands the rest to the
+//! server's task tracker: a session's request goes on, for its client may come back; a sessionless one
+//! is cancelled, and its process ends with the grace it is due. [`respond`] waits for whichever is
+//! first, the answer, a notification or the end of its patience, and only then decides on the form.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::{Response, StatusCode};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::body::Body;
+use crate::http::response::{events, json};
+use crate::mcp::dispatch::Answer;
+use crate::mcp::notify::changes::Lists;
+use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream, event, priming};
+use crate::mcp::session::{Open, Session};
+use crate::state::Core;
+
+/// How long a session's client waits for a plain answer. Short: a stream is what it can resume.
+const SESSION_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a sessionless client does.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stream may be quiet.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// A request that runs; gives no answer when it was cancelled.
+pub(crate) type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+
+/// A running request and the connection that waits for it.
+pub(crate) struct Exchange {
+    pub(crate) core: Arc<Core>,
+    /// Absent once it is done.
+    pub(crate) work: Option<Work>,
+    /// Cancels the request.
+    pub(crate) token: CancellationToken,
+    /// Where its notifications go, if the client wants any.
+    pub(crate) stream: Option<Arc<Stream>>,
+    /// The session it runs in, with the note that a connection is open.
+    pub(crate) session: Option<(Arc<Session>, Open)>,
+}
+
+impl Future for Exchange {
+    type Output = Option<Answer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(work) = &mut self.work else { return Poll::Ready(None) };
+        let answer = work.as_mut().poll(cx);
+        if answer.is_ready() {
+            self.work = None;
+        }
+        answer
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take() else { return };
+        if self.session.is_none() {
+            self.token.cancel();
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let stream = self.stream.take();
+        let rest = async move {
+            let answer = work.await;
+            if let Some(stream) = stream {
+                stream.finish(answer.map(|answer| answer.message));
+            }
+        };
+        self.core.tracker.spawn_on(rest, &runtime);
+    }
+}
+
+/// Answers plainly if the answer comes first, else with a stream of events.
+pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
+    let in_session = exchange.session.is_some();
+    let patience = if in_session { SESSION_PATIENCE } else { PATIENCE };
+    let stream = exchange.stream.clone();
+    let token = exchange.token.clone();
+    tokio::select! {
+        biased;
+        answer = &mut exchange => return match (answer, stream) {
+            (None, _) => events(futures_util::stream::empty()),
+            // What was said on the way comes before the answer, and so as a stream.
+            (Some(answer), Some(stream)) if stream.has_messages() && answer.status == StatusCode::OK => {
+                stream.finish(Some(answer.message));
+                streamed(exchange, stream)
+            }
+            (Some(answer), _) => json(answer.status, answer.message),
+        },
+        () = async { if let Some(stream) = &stream { stream.ready().await } else { std::future::pending().await } } => {}
+        () = token.cancelled(), if in_session => return events(futures_util::stream::empty()),
+        () = tokio::time::sleep(patience) => {}
+    }
+    let stream = exchange.stream.clone().unwrap_or_else(|| match &exchange.session {
+        Some((session, _)) => session.new_stream(),
+        None => Stream::passing(),
+    });
+    exchange.stream = Some(Arc::clone(&stream));
+    streamed(exchange, stream)
+}
+
+/// Everything of a request's stream as events, to the last.
+fn streamed(exchange: Exchange, stream: Arc<Stream>) -> Response<Body> {
+    let reader = stream.read_after(0);
+    let mut first = None;
+    if let Some((session, _)) = &exchange.session {
+        session.keep(&stream);
+        first = session.revision.knows_priming().then(|| priming(stream.number));
+    }
+    let state = Streamed { exchange, stream, reader, first };
+    events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
+}
+
+struct Streamed {
+    exchange: Exchange,
+    stream: Arc<Stream>,
+    reader: Reader,
+    first: Option<Bytes>,
+}
+
+impl Streamed {
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let in_session = self.exchange.session.is_some();
+        loop {
+            let running = self.exchange.work.is_some();
+            let token = self.exchange.token.clone();
+            tokio::select! {
+                biased;
+                next = self.reader.next() => {
+                    let (number, message) = next?;
+                    return Some(event(in_session.then_some((self.stream.number, number)), &message));
+                }
+                answer = &mut self.exchange, if running => {
+                    self.stream.finish(answer.map(|answer| answer.message));
+                }
+                () = token.cancelled(), if running && in_session => self.stream.finish(None),
+                () = tokio::time::sleep(KEEP_ALIVE_EVERY) => return Some(KEEP_ALIVE),
+            }
+        }
+    }
+}
+
+/// The rest of a stream for a client that came back.
+pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, open: Open) -> Response<Body> {
+    let state = (stream.number, stream.read_after(after), open);
+    events(unfold(state, |(stream, mut reader, open)| async move {
+        let chunk = tokio::select! {
+            biased;
+            next = reader.next() => {
+                let (number, message) = next?;
+                event(Some((stream, number)), &message)
+            }
+            () = tokio::time::sleep(KEEP_ALIVE_EVERY) => KEEP_ALIVE,
+        };
+        Some((chunk, (stream, reader, open)))
+    }))
+}
+
+/// A session's own stream, on which it is told of changes.
+pub(crate) fn standalone(core: &Arc<Core>, session: Arc<Session>, open: Open) -> Response<Body> {
+    let first = session.revision.knows_priming().then(|| priming(0));
+    let state = Standalone {
+        core: Arc::clone(core),
+        lists: core.lists.subscribe(),
+        session,
+        first,
+        _open: open,
+    };
+    events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
+}
+
+struct Standalone {
+    core: Arc<Core>,
+    lists: tokio::sync::watch::Receiver<Lists>,
+    session: Arc<Session>,
+    first: Option<Bytes>,
+    _open: Open,
+}
+
+impl Standalone {
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        loop {
+            let now = *self.lists.borrow_and_update();
+            let news = self.session.news(now);
+            if !news.is_empty() {
+                let events = news.iter().map(|message| event(Some((0, now.total())), message));
+                return Some(events.collect::<Vec<_>>().concat().into());
+            }
+            tokio::select! {
+                changed = self.lists.changed() => changed.ok()?,
+                () = self.session.subscriber().woken.notified() => {}
+                () = self.session.calls.ended.cancelled() => return None,
+                () = self.core.draining.cancelled() => return None,
+                () = tokio::time::sleep(KEEP_ALIVE_EVERY) => return Some(KEEP_ALIVE),
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What providers ask clients.
+
+pub(super) mod questions;
+pub(super) mod rounds;

@@ -1,0 +1,359 @@
+//! Questions to a client without a session: the request is answered with what is asked, and taken up
+//! again by the request that brings the answers (MCP 2026-07-28, multi round-trip requests).
+//!
+//! # How it works
+//!
+//! A request whose provider may ask has [`Rounds`]. As long as nothing is asked it costs an
+//! allocation. When something is, [`Rounds::settled`] waits a moment for what else is asked at the same
+//! time, and the request is answered with all of it. The work goes on under [`parked`](crate::mcp::dispatch::parked),
+//! where the next request finds it and hands over its `inputResponses`: an answer is given to whoever
+//! asked under that key, what is missing is asked again, and the rest is ignored.
+//!
+//! A request may also bring answers before anything was asked, if its client knows the keys.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{Client, ClientError, JsonText};
+use rmcp::model::ErrorData;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::input::questions::{MAX_OPEN, Requirement, check_params, take_key, too_many};
+use crate::mcp::notify::notices::Audience;
+use crate::mcp::object::Object;
+use crate::mcp::rpc::push_json;
+
+/// How long nothing more has to be asked before a round is over, and how long it may last. Questions
+/// go to a person or a model: a moment is nothing to them, and a round less is much.
+const QUIET: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// The questions of one sessionless request, over all the requests that take it up again.
+pub(crate) struct Rounds {
+    inner: Mutex<Inner>,
+    /// Something was asked.
+    pub(crate) news: Notify,
+    /// Cancelled when the client withdraws the request.
+    cancellation: CancellationToken,
+    /// Who hears the work's notices, if anyone wants to.
+    pub(crate) audience: Option<Arc<Audience>>,
+}
+
+struct Inner {
+    /// What the newest request declares.
+    capabilities: JsonText,
+    /// Answers that came before their questions.
+    early: Option<JsonText>,
+    open: Vec<Question>,
+    /// Counts everything that was asked.
+    asked: u64,
+    /// What was asked for first that the client did not declare.
+    missing: Option<Requirement>,
+    over: bool,
+}
+
+struct Question {
+    number: u64,
+    key: String,
+    method: String,
+    params: JsonText,
+    need: Requirement,
+    reply: oneshot::Sender<Result<JsonText, ClientError>>,
+}
+
+impl Rounds {
+    /// The rounds of a request that declares these capabilities and brings these answers.
+    pub(crate) fn new(
+        capabilities: JsonText,
+        early: Option<JsonText>,
+        cancellation: CancellationToken,
+        audience: Option<Arc<Audience>>,
+    ) -> Arc<Self> {
+        let inner =
+            Inner { capabilities, early, open: Vec::new(), asked: 0, missing: None, over: false };
+        Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, audience })
+    }
+
+    /// Waits until something is asked, and then for what else is asked at the same time.
+    pub(crate) async fn settled(&self) {
+        loop {
+            while self.lock().open.is_empty() {
+                self.news.notified().await;
+            }
+            let mut asked = self.lock().asked;
+            for _ in 0..LONGEST.as_millis() / QUIET.as_millis() {
+                tokio::time::sleep(QUIET).await;
+                let before = std::mem::replace(&mut asked, self.lock().asked);
+                if before == asked {
+                    break;
+                }
+            }
+            if !self.lock().open.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The JSON object of what is asked and not answered: `inputRequests`.
+    pub(crate) fn input_requests(&self) -> Vec<u8> {
+        let mut out = vec![b'{'];
+        for question in &self.lock().open {
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            push_json(&mut out, &question.key);
+            out.extend_from_slice(br#":{"method":"#);
+            push_json(&mut out, &question.method);
+            out.extend_from_slice(br#","params":"#);
+            out.extend_from_slice(question.params.bytes());
+            out.push(b'}');
+        }
+        out.push(b'}');
+        out
+    }
+
+    /// The next request has come: its answers are handed to whoever asked, and what its client does
+    /// not declare any more is refused.
+    pub(crate) fn resume(&self, capabilities: JsonText, answers: Option<&JsonText>) {
+        let mut inner = self.lock();
+        inner.capabilities = capabilities;
+        inner.early = None;
+        for question in std::mem::take(&mut inner.open) {
+            // Sending fails when the one who asked has just gone.
+            if let Some(answer) = answers.and_then(|answers| find(answers, &question.key)) {
+                drop(question.reply.send(Ok(answer)));
+            } else if question.need.is_met(inner.capabilities.as_str()) {
+                inner.open.push(question);
+            } else {
+                inner.missing.get_or_insert(question.need);
+                drop(question.reply.send(Err(ClientError::Unsupported(question.method))));
+            }
+        }
+    }
+
+    /// Nothing can be asked any more; whoever waits is told that no answer comes.
+    pub(crate) fn end(&self) {
+        let mut inner = self.lock();
+        inner.over = true;
+        inner.open.clear();
+    }
+
+    /// The error of a request that failed after its provider had asked for what the client did not
+    /// declare.
+    pub(crate) fn missing(&self) -> Option<ErrorData> {
+        self.lock().missing.map(Requirement::missing)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answer under this key. Every answer is an object: what is none is no answer.
+fn find(answers: &JsonText, key: &str) -> Option<JsonText> {
+    let answer = Object::parse(answers.as_str())?.get(key)?;
+    answer.get().starts_with('{').then(|| JsonText::slice_of(answers.bytes(), answer))
+}
+
+impl Inner {
+    /// The key for a new question: the provider's, else one of ours; made unique among those open.
+    fn key(&self, named: Option<String>, need: Requirement) -> String {
+        let name = named.unwrap_or_else(|| format!("{}-{}", need.stem(), self.asked + 1));
+        let taken = |key: &str| self.open.iter().any(|question| question.key == key);
+        if !taken(&name) {
+            return name;
+        }
+        let mut key = String::new();
+        for number in 2_u32.. {
+            key = format!("{name}-{number}");
+            if !taken(&key) {
+                break;
+            }
+        }
+        key
+    }
+}
+
+#[async_trait]
+impl Client for Rounds {
+    fn capabilities(&self) -> JsonText {
+        self.lock().capabilities.clone()
+    }
+
+    async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
+        check_params(&params)?;
+        let (named, params) = take_key(params);
+        let unsupported = || ClientError::Unsupported(method.to_owned());
+        let need = Requirement::of(method, &params).ok_or_else(unsupported)?;
+        let (number, answer) = {
+            let mut inner = self.lock();
+            if inner.over {
+                return Err(ClientError::Gone);
+            }
+            if !need.is_met(inner.capabilities.as_str()) {
+                inner.missing.get_or_insert(need);
+                return Err(unsupported());
+            }
+            if inner.open.len() >= MAX_OPEN {
+                return Err(too_many());
+            }
+            let key = inner.key(named, need);
+            inner.asked += 1;
+            if let Some(answer) = inner.early.as_ref().and_then(|early| find(early, &key)) {
+                return Ok(answer);
+            }
+            let number = inner.asked;
+            let (reply, answer) = oneshot::channel();
+            let method = method.to_owned();
+            inner.open.push(Question { number, key, method, params, need, reply });
+            (number, answer)
+        };
+        let _asked = Asked { rounds: self, number };
+        self.news.notify_one();
+        tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or(Err(ClientError::Gone)),
+            () = self.cancellation.cancelled() => Err(ClientError::Gone),
+        }
+    }
+}
+
+/// A question that someone waits for; gone when it is dropped.
+struct Asked<'a> {
+    rounds: &'a Rounds,
+    number: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.rounds.lock().open.retain(|question| question.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use tokio::time::Instant;
+
+    fn text(json: &str) -> JsonText {
+        JsonText::parse(json.to_owned()).unwrap()
+    }
+
+    fn rounds(capabilities: &str, early: Option<&str>) -> Arc<Rounds> {
+        Rounds::new(text(capabilities), early.map(text), CancellationToken::new(), None)
+    }
+
+    const ALL: &str = r#"{"sampling":{},"elicitation":{},"roots":{}}"#;
+
+    fn asked(rounds: &Rounds) -> String {
+        String::from_utf8(rounds.input_requests()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_at_the_same_time_is_one_round() {
+        let rounds = rounds(ALL, None);
+        let began = Instant::now();
+        let named = || text(r#"{"message":"?","_meta":{"orla/key":"name"}}"#);
+        let later = async {
+            tokio::time::sleep(QUIET / 2).await;
+            rounds.request("roots/list", text("{}")).await
+        };
+        let answers = async {
+            rounds.settled().await;
+            assert!(began.elapsed() >= QUIET && began.elapsed() <= 4 * QUIET);
+            assert_eq!(
+                asked(&rounds),
+                concat!(
+                    r#"{"name":{"method":"elicitation/create","params":{"message":"?"}},"#,
+                    r#""name-2":{"method":"elicitation/create","params":{"message":"?"}},"#,
+                    r#""roots-3":{"method":"roots/list","params":{}}}"#
+                )
+            );
+            let some = r#"{"name":{"n": 1.10},"roots-3":7,"odd":{}}"#;
+            rounds.resume(text(ALL), Some(&text(some)));
+            rounds.settled().await;
+            assert!(asked(&rounds).starts_with(r#"{"name-2":"#), "the others are asked again");
+            assert!(asked(&rounds).contains(r#""roots-3":"#));
+            // The second request does not declare roots.
+            rounds.resume(text(r#"{"elicitation":{}}"#), Some(&text(r#"{"name-2":{}}"#)));
+        };
+        let (first, second, third, ()) = tokio::join!(
+            rounds.request("elicitation/create", named()),
+            rounds.request("elicitation/create", named()),
+            later,
+            answers
+        );
+        assert_eq!(first.unwrap().as_str(), r#"{"n": 1.10}"#);
+        assert_eq!(second.unwrap().as_str(), "{}");
+        assert_eq!(third.unwrap_err(), ClientError::Unsupported("roots/list".into()));
+        assert_eq!(rounds.missing().unwrap().code.0, -32021);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_never_stops_asking_is_not_waited_for() {
+        let rounds = rounds(ALL, None);
+        let asking = async {
+            let mut open = Vec::new();
+            loop {
+                let mut request = rounds.request("roots/list", text("{}"));
+                assert!(request.as_mut().now_or_never().is_none());
+                open.push(request);
+                tokio::time::sleep(QUIET / 2).await;
+            }
+        };
+        let began = Instant::now();
+        tokio::select! { () = rounds.settled() => {}, () = asking => {} }
+        assert!(began.elapsed() <= LONGEST + QUIET);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_declared_is_not_asked() {
+        let rounds = rounds(r#"{"sampling":{}}"#, None);
+        let refused = rounds.request("elicitation/create", text("{}")).await;
+        assert_eq!(refused, Err(ClientError::Unsupported("elicitation/create".into())));
+        let odd = rounds.request("tools/call", text("{}")).await;
+        assert_eq!(odd, Err(ClientError::Unsupported("tools/call".into())));
+        assert_eq!(asked(&rounds), "{}");
+        let missing = rounds.missing().unwrap().data.unwrap();
+        assert_eq!(missing["requiredCapabilities"], serde_json::json!({"elicitation": {}}));
+    }
+
+    #[tokio::test]
+    async fn answers_may_come_before_their_questions() {
+        let rounds = rounds(ALL, Some(r#"{"name":{"n":1},"roots-2":12345}"#));
+        let named = rounds.request("roots/list", text(r#"{"_meta":{"orla/key":"name"}}"#)).await;
+        assert_eq!(named.unwrap().as_str(), r#"{"n":1}"#);
+        let mut second = rounds.request("roots/list", text("{}"));
+        assert!(second.as_mut().now_or_never().is_none(), "a number is no answer");
+        assert!(asked(&rounds).starts_with(r#"{"roots-2":"#));
+        drop(second);
+        assert_eq!(asked(&rounds), "{}", "nobody waits for it");
+    }
+
+    #[tokio::test]
+    async fn the_end_is_told_to_whoever_waits() {
+        let rounds = rounds(ALL, None);
+        let waiting = rounds.request("roots/list", text("{}"));
+        let ((), answer) = tokio::join!(async { rounds.end() }, waiting);
+        assert_eq!(answer, Err(ClientError::Gone));
+        assert_eq!(rounds.request("roots/list", text("{}")).await, Err(ClientError::Gone));
+        let withdrawn = self::rounds(ALL, None);
+        withdrawn.cancellation.cancel();
+        assert_eq!(withdrawn.request("roots/list", text("{}")).await, Err(ClientError::Gone));
+    }
+
+    #[tokio::test]
+    async fn the_questions_of_a_request_are_bounded() {
+        let rounds = rounds(ALL, None);
+        let mut open = Vec::new();
+        for _ in 0..MAX_OPEN {
+            let mut request = rounds.request("roots/list", text("{}"));
+            assert!(request.as_mut().now_or_never().is_none());
+            open.push(request);
+        }
+        assert_eq!(rounds.request("roots/list", text("{}")).await, Err(too_many()));
+    }
+}

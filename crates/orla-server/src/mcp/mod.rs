@@ -1,0 +1,17 @@
+//! The Model Context Protocol, over HTTP and over pipes.
+//!
+//! A message is read (`rpc`), belongs to a session or stands alone (`era`), and is answered (`dispatch`). `session` is what
+//! the server keeps of a client, `input` what providers ask clients, `notify` what clients are told.
+
+pub(crate) mod dispatch;
+mod era;
+pub(crate) mod http;
+mod input;
+pub(crate) mod notify;
+mod object;
+mod protocol;
+mod rpc;
+pub(crate) mod session;
+pub(crate) mod stdio;
+pub(crate) mod surfaces;
+pub(crate) mod tools;

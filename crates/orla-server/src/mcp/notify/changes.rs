@@ -1,0 +1,155 @@
+//! What clients are told unasked: that a list has changed, that a resource has.
+//!
+//! # How it works
+//!
+//! One task, [`fan_out`], follows the marketplace's snapshots and what the surfaces of the newest one
+//! say. It counts the changes of each list in [`Lists`], which every open stream watches, and hands
+//! changed resources to whoever subscribed to them. A stream that is slow, or not open, misses nothing
+//! but how often something has changed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::{SelectAll, unfold};
+use futures_util::{FutureExt, Stream, StreamExt};
+use orla_marketplace::{Catalog, Surface, SurfaceNotice};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::mcp::surfaces;
+use crate::state::Core;
+
+/// How often each list has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    pub(crate) tools: u64,
+    pub(crate) prompts: u64,
+    pub(crate) resources: u64,
+}
+
+impl Lists {
+    /// The names of the lists that have changed since `told`, which is brought up to date.
+    pub(crate) fn news(self, told: &mut Self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (name, now, told) in [
+            ("tools", self.tools, &mut told.tools),
+            ("prompts", self.prompts, &mut told.prompts),
+            ("resources", self.resources, &mut told.resources),
+        ] {
+            if now > *told {
+                *told = now;
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Grows with every change.
+    pub(crate) fn total(self) -> u64 {
+        self.tools + self.prompts + self.resources
+    }
+}
+
+/// What a surface says, or that some of it was missed.
+struct Heard {
+    surface: Arc<dyn Surface>,
+    /// `None` where some of it was missed.
+    notice: Option<SurfaceNotice>,
+}
+
+type Notices = SelectAll<Pin<Box<dyn Stream<Item = Heard> + Send>>>;
+
+/// Tells clients of changes for as long as the server runs.
+pub(crate) async fn fan_out(core: Arc<Core>) {
+    let mut generations = core.market.changes();
+    generations.mark_unchanged();
+    let mut known = core.market.snapshot();
+    let mut notices = listen(&known);
+    loop {
+        tokio::select! {
+            () = core.draining.cancelled() => return,
+            changed = generations.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let newest = core.market.snapshot();
+                // First the new ears, then what the old ones have heard: nothing falls between.
+                let mut old = std::mem::replace(&mut notices, listen(&newest));
+                while let Some(Some(heard)) = old.next().now_or_never() {
+                    hear(&core, heard);
+                }
+                let resources = serves_resources(&known) || serves_resources(&newest);
+                core.lists.send_modify(|lists| {
+                    lists.tools += 1;
+                    lists.prompts += 1;
+                    lists.resources += u64::from(resources);
+                });
+                known = newest;
+                let moving = Arc::clone(&core);
+                core.tracker.spawn(async move {
+                    tokio::select! {
+                        () = moving.subscriptions.move_to_newest(&moving) => {}
+                        () = moving.draining.cancelled() => {}
+                    }
+                });
+            }
+            Some(heard) = notices.next(), if !notices.is_empty() => hear(&core, heard),
+        }
+    }
+}
+
+fn serves_resources(catalog: &Catalog) -> bool {
+    surfaces::serves(catalog, "resources/list") || surfaces::serves(catalog, "resources/read")
+}
+
+fn listen(catalog: &Catalog) -> Notices {
+    let said = |(surface, mut from): (Arc<dyn Surface>, broadcast::Receiver<SurfaceNotice>)| async move {
+        let notice = match from.recv().await {
+            Ok(notice) => Some(notice),
+            Err(RecvError::Lagged(_)) => None,
+            Err(RecvError::Closed) => return None,
+        };
+        Some((Heard { surface: Arc::clone(&surface), notice }, (surface, from)))
+    };
+    let receivers = catalog
+        .surfaces()
+        .iter()
+        .filter_map(|surface| surface.notices().map(|notices| (Arc::clone(surface), notices)));
+    receivers
+        .map(|receiver| -> Pin<Box<dyn Stream<Item = Heard> + Send>> {
+            Box::pin(unfold(receiver, said))
+        })
+        .collect()
+}
+
+fn hear(core: &Core, Heard { surface, notice }: Heard) {
+    match notice {
+        Some(SurfaceNotice::PromptsChanged) => core.lists.send_modify(|lists| lists.prompts += 1),
+        Some(SurfaceNotice::ResourcesChanged) => core.lists.send_modify(|lists| lists.resources += 1),
+        Some(SurfaceNotice::ResourceUpdated { uri }) => {
+            core.subscriptions.updated(&core.market.snapshot(), &*surface, &uri);
+        }
+        Some(other) => tracing::debug!(notice = ?other, "this notice is not passed on"),
+        None => {
+            core.lists.send_modify(|lists| {
+                lists.prompts += 1;
+                lists.resources += 1;
+            });
+            core.subscriptions.all_updated(&core.market.snapshot(), &*surface);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_told_once() {
+        let mut told = Lists { tools: 1, prompts: 1, resources: 0 };
+        let now = Lists { tools: 2, prompts: 1, resources: 3 };
+        assert_eq!(now.news(&mut told), ["tools", "resources"]);
+        assert!(now.news(&mut told).is_empty() && now == told && now.total() == 6);
+        assert!(Lists::default().news(&mut told).is_empty(), "an older view tells nothing");
+    }
+}

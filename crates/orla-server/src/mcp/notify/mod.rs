@@ -1,0 +1,6 @@
+//! What clients are told: notifications, streams of events, changes and subscriptions.
+
+pub(crate) mod changes;
+pub(crate) mod notices;
+pub(crate) mod stream;
+pub(crate) mod subscriptions;

@@ -1,0 +1,340 @@
+//! What a call says while it runs, as MCP notifications.
+//!
+//! Rendering is pure; an [`Audience`] ties it to the request's own stream. A notice is dropped where the
+//! client did not ask for it: progress without a token, a log message below the wanted level,
+//! progress that does not grow (the specification demands that it does).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use orla_marketplace::{LogLevel, Notice, NoticeSink, Progress};
+
+use crate::mcp::rpc::{Id, push_json};
+
+/// Takes finished messages for a client. Sending never blocks and works from any thread.
+pub(crate) trait Outlet: Send + Sync {
+    /// Sends a message, or drops it when the client is too slow for what is a mere notification.
+    fn send(&self, message: Bytes);
+
+    /// Sends a message that must not be dropped, waiting for room.
+    fn deliver(&self, message: Bytes) -> BoxFuture<'_, ()> {
+        self.send(message);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What a client wants to hear of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wanted {
+    /// The JSON text of the token that it gave for progress.
+    pub(crate) progress_token: Option<Box<str>>,
+    /// The least grave log message.
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl Wanted {
+    /// Whether the client wants to hear anything at all.
+    pub(crate) fn anything(&self) -> bool {
+        self.progress_token.is_some() || self.log_level.is_some()
+    }
+}
+
+/// The most notices that are kept between two requests. The oldest go first.
+const MAX_KEPT: usize = 256;
+
+/// Receives a call's notices for the request that is open: the one that began the call, or one that continues
+/// it after a question to the client. What comes between two requests is kept for the next.
+pub(crate) struct Audience {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    request: Request,
+    /// The newest progress.
+    last: f64,
+}
+
+/// The request that a call's notices go to.
+enum Request {
+    /// A request is open and wants these notices.
+    Open(Wanted, Arc<dyn Outlet>),
+    /// A request is open and wants none.
+    Silent,
+    /// The client has been asked something and has not come back yet.
+    Awaited(VecDeque<(Notice, Arc<str>)>),
+}
+
+impl Audience {
+    /// The audience of a request.
+    pub(crate) fn new(wanted: Wanted, outlet: Arc<dyn Outlet>) -> Arc<Self> {
+        let inner = Inner { request: Request::Open(wanted, outlet), last: f64::NEG_INFINITY };
+        Arc::new(Self { inner: Mutex::new(inner) })
+    }
+
+    /// The open request has been answered with a question: notices are kept until the next request.
+    pub(crate) fn detach(&self) {
+        self.lock().request = Request::Awaited(VecDeque::new());
+    }
+
+    /// Another request continues the call. It receives the notices that were kept if it wants any.
+    pub(crate) fn attach(&self, request: Option<(Wanted, Arc<dyn Outlet>)>) {
+        let mut inner = self.lock();
+        let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
+        if let Request::Awaited(kept) = std::mem::replace(&mut inner.request, request) {
+            kept.into_iter().for_each(|(notice, logger)| inner.hear(notice, &logger));
+        }
+    }
+
+    /// A sink that renders what is wanted and hands it to the outlet, in order. `logger` names the
+    /// capability.
+    pub(crate) fn sink(self: Arc<Self>, logger: Arc<str>) -> NoticeSink {
+        NoticeSink::new(move |notice| self.hear(notice, &logger))
+    }
+
+    fn hear(&self, notice: Notice, logger: &Arc<str>) {
+        // Held while sending, so that what grows also arrives in that order.
+        self.lock().hear(notice, logger);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn hear(&mut self, notice: Notice, logger: &Arc<str>) {
+        let (wanted, outlet) = match &mut self.request {
+            Request::Open(wanted, outlet) => (wanted, outlet),
+            Request::Silent => return,
+            Request::Awaited(kept) => {
+                if kept.len() == MAX_KEPT {
+                    kept.pop_front();
+                }
+                kept.push_back((notice, Arc::clone(logger)));
+                return;
+            }
+        };
+        match (notice, wanted) {
+            (Notice::Progress(progress), Wanted { progress_token: Some(token), .. })
+                if progress.progress.is_finite() && progress.progress > self.last =>
+            {
+                self.last = progress.progress;
+                outlet.send(progress_message(token, &progress));
+            }
+            // The protocol has no word of its own for a result that is still being written.
+            (Notice::Text(text), Wanted { log_level: Some(least), .. }) if LogLevel::Info >= *least => {
+                outlet.send(log_message(LogLevel::Info, logger, &text));
+            }
+            (Notice::Log { level, message }, Wanted { log_level: Some(least), .. })
+                if level >= *least =>
+            {
+                outlet.send(log_message(level, logger, &message));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn progress_message(token: &str, progress: &Progress) -> Bytes {
+    let mut out = Vec::with_capacity(128);
+    out.extend_from_slice(
+        br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
+    );
+    out.extend_from_slice(token.as_bytes());
+    out.extend_from_slice(br#","progress":"#);
+    push_number(&mut out, progress.progress);
+    if let Some(total) = progress.total.filter(|total| total.is_finite()) {
+        out.extend_from_slice(br#","total":"#);
+        push_number(&mut out, total);
+    }
+    if let Some(message) = &progress.message {
+        out.extend_from_slice(br#","message":"#);
+        push_json(&mut out, message);
+    }
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+fn log_message(level: LogLevel, logger: &str, message: &str) -> Bytes {
+    let mut out = Vec::with_capacity(128 + message.len());
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":""#);
+    out.extend_from_slice(level.as_str().as_bytes());
+    out.extend_from_slice(br#"","logger":"#);
+    push_json(&mut out, logger);
+    out.extend_from_slice(br#","data":"#);
+    push_json(&mut out, message);
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+/// A notification that some list has changed; on a subscription with the id that asked for it.
+pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
+    let mut out = begin(list, "list_changed");
+    if let Some(id) = subscription {
+        out.extend_from_slice(br#","params":{"#);
+        push_subscription(&mut out, id);
+        out.push(b'}');
+    }
+    out.push(b'}');
+    out.into()
+}
+
+/// A notification that a resource has changed; on a subscription with the id that asked for it.
+pub(crate) fn resource_updated(uri: &str, subscription: Option<&Id>) -> Bytes {
+    let mut out = begin("resources", "updated");
+    out.extend_from_slice(br#","params":{"uri":"#);
+    push_json(&mut out, uri);
+    if let Some(id) = subscription {
+        out.push(b',');
+        push_subscription(&mut out, id);
+    }
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+fn begin(list: &str, what: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/"#);
+    out.extend_from_slice(format!("{list}/{what}\"").as_bytes());
+    out
+}
+
+fn push_subscription(out: &mut Vec<u8>, id: &Id) {
+    out.extend_from_slice(br#""_meta":{""#);
+    out.extend_from_slice(crate::mcp::protocol::META_SUBSCRIPTION_ID.as_bytes());
+    out.extend_from_slice(br#"":"#);
+    out.extend_from_slice(id.as_str().as_bytes());
+    out.push(b'}');
+}
+
+/// A whole number without the `.0` that floating point would get.
+fn push_number(out: &mut Vec<u8>, number: f64) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() <= EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "checked to be a whole number within 2^53")]
+        push_json(out, &(number as i64));
+    } else {
+        push_json(out, &number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<String>>);
+
+    impl Outlet for Kept {
+        fn send(&self, message: Bytes) {
+            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+        }
+    }
+
+    fn heard(wanted: Wanted, notices: impl IntoIterator<Item = Notice>) -> Vec<String> {
+        let kept = Arc::new(Kept::default());
+        let audience = Audience::new(wanted, Arc::clone(&kept) as Arc<dyn Outlet>);
+        let sink = audience.sink("ls".into());
+        for notice in notices {
+            sink.send(notice);
+        }
+        kept.0.lock().unwrap().clone()
+    }
+
+    fn progress(progress: f64, total: Option<f64>, message: Option<&str>) -> Notice {
+        Notice::Progress(Progress { progress, total, message: message.map(str::to_owned) })
+    }
+
+    #[test]
+    fn progress_goes_out_with_the_callers_token_and_only_grows() {
+        let wanted = Wanted { progress_token: Some(r#""t""#.into()), log_level: None };
+        let steps = [
+            progress(1.0, Some(3.0), Some("a \"step\"")),
+            progress(1.0, None, None),
+            progress(0.5, None, None),
+            progress(f64::NAN, None, None),
+            progress(2.5, Some(f64::INFINITY), None),
+            progress(1e300, None, None),
+        ];
+        let head =
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","#;
+        assert_eq!(
+            heard(wanted, steps),
+            [
+                format!(r#"{head}"progress":1,"total":3,"message":"a \"step\""}}}}"#),
+                format!(r#"{head}"progress":2.5}}}}"#),
+                format!(r#"{head}"progress":1e+300}}}}"#),
+            ]
+        );
+    }
+
+    #[test]
+    fn notices_between_two_requests_reach_the_second() {
+        let wanted =
+            |token: &str| Wanted { progress_token: Some(token.into()), log_level: Some(LogLevel::Info) };
+        let (first, second) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
+        let audience = Audience::new(wanted("1"), Arc::clone(&first) as Arc<dyn Outlet>);
+        let sink = Arc::clone(&audience).sink("ls".into());
+        sink.send(progress(1.0, None, None));
+        audience.detach();
+        sink.send(progress(2.0, None, None));
+        sink.send(Notice::Log { level: LogLevel::Info, message: "between".into() });
+        audience.attach(Some((wanted("2"), Arc::clone(&second) as Arc<dyn Outlet>)));
+        sink.send(progress(3.0, None, None));
+        audience.detach();
+        for step in 0..1000 {
+            sink.send(progress(f64::from(step), None, None));
+        }
+        audience.attach(None);
+        sink.send(progress(2000.0, None, None));
+        let count = |kept: &Kept| kept.0.lock().unwrap().len();
+        assert_eq!((count(&first), count(&second)), (1, 3));
+        audience.detach();
+        for step in 3000..4000 {
+            sink.send(progress(f64::from(step), None, None));
+        }
+        audience.attach(Some((wanted("3"), Arc::clone(&first) as Arc<dyn Outlet>)));
+        assert_eq!(count(&first), 1 + MAX_KEPT);
+    }
+
+    #[test]
+    fn a_change_says_what_has_changed_and_who_asked() {
+        let body = br#"{"jsonrpc":"2.0","method":"x","id":"s"}"#;
+        let Ok(crate::mcp::rpc::Message::Request(request)) = crate::mcp::rpc::parse(body) else {
+            panic!("a request")
+        };
+        let meta = r#""_meta":{"io.modelcontextprotocol/subscriptionId":"s"}"#;
+        let head = r#"{"jsonrpc":"2.0","method":"notifications/"#;
+        let id = Some(&request.id);
+        assert_eq!(list_changed("tools", None), format!(r#"{head}tools/list_changed"}}"#));
+        assert_eq!(
+            list_changed("tools", id),
+            format!(r#"{head}tools/list_changed","params":{{{meta}}}}}"#)
+        );
+        assert_eq!(
+            resource_updated("a:\"b", None),
+            format!(r#"{head}resources/updated","params":{{"uri":"a:\"b"}}}}"#)
+        );
+        assert_eq!(
+            resource_updated("a:b", id),
+            format!(r#"{head}resources/updated","params":{{"uri":"a:b",{meta}}}}}"#)
+        );
+    }
+
+    #[test]
+    fn a_log_message_goes_out_from_the_wanted_level_on() {
+        let log = |level, message: &str| Notice::Log { level, message: message.to_owned() };
+        let wanted = Wanted { progress_token: None, log_level: Some(LogLevel::Warning) };
+        let logs = [log(LogLevel::Info, "no"), log(LogLevel::Error, "yes"), progress(1.0, None, None)];
+        assert_eq!(
+            heard(wanted, logs.clone()),
+            [concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":"#,
+                r#"{"level":"error","logger":"ls","data":"yes"}}"#
+            )]
+        );
+        assert!(heard(Wanted::default(), logs).is_empty());
+    }
+}

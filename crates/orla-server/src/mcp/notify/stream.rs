@@ -1,0 +1,310 @@
+//! The messages on their way to one response stream, kept while a client may still come for them.
+//!
+//! # How it works
+//!
+//! A [`Stream`] numbers its messages from 1 on. Whoever runs the request pushes; one [`Reader`] at a
+//! time takes. On a session's stream everything stays until the stream is forgotten, so that a client
+//! whose connection broke can come back with the last number it saw; elsewhere a message is gone once
+//! it was taken. Neither side ever waits for the other: beyond [`MAX_EVENTS`] the oldest message is
+//! dropped, so that a client which is so late hears neither old notifications nor old questions; the
+//! answer comes last and is never dropped.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+
+use crate::mcp::notify::notices::Outlet;
+use crate::mcp::rpc::one_line;
+
+/// The most messages that wait, or are kept, for one client on one stream, and their bytes. The
+/// newest is kept however large it is.
+const MAX_EVENTS: usize = 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// One response stream.
+pub(crate) struct Stream {
+    /// The stream's number within its session.
+    pub(crate) number: u64,
+    keep: bool,
+    inner: Mutex<Inner>,
+    waker: AtomicWaker,
+}
+
+#[derive(Default)]
+struct Inner {
+    events: VecDeque<Bytes>,
+    /// The number of the first message in `events`.
+    first: u64,
+    bytes: usize,
+    finished: Option<Instant>,
+    /// Which reader is the current one.
+    reader: u64,
+}
+
+impl Stream {
+    /// A stream whose messages are kept for a client that comes back.
+    pub(crate) fn kept(number: u64) -> Arc<Self> {
+        Self::new(number, true)
+    }
+
+    /// A stream whose messages are gone once they were taken.
+    pub(crate) fn passing() -> Arc<Self> {
+        Self::new(0, false)
+    }
+
+    fn new(number: u64, keep: bool) -> Arc<Self> {
+        let inner = Mutex::new(Inner { first: 1, ..Inner::default() });
+        Arc::new(Self { number, keep, inner, waker: AtomicWaker::new() })
+    }
+
+    /// Ends the stream, with its last message where there is one.
+    pub(crate) fn finish(&self, last: Option<Bytes>) {
+        let mut inner = self.lock();
+        if inner.finished.is_none() {
+            if let Some(last) = last {
+                inner.add(last);
+            }
+            inner.finished = Some(Instant::now());
+        }
+        drop(inner);
+        self.waker.wake();
+    }
+
+    /// Begins to read after the message with this number. An earlier reader ends.
+    pub(crate) fn read_after(self: &Arc<Self>, number: u64) -> Reader {
+        let mut inner = self.lock();
+        inner.reader += 1;
+        let reader =
+            Reader { stream: Arc::clone(self), turn: inner.reader, next: number.saturating_add(1) };
+        drop(inner);
+        self.waker.wake();
+        reader
+    }
+
+    /// Waits until a message waits.
+    pub(crate) async fn ready(&self) {
+        std::future::poll_fn(|cx| {
+            self.waker.register(cx.waker());
+            if self.has_messages() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Whether a message waits.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.lock().events.is_empty()
+    }
+
+    /// When the stream ended, if it has.
+    pub(crate) fn finished_at(&self) -> Option<Instant> {
+        self.lock().finished
+    }
+
+    /// The bytes that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outlet for Stream {
+    fn send(&self, message: Bytes) {
+        let mut inner = self.lock();
+        if inner.finished.is_some() {
+            return; // a straggler: the answer has gone out
+        }
+        inner.add(message);
+        drop(inner);
+        self.waker.wake();
+    }
+}
+
+impl Inner {
+    fn add(&mut self, message: Bytes) {
+        let message = one_line(message);
+        while self.events.len() >= MAX_EVENTS
+            || (self.bytes + message.len() > MAX_BYTES && self.bytes > 0)
+        {
+            self.drop_first();
+        }
+        self.bytes += message.len();
+        self.events.push_back(message);
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(message) = self.events.pop_front() {
+            self.bytes -= message.len();
+            self.first += 1;
+        }
+    }
+}
+
+/// Takes a stream's messages, one after the other.
+pub(crate) struct Reader {
+    stream: Arc<Stream>,
+    turn: u64,
+    next: u64,
+}
+
+impl Reader {
+    /// The next message with its number; `None` after the last, or when another reader took over.
+    pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<(u64, Bytes)>> {
+        let mut inner = self.stream.lock();
+        if inner.reader != self.turn {
+            // Not registered: the waker is the other reader's.
+            return Poll::Ready(None);
+        }
+        self.stream.waker.register(cx.waker());
+        let number = self.next.max(inner.first);
+        let at = usize::try_from(number - inner.first).unwrap_or(usize::MAX);
+        let Some(message) = inner.events.get(at).cloned() else {
+            return if inner.finished.is_some() { Poll::Ready(None) } else { Poll::Pending };
+        };
+        if !self.stream.keep {
+            inner.drop_first();
+        }
+        self.next = number + 1;
+        Poll::Ready(Some((number, message)))
+    }
+
+    /// Waits for [`poll_next`](Self::poll_next).
+    pub(crate) async fn next(&mut self) -> Option<(u64, Bytes)> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+/// The id of an event, which says its stream and its number.
+pub(crate) fn event_id(stream: u64, number: u64) -> String {
+    format!("{stream}-{number}")
+}
+
+/// Reads what [`event_id`] wrote.
+pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
+    let (stream, number) = id.split_once('-')?;
+    Some((stream.parse().ok()?, number.parse().ok()?))
+}
+
+/// One event of `text/event-stream` with this message; with an id where the client may come back.
+pub(crate) fn event(id: Option<(u64, u64)>, message: &Bytes) -> Bytes {
+    let mut out = Vec::with_capacity(message.len() + 40);
+    if let Some((stream, number)) = id {
+        out.extend_from_slice(format!("id: {}\n", event_id(stream, number)).as_bytes());
+    }
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(message);
+    out.extend_from_slice(b"\n\n");
+    out.into()
+}
+
+/// The event that tells a client how to come back before there is anything to tell.
+pub(crate) fn priming(stream: u64) -> Bytes {
+    format!("id: {}\nretry: 3000\ndata: \n\n", event_id(stream, 0)).into()
+}
+
+/// A comment that keeps proxies from closing a quiet stream.
+pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn message(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    fn take(reader: &mut Reader) -> Option<Option<(u64, Bytes)>> {
+        reader.next().now_or_never()
+    }
+
+    #[test]
+    fn a_client_that_comes_back_gets_what_it_missed() {
+        let stream = Stream::kept(3);
+        let mut first = stream.read_after(0);
+        stream.send(message("a"));
+        stream.send(message("b\n"));
+        assert_eq!(take(&mut first), Some(Some((1, message("a")))));
+        let mut second = stream.read_after(1);
+        assert_eq!(take(&mut first), Some(None), "one reader at a time");
+        assert_eq!(take(&mut second), Some(Some((2, message("b ")))));
+        assert_eq!(take(&mut second), None);
+        stream.finish(Some(message("end")));
+        stream.send(message("late"));
+        assert_eq!(take(&mut second), Some(Some((3, message("end")))));
+        assert_eq!(take(&mut second), Some(None));
+        assert_eq!(take(&mut stream.read_after(2)), Some(Some((3, message("end")))));
+        assert_eq!(take(&mut stream.read_after(9)), Some(None));
+    }
+
+    #[test]
+    fn a_reader_that_was_replaced_does_not_take_the_wake_up_of_the_new_one() {
+        use futures_util::task::{ArcWake, waker};
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        #[derive(Default)]
+        struct Woken(AtomicUsize);
+
+        impl ArcWake for Woken {
+            fn wake_by_ref(this: &Arc<Self>) {
+                this.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let stream = Stream::kept(1);
+        let mut old = stream.read_after(0);
+        let mut new = stream.read_after(0);
+        let (olds, news) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        let poll = |reader: &mut Reader, woken: &Arc<Woken>| {
+            reader.poll_next(&Context::from_waker(&waker(Arc::clone(woken))))
+        };
+        assert!(poll(&mut new, &news).is_pending());
+        assert!(poll(&mut old, &olds).is_ready());
+        stream.send(message("a"));
+        assert_eq!((olds.0.load(Ordering::Relaxed), news.0.load(Ordering::Relaxed)), (0, 1));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_bounded_and_the_end_is_kept() {
+        for stream in [Stream::kept(1), Stream::passing()] {
+            for _ in 0..5000 {
+                stream.send(message("note"));
+            }
+            stream.finish(Some(message("end")));
+            let mut reader = stream.read_after(0);
+            let mut seen = Vec::new();
+            while let Some(Some((_, text))) = take(&mut reader) {
+                seen.push(text);
+            }
+            assert_eq!((seen.len(), seen.last()), (MAX_EVENTS, Some(&message("end"))));
+        }
+    }
+
+    #[test]
+    fn large_messages_that_nobody_takes_are_bounded_too() {
+        let stream = Stream::kept(1);
+        for _ in 0..10 {
+            stream.send(vec![b'x'; MAX_BYTES / 2].into());
+        }
+        assert_eq!(stream.bytes(), MAX_BYTES);
+        stream.finish(Some(vec![b'x'; 2 * MAX_BYTES].into()));
+        assert_eq!(stream.bytes(), 2 * MAX_BYTES);
+    }
+
+    #[test]
+    fn events_look_as_the_standard_says() {
+        assert_eq!(event(None, &message("{}")), "data: {}\n\n");
+        assert_eq!(event(Some((3, 7)), &message("{}")), "id: 3-7\ndata: {}\n\n");
+        assert_eq!(priming(3), "id: 3-0\nretry: 3000\ndata: \n\n");
+        assert_eq!(parse_event_id("3-7"), Some((3, 7)));
+        for odd in ["", "3", "3-", "-7", "a-b", "3-7-1", "99999999999999999999-1"] {
+            assert_eq!(parse_event_id(odd), None, "{odd}");
+        }
+    }
+}

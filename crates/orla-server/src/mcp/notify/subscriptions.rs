@@ -1,0 +1,260 @@
+//! Subscriptions to resources: who wants to hear of which, and at which surface that is known.
+//!
+//! # How it works
+//!
+//! A [`Topic`] is a URI that at least one client has subscribed to. Its surface is asked once,
+//! however many clients there are, and once more when the last has left. A [`Subscription`] is a
+//! client's part in it; dropping it leaves, so whatever ends a session or a listener ends what it
+//! subscribed to. What a client is to hear waits with its [`Subscriber`], each URI once: a client that
+//! does not listen costs no more than its subscriptions.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use orla_marketplace::{Call, Catalog, Item, JsonText, Principal, Subject, Surface};
+use rmcp::model::ErrorData;
+use tokio::sync::Notify;
+
+use crate::mcp::surfaces::Asking;
+use crate::state::Core;
+
+/// The most subscriptions of one session or listener.
+pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
+
+/// One client that is told of changed resources.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriber {
+    principal: Option<Principal>,
+    changed: Mutex<BTreeSet<Arc<str>>>,
+    /// There is something to hear.
+    pub(crate) woken: Notify,
+}
+
+impl Subscriber {
+    /// A client that hears of what this principal may use.
+    pub(crate) fn new(principal: Option<Principal>) -> Self {
+        Self { principal, ..Self::default() }
+    }
+
+    /// The resources that have changed since this was last asked.
+    pub(crate) fn take(&self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut *lock(&self.changed))
+    }
+
+    fn tell(&self, uri: &Arc<str>) {
+        lock(&self.changed).insert(Arc::clone(uri));
+        self.woken.notify_one();
+    }
+}
+
+/// Every topic.
+#[derive(Default)]
+pub(crate) struct Subscriptions(Mutex<HashMap<Arc<str>, Arc<Topic>>>);
+
+#[derive(Default)]
+struct Topic {
+    /// The surface that knows of the subscription. Held while it is being asked, so that whoever
+    /// comes second waits for what the first gets.
+    owner: tokio::sync::Mutex<Option<Arc<dyn Surface>>>,
+    subscribers: Mutex<Vec<Arc<Subscriber>>>,
+}
+
+impl Topic {
+    fn is_empty(&self) -> bool {
+        lock(&self.subscribers).is_empty()
+    }
+
+    /// Notifies the subscribers that may use the item now; their rights when they subscribed do not count.
+    fn tell(&self, uri: &Arc<str>, catalog: &Catalog, item: &Item) {
+        for subscriber in &*lock(&self.subscribers) {
+            if catalog.permits_item(subscriber.principal.as_ref(), item).is_ok() {
+                subscriber.tell(uri);
+            }
+        }
+    }
+}
+
+/// One client's subscription to one resource.
+pub(crate) struct Subscription {
+    core: Weak<Core>,
+    uri: Arc<str>,
+    topic: Arc<Topic>,
+    subscriber: Arc<Subscriber>,
+}
+
+impl Subscriptions {
+    /// Subscribes, asking the surfaces if this is the first to.
+    ///
+    /// # Errors
+    /// What the surfaces say.
+    pub(crate) async fn join(
+        &self,
+        core: &Arc<Core>,
+        asking: &Asking<'_>,
+        uri: &str,
+        subscriber: &Arc<Subscriber>,
+    ) -> Result<Subscription, ErrorData> {
+        let uri: Arc<str> = uri.into();
+        let topic = Arc::clone(lock(&self.0).entry(Arc::clone(&uri)).or_default());
+        let mut owner = topic.owner.lock().await;
+        let params = params(&uri);
+        let taken_on = match owner.clone() {
+            Some(surface) => asking.admitted(&surface, &uri, &params).map(|()| surface),
+            None => asking.owner("resources/subscribe", &params).await,
+        };
+        match taken_on {
+            Ok(surface) => *owner = Some(surface),
+            Err(error) => {
+                drop(owner);
+                self.forget(&uri, topic);
+                return Err(error);
+            }
+        }
+        lock(&topic.subscribers).push(Arc::clone(subscriber));
+        drop(owner);
+        Ok(Subscription { core: Arc::downgrade(core), uri, topic, subscriber: Arc::clone(subscriber) })
+    }
+
+    /// Tells the subscribers of a resource that the surface has changed it.
+    pub(crate) fn updated(&self, catalog: &Catalog, surface: &dyn Surface, uri: &str) {
+        if let Some((uri, topic)) = lock(&self.0).get_key_value(uri)
+            && let Some(item) = surface.item(Subject::Resource(uri))
+        {
+            topic.tell(uri, catalog, &item);
+        }
+    }
+
+    /// Tells all subscribers that what the surface has may have changed: it is not known what has.
+    pub(crate) fn all_updated(&self, catalog: &Catalog, surface: &dyn Surface) {
+        for (uri, topic) in &*lock(&self.0) {
+            if let Some(item) = surface.item(Subject::Resource(uri)) {
+                topic.tell(uri, catalog, &item);
+            }
+        }
+    }
+
+    /// Subscribes anew what belonged to surfaces that the newest snapshot has no more. The old ones
+    /// are not asked: they are gone, or the new ones speak for the same provider.
+    pub(crate) async fn move_to_newest(&self, core: &Core) {
+        let newest = core.market.snapshot();
+        let topics: Vec<(Arc<str>, Arc<Topic>)> =
+            lock(&self.0).iter().map(|(uri, topic)| (Arc::clone(uri), Arc::clone(topic))).collect();
+        for (uri, topic) in topics {
+            let mut owner = topic.owner.lock().await;
+            let stays = owner.as_ref().is_some_and(|surface| {
+                newest.surfaces().iter().any(|other| Arc::ptr_eq(surface, other))
+            });
+            if !stays && !topic.is_empty() {
+                *owner = subscribed_anew(core, &newest, &uri).await;
+            }
+            drop(owner);
+            self.forget(&uri, topic);
+        }
+    }
+
+    /// Tells the surface when nobody is left.
+    async fn release(&self, core: &Core, uri: &Arc<str>, topic: Arc<Topic>) {
+        let mut owner = topic.owner.lock().await;
+        if topic.is_empty()
+            && let Some(surface) = owner.take()
+        {
+            let ctx = core.market.surface_context(&Call::to(surface.owner()));
+            let params = params(uri);
+            let told = tokio::select! {
+                told = surface.request("resources/unsubscribe", &params, &ctx) => told.map(drop),
+                // Everything ends: there is nothing left to save.
+                () = core.draining.cancelled() => Ok(()),
+            };
+            if let Err(err) = told {
+                tracing::debug!(owner = surface.owner(), uri = &**uri, error = %err, "not unsubscribed");
+            }
+        }
+        drop(owner);
+        self.forget(uri, topic);
+    }
+
+    /// Lets go of a topic, and forgets it if nobody is at it, nor on the way to it.
+    fn forget(&self, uri: &Arc<str>, topic: Arc<Topic>) {
+        let mut topics = lock(&self.0);
+        // Given back under the lock: of several that let go at once, the last one sees that it is.
+        drop(topic);
+        if topics.get(uri).is_some_and(|topic| Arc::strong_count(topic) == 1 && topic.is_empty()) {
+            topics.remove(uri);
+        }
+    }
+}
+
+/// The surface of the newest snapshot that takes a subscription on. Who may hear of it is checked for
+/// each subscriber when there is something to tell.
+async fn subscribed_anew(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc<dyn Surface>> {
+    let method = "resources/subscribe";
+    let mut error = None;
+    for surface in newest.surfaces().iter().filter(|surface| surface.serves(method)) {
+        let ctx = core.market.surface_context(&Call::to(surface.owner()));
+        match surface.request(method, &params(uri), &ctx).await {
+            Ok(_) => return Some(Arc::clone(surface)),
+            Err(err) => error = Some(err.to_string()),
+        }
+    }
+    tracing::warn!(uri, error, "a subscription is lost for now");
+    None
+}
+
+impl Subscription {
+    /// Leaves, and waits until the surface knows.
+    pub(crate) async fn leave(mut self, core: &Core) {
+        self.detach();
+        self.core = Weak::new();
+        let (uri, topic) = (Arc::clone(&self.uri), Arc::clone(&self.topic));
+        drop(self);
+        core.subscriptions.release(core, &uri, topic).await;
+    }
+
+    fn detach(&self) {
+        let mut subscribers = lock(&self.topic.subscribers);
+        if let Some(at) = subscribers.iter().position(|it| Arc::ptr_eq(it, &self.subscriber)) {
+            subscribers.swap_remove(at);
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else { return };
+        self.detach();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        // Its own part of the topic, for this one is only gone after this.
+        let topic = std::mem::take(&mut self.topic);
+        let uri = Arc::clone(&self.uri);
+        let tracker = core.tracker.clone();
+        tracker.spawn_on(async move { core.subscriptions.release(&core, &uri, topic).await }, &runtime);
+    }
+}
+
+fn params(uri: &str) -> JsonText {
+    let params = JsonText::of(&serde_json::json!({ "uri": uri }));
+    params.unwrap_or_else(|_| crate::mcp::rpc::empty_object())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_those_who_let_go_of_a_topic_the_last_forgets_it() {
+        let subscriptions = Subscriptions::default();
+        let uri: Arc<str> = "a:b".into();
+        let hold = || Arc::clone(lock(&subscriptions.0).entry(Arc::clone(&uri)).or_default());
+        let (one, two) = (hold(), hold());
+        lock(&two.subscribers).push(Arc::default());
+        subscriptions.forget(&uri, one);
+        assert_eq!(lock(&subscriptions.0).len(), 1, "another is at it");
+        lock(&two.subscribers).clear();
+        subscriptions.forget(&uri, two);
+        assert!(lock(&subscriptions.0).is_empty());
+    }
+}

@@ -1,0 +1,485 @@
+//! Sessions of the revisions before 2026-07-28, and the requests that run in them.
+//!
+//! # How it works
+//!
+//! An idle session is a few hundred bytes and nothing else: no task, no channel. It owns the snapshot
+//! it last listed, its log level, the requests that run and the streams a client may come back to.
+//! Expiry is checked when a session is looked up, and [`Sessions::sweep`] removes what nobody looks
+//! up any more. A session with a call in flight or an open stream does not expire.
+
+pub(super) mod client;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::notify::changes::Lists;
+use crate::mcp::notify::notices::{list_changed, resource_updated};
+use crate::mcp::notify::stream::Stream;
+use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscription};
+use crate::mcp::protocol::Revision;
+use crate::mcp::rpc::Id;
+use crate::mcp::session::client::Questions;
+
+/// How long a client may come back for the rest of a stream that has ended.
+const KEEP_STREAM: Duration = Duration::from_secs(60);
+/// The most ended streams that a session keeps, and their bytes.
+const MAX_ENDED_STREAMS: usize = 16;
+const MAX_ENDED_BYTES: usize = 1024 * 1024;
+const SHARDS: usize = 16;
+
+/// One session.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) revision: Revision,
+    /// Who began it; nobody else may use it.
+    pub(crate) principal: Option<Principal>,
+    /// The requests that run in it.
+    pub(crate) calls: Arc<Calls>,
+    /// What its client declared, if it can be asked anything.
+    pub(crate) capabilities: Option<JsonText>,
+    /// What its client is being asked.
+    pub(crate) questions: Questions,
+    snapshots: Mutex<Snapshots>,
+    log_level: AtomicU8,
+    /// The changes that the client was told of.
+    told: Mutex<Lists>,
+    /// What it has subscribed to.
+    subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
+    /// Made when it subscribes or listens.
+    subscriber: OnceLock<Arc<Subscriber>>,
+    streams: Mutex<Vec<Arc<Stream>>>,
+    next_stream: AtomicU64,
+    /// Open connections that wait for something of this session.
+    open: AtomicUsize,
+    /// Milliseconds since the store was made.
+    last_used: AtomicU64,
+}
+
+/// What a session has listed last: tools, and everything else that is listed.
+struct Snapshots {
+    tools: Arc<Catalog>,
+    /// Tools were listed: until then the session has been told of none, and takes no harm by a newer one.
+    has_listed: bool,
+    surfaces: Arc<Catalog>,
+    has_listed_surfaces: bool,
+}
+
+impl Session {
+    /// A session on the newest snapshot.
+    pub(crate) fn new(
+        id: SessionId,
+        revision: Revision,
+        principal: Option<Principal>,
+        capabilities: Option<JsonText>,
+        newest: Arc<Catalog>,
+        told: Lists,
+        parent: &CancellationToken,
+    ) -> Self {
+        Self {
+            id,
+            revision,
+            principal,
+            capabilities,
+            questions: Questions::default(),
+            calls: Calls::new(parent.child_token()),
+            log_level: AtomicU8::new(LogLevel::Info as u8),
+            told: Mutex::new(told),
+            subscriptions: Mutex::default(),
+            subscriber: OnceLock::new(),
+            snapshots: Mutex::new(Snapshots {
+                tools: Arc::clone(&newest),
+                has_listed: false,
+                surfaces: newest,
+                has_listed_surfaces: false,
+            }),
+            streams: Mutex::default(),
+            next_stream: AtomicU64::new(1),
+            open: AtomicUsize::new(0),
+            last_used: AtomicU64::new(0),
+        }
+    }
+
+    /// The snapshot whose tools the session has listed last.
+    pub(crate) fn tools(&self) -> Arc<Catalog> {
+        Arc::clone(&lock(&self.snapshots).tools)
+    }
+
+    /// The snapshot whose prompts and resources the session has listed last.
+    pub(crate) fn surfaces(&self) -> Arc<Catalog> {
+        Arc::clone(&lock(&self.snapshots).surfaces)
+    }
+
+    /// Tools are being listed anew: what can be called is what is listed.
+    pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
+        let mut snapshots = lock(&self.snapshots);
+        snapshots.tools = Arc::clone(newest);
+        snapshots.has_listed = true;
+        // What was never listed holds nothing back: a snapshot keeps the processes that it serves.
+        if !snapshots.has_listed_surfaces {
+            snapshots.surfaces = Arc::clone(newest);
+        }
+    }
+
+    /// Whether the session has listed tools.
+    pub(crate) fn has_listed_tools(&self) -> bool {
+        lock(&self.snapshots).has_listed
+    }
+
+    /// A tool that was not known when the session began has turned out to be there, before the session
+    /// listed any: from now on it calls what was known then.
+    pub(crate) fn begin_tools_with(&self, newest: &Arc<Catalog>) {
+        let mut snapshots = lock(&self.snapshots);
+        if !snapshots.has_listed {
+            snapshots.tools = Arc::clone(newest);
+        }
+    }
+
+    /// Prompts or resources are being listed anew.
+    pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
+        let mut snapshots = lock(&self.snapshots);
+        snapshots.surfaces = Arc::clone(newest);
+        snapshots.has_listed_surfaces = true;
+    }
+
+    /// The least grave log message that goes out.
+    pub(crate) fn log_level(&self) -> LogLevel {
+        let index = usize::from(self.log_level.load(Ordering::Relaxed));
+        LogLevel::ALL.get(index).copied().unwrap_or(LogLevel::Info)
+    }
+
+    pub(crate) fn set_log_level(&self, level: LogLevel) {
+        self.log_level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// What the client is still to be told, as finished messages. Of several streams that ask, one
+    /// gets each.
+    pub(crate) fn news(&self, lists: Lists) -> Vec<Bytes> {
+        let names = lists.news(&mut lock(&self.told));
+        let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
+        let lists = names.into_iter().map(|list| list_changed(list, None));
+        lists.chain(changed.iter().map(|uri| resource_updated(uri, None))).collect()
+    }
+
+    /// What is told of the resources that it subscribes to.
+    pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
+        self.subscriber.get_or_init(|| Arc::new(Subscriber::new(self.principal.clone())))
+    }
+
+    /// Whether it has subscribed to this resource; if not, whether it may subscribe to one more.
+    pub(crate) fn subscribed(&self, uri: &str) -> Result<bool, usize> {
+        let subscriptions = lock(&self.subscriptions);
+        let full = subscriptions.len() >= MAX_SUBSCRIPTIONS;
+        match subscriptions.contains_key(uri) {
+            true => Ok(true),
+            false if full => Err(MAX_SUBSCRIPTIONS),
+            false => Ok(false),
+        }
+    }
+
+    /// Keeps a subscription until the session ends. One that came too late is dropped.
+    pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) {
+        let mut subscriptions = lock(&self.subscriptions);
+        if !self.calls.ended.is_cancelled() {
+            subscriptions.insert(uri.into(), subscription);
+        }
+    }
+
+    /// Gives up a subscription.
+    pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
+        lock(&self.subscriptions).remove(uri)
+    }
+
+    /// A stream which a client may come back to once it is [kept](Self::keep).
+    pub(crate) fn new_stream(&self) -> Arc<Stream> {
+        Stream::kept(self.next_stream.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Keeps a stream for a client that comes back.
+    pub(crate) fn keep(&self, stream: &Arc<Stream>) {
+        let mut streams = lock(&self.streams);
+        forget_ended(&mut streams);
+        streams.push(Arc::clone(stream));
+    }
+
+    /// The kept stream of this number.
+    pub(crate) fn stream(&self, number: u64) -> Option<Arc<Stream>> {
+        let mut streams = lock(&self.streams);
+        forget_ended(&mut streams);
+        streams.iter().find(|stream| stream.number == number).cloned()
+    }
+
+    /// Notes that a connection waits for something of this session, until the guard is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> Open {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(self))
+    }
+
+    /// Connections that wait for something of this session.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Ends everything that runs in the session.
+    pub(crate) fn end(&self) {
+        self.calls.ended.cancel();
+        drop(std::mem::take(&mut *lock(&self.subscriptions)));
+    }
+
+    fn is_idle(&self) -> bool {
+        self.open_count() == 0 && self.calls.is_empty()
+    }
+}
+
+/// An open connection of a session.
+pub(crate) struct Open(Arc<Session>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Streams that ended long ago go, and the oldest of the ended ones beyond the bounds.
+fn forget_ended(streams: &mut Vec<Arc<Stream>>) {
+    streams.retain(|stream| stream.finished_at().is_none_or(|ended| ended.elapsed() < KEEP_STREAM));
+    let ended = |stream: &Arc<Stream>| stream.finished_at().is_some();
+    loop {
+        let count = streams.iter().filter(|stream| ended(stream)).count();
+        let bytes: usize =
+            streams.iter().filter(|stream| ended(stream)).map(|stream| stream.bytes()).sum();
+        // The newest stays however large it is: its client may be on its way.
+        if count <= 1 || (count <= MAX_ENDED_STREAMS && bytes <= MAX_ENDED_BYTES) {
+            break;
+        }
+        if let Some(oldest) = streams.iter().position(ended) {
+            streams.remove(oldest);
+        }
+    }
+    if streams.is_empty() {
+        *streams = Vec::new();
+    }
+}
+
+/// The requests that run in a session or on a pipe, to be cancelled by their ids.
+pub(crate) struct Calls {
+    running: Mutex<HashMap<Box<str>, CancellationToken>>,
+    /// Cancelled when the session is over; every request's token is its child.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Calls {
+    pub(crate) fn new(ended: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { running: Mutex::default(), ended })
+    }
+
+    /// Notes that a request runs, until the guard is dropped; `None` if one with this id runs already.
+    pub(crate) fn begin(self: &Arc<Self>, id: &Id) -> Option<Running> {
+        let key = id.key();
+        let token = self.ended.child_token();
+        let mut running = lock(&self.running);
+        if running.contains_key(&key) {
+            return None;
+        }
+        running.insert(key.clone(), token.clone());
+        Some(Running { calls: Arc::clone(self), key, token })
+    }
+
+    /// Cancels the request with this id key; one that is unknown or finished is left alone.
+    pub(crate) fn cancel(&self, key: &str) {
+        let token = lock(&self.running).get(key).cloned();
+        if let Some(token) = token {
+            token.cancel();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.running).is_empty()
+    }
+}
+
+/// A request that runs.
+pub(crate) struct Running {
+    calls: Arc<Calls>,
+    key: Box<str>,
+    /// Cancelled when the client withdraws the request or its session ends.
+    pub(crate) token: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = lock(&self.calls.running);
+        running.remove(&self.key);
+        if running.is_empty() {
+            *running = HashMap::new();
+        }
+    }
+}
+
+/// The number of a session: 128 random bits, written as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionId(u128);
+
+impl SessionId {
+    /// The id of a session that is in no store.
+    pub(crate) const NONE: Self = Self(0);
+
+    fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(u128::from_ne_bytes(bytes)))
+    }
+
+    /// Reads an id as it is written; anything else is no session's.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let plain =
+            text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        plain.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+impl std::fmt::Display for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Every session of the HTTP transport.
+pub(crate) struct Sessions {
+    shards: [Mutex<HashMap<SessionId, Arc<Session>>>; SHARDS],
+    count: AtomicUsize,
+    epoch: Instant,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Self { shards: Default::default(), count: AtomicUsize::new(0), epoch: Instant::now() }
+    }
+
+    /// Adds the session that `make` makes for a fresh id. At the bound one that has been idle for
+    /// long goes.
+    ///
+    /// # Errors
+    /// Every session is in use, or the system gives no randomness.
+    pub(crate) fn add(
+        &self,
+        max: usize,
+        make: impl FnOnce(SessionId) -> Session,
+    ) -> Result<Arc<Session>, &'static str> {
+        let id = SessionId::random().map_err(|_| "the system gives no randomness for a session")?;
+        let session = Arc::new(make(id));
+        session.last_used.store(self.now(), Ordering::Relaxed);
+        if self.count.load(Ordering::Relaxed) >= max && !self.evict_one(id) {
+            return Err("too many sessions; try again later");
+        }
+        self.shard(id).insert(id, Arc::clone(&session));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Makes room: of the first shard from `near` on that has idle sessions, the longest idle goes.
+    fn evict_one(&self, near: SessionId) -> bool {
+        let start = Self::shard_of(near);
+        for at in 0..SHARDS {
+            let mut shard = lock(&self.shards[(start + at) % SHARDS]);
+            let idle = shard.values().filter(|session| session.is_idle());
+            let oldest = idle.min_by_key(|session| session.last_used.load(Ordering::Relaxed));
+            if let Some(oldest) = oldest.map(|session| session.id) {
+                shard.remove(&oldest);
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The session of this id, which is thereby in use again; `None` if it is unknown, has expired or
+    /// is somebody else's.
+    pub(crate) fn get(
+        &self,
+        id: SessionId,
+        principal: Option<&Principal>,
+        idle: Duration,
+    ) -> Option<Arc<Session>> {
+        let now = self.now();
+        let mut shard = self.shard(id);
+        let session = shard.get(&id)?;
+        if session.principal.as_ref() != principal {
+            return None;
+        }
+        if expired(session, now, idle) {
+            shard.remove(&id);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        session.last_used.store(now, Ordering::Relaxed);
+        Some(Arc::clone(session))
+    }
+
+    /// Removes a session and ends what runs in it.
+    pub(crate) fn remove(&self, session: &Session) {
+        if self.shard(session.id).remove(&session.id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        session.end();
+    }
+
+    /// Removes what has been idle for too long.
+    pub(crate) fn sweep(&self, idle: Duration) {
+        let now = self.now();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let before = shard.len();
+            shard.retain(|_, session| {
+                if !session.is_idle() {
+                    session.last_used.store(now, Ordering::Relaxed);
+                }
+                forget_ended(&mut lock(&session.streams));
+                !expired(session, now, idle)
+            });
+            self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            if shard.capacity() > 64 && shard.len() * 4 < shard.capacity() {
+                shard.shrink_to_fit();
+            }
+        }
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, id: SessionId) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        lock(&self.shards[Self::shard_of(id)])
+    }
+
+    fn shard_of(id: SessionId) -> usize {
+        usize::from(id.0.to_le_bytes()[0]) % SHARDS
+    }
+
+    fn now(&self) -> u64 {
+        millis(self.epoch.elapsed())
+    }
+}
+
+fn expired(session: &Session, now: u64, idle: Duration) -> bool {
+    let unused = now.saturating_sub(session.last_used.load(Ordering::Relaxed));
+    unused > millis(idle) && session.is_idle()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

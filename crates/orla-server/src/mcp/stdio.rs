@@ -1,0 +1,320 @@
+//! The pipe transport: one message a line, for one client (MCP's stdio).
+//!
+//! # How it works
+//!
+//! The reader takes lines and never waits for anything else: each request runs as a task of its own,
+//! and one task owns the output. When the client does not read, answers wait in a bounded queue,
+//! notifications are dropped, and beyond the bound of running requests new ones are refused.
+//!
+//! # How it ends
+//!
+//! At the end of input requests that were read already have [`LAST_WORDS`] to be answered (so that
+//! `echo '…' | orla --stdio` works); what still runs then is cancelled, and its processes end. When
+//! the output is closed everything is cancelled at once. When the server is told to stop, requests
+//! have the time that [`drain`](crate::ServerOptions::drain) gives them.
+
+mod lines;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use orla_marketplace::rtfs::json::cut;
+use rmcp::model::ErrorData;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::mcp::dispatch::{self, Caller, Job};
+use crate::mcp::era::{self, Era};
+use crate::mcp::input::questions::askable;
+use crate::mcp::notify::changes::fan_out;
+use crate::mcp::notify::notices::Outlet;
+use crate::mcp::protocol::Revision;
+use crate::mcp::rpc::{self, Id, Message, one_line};
+use crate::mcp::session::{Calls, Session, SessionId};
+use crate::mcp::stdio::lines::{Line, Lines};
+use crate::state::Core;
+
+/// How long requests may go on after the end of input.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long cancelled requests, and then the output, may take to end.
+const GRACE: Duration = Duration::from_secs(4);
+/// Messages that wait for the client to read.
+const QUEUE: usize = 256;
+
+/// Serves one client until its input ends, its output is closed, or `shutdown` is cancelled.
+pub(crate) async fn serve<R, W>(core: Arc<Core>, reader: R, writer: W, shutdown: CancellationToken)
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    core.set_serving();
+    core.tracker.spawn(fan_out(Arc::clone(&core)));
+    let options = core.settings.load().options.clone();
+    let ended = core.abort.child_token();
+    let (out, queue) = mpsc::channel(QUEUE);
+    let writing = TaskTracker::new().spawn(write(queue, writer, ended.clone()));
+    let mut pipe = Pipe {
+        core: Arc::clone(&core),
+        calls: Calls::new(ended.clone()),
+        session: None,
+        out,
+        running: Arc::new(Semaphore::new(options.max_piped_requests.max(1))),
+        tasks: TaskTracker::new(),
+    };
+    let mut lines = Lines::new(reader, options.max_line_bytes);
+    let mut patience = LAST_WORDS;
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = ended.cancelled() => break,
+            () = shutdown.cancelled() => {
+                patience = options.drain;
+                break;
+            }
+            line = lines.next() => line,
+        };
+        match line {
+            Ok(Some(Line::Text(line))) => pipe.take(&line),
+            Ok(Some(Line::TooLong)) => {
+                let what = format!("the message is longer than {} bytes", options.max_line_bytes);
+                pipe.refuse(None, &ErrorData::invalid_request(what, None));
+            }
+            Ok(None) => break,
+            Err(err) => {
+                tracing::warn!(error = %err, "the input broke off");
+                break;
+            }
+        }
+    }
+    core.draining.cancel();
+    let Pipe { tasks, out, session, .. } = pipe;
+    // With it go its subscriptions.
+    drop(session);
+    tasks.close();
+    if tokio::time::timeout(patience, tasks.wait()).await.is_err() {
+        ended.cancel();
+        let _ = tokio::time::timeout(GRACE, tasks.wait()).await;
+    }
+    // What waited for answers of the client ends with its input.
+    core.tracker.close();
+    if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
+        core.abort.cancel();
+        let _ = tokio::time::timeout(GRACE, core.tracker.wait()).await;
+    }
+    drop(out);
+    let abort = writing.abort_handle();
+    if tokio::time::timeout(GRACE, writing).await.is_err() {
+        abort.abort(); // the client neither reads nor hangs up
+    }
+}
+
+/// One client's connection.
+struct Pipe {
+    core: Arc<Core>,
+    calls: Arc<Calls>,
+    /// Begun by `initialize`.
+    session: Option<Arc<Session>>,
+    out: mpsc::Sender<Bytes>,
+    running: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+impl Pipe {
+    /// Deals with one line, without waiting for anything.
+    fn take(&mut self, line: &Bytes) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        match rpc::parse(line) {
+            Err(malformed) => self.refuse(malformed.id.as_ref(), &malformed.error),
+            Ok(Message::Response(answer)) => {
+                if let Some(session) = &self.session {
+                    session.questions.answer(&answer, line);
+                }
+            }
+            Ok(Message::Notification(notification)) => {
+                if &*notification.method == "notifications/cancelled"
+                    && let Some(key) = notification.params.cancelled_request()
+                {
+                    self.calls.cancel(&key);
+                }
+            }
+            Ok(Message::Request(request)) => self.request(request, line),
+        }
+    }
+
+    fn request(&mut self, request: rpc::Request<'_>, line: &Bytes) {
+        let meta = request.params.meta();
+        let (session, revision) = match era::of_piped_request(&request.method, &request.params, &meta) {
+            Err(refused) => return self.refuse(Some(&request.id), &refused.error),
+            Ok(Era::Initialize { requested }) => return self.initialize(&request, &requested),
+            Ok(Era::Sessionless) => (None, Revision::V2026_07_28),
+            Ok(Era::Session) => match &self.session {
+                Some(session) => (Some(Arc::clone(session)), session.revision),
+                None if &*request.method == "ping" => return self.send(rpc::result(&request.id, b"{}")),
+                None => {
+                    let what = "not initialized: begin with initialize, or send a request of revision 2026-07-28";
+                    return self.refuse(Some(&request.id), &ErrorData::invalid_request(what, None));
+                }
+            },
+        };
+        let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() else {
+            let what = "too many requests are running; wait for some to be answered";
+            return self.refuse(Some(&request.id), &ErrorData::internal_error(what, None));
+        };
+        let Some(running) = self.calls.begin(&request.id) else {
+            let what = "a request with this id is still running";
+            return self.refuse(Some(&request.id), &ErrorData::invalid_request(what, None));
+        };
+        let job = Job::of(request, meta, line);
+        let outlet = Arc::new(PipeOutlet { out: self.out.clone(), answered: AtomicBool::new(false) });
+        let wanted = job.is_subscription() || job.wanted(session.as_deref()).anything();
+        let caller = Caller {
+            revision,
+            session,
+            principal: None,
+            outlet: wanted.then(|| Arc::clone(&outlet) as Arc<dyn Outlet>),
+            cancellation: running.token.clone(),
+        };
+        let (core, out) = (Arc::clone(&self.core), self.out.clone());
+        let (began, method) = (Instant::now(), job.method.clone());
+        self.tasks.spawn(async move {
+            let answer = dispatch::answer(core, job, caller).await;
+            log_answered(&method, began.elapsed());
+            outlet.answered.store(true, Ordering::Relaxed);
+            let withdrawn = running.token.is_cancelled();
+            drop(running);
+            if !withdrawn {
+                // Fails when the output is closed: nobody is there to read.
+                let _ = out.send(one_line(answer.message)).await;
+            }
+            drop(permit);
+        });
+    }
+
+    fn initialize(&mut self, request: &rpc::Request<'_>, requested: &str) {
+        let id = &request.id;
+        if self.session.is_some() {
+            return self.refuse(Some(id), &ErrorData::invalid_request("initialized already", None));
+        }
+        let revision = Revision::negotiate(requested);
+        let newest = self.core.market.snapshot();
+        let (told, ended) = (*self.core.lists.borrow(), &self.calls.ended);
+        let capabilities = askable(request.params.capabilities);
+        let session = Session::new(SessionId::NONE, revision, None, capabilities, newest, told, ended);
+        let session = Arc::new(session);
+        let began = Instant::now();
+        self.send(dispatch::initialize(&self.core, id, revision));
+        log_answered(&request.method, began.elapsed());
+        let telling = tell(Arc::clone(&self.core), Arc::clone(&session), self.out.clone());
+        self.core.tracker.spawn(telling);
+        self.session = Some(session);
+    }
+
+    fn refuse(&self, id: Option<&Id>, error: &ErrorData) {
+        dispatch::log_refused(None, error);
+        self.send(rpc::error(id, error));
+    }
+
+    /// Sends what the reader itself answers. It may not wait: when the queue is full a task does, and
+    /// when too many do the answer is dropped, for its client reads none.
+    fn send(&self, message: Bytes) {
+        let Err(mpsc::error::TrySendError::Full(message)) = self.out.try_send(one_line(message)) else {
+            return;
+        };
+        match Arc::clone(&self.running).try_acquire_owned() {
+            Ok(permit) => {
+                let out = self.out.clone();
+                self.tasks.spawn(async move {
+                    let _ = out.send(message).await;
+                    drop(permit);
+                });
+            }
+            Err(_) => tracing::warn!("an answer was dropped: the client does not read"),
+        }
+    }
+}
+
+/// The line of a request (RFC 1 §8.2: request timings). What went wrong with one has a line of its own.
+fn log_answered(method: &str, took: Duration) {
+    let duration_ms = took.as_micros() as f64 / 1000.0;
+    tracing::debug!(rpc = cut(method, 100), duration_ms, "request answered");
+}
+
+struct PipeOutlet {
+    out: mpsc::Sender<Bytes>,
+    /// Notifications about a request end with its answer.
+    answered: AtomicBool,
+}
+
+impl Outlet for PipeOutlet {
+    fn send(&self, message: Bytes) {
+        if !self.answered.load(Ordering::Relaxed) {
+            let _ = self.out.try_send(one_line(message));
+        }
+    }
+
+    fn deliver(&self, message: Bytes) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            // Fails when the output is closed: nobody is there to read.
+            let _ = self.out.send(one_line(message)).await;
+        })
+    }
+}
+
+/// Tells the client of changes for as long as its session lasts.
+async fn tell(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) {
+    let mut lists = core.lists.subscribe();
+    loop {
+        let now = *lists.borrow_and_update();
+        for message in session.news(now) {
+            tokio::select! {
+                sent = out.send(message) => if sent.is_err() { return },
+                // A client that reads nothing does not hold up the end.
+                () = core.draining.cancelled() => return,
+            }
+        }
+        tokio::select! {
+            changed = lists.changed() => if changed.is_err() { return },
+            () = session.subscriber().woken.notified() => {}
+            () = session.calls.ended.cancelled() => return,
+            () = core.draining.cancelled() => return,
+        }
+    }
+}
+
+/// Owns the output. Cancels `ended` when it is closed, for then nobody waits for anything.
+async fn write<W: AsyncWrite + Unpin>(
+    mut queue: mpsc::Receiver<Bytes>,
+    writer: W,
+    ended: CancellationToken,
+) {
+    let mut writer = BufWriter::with_capacity(64 * 1024, writer);
+    while let Some(message) = queue.recv().await {
+        if let Err(err) = write_batch(&mut queue, &mut writer, message).await {
+            tracing::debug!(error = %err, "the output is closed");
+            ended.cancel();
+            return;
+        }
+    }
+}
+
+/// Writes a message and all that wait behind it, then sees to it that they leave.
+async fn write_batch<W: AsyncWrite + Unpin>(
+    queue: &mut mpsc::Receiver<Bytes>,
+    writer: &mut BufWriter<W>,
+    first: Bytes,
+) -> std::io::Result<()> {
+    let mut next = Some(first);
+    while let Some(message) = next {
+        writer.write_all(&message).await?;
+        writer.write_all(b"\n").await?;
+        next = queue.try_recv().ok();
+    }
+    writer.flush().await
+}

@@ -1,0 +1,351 @@
+//! What is MCP but no tool, asked of the surfaces of a snapshot: lists are merged, everything else
+//! goes to whichever surface knows the thing.
+//!
+//! # How it works
+//!
+//! A surface says which methods it serves. A list is asked of all of them, page by page, and comes
+//! out as one: sorted, without duplicates (the first owner wins), in pages of our own with cursors of
+//! our own. Any other request is offered to one surface after the other until one does not answer
+//! that the thing is not of its. Bodies are passed on as text.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use orla_marketplace::{
+    Call, CallContext, CapabilityMarketplace, Catalog, JsonText, Principal, Subject, Surface,
+    SurfaceError,
+};
+use rmcp::model::{CompleteResult, CompletionInfo, ErrorCode, ErrorData};
+use serde_json::value::RawValue;
+
+use crate::mcp::object::Object;
+use crate::mcp::protocol::PAGE;
+use crate::mcp::rpc::{self, Id};
+use crate::mcp::tools::{CacheHint, cursor_after, page, read_cursor};
+
+/// The most pages that one surface may give for one list.
+const MAX_PAGES: usize = 200;
+
+/// One request to the surfaces of a snapshot.
+pub(crate) struct Asking<'a> {
+    pub(crate) market: &'a CapabilityMarketplace,
+    pub(crate) catalog: &'a Arc<Catalog>,
+    /// What the request carries; its target is replaced by each surface's owner.
+    pub(crate) call: Call,
+    /// Present for sessionless requests.
+    pub(crate) modern: Option<CacheHint>,
+}
+
+/// What an item of a list is, by its name.
+type SubjectOf = fn(&str) -> Subject<'_>;
+
+/// The lists that surfaces give: the method, the member that holds the items, what names an item, what it is.
+const LISTS: [(&str, &str, &str, SubjectOf); 3] = [
+    ("prompts/list", "prompts", "name", |name| Subject::Prompt(name)),
+    ("resources/list", "resources", "uri", |uri| Subject::Resource(uri)),
+    ("resources/templates/list", "resourceTemplates", "uriTemplate", |text| Subject::Template(text)),
+];
+
+/// What a request is about, with the text that it was read from.
+struct OwnedSubject {
+    name: String,
+    of: SubjectOf,
+}
+
+impl OwnedSubject {
+    /// Reads it from the parameters; what is missing is the empty text, which nothing is called.
+    fn of(method: &str, params: Option<&Object<'_>>) -> Self {
+        let text = |object: Option<&Object<'_>>, key: &str| {
+            object?.get(key).and_then(|raw| rpc::text(raw).ok()).map(Cow::into_owned)
+        };
+        let reference = params.and_then(|params| Object::parse(params.get("ref")?.get()));
+        let (name, of): (_, SubjectOf) = match (method, text(reference.as_ref(), "name")) {
+            ("prompts/get", _) => (text(params, "name"), |name| Subject::Prompt(name)),
+            ("completion/complete", None) => {
+                (text(reference.as_ref(), "uri"), |uri| Subject::Template(uri))
+            }
+            ("completion/complete", name) => (name, |name| Subject::Prompt(name)),
+            _ => (text(params, "uri"), |uri| Subject::Resource(uri)),
+        };
+        Self { name: name.unwrap_or_default(), of }
+    }
+
+    fn as_ref(&self) -> Subject<'_> {
+        (self.of)(&self.name)
+    }
+}
+
+/// Whether this is the method of a list.
+pub(crate) fn is_list(method: &str) -> bool {
+    LISTS.iter().any(|(list, ..)| *list == method)
+}
+
+/// Whether any surface of the snapshot serves this method.
+pub(crate) fn serves(catalog: &Catalog, method: &str) -> bool {
+    catalog.surfaces().iter().any(|surface| surface.serves(method))
+}
+
+impl Asking<'_> {
+    /// Answers a list: one page of what all surfaces have.
+    pub(crate) async fn list(
+        &self,
+        id: &Id,
+        method: &str,
+        cursor: Option<&JsonText>,
+    ) -> Result<Bytes, ErrorData> {
+        let after = match cursor.map(JsonText::as_raw) {
+            None => None,
+            Some(Ok(raw)) => Some(read_cursor(raw)?),
+            Some(Err(_)) => return Err(ErrorData::invalid_params("the cursor is malformed", None)),
+        };
+        let Some((_, member, name, subject)) = LISTS.iter().find(|(list, ..)| *list == method) else {
+            return Err(method_not_found(method));
+        };
+        let mut items: BTreeMap<String, String> = BTreeMap::new();
+        for surface in self.of(method) {
+            let collected = self.collect(surface, method, (member, name, *subject), &mut items).await;
+            if let Err(err) = collected {
+                tracing::warn!(owner = surface.owner(), method, error = %err, "a list is incomplete");
+            }
+        }
+        let mut rest =
+            items.into_iter().filter(|(key, _)| after.as_ref().is_none_or(|after| key > after));
+        let mut text = String::new();
+        let mut last = String::new();
+        for (key, item) in rest.by_ref().take(PAGE) {
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text.push_str(&item);
+            last = key;
+        }
+        let next = rest.next().map(|_| cursor_after(&last));
+        Ok(page(id, member, &text, next.as_deref(), self.modern))
+    }
+
+    /// Answers anything but a list.
+    pub(crate) async fn request(
+        &self,
+        id: &Id,
+        method: &str,
+        params: &JsonText,
+    ) -> Result<Bytes, ErrorData> {
+        let (_, result) = self.offer(method, params).await?;
+        Ok(rpc::result(id, self.shaped(method, &result).as_bytes()))
+    }
+
+    /// The surface that has taken this request on.
+    pub(crate) async fn owner(
+        &self,
+        method: &str,
+        params: &JsonText,
+    ) -> Result<Arc<dyn Surface>, ErrorData> {
+        self.offer(method, params).await.map(|(surface, _)| surface)
+    }
+
+    /// Whether the caller may hear of a resource that the surface was subscribed to for another caller.
+    pub(crate) fn admitted(
+        &self,
+        surface: &Arc<dyn Surface>,
+        uri: &str,
+        params: &JsonText,
+    ) -> Result<(), ErrorData> {
+        let (method, subject) = ("resources/subscribe", Subject::Resource(uri));
+        let admitted = self.market.admit(self.catalog, &self.call, &**surface, method, subject);
+        admitted.map_err(|err| self.error(err, params))
+    }
+
+    /// Offers a request to one surface after the other.
+    async fn offer(
+        &self,
+        method: &str,
+        params: &JsonText,
+    ) -> Result<(Arc<dyn Surface>, JsonText), ErrorData> {
+        if !serves(self.catalog, method) {
+            return Err(method_not_found(method));
+        }
+        let object = Object::parse(params.as_str());
+        let subject = OwnedSubject::of(method, object.as_ref());
+        let offered = self.market.request(self.catalog, &self.call, method, subject.as_ref(), params);
+        offered.await.map_err(|err| self.error(err, params))
+    }
+
+    fn error(&self, err: SurfaceError, params: &JsonText) -> ErrorData {
+        match err {
+            SurfaceError::NotFound(what) => self.not_found(what, params),
+            SurfaceError::Invalid(what) => ErrorData::invalid_params(what, None),
+            SurfaceError::Refused { code, message, data } => refused(code, message, data.as_ref()),
+            denied @ SurfaceError::Denied { .. } => ErrorData::invalid_params(denied.to_string(), None),
+            err => ErrorData::internal_error(err.to_string(), None),
+        }
+    }
+
+    fn of(&self, method: &str) -> impl Iterator<Item = &Arc<dyn Surface>> {
+        self.catalog.surfaces().iter().filter(move |surface| surface.serves(method))
+    }
+
+    fn context(&self, surface: &Arc<dyn Surface>) -> CallContext {
+        let mut call = self.call.clone();
+        call.target = surface.owner().to_owned();
+        self.market.surface_context(&call)
+    }
+
+    async fn collect(
+        &self,
+        surface: &Arc<dyn Surface>,
+        method: &str,
+        (member, name, subject): (&str, &str, SubjectOf),
+        items: &mut BTreeMap<String, String>,
+    ) -> Result<(), SurfaceError> {
+        let ctx = self.context(surface);
+        let broken = || SurfaceError::Failed(format!("the answer to {method} is not a list"));
+        let mut params = rpc::empty_object();
+        for _ in 0..MAX_PAGES {
+            let result = surface.request(method, &params, &ctx).await?;
+            let result = Object::parse(result.as_str()).ok_or_else(broken)?;
+            let list: Vec<&RawValue> = result
+                .get(member)
+                .and_then(|list| serde_json::from_str(list.get()).ok())
+                .ok_or_else(broken)?;
+            for item in list {
+                let key = Object::parse(item.get()).and_then(|item| item.get(name));
+                let key = key.and_then(|key| rpc::text(key).ok()).ok_or_else(broken)?.into_owned();
+                let known = surface.item(subject(&key));
+                let principal = self.call.scope.principal.as_ref();
+                if known.is_none_or(|item| self.catalog.permits_item(principal, &item).is_err()) {
+                    continue;
+                }
+                match items.entry(key) {
+                    Entry::Vacant(free) => {
+                        free.insert(item.get().to_owned());
+                    }
+                    Entry::Occupied(taken) => {
+                        let (owner, name) = (surface.owner(), taken.key());
+                        tracing::warn!(owner, method, name, "a duplicate is left out");
+                    }
+                }
+            }
+            match result.get("nextCursor").filter(|cursor| cursor.get() != "null") {
+                Some(cursor) => {
+                    let next = JsonText::parse(format!(r#"{{"cursor":{}}}"#, cursor.get()));
+                    params = next.map_err(|_| broken())?;
+                }
+                None => return Ok(()),
+            }
+        }
+        Err(SurfaceError::Failed(format!("the list has more than {MAX_PAGES} pages")))
+    }
+
+    /// A result as its client's revision knows it.
+    fn shaped(&self, method: &str, result: &JsonText) -> String {
+        let Some(object) = Object::parse(result.as_str()) else { return result.as_str().to_owned() };
+        let Some(hint) = self.modern else {
+            return object.without(&["resultType", "ttlMs", "cacheScope"]);
+        };
+        let mut added = String::new();
+        if object.get("resultType").is_none() {
+            added.push_str(r#""resultType":"complete","#);
+        }
+        if method == "resources/read" && object.get("ttlMs").is_none() {
+            added.push_str(&format!(r#""ttlMs":{},"cacheScope":"private","#, hint.ttl_ms));
+        }
+        if added.is_empty() {
+            return result.as_str().to_owned();
+        }
+        let rest =
+            object.without(&if added.contains("cacheScope") { vec!["cacheScope"] } else { vec![] });
+        if rest == "{}" {
+            added.pop(); // the comma
+        }
+        format!("{{{added}{}", &rest[1..])
+    }
+
+    fn not_found(&self, what: String, params: &JsonText) -> ErrorData {
+        let uri = Object::parse(params.as_str()).and_then(|params| params.get("uri"));
+        let Some(uri) = uri else { return ErrorData::invalid_params(what, None) };
+        let data =
+            serde_json::from_str(uri.get()).ok().map(|uri: String| serde_json::json!({ "uri": uri }));
+        let code = match self.modern {
+            Some(_) => ErrorCode::INVALID_PARAMS,
+            None => ErrorCode::RESOURCE_NOT_FOUND,
+        };
+        ErrorData::new(code, what, data)
+    }
+}
+
+/// The error that a provider answered with, as it was.
+pub(crate) fn refused(code: i64, message: String, data: Option<&JsonText>) -> ErrorData {
+    let code = i32::try_from(code).map_or(ErrorCode::INTERNAL_ERROR, ErrorCode);
+    ErrorData::new(code, message, data.and_then(|data| serde_json::from_str(data.as_str()).ok()))
+}
+
+/// The error for a method that nobody serves; the message is the method's name, as the SDK has it.
+pub(crate) fn method_not_found(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("method not found: {method}"), None)
+}
+
+/// Completes an argument of a tool from the `enum` of its input schema. `ref/tool` is an extension:
+/// the protocol completes prompts and resource templates only.
+///
+/// # Errors
+/// A reference or argument that is malformed, or a tool that does not exist.
+pub(crate) fn complete_tool(
+    catalog: &Catalog,
+    params: &JsonText,
+    principal: Option<&Principal>,
+) -> Option<Result<CompleteResult, ErrorData>> {
+    let params = Object::parse(params.as_str())?;
+    let string = |object: &Object<'_>, key: &str| {
+        let raw = object.get(key)?;
+        rpc::text(raw).ok().map(Cow::into_owned)
+    };
+    let reference = Object::parse(params.get("ref")?.get())?;
+    if string(&reference, "type")? != "ref/tool" {
+        return None;
+    }
+    let complete = || {
+        let invalid = |what: String| ErrorData::invalid_params(what, None);
+        let tool =
+            string(&reference, "name").ok_or_else(|| invalid("ref needs the tool's name".into()))?;
+        let entry = catalog.visible(principal, &tool);
+        let entry = entry.ok_or_else(|| invalid(format!("unknown tool: {tool}")))?;
+        let argument = params.get("argument").and_then(|argument| Object::parse(argument.get()));
+        let argument = argument.ok_or_else(|| invalid("argument must be an object".into()))?;
+        let name = string(&argument, "name").ok_or_else(|| invalid("argument needs a name".into()))?;
+        let typed = string(&argument, "value").unwrap_or_default();
+        Ok(completion(enum_values(entry.input_schema().as_str(), &name), &typed))
+    };
+    Some(complete())
+}
+
+/// The texts that a property may have, going by its schema.
+fn enum_values(schema: &str, property: &str) -> Vec<String> {
+    let Ok(schema) = serde_json::from_str::<serde_json::Value>(schema) else { return Vec::new() };
+    let property = &schema["properties"][property];
+    let values = property["enum"].as_array().or_else(|| property["items"]["enum"].as_array());
+    let as_text = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    values.map(|values| values.iter().map(as_text).collect()).unwrap_or_default()
+}
+
+fn completion(mut values: Vec<String>, typed: &str) -> CompleteResult {
+    values.retain(|value| value.starts_with(typed));
+    let total = u32::try_from(values.len()).ok();
+    let more = values.len() > CompletionInfo::MAX_VALUES;
+    values.truncate(CompletionInfo::MAX_VALUES);
+    CompleteResult::new(CompletionInfo::with_pagination(values, total, more).unwrap_or_default())
+}
+
+/// What a completion is where nothing completes: no values.
+pub(crate) fn no_completion() -> CompleteResult {
+    completion(Vec::new(), "")
+}
+
+#[cfg(test)]
+#[path = "surfaces_tests.rs"]
+mod tests;

@@ -1,0 +1,494 @@
+//! `tools/list` and the result of `tools/call`, written by hand around JSON that travels as text.
+//!
+//! # How it works
+//!
+//! A [`Listing`] is what of one snapshot has been rendered: each tool once, when it is first on a page or
+//! called, so that the first page of thousands of tools costs what a page costs. It dies with the snapshot.
+//! What is unlisted is on no page, and neither is what the caller is not permitted to call. The
+//! texts of results (content, structured value, `_meta`) are put together without being parsed.
+//! A differential test holds both against the SDK's own types.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::HeaderName;
+use orla_marketplace::{
+    ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, Reservation,
+    RuntimeError, RuntimeResult,
+};
+use rmcp::model::ErrorData;
+use serde_json::value::RawValue;
+
+use crate::mcp::object::Object;
+use crate::mcp::protocol::{MCP_PARAM_PREFIX, PAGE};
+use crate::mcp::rpc::{self, Id, push_json};
+
+/// The tools of one snapshot, rendered as they are needed.
+pub(crate) struct Listing {
+    of: Weak<Catalog>,
+    /// Where the listed ones are among the entries.
+    listed: Vec<usize>,
+    /// One for each entry, listed or not.
+    tools: Vec<OnceLock<Tool>>,
+}
+
+/// A rendered tool.
+struct Tool {
+    /// Its JSON object for sessionless requests.
+    modern: Box<str>,
+    /// The one for sessions, whose clients know structured results only as objects, where it is another: its output
+    /// schema is that of an object with the result in it.
+    legacy: Option<Box<str>>,
+    /// The arguments that have to be repeated in headers.
+    headers: Vec<ParamHeader>,
+}
+
+/// An argument that a client repeats in a header (`x-mcp-header`, SEP-2243).
+pub(crate) struct ParamHeader {
+    pub(crate) header: HeaderName,
+    /// The path of the argument, one key after the other.
+    pub(crate) path: Vec<String>,
+}
+
+impl Listing {
+    fn new(catalog: &Arc<Catalog>) -> Self {
+        let entries = catalog.entries();
+        Self {
+            of: Arc::downgrade(catalog),
+            listed: (0..entries.len()).filter(|at| entries[*at].is_offered()).collect(),
+            tools: entries.iter().map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// The tool at a place among the entries of the catalogue that this is the listing of.
+    fn tool(&self, catalog: &Catalog, at: usize) -> Option<&Tool> {
+        let (entry, tool) = (catalog.entries().get(at)?, self.tools.get(at)?);
+        Some(tool.get_or_init(|| Tool::render(entry)))
+    }
+
+    /// The headers that a call of this tool has to carry.
+    pub(crate) fn headers_of(&self, catalog: &Catalog, name: &str) -> &[ParamHeader] {
+        self.named(catalog, name).map(|tool| tool.headers.as_slice()).unwrap_or_default()
+    }
+
+    /// How a session's client is given the structured results of this tool.
+    pub(crate) fn session_form(&self, catalog: &Catalog, name: &str) -> Form {
+        let is_wrapped = self.named(catalog, name).is_some_and(|tool| tool.legacy.is_some());
+        if is_wrapped { Form::SessionWrapped } else { Form::Session }
+    }
+
+    fn named(&self, catalog: &Catalog, name: &str) -> Option<&Tool> {
+        let at = catalog.entries().binary_search_by(|entry| (*entry.name).cmp(name)).ok();
+        at.and_then(|at| self.tool(catalog, at))
+    }
+}
+
+impl Tool {
+    fn render(entry: &Entry) -> Self {
+        let input = entry.input_schema();
+        let output = entry.output_schema();
+        let modern = tool(entry, &input, output.as_ref()).into();
+        let other = output.filter(|schema| !is_object_schema(schema.as_str()));
+        let legacy = other.map(|schema| tool(entry, &input, wrapped_schema(&schema).as_ref()).into());
+        Self { modern, legacy, headers: param_headers(input.as_str()) }
+    }
+
+    fn text(&self, modern: bool) -> &str {
+        self.legacy.as_deref().filter(|_| !modern).unwrap_or(&self.modern)
+    }
+}
+
+/// A tool as sessionless clients see it.
+pub(crate) fn tool_json(entry: &Entry) -> String {
+    tool(entry, &entry.input_schema(), entry.output_schema().as_ref())
+}
+
+fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
+    let manifest = &entry.manifest;
+    let json = |text: &str| serde_json::to_string(text).unwrap_or_default();
+    let mut tool = format!(r#"{{"name":{}"#, json(&entry.name));
+    if let Some(title) = manifest.title() {
+        tool.push_str(&format!(r#","title":{}"#, json(title)));
+    }
+    tool.push_str(&format!(r#","description":{},"inputSchema":{input}"#, json(&manifest.description)));
+    if let Some(output) = output {
+        tool.push_str(&format!(r#","outputSchema":{output}"#));
+    }
+    let annotations = manifest.metadata.get(ANNOTATIONS).filter(|text| Object::parse(text).is_some());
+    if let Some(annotations) = annotations {
+        tool.push_str(&format!(r#","annotations":{annotations}"#));
+    }
+    let listed = manifest.metadata.get(LISTED).and_then(|text| Object::parse(text));
+    for (key, value) in listed.iter().flat_map(Object::members) {
+        if !KNOWN.contains(&key) {
+            tool.push_str(&format!(",{}:{value}", json(key)));
+        }
+    }
+    tool.push('}');
+    tool
+}
+
+/// The members of a tool that have a place in its manifest.
+const KNOWN: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+
+fn is_object_schema(schema: &str) -> bool {
+    Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind.get() == r#""object""#))
+        == Some(true)
+}
+
+/// The schema of an object whose member `result` is of the given schema.
+fn wrapped_schema(schema: &JsonText) -> Option<JsonText> {
+    let mut result = serde_json::from_str(schema.as_str()).ok()?;
+    // A schema with a name of its own is the root of its references.
+    if serde_json::Value::get(&result, "$id").is_none() {
+        move_references(&mut result);
+    }
+    let mut wrapped = serde_json::json!({"type": "object", "required": ["result"]});
+    if let Some(dialect) = result.as_object_mut().and_then(|object| object.shift_remove("$schema")) {
+        wrapped["$schema"] = dialect;
+    }
+    wrapped["properties"] = serde_json::json!({ "result": result });
+    JsonText::of(&wrapped).ok()
+}
+
+/// Makes references within a schema lead to where they led when it is the schema of the member `result`.
+fn move_references(schema: &mut serde_json::Value) {
+    match schema {
+        serde_json::Value::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    serde_json::Value::String(target) if key == "$ref" && is_pointer(target) => {
+                        target.insert_str(1, "/properties/result");
+                    }
+                    value => move_references(value),
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(move_references),
+        _ => {}
+    }
+}
+
+fn is_pointer(target: &str) -> bool {
+    target == "#" || target.starts_with("#/")
+}
+
+/// The well-formed `x-mcp-header` annotations along chains of `properties`.
+fn param_headers(schema: &str) -> Vec<ParamHeader> {
+    let mut found = Vec::new();
+    if schema.contains("x-mcp-header")
+        && let Ok(schema) = serde_json::from_str(schema)
+    {
+        collect_headers(&schema, &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+fn collect_headers(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<ParamHeader>) {
+    let Some(properties) = schema.get("properties").and_then(serde_json::Value::as_object) else {
+        return;
+    };
+    for (name, property) in properties {
+        path.push(name.clone());
+        let header = property.get("x-mcp-header").and_then(serde_json::Value::as_str);
+        let header = header
+            .filter(|header| !header.is_empty())
+            .map(|header| format!("{MCP_PARAM_PREFIX}{header}"));
+        if let Some(header) = header.and_then(|header| HeaderName::try_from(header).ok()) {
+            found.push(ParamHeader { header, path: path.clone() });
+        }
+        collect_headers(property, path, found);
+        path.pop();
+    }
+}
+
+/// The value of an argument as a header repeats it: a string, a number or a boolean as text.
+pub(crate) fn argument_as_header<'a>(arguments: &'a str, path: &[String]) -> Option<Cow<'a, str>> {
+    let (last, parents) = path.split_last()?;
+    let mut at = Object::parse(arguments)?;
+    for key in parents {
+        at = Object::parse(at.get(key)?.get())?;
+    }
+    let value = at.get(last)?;
+    match value.get().bytes().next()? {
+        b'"' => rpc::text(value).ok(),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(Cow::Borrowed(value.get())),
+    }
+}
+
+/// The listings of the snapshots that are in use.
+#[derive(Default)]
+pub(crate) struct Listings(Mutex<Vec<Arc<Listing>>>);
+
+impl Listings {
+    /// The most snapshots whose listing is remembered.
+    const MAX: usize = 4;
+
+    /// The listing of a snapshot.
+    pub(crate) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Listing> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) =
+            known.iter().find(|listing| std::ptr::eq(listing.of.as_ptr(), &raw const **catalog))
+        {
+            return Arc::clone(found);
+        }
+        let listing = Arc::new(Listing::new(catalog));
+        known.retain(|listing| listing.of.strong_count() > 0);
+        if known.len() >= Self::MAX {
+            known.remove(0);
+        }
+        known.push(Arc::clone(&listing));
+        listing
+    }
+}
+
+/// The answer to `tools/list`: the page after `cursor` of what `principal` may call.
+///
+/// # Errors
+/// A cursor that none of our pages gave.
+pub(crate) fn list_page(
+    id: &Id,
+    catalog: &Catalog,
+    listing: &Listing,
+    cursor: Option<&RawValue>,
+    principal: Option<&Principal>,
+    modern: Option<CacheHint>,
+) -> Result<Bytes, ErrorData> {
+    let after = cursor.map(read_cursor).transpose()?;
+    let entries = catalog.entries();
+    let from = after.map_or(0, |name| entries.partition_point(|entry| *entry.name <= *name));
+    let first = listing.listed.partition_point(|at| *at < from);
+    let is_permitted = |at: &&usize| catalog.permits(principal, &entries[**at]).is_ok();
+    let mut places = listing.listed[first..].iter().filter(is_permitted).peekable();
+    let (mut items, mut last) = (String::new(), None);
+    for at in places.by_ref().take(PAGE) {
+        if last.is_some() {
+            items.push(',');
+        }
+        items.push_str(listing.tool(catalog, *at).map_or("{}", |tool| tool.text(modern.is_some())));
+        last = Some(&entries[*at].name);
+    }
+    let next = last.filter(|_| places.peek().is_some()).map(|name| cursor_after(name));
+    Ok(page(id, "tools", &items, next.as_deref(), modern))
+}
+
+/// What a sessionless client may do with a list it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheHint {
+    /// How long it is fresh.
+    pub(crate) ttl_ms: u64,
+}
+
+/// The answer to a list request with these items, which are JSON texts separated by commas.
+pub(crate) fn page(
+    id: &Id,
+    list: &str,
+    items: &str,
+    next_cursor: Option<&str>,
+    modern: Option<CacheHint>,
+) -> Bytes {
+    let mut out = rpc::begin_result(id, items.len() + 160);
+    out.push(b'{');
+    if modern.is_some() {
+        out.extend_from_slice(br#""resultType":"complete","#);
+    }
+    if let Some(cursor) = next_cursor {
+        out.extend_from_slice(br#""nextCursor":""#);
+        out.extend_from_slice(cursor.as_bytes());
+        out.extend_from_slice(br#"","#);
+    }
+    if let Some(hint) = modern {
+        out.extend_from_slice(format!(r#""ttlMs":{},"cacheScope":"private","#, hint.ttl_ms).as_bytes());
+    }
+    out.extend_from_slice(format!(r#""{list}":["#).as_bytes());
+    out.extend_from_slice(items.as_bytes());
+    out.extend_from_slice(b"]}");
+    out.extend_from_slice(rpc::END);
+    out.into()
+}
+
+/// A cursor: opaque to clients, and good for as long as names are, across reloads. It says the last
+/// name of a page, and the next page begins with the first name after it.
+pub(crate) fn cursor_after(name: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(format!("after:{name}"))
+}
+
+/// Reads what [`cursor_after`] wrote.
+///
+/// # Errors
+/// −32602 for anything else.
+pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
+    let read = || {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(&*rpc::text(cursor).ok()?).ok()?;
+        String::from_utf8(bytes).ok()?.strip_prefix("after:").map(str::to_owned)
+    };
+    read()
+        .ok_or_else(|| ErrorData::invalid_params("this cursor is of no list that was given here", None))
+}
+
+/// The answer to a `tools/call` that gave an outcome. It holds the outcome's memory until it is sent.
+pub(crate) fn success(id: &Id, outcome: &Outcome, form: Form) -> Bytes {
+    let bytes = answer(id, &Ok(outcome), form);
+    match outcome.reservation.clone() {
+        Some(reservation) => Bytes::from_owner(Reserved { bytes, _reservation: reservation }),
+        None => bytes,
+    }
+}
+
+/// Bytes that count to the memory of the requests in progress until they are dropped.
+struct Reserved {
+    bytes: Bytes,
+    _reservation: Arc<Reservation>,
+}
+
+impl AsRef<[u8]> for Reserved {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The answer to a `tools/call` that failed in a way the caller's model can mend: what was given so
+/// far, and the error's text last.
+pub(crate) fn failure(id: &Id, error: &RuntimeError, form: Form) -> Bytes {
+    answer(id, &Err(error), form)
+}
+
+/// The result of `tools/call` for what a call gave, as JSON text: what a session's client is given,
+/// but with a structured value of any kind. What came as JSON is in it as it came.
+pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
+    let result = result.as_ref();
+    let mut out = Vec::with_capacity(size(&result));
+    push_result(&mut out, &result, Form::Local);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// For whom a result is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Structured content may be of any kind.
+    Sessionless,
+    /// Before 2026-07-28 structured content is an object, and clients check that. Any other value is wrapped as the member
+    /// `result` of one.
+    Session,
+    /// The same, for a tool whose advertised output schema wraps its values in `result`. Objects are wrapped too.
+    SessionWrapped,
+    /// For a command of this program.
+    Local,
+}
+
+fn answer(id: &Id, result: &Result<&Outcome, &RuntimeError>, form: Form) -> Bytes {
+    let mut out = rpc::begin_result(id, size(result));
+    push_result(&mut out, result, form);
+    out.extend_from_slice(rpc::END);
+    out.into()
+}
+
+/// About as many bytes as the result takes.
+fn size(result: &Result<&Outcome, &RuntimeError>) -> usize {
+    let outcome = result.map_or_else(RuntimeError::outcome, Some);
+    let structured = outcome.and_then(|outcome| outcome.structured.as_ref());
+    let structured = structured.and_then(|value| value.json().ok()).map_or(0, length);
+    let given = |text: Option<&JsonText>| text.map_or(0, length);
+    let content = given(outcome.and_then(|outcome| outcome.content.as_ref()));
+    let meta = given(outcome.and_then(|outcome| outcome.meta.as_ref()));
+    256 + content + 2 * structured + meta
+}
+
+fn push_result(out: &mut Vec<u8>, result: &Result<&Outcome, &RuntimeError>, form: Form) {
+    let (outcome, error) = match *result {
+        Ok(outcome) => (Some(outcome), None),
+        Err(error) => (error.outcome(), Some(error)),
+    };
+    let structured = match outcome.and_then(|outcome| outcome.structured.as_ref()).map(Payload::json) {
+        Some(Err(unfit)) if error.is_none() => return push_result(out, &Err(&unfit), form),
+        structured => structured.and_then(Result::ok),
+    };
+    out.extend_from_slice(if form == Form::Sessionless {
+        br#"{"resultType":"complete","content":"#
+    } else {
+        br#"{"content":"#
+    });
+    let content = outcome.and_then(|outcome| outcome.content.as_ref());
+    match error {
+        None => push_content(out, content, structured),
+        Some(error) => push_failed_content(out, content, error),
+    }
+    if let Some(value) = structured {
+        let is_wrapped = match form {
+            Form::Session => !value.as_str().starts_with('{'),
+            Form::SessionWrapped => true,
+            Form::Sessionless | Form::Local => false,
+        };
+        let (before, after) = if is_wrapped { (r#"{"result":"#, "}") } else { ("", "") };
+        out.extend_from_slice(br#","structuredContent":"#);
+        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(value.bytes());
+        out.extend_from_slice(after.as_bytes());
+    }
+    let said = outcome.and_then(|outcome| outcome.is_error);
+    if let Some(is_error) = error.map(|_| true).or(said) {
+        let member: &[u8] = if is_error { br#","isError":true"# } else { br#","isError":false"# };
+        out.extend_from_slice(member);
+    }
+    if let Some(meta) = outcome.and_then(|outcome| outcome.meta.as_ref()) {
+        out.extend_from_slice(br#","_meta":"#);
+        out.extend_from_slice(meta.bytes());
+    }
+    out.push(b'}');
+}
+
+fn push_content(out: &mut Vec<u8>, content: Option<&JsonText>, structured: Option<&JsonText>) {
+    match (content, structured) {
+        (Some(content), _) => out.extend_from_slice(content.bytes()),
+        (None, Some(value)) => {
+            out.push(b'[');
+            push_text_block(out, |out| push_value_as_text(out, value.as_str()));
+            out.push(b']');
+        }
+        (None, None) => out.extend_from_slice(b"[]"),
+    }
+}
+
+/// What was given before the failure, and what the failure was.
+fn push_failed_content(out: &mut Vec<u8>, content: Option<&JsonText>, error: &RuntimeError) {
+    let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
+    let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
+    let blocks = blocks.trim();
+    out.push(b'[');
+    out.extend_from_slice(blocks.as_bytes());
+    // What a provider reported in MCP's own form goes out as it is.
+    if !matches!(error, RuntimeError::Reported { .. }) {
+        if !blocks.is_empty() {
+            out.push(b',');
+        }
+        push_text_block(out, |out| push_json(out, &error.to_string()));
+    }
+    out.push(b']');
+}
+
+fn push_text_block(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(br#"{"type":"text","text":"#);
+    text(out);
+    out.push(b'}');
+}
+
+/// A value as the text of a block: a string is its own text, anything else its JSON.
+fn push_value_as_text(out: &mut Vec<u8>, json: &str) {
+    if json.starts_with('"') {
+        out.extend_from_slice(json.as_bytes());
+    } else {
+        push_json(out, json);
+    }
+}
+
+fn length(text: &JsonText) -> usize {
+    text.bytes().len()
+}
+
+#[cfg(test)]
+#[path = "tools_tests.rs"]
+mod tests;

@@ -1,0 +1,237 @@
+//! What instances of orla say to each other at `/rtfs`, besides what any client may say there.
+//!
+//! - `GET /rtfs`, for who accepts [`CATALOGUE`], is the catalogue: `{"version", "instance", "capabilities": [{id, via, tool}]}`, of what the
+//!   caller may call. With `?after=VERSION` it is answered when there is another version, at the latest after
+//!   `wait_ms` with 304: whoever asks again and again is told of every change.
+//! - A call's headers say what it carries besides its input: `orla-hops` (the instances that it came through),
+//!   `orla-timeout-ms` (the time that its caller has left), `traceparent`.
+//! - Who accepts [`OUTCOME`] is answered with all that the capability gave: the content and `_meta` beside the
+//!   value, and of an error what makes it the same error there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use orla_marketplace::{
+    Call, Catalog, Entry, Hops, Outcome, Principal, ProviderType, RuntimeError, RuntimeResult,
+    discovery, program,
+};
+use serde_json::{Value as Json, json};
+use tokio::time::{sleep, timeout};
+
+use crate::http::body::Body;
+use crate::http::response::json as json_response;
+use crate::mcp::dispatch::Answer;
+use crate::mcp::tools::tool_json;
+use crate::rtfs::programs::{described, refused, status_of};
+use crate::state::Core;
+
+/// The media type of a catalogue.
+pub(crate) const CATALOGUE: &str = "application/vnd.orla.catalogue+json";
+/// The media type of answers that hold everything.
+pub(crate) const OUTCOME: &str = "application/vnd.orla.outcome+json";
+const HOPS: &str = "orla-hops";
+const TIMEOUT_MS: &str = "orla-timeout-ms";
+/// The longest that a change is waited for.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How long it may take to find out what is served, for whoever asks first. What turns out later is told as a
+/// change; instances that have each other's catalogues would wait for each other.
+const LEARN: Duration = Duration::from_secs(1);
+
+/// Takes over what the headers of a call say.
+///
+/// # Errors
+/// The call has come through too many instances.
+pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(ms) = text(TIMEOUT_MS).and_then(|ms| ms.trim().parse().ok()) {
+        call.timeout = Some(Duration::from_millis(ms));
+    }
+    call.scope.traceparent = text("traceparent").map(Into::into);
+    if let Some(hops) = text(HOPS) {
+        call.scope.hops = Hops::read(hops)?;
+    }
+    Ok(())
+}
+
+/// The answer to a call that came too far.
+pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
+    let error = RuntimeError::Limit { id: id.to_owned(), what };
+    let answer = whole(Err(error));
+    json_response(answer.status, answer.message)
+}
+
+/// Everything that a call gave.
+pub(crate) fn whole(result: RuntimeResult<Outcome>) -> Answer {
+    match result.and_then(|outcome| members(&outcome)) {
+        Ok(members) => Answer { message: format!("{{{members}}}").into(), status: StatusCode::OK },
+        Err(error) => {
+            let mut told = described(&error);
+            if let Some(detail) = detail(&error) {
+                told["error"]["detail"] = detail;
+            }
+            let mut message = told.to_string();
+            let is_told = matches!(error, RuntimeError::Told { .. });
+            let outcome = error.outcome().filter(|_| !is_told);
+            if let Some(members) = outcome.and_then(|outcome| members(outcome).ok()) {
+                // Beside the error, so that its numbers keep their text.
+                message.pop();
+                message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
+            }
+            Answer { message: message.into(), status: status_of(&error, false) }
+        }
+    }
+}
+
+fn members(outcome: &Outcome) -> RuntimeResult<String> {
+    let structured = outcome.structured.as_ref().map(|value| value.json()).transpose()?;
+    let members =
+        [("value", structured), ("content", outcome.content.as_ref()), ("meta", outcome.meta.as_ref())];
+    let mut text = String::new();
+    for (name, json) in members {
+        if let Some(json) = json {
+            text.push_str(&format!(r#"{}"{name}":{json}"#, if text.is_empty() { "" } else { "," }));
+        }
+    }
+    // Nothing is a value too.
+    Ok(if text.is_empty() { r#""value":null"#.to_owned() } else { text })
+}
+
+/// What of an error its sentence does not say in a form that can be read.
+fn detail(error: &RuntimeError) -> Option<Json> {
+    Some(match error {
+        RuntimeError::Busy { running, waiting, .. } => json!({"running": running, "waiting": waiting}),
+        RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
+        RuntimeError::Limit { what, .. } => json!({ "what": what }),
+        RuntimeError::Reported { .. } => json!({"reported": true}),
+        RuntimeError::Told { message, .. } => json!({ "told": message }),
+        RuntimeError::Refused { code, message, data, .. } => {
+            let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
+            json!({"code": code, "message": message, "data": data})
+        }
+        _ => return None,
+    })
+}
+
+/// Answers `GET /rtfs`.
+pub(crate) async fn catalogue(
+    core: &Arc<Core>,
+    principal: Option<&Principal>,
+    query: Option<&str>,
+) -> Response<Body> {
+    let (mut after, mut wait) = (None, Duration::ZERO);
+    for (name, value) in query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('=')) {
+        match name {
+            "after" => after = Some(value),
+            "wait_ms" => match value.parse() {
+                Ok(ms) => wait = Duration::from_millis(ms).min(MAX_WAIT),
+                Err(_) => return refused(StatusCode::BAD_REQUEST, "wait_ms: expected milliseconds"),
+            },
+            _ => {}
+        }
+    }
+    let instance = core.market.instance();
+    let version = |catalog: &Catalog| format!("{instance}-{}", catalog.generation());
+    let mut changes = core.market.changes();
+    match after {
+        None => {
+            // It goes on after that: what turns out later is told as a change.
+            let asked = Arc::clone(core);
+            let learning = core.tracker.spawn(async move {
+                tokio::select! {
+                    () = asked.market.prepare_listing() => {}
+                    () = asked.draining.cancelled() => {}
+                }
+            });
+            let _ = timeout(LEARN, learning).await;
+        }
+        Some(after) => {
+            let end = sleep(wait);
+            tokio::pin!(end);
+            while version(&core.market.snapshot()) == after {
+                tokio::select! {
+                    Ok(()) = changes.changed() => {}
+                    () = &mut end => return unchanged(),
+                    () = core.draining.cancelled() => return unchanged(),
+                }
+            }
+        }
+    }
+    let catalog = core.market.snapshot();
+    let shown = catalog.entries().iter().filter(|entry| is_shared(entry) && entry.is_available());
+    let shown = shown.filter(|entry| catalog.permits(principal, entry).is_ok());
+    let shown: Vec<String> = shown.map(|entry| listed(entry, &instance)).collect();
+    let text = format!(
+        r#"{{"version":{},"instance":{},"capabilities":[{}]}}"#,
+        json!(version(&catalog)),
+        json!(&*instance),
+        shown.join(",")
+    );
+    json_response(StatusCode::OK, text)
+}
+
+/// Whether other instances are told of it: what each has by itself they are not.
+fn is_shared(entry: &Entry) -> bool {
+    let id = entry.manifest.id.as_str();
+    let is_own = matches!(entry.manifest.provider, ProviderType::Local(_))
+        || discovery::IDS.contains(&id)
+        || id == program::IDS[1];
+    !is_own
+}
+
+fn listed(entry: &Entry, instance: &str) -> String {
+    let via: Vec<&str> = std::iter::once(instance)
+        .chain(entry.manifest.provider.via().iter().map(|one| &**one))
+        .collect();
+    let (id, tool) = (json!(entry.manifest.id), tool_json(entry));
+    format!(r#"{{"id":{id},"via":{},"tool":{tool}}}"#, json!(via))
+}
+
+fn unchanged() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orla_marketplace::{JsonText, Payload};
+
+    fn text(result: RuntimeResult<Outcome>) -> String {
+        String::from_utf8(whole(result).message.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn all_that_a_call_gave_is_there_to_the_last_digit() {
+        let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
+        let outcome = Outcome {
+            structured: Some(Payload::from_json(json(r#"{"n":1.10}"#))),
+            content: Some(json("[]")),
+            meta: Some(json(r#"{"a":1e400}"#)),
+            ..Outcome::default()
+        };
+        let members = r#""value":{"n":1.10},"content":[],"meta":{"a":1e400}"#;
+        assert_eq!(text(Ok(outcome.clone())), format!("{{{members}}}"));
+        assert_eq!(text(Ok(Outcome::default())), r#"{"value":null}"#);
+        let failed = text(Err(RuntimeError::reported("x", outcome)));
+        assert!(failed.ends_with(&format!(r#","outcome":{{{members}}}}}"#)), "{failed}");
+        assert!(failed.contains(r#""detail":{"reported":true}"#), "{failed}");
+    }
+
+    #[test]
+    fn a_call_carries_its_time_its_trace_and_where_it_came_from() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(HOPS, "a, b"), (TIMEOUT_MS, "1500"), ("traceparent", "00-x-y-01")] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let mut call = Call::to("x");
+        carry(&mut call, &headers).unwrap();
+        assert_eq!(call.scope.hops.as_str(), "a, b");
+        assert_eq!(call.timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(call.scope.traceparent.as_deref(), Some("00-x-y-01"));
+        headers.insert(HOPS, HeaderValue::from_static("a,a,a,a,a,a,a,a,a"));
+        assert!(carry(&mut call, &headers).unwrap_err().contains("hop limit"));
+    }
+}

@@ -1,0 +1,361 @@
+//! `POST /rtfs`: a program, or one call, without the Model Context Protocol around it.
+//!
+//! A body `{"program", "input"?, "limits"?}` or `{"call": id, "input"?}` is answered with `{"value"}` or
+//! `{"error": {kind, message, data, at}}`. A client that accepts `text/event-stream` is told on the way what
+//! the program does: events `step`, `log` and `call`, and as the last one `value` or `error`.
+//!
+//! # How it works
+//!
+//! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded as that, and
+//! so are the calls that it makes. A client that goes away withdraws its program ([`Exchange`]).
+//!
+//! What a program did wrong is an answer like another (200). 400 is a body that is none, 503 too much at once; both are
+//! answered plainly where they are known at once, whatever the client accepts.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::{HeaderMap, Response, StatusCode};
+use orla_marketplace::json::value_to_json;
+use orla_marketplace::program::{self, IDS, Trace, TraceSink};
+use orla_marketplace::rtfs::{Error, Value};
+use orla_marketplace::{
+    Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError, Violation,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::body::Body;
+use crate::http::response::{events, json as json_response, names};
+use crate::mcp::dispatch::Answer;
+use crate::mcp::http::exchange::Exchange;
+use crate::mcp::notify::notices::Outlet;
+use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream};
+use crate::rtfs::federation;
+use crate::state::Core;
+
+/// How long it may take to find out that nothing is run at all, which is answered plainly.
+const REFUSED_WITHIN: Duration = Duration::from_millis(250);
+/// How long a stream may be quiet.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Answers a body, plainly or as a stream of events.
+pub(crate) async fn answer(
+    core: &Arc<Core>,
+    principal: Option<Principal>,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Response<Body> {
+    let as_stream = names(headers, "text/event-stream");
+    let is_whole = names(headers, federation::OUTCOME);
+    let mut call = match asked(body) {
+        Ok(call) => call,
+        Err(message) => return malformed(&message),
+    };
+    if let Err(what) = federation::carry(&mut call, headers) {
+        return federation::too_far(&call.target, what);
+    }
+    let token = CancellationToken::new();
+    call.scope.cancellation = token.clone();
+    call.scope.principal = principal;
+    let stream = as_stream.then(Stream::passing);
+    if let Some(stream) = &stream {
+        call.scope.notices = NoticeSink::default().traced(told(Arc::clone(stream)));
+    }
+    let market = Arc::clone(&core.market);
+    let work = Box::pin(async move {
+        let is_program = call.target.as_str() == IDS[0];
+        let result = market.call(call).await;
+        Some(match as_stream {
+            true => last_event(result, is_program),
+            false if is_whole => federation::whole(result),
+            false => plain(result, is_program),
+        })
+    });
+    let mut exchange = Exchange {
+        core: Arc::clone(core),
+        work: Some(work),
+        token,
+        stream: stream.clone(),
+        session: None,
+    };
+    let Some(stream) = stream else {
+        return match (&mut exchange).await {
+            Some(answer) => json_response(answer.status, answer.message),
+            None => events(futures_util::stream::empty()),
+        };
+    };
+    tokio::select! {
+        biased;
+        answer = &mut exchange => match answer {
+            Some(Answer { message, status }) if status != StatusCode::OK => {
+                return json_response(status, message.slice_ref(split(&message).1));
+            }
+            answer => stream.finish(answer.map(|answer| answer.message)),
+        },
+        () = stream.ready() => {}
+        () = tokio::time::sleep(REFUSED_WITHIN) => {}
+    }
+    let reader = stream.read_after(0);
+    let state = Streamed { exchange, stream, reader };
+    events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
+}
+
+/// What a body asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked<'a> {
+    #[serde(borrow)]
+    program: Option<&'a RawValue>,
+    #[serde(borrow)]
+    call: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    limits: Option<&'a RawValue>,
+}
+
+fn asked(body: &Bytes) -> Result<Call, String> {
+    const EXPECTED: &str = r#"{"program": "…"} or {"call": "id"} is expected"#;
+    let text = body.trim_ascii();
+    if text.is_empty() {
+        return Err(format!("the body is empty: {EXPECTED}"));
+    }
+    // An array would be read as the members in their order.
+    if !text.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+        return Err(format!("the body is no object: {EXPECTED}"));
+    }
+    let asked: Asked<'_> =
+        serde_json::from_slice(body).map_err(|err| format!("the body cannot be read: {err}"))?;
+    match asked {
+        Asked { program: Some(program), call: None, input, limits } => {
+            // What is null is absent.
+            let text = match (input, limits) {
+                (input, None) => {
+                    let input = input.map_or("null", RawValue::get);
+                    format!(r#"{{"program":{program},"input":{input}}}"#).into()
+                }
+                _ => body.clone(),
+            };
+            let input = JsonText::parse(text).map_err(|err| err.to_string())?;
+            Ok(Call::to(IDS[0]).with(Payload::from_json(input)))
+        }
+        Asked { program: None, call: Some(id), input, limits: None } => {
+            let input = input.map_or_else(Payload::empty, |input| {
+                Payload::from_json(JsonText::slice_of(body, input))
+            });
+            Ok(Call::to(&*id).with(input))
+        }
+        Asked { call: Some(_), limits: Some(_), .. } => {
+            Err("`limits` are those of a program, and `call` names a capability".to_owned())
+        }
+        _ => Err("either `program` or `call` is expected".to_owned()),
+    }
+}
+
+/// Sends what a program does as events.
+fn told(stream: Arc<Stream>) -> TraceSink {
+    TraceSink::new(move |trace| {
+        let (name, data) = match trace {
+            Trace::Step { name } => ("step", json!({ "name": name })),
+            Trace::Logged { level, message, data } => {
+                let mut said = json!({"level": level, "message": message});
+                if !matches!(data, Value::Nil) {
+                    said["data"] = as_json(&data);
+                }
+                ("log", said)
+            }
+            Trace::Called { id, input, result, duration, at } => {
+                let ms = duration.as_micros() as f64 / 1000.0;
+                let mut said = json!({"capability": id, "input": as_json(&input), "duration_ms": ms});
+                match result {
+                    Ok(value) => said["value"] = as_json(&value),
+                    Err(Error { kind, message, .. }) => {
+                        said["error"] = json!({"kind": kind, "message": message});
+                    }
+                }
+                if let Some(at) = at {
+                    said["at"] = json!({"line": at.line, "column": at.column});
+                }
+                ("call", said)
+            }
+            _ => return,
+        };
+        stream.send(named(name, &data.to_string()));
+    })
+}
+
+/// A value for those who watch; what is no data is shown as text.
+fn as_json(value: &Value) -> Json {
+    let json = value_to_json(value).ok().and_then(|json| serde_json::from_str(&json).ok());
+    json.unwrap_or_else(|| Json::String(value.pr_str()))
+}
+
+/// A message of the stream: its event's name, a space, its data.
+fn named(event: &str, data: &str) -> Bytes {
+    format!("{event} {data}").into()
+}
+
+/// The name and the data of a message.
+fn split(message: &Bytes) -> (&[u8], &[u8]) {
+    let at = message.iter().position(|byte| *byte == b' ').unwrap_or_default();
+    (&message[..at], &message[(at + 1).min(message.len())..])
+}
+
+/// One event of `text/event-stream`.
+fn event(message: &Bytes) -> Bytes {
+    let (name, data) = split(message);
+    [b"event: ", name, b"\ndata: ", data, b"\n\n"].concat().into()
+}
+
+fn last_event(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
+    let name = if result.is_ok() { "value" } else { "error" };
+    let Answer { message, status } = plain(result, is_program);
+    Answer { message: [name.as_bytes(), b" ", &message].concat().into(), status }
+}
+
+/// `{"value"}` or `{"error"}`.
+fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
+    let error = match result {
+        Ok(outcome) => match value_of(&outcome, is_program) {
+            Ok(message) => return Answer { message, status: StatusCode::OK },
+            Err(error) => error,
+        },
+        Err(error) => error,
+    };
+    // What a program did wrong it has said itself, with the place.
+    let is_own = is_program || matches!(error, RuntimeError::Told { .. });
+    let own = error.outcome().filter(|_| is_own).and_then(|outcome| {
+        let structured = outcome.structured.as_ref()?.json().ok()?;
+        structured.as_str().starts_with(r#"{"error":"#).then(|| structured.bytes().clone())
+    });
+    let status = status_of(&error, is_program);
+    let message = own.unwrap_or_else(|| described(&error).to_string().into());
+    Answer { message, status }
+}
+
+pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
+    match error {
+        RuntimeError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        // Of the program itself: what it calls is reported by the program.
+        RuntimeError::InvalidInput { .. } if is_program => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> {
+    if let Some(structured) = &outcome.structured {
+        let json = structured.json()?;
+        return Ok(match is_program {
+            true => json.bytes().clone(),
+            false => [br#"{"value":"#, &json.bytes()[..], b"}"].concat().into(),
+        });
+    }
+    let json = value_to_json(&outcome.value()?).map_err(|err| RuntimeError::Generic(err.to_string()))?;
+    Ok(format!(r#"{{"value":{json}}}"#).into())
+}
+
+/// An error that is none of the program's.
+pub(crate) fn described(error: &RuntimeError) -> Json {
+    if let RuntimeError::Told { error, .. } = error {
+        return json!({ "error": program::described(error) });
+    }
+    let mut described =
+        json!({"kind": error.kind(), "message": error.to_string(), "data": null, "at": null});
+    let data = match error {
+        RuntimeError::InvalidInput { violations, .. }
+        | RuntimeError::InvalidOutput { violations, .. } => {
+            let shown = |violation: &Violation| json!({"path": violation.path, "expected": violation.expected, "got": violation.got});
+            Some(violations.iter().map(shown).collect())
+        }
+        RuntimeError::Denied { permission, .. } => Some(json!(permission)),
+        RuntimeError::Unknown { similar, .. } => Some(json!(similar)),
+        error => error.outcome().and_then(|outcome| outcome.value().ok()).map(|value| as_json(&value)),
+    };
+    if let Some(data) = data {
+        described["data"] = data;
+    }
+    json!({ "error": described })
+}
+
+/// A body that is none.
+fn malformed(message: &str) -> Response<Body> {
+    refused(StatusCode::BAD_REQUEST, message)
+}
+
+/// A refusal in the form of an error, so that clients read one form only.
+pub(crate) fn refused(status: StatusCode, message: &str) -> Response<Body> {
+    let error =
+        json!({"error": {"kind": "invalid-argument", "message": message, "data": null, "at": null}});
+    json_response(status, error.to_string())
+}
+
+struct Streamed {
+    exchange: Exchange,
+    stream: Arc<Stream>,
+    reader: Reader,
+}
+
+impl Streamed {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let running = self.exchange.work.is_some();
+            tokio::select! {
+                biased;
+                next = self.reader.next() => return next.map(|(_, message)| event(&message)),
+                answer = &mut self.exchange, if running => {
+                    self.stream.finish(answer.map(|answer| answer.message));
+                }
+                () = tokio::time::sleep(KEEP_ALIVE_EVERY) => return Some(KEEP_ALIVE),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_a_program_or_a_call() {
+        for (body, target) in [
+            (r#"{"program": "1"}"#, Ok("rtfs")),
+            (r#"{"program": "1", "input": {}, "limits": {"steps": 5}}"#, Ok("rtfs")),
+            (r#"{"call": "math.add", "input": {"a": 1}}"#, Ok("math.add")),
+            (r#"{"program": "1", "input": null, "limits": null}"#, Ok("rtfs")),
+            (r#"{"call": "math.add", "program": null, "limits": null}"#, Ok("math.add")),
+            (r#"{"call": "math.add"}"#, Ok("math.add")),
+            (r#"{"call": "a", "program": "1"}"#, Err("either")),
+            (r#"{"call": "a", "limits": {}}"#, Err("limits")),
+            (r#"{"input": 1}"#, Err("either")),
+            (r#"{"programm": "1"}"#, Err("programm")),
+            ("[]", Err("no object")),
+            ("7", Err("no object")),
+            ("[", Err("cannot be read")),
+            (" ", Err("empty")),
+        ] {
+            match (asked(&Bytes::from_static(body.as_bytes())), target) {
+                (Ok(call), Ok(target)) => assert_eq!(call.target.as_str(), target, "{body}"),
+                (Err(message), Err(words)) => assert!(message.contains(words), "{body}: {message}"),
+                (other, _) => panic!("{body}: {:?}", other.map(|call| call.target)),
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_has_its_name() {
+        assert_eq!(
+            event(&named("step", r#"{"name":"a b"}"#)),
+            "event: step\ndata: {\"name\":\"a b\"}\n\n"
+        );
+        let outcome = Outcome::from_value(Value::Int(3));
+        let last = last_event(Ok(outcome), false);
+        assert_eq!(event(&last.message), "event: value\ndata: {\"value\":3}\n\n");
+    }
+}
