@@ -125,23 +125,10 @@ const BELOW_REGISTRY: &[&str] = &[
 /// Where conditional compilation by feature is allowed, with the feature.
 const FEATURES: &[(&str, &str)] = &[
     ("orla-marketplace", "testing"),
-    ("orla-providers", "a2a"),
     ("orla-providers", "a2a-grpc"),
-    ("orla-providers", "http"),
-    ("orla-providers", "mcp"),
-    ("orla-providers", "plugin"),
-    ("orla-providers", "remote"),
-    ("orla-providers", "stream"),
     ("orla-providers", "wasm"),
-    ("orla-server", "a2a"),
     ("orla-server", "a2a-grpc"),
-    ("orla", "a2a"),
     ("orla", "agent"),
-    ("orla", "http"),
-    ("orla", "mcp"),
-    ("orla", "plugin"),
-    ("orla", "remote"),
-    ("orla", "stream"),
 ];
 
 fn metadata() -> Metadata {

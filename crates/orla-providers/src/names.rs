@@ -1,11 +1,9 @@
 //! What capabilities of a provider are called that has several.
 
 use orla_marketplace::id::Pattern;
-#[cfg(any(feature = "a2a", feature = "mcp", feature = "plugin"))]
 use orla_marketplace::id::mcp_name;
 
 /// Whether `name` is the id or the name of something below `id`.
-#[cfg(any(feature = "a2a", feature = "mcp", feature = "plugin"))]
 pub(crate) fn is_below(id: &str, name: &str) -> bool {
     let rest = |start: &str, separator: &str| {
         name.strip_prefix(start).is_some_and(|rest| rest.starts_with(separator))

@@ -34,7 +34,6 @@
 //! Providers and processes: this crate knows the marketplace and nothing behind it. TLS: a proxy's
 //! task. JSON-RPC batches, which one old revision had.
 
-#[cfg(feature = "a2a")]
 mod a2a;
 mod admin;
 mod http;
@@ -52,7 +51,6 @@ use orla_marketplace::CapabilityMarketplace;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "a2a")]
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
@@ -93,7 +91,6 @@ impl Server {
     ///
     /// # Errors
     /// A sentence that says why the file cannot be used: another server has it, or it is none of tasks.
-    #[cfg(feature = "a2a")]
     pub fn keep_tasks(&self, file: &std::path::Path) -> Result<(), String> {
         self.core
             .keep_tasks(file)
@@ -102,7 +99,6 @@ impl Server {
 
     /// Has those who want it told of the agent's tasks (push notifications), through this sender; without one they are refused.
     /// The first one stays.
-    #[cfg(feature = "a2a")]
     pub fn push_with(&self, sender: Arc<dyn PushSender>) {
         self.core.push_with(sender);
     }

@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use hyper::body::Incoming;
 use orla_marketplace::{Item, Principal};
 
-#[cfg(feature = "a2a")]
 use crate::a2a;
 use crate::admin::{metrics, status};
 use crate::http::body::{self, Body};
@@ -154,7 +153,6 @@ async fn route(
             }
             _ => not_allowed("POST, OPTIONS"),
         },
-        #[cfg(feature = "a2a")]
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref()))),
         "/metrics" => {

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-#[cfg(feature = "a2a")]
 use crate::a2a::{Agent, PushSender};
 use crate::admin::metrics::Metrics;
 use crate::http::guard::Guard;
@@ -54,10 +53,8 @@ pub(crate) struct Core {
     pub(crate) auth_failures: Mutex<Failures>,
     /// Takes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
-    #[cfg(feature = "a2a")]
     agent: OnceLock<Agent>,
     /// Tells of tasks, where somebody can.
-    #[cfg(feature = "a2a")]
     push: OnceLock<Arc<dyn PushSender>>,
 }
 
@@ -95,27 +92,22 @@ impl Core {
             serving: AtomicBool::new(false),
             auth_failures: Mutex::default(),
             on_unauthenticated: OnceLock::new(),
-            #[cfg(feature = "a2a")]
             agent: OnceLock::new(),
-            #[cfg(feature = "a2a")]
             push: OnceLock::new(),
         })
     }
 
     /// What answers messages of the Agent2Agent protocol.
-    #[cfg(feature = "a2a")]
     pub(crate) fn agent(&self) -> &Agent {
         self.agent.get_or_init(|| Agent::new(&self.settings.load().options.agent))
     }
 
     /// What posts what happens to tasks.
-    #[cfg(feature = "a2a")]
     pub(crate) fn push(&self) -> Option<&Arc<dyn PushSender>> {
         self.push.get()
     }
 
     /// Takes what posts what happens to tasks; the first one stays.
-    #[cfg(feature = "a2a")]
     pub(crate) fn push_with(&self, sender: Arc<dyn PushSender>) {
         drop(self.push.set(sender));
     }
@@ -124,7 +116,6 @@ impl Core {
     ///
     /// # Errors
     /// The file cannot be used.
-    #[cfg(feature = "a2a")]
     pub(crate) fn keep_tasks(&self, file: &std::path::Path) -> Result<(), redb::Error> {
         let options = self.settings.load();
         let (agent, unfinished) = Agent::keeping(&options.options.agent, file, self.tracker.clone())?;
@@ -138,7 +129,6 @@ impl Core {
 
     /// Puts other options in force.
     pub(crate) fn reconfigure(&self, options: ServerOptions) {
-        #[cfg(feature = "a2a")]
         if let Some(agent) = self.agent.get() {
             agent.reconfigure(&options.agent);
         }

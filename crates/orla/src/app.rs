@@ -7,7 +7,6 @@
 //! What is served is made in [`served`](crate::served); what there is to say about it is collected in
 //! [`findings`](crate::findings).
 
-#[cfg(feature = "http")]
 mod documents;
 
 use std::collections::{BTreeSet, HashMap};
@@ -26,21 +25,14 @@ use orla_marketplace::{
 };
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
 use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, tool};
-#[cfg(feature = "a2a")]
 use orla_providers::a2a::{A2AExecutor, Agents};
 use orla_providers::builtin::{self, LocalExecutor};
-#[cfg(feature = "http")]
 use orla_providers::http::HttpExecutor;
-#[cfg(feature = "mcp")]
 use orla_providers::mcp::{self, MCPExecutor, McpServers};
-#[cfg(feature = "plugin")]
 use orla_providers::plugin::{PluginExecutor, Plugins};
-#[cfg(feature = "remote")]
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
-#[cfg(feature = "stream")]
 use orla_providers::stream::{StreamExecutor, Streams};
 
-#[cfg(feature = "http")]
 use documents::Documents;
 
 use crate::Failure;
@@ -62,17 +54,11 @@ pub(crate) struct App {
     marketplace: Arc<CapabilityMarketplace>,
     instance: Arc<Instance>,
     capsules: Arc<Capsules>,
-    #[cfg(feature = "mcp")]
     servers: Arc<McpServers>,
-    #[cfg(feature = "plugin")]
     plugins: Arc<Plugins>,
-    #[cfg(feature = "http")]
     documents: Arc<Documents>,
-    #[cfg(feature = "a2a")]
     agents: Arc<Agents>,
-    #[cfg(feature = "remote")]
     remotes: Arc<Remotes>,
-    #[cfg(feature = "stream")]
     streams: Arc<Streams>,
     /// All of them, those above included.
     providers: Providers,
@@ -94,31 +80,19 @@ impl App {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
-        #[cfg(feature = "mcp")]
         let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
-        #[cfg(feature = "plugin")]
         let plugins = Arc::new(Plugins::new(Arc::clone(&instance), policy(config)));
-        #[cfg(feature = "http")]
         let documents = Arc::new(Documents::new());
-        #[cfg(feature = "a2a")]
         let agents = Arc::new(Agents::new());
-        #[cfg(feature = "remote")]
         let remotes = Arc::new(Remotes::new(marketplace.instance()));
-        #[cfg(feature = "stream")]
         let streams = Arc::new(Streams::new(&marketplace));
         let providers = Providers::from([
             Arc::clone(&capsules) as Arc<dyn Source>,
-            #[cfg(feature = "mcp")]
             (Arc::clone(&servers) as Arc<dyn Source>),
-            #[cfg(feature = "plugin")]
             (Arc::clone(&plugins) as Arc<dyn Source>),
-            #[cfg(feature = "http")]
             (Arc::clone(&documents) as Arc<dyn Source>),
-            #[cfg(feature = "a2a")]
             (Arc::clone(&agents) as Arc<dyn Source>),
-            #[cfg(feature = "remote")]
             (Arc::clone(&remotes) as Arc<dyn Source>),
-            #[cfg(feature = "stream")]
             (Arc::clone(&streams) as Arc<dyn Source>),
         ]);
         marketplace.replace_executor(Arc::new(LocalExecutor));
@@ -128,17 +102,11 @@ impl App {
         marketplace.replace_executor(Arc::new(RoutedExecutor::new(&marketplace)));
         #[cfg(feature = "agent")]
         marketplace.replace_executor(Arc::new(PromptedExecutor::new(&marketplace)));
-        #[cfg(feature = "http")]
         marketplace.replace_executor(Arc::new(HttpExecutor::new()));
-        #[cfg(feature = "mcp")]
         marketplace.replace_executor(Arc::new(MCPExecutor::with_servers(Arc::clone(&servers))));
-        #[cfg(feature = "a2a")]
         marketplace.replace_executor(Arc::new(A2AExecutor::with_agents(Arc::clone(&agents))));
-        #[cfg(feature = "plugin")]
         marketplace.replace_executor(Arc::new(PluginExecutor::with_plugins(Arc::clone(&plugins))));
-        #[cfg(feature = "remote")]
         marketplace.replace_executor(Arc::new(RemoteRTFSExecutor::new()));
-        #[cfg(feature = "stream")]
         marketplace.replace_executor(Arc::new(StreamExecutor::with_instance(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
@@ -156,17 +124,11 @@ impl App {
             marketplace,
             instance,
             capsules,
-            #[cfg(feature = "mcp")]
             servers,
-            #[cfg(feature = "plugin")]
             plugins,
-            #[cfg(feature = "http")]
             documents,
-            #[cfg(feature = "a2a")]
             agents,
-            #[cfg(feature = "remote")]
             remotes,
-            #[cfg(feature = "stream")]
             streams,
             providers,
             served,
@@ -208,9 +170,7 @@ impl App {
             Some((entry.manifest.id.clone(), tool.program().withheld(&[], &environment)))
         });
         let mut all: Vec<(String, BTreeSet<String>)> = tools.chain(self.capsules.withheld()).collect();
-        #[cfg(feature = "mcp")]
         all.extend(self.servers.withheld());
-        #[cfg(feature = "plugin")]
         all.extend(self.plugins.withheld());
         let sentence = |(name, variables): (String, BTreeSet<String>)| {
             let variables = variables.into_iter().collect::<Vec<_>>().join(", ");
@@ -270,7 +230,6 @@ impl App {
         self.load_documents(config, &mut findings);
         self.load_agents(config, &mut findings);
         self.load_remotes(config, &mut findings);
-        #[cfg(feature = "stream")]
         self.streams.load(config.capabilities.iter().map(|one| &one.value));
         let mut builtins = builtins(config);
         builtins.extend(agent(config, &mut findings));
@@ -343,7 +302,6 @@ impl App {
     }
 
     /// Takes over the MCP servers; those whose definition is the same go on.
-    #[cfg(feature = "mcp")]
     fn load_servers(&self, config: &Config, findings: &mut Findings) {
         let capsules = self.capsules.current();
         let mut servers = Vec::with_capacity(config.servers.len());
@@ -376,17 +334,7 @@ impl App {
         self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
     }
 
-    #[cfg(not(feature = "mcp"))]
-    fn load_servers(&self, config: &Config, findings: &mut Findings) {
-        let own = config.capabilities.iter().find(|one| is_of_server(&one.value)).map(|one| one.at);
-        if let Some(at) = config.servers.first().map(|server| server.at).or(own) {
-            let text = "this orla was built without MCP servers".to_owned();
-            findings.problems.push(config.placed(at, text));
-        }
-    }
-
     /// Takes over the plugins; those whose definition is the same go on.
-    #[cfg(feature = "plugin")]
     fn load_plugins(&self, config: &Config, rules: &Arc<Rules>, findings: &mut Findings) {
         let own: Vec<_> = config.capabilities.iter().filter(|one| is_of_plugin(&one.value)).collect();
         let entries = config.plugins.iter().map(|entry| {
@@ -417,70 +365,27 @@ impl App {
         );
     }
 
-    #[cfg(not(feature = "plugin"))]
-    fn load_plugins(&self, config: &Config, _: &Arc<Rules>, findings: &mut Findings) {
-        let own = config.capabilities.iter().find(|one| is_of_plugin(&one.value)).map(|one| one.at);
-        if let Some(at) = config.plugins.first().map(|plugin| plugin.at).or(own) {
-            let text = "this orla was built without plugins".to_owned();
-            findings.problems.push(config.placed(at, text));
-        }
-    }
-
     /// Reads the OpenAPI documents that are files, and takes over what those at an address gave so far.
-    #[cfg(feature = "http")]
     fn load_documents(&self, config: &Config, findings: &mut Findings) {
         self.documents.load(config, findings);
     }
 
-    #[cfg(not(feature = "http"))]
-    fn load_documents(&self, config: &Config, findings: &mut Findings) {
-        if let Some(document) = config.documents.first() {
-            let text = "openapi: this orla was built without HTTP capabilities".to_owned();
-            findings.problems.push(config.placed(document.at, text));
-        }
-    }
-
     /// How many OpenAPI documents could not be read at the last attempt.
-    #[cfg(feature = "http")]
     pub(crate) fn refused_documents(&self) -> usize {
         self.documents.refused()
     }
 
-    #[cfg(not(feature = "http"))]
-    pub(crate) fn refused_documents(&self) -> usize {
-        0
-    }
-
     /// Takes over the other instances; those whose settings are the same go on.
-    #[cfg(feature = "remote")]
     fn load_remotes(&self, config: &Config, _: &mut Findings) {
         self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
     }
 
-    #[cfg(not(feature = "remote"))]
-    fn load_remotes(&self, config: &Config, findings: &mut Findings) {
-        if let Some(remote) = config.remotes.first() {
-            let text = "remotes: this orla was built without other instances".to_owned();
-            findings.problems.push(config.placed(remote.at, text));
-        }
-    }
-
     /// Takes over the agents; those that stay as they are keep what is known of them.
-    #[cfg(feature = "a2a")]
     fn load_agents(&self, config: &Config, _findings: &mut Findings) {
         self.agents.load(config.agents.iter().map(|agent| agent.value.clone()));
     }
 
-    #[cfg(not(feature = "a2a"))]
-    fn load_agents(&self, config: &Config, findings: &mut Findings) {
-        if let Some(agent) = config.agents.first() {
-            let text = "agents: this orla was built without agents".to_owned();
-            findings.problems.push(config.placed(agent.at, text));
-        }
-    }
-
     /// Asks the servers of capabilities that are declared one by one whether they have them.
-    #[cfg(feature = "mcp")]
     pub(crate) async fn check_declared(&mut self, config: &Config) {
         for problem in self.servers.check_declared().await {
             let declared = config.capabilities.iter().find(|one| one.value.manifest.id == problem.id);
@@ -492,9 +397,6 @@ impl App {
             }
         }
     }
-
-    #[cfg(not(feature = "mcp"))]
-    pub(crate) async fn check_declared(&mut self, _: &Config) {}
 
     /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
     /// at.

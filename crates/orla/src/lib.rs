@@ -17,7 +17,6 @@
 
 #![warn(missing_docs)]
 
-#[cfg(feature = "a2a")]
 mod a2a;
 #[cfg(feature = "agent")]
 mod agent;

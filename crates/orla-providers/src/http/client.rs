@@ -50,7 +50,6 @@ pub(crate) struct Clients {
     /// One for each reach, so that no connection that was opened for one is used for another.
     guarded: [OnceLock<Result<Client, String>>; Reach::ALL.len()],
     /// One that knows HTTP/1.1 alone: a WebSocket begins so.
-    #[cfg(feature = "stream")]
     upgrading: OnceLock<Result<Client, String>>,
 }
 
@@ -65,7 +64,6 @@ impl Clients {
             classify,
             configured: OnceLock::new(),
             guarded: Default::default(),
-            #[cfg(feature = "stream")]
             upgrading: OnceLock::new(),
         }
     }
@@ -84,7 +82,6 @@ impl Clients {
     }
 
     /// The client for a connection that becomes something else than HTTP.
-    #[cfg(feature = "stream")]
     pub(crate) fn upgrading(&self) -> Result<&Client, String> {
         let build = || built(self.builder(None).http1_only());
         self.upgrading.get_or_init(build).as_ref().map_err(Clone::clone)

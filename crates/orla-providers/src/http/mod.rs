@@ -36,21 +36,15 @@ mod transport;
 mod webhook;
 
 pub(crate) use address::Reach;
-#[cfg(any(feature = "remote", feature = "stream"))]
 pub(crate) use client::Clients;
 pub use client::HttpLimits;
 pub use executor::HttpExecutor;
-#[cfg(feature = "remote")]
 pub(crate) use executor::read as read_body;
-#[cfg(feature = "stream")]
 pub(crate) use executor::{refused, request as request_of};
-#[cfg(any(feature = "remote", feature = "stream"))]
 pub(crate) use redirect::host as host_of;
 pub(crate) use request::shown;
-#[cfg(feature = "stream")]
 pub(crate) use request::{Prepared, prepare};
 pub use request::{check, origin};
-#[cfg(any(feature = "remote", feature = "stream"))]
 pub(crate) use transport::{Stage, failure};
 pub use webhook::WebHooks;
 

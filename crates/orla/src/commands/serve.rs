@@ -115,7 +115,6 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut app = App::build(&config)?;
     let audit = audit_of(&config)?;
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
-    #[cfg(feature = "a2a")]
     crate::a2a::prepare(&server, &config)?;
     let shutdown = CancellationToken::new();
     let (address, serving) = transport(&server, &config, &shutdown).await?;
