@@ -26,7 +26,7 @@ use super::era::{Era, Meta};
 use super::wire::{self, Hello, Message, RpcError};
 use crate::framing::Outgoing;
 
-pub use questions::{QUESTIONS, only, write_client_answer};
+pub use questions::{only, write_client_answer};
 
 /// The most pages, and tools, of one server.
 pub const MAX_PAGES: usize = 100;

@@ -28,10 +28,11 @@ mod tools;
 pub mod wire;
 
 pub use conversation::{
-    Ask, Caller, Failure, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, QUESTIONS, Reply, only,
+    Ask, Caller, Failure, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, Reply, only,
     write_client_answer,
 };
 pub use era::Era;
 pub use peer::{Ending, Peer, call, failure};
+pub use rounds::QUESTIONS;
 pub use surface::PeerSurface;
 pub use tools::describe;

@@ -8,9 +8,10 @@ use orla_marketplace::{Client, ClientError, INPUT_KEY, JsonText};
 use serde_json::json;
 
 use super::answer::{INPUT_REQUIRED, Offers};
-use super::conversation::QUESTIONS;
 use super::object::{self, Object, push_text};
 
+/// What a server may ask a client.
+pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 /// The most rounds of one request.
 pub const MAX_ROUNDS: usize = 16;
 /// The most questions of one round.

@@ -22,7 +22,6 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use crate::arguments;
-use crate::capsule::packages::Package;
 use crate::child::{self, NO_PYTHON_CACHE, Program};
 use crate::discovery::{self, Described, DirectoryError, Finding, Found, ProgramFile, Scanner};
 use crate::limits::{Limits, PoolLimits};
@@ -142,44 +141,19 @@ fn registration(tool: Found, limits: Limits, pass_env: &[Pattern]) -> io::Result
     Ok(registration)
 }
 
-/// Makes a capability of a package whose every call is a process of its own (`runtime.mode: simple`):
-/// a tool with its manifest's arguments, environment and schemas.
-///
-/// # Errors
-/// The current directory is gone.
-pub fn of_package(package: &Package, limits: Limits) -> io::Result<Registration> {
-    let own = &package.manifest;
-    let provider = ToolProvider {
-        program: Arc::new(package.program()?),
-        interpreter: package.interpreter.clone(),
-        args: own.args.clone(),
-        // Where the output has a schema, it is JSON.
-        form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },
-        has_output_schema: own.output_schema.is_some(),
-        limits,
-        package: Some(package.directory.clone()),
-    };
-    let provider = ProviderType::Custom(Arc::new(provider));
-    let mut registration = Registration::from(package.capability(provider));
-    if let Some(fault) = &package.fault {
-        registration.policy = registration.policy.unavailable(fault);
-    }
-    Ok(registration)
-}
-
 /// An executable file, and how to run it.
 #[derive(Debug)]
 pub struct ToolProvider {
-    program: Arc<Program>,
+    pub(crate) program: Arc<Program>,
     /// What runs it, for people; none for a binary.
-    interpreter: Option<String>,
+    pub(crate) interpreter: Option<String>,
     /// Arguments that come before those of the call.
-    args: Vec<String>,
-    form: OutputForm,
-    has_output_schema: bool,
-    limits: Limits,
+    pub(crate) args: Vec<String>,
+    pub(crate) form: OutputForm,
+    pub(crate) has_output_schema: bool,
+    pub(crate) limits: Limits,
     /// The directory of the package that it is the program of.
-    package: Option<PathBuf>,
+    pub(crate) package: Option<PathBuf>,
 }
 
 /// The permission to run a program, which is named by its absolute path.

@@ -24,7 +24,7 @@ use orla_marketplace::{
     Availability, CapabilityMarketplace, ProviderType, Registration, RoutedExecutor, Source,
 };
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
-use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, tool};
+use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider};
 use orla_providers::a2a::{A2AExecutor, Agents};
 use orla_providers::builtin::{self, LocalExecutor};
 use orla_providers::http::HttpExecutor;
@@ -277,7 +277,7 @@ impl App {
         };
         let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
         for package in &simple {
-            match tool::of_package(package, process) {
+            match packages::registration(package, process) {
                 Ok(registration) => found.registrations.push(registration),
                 Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }

@@ -4,11 +4,10 @@ use orla_marketplace::{ClientError, JsonText};
 
 use super::super::answer;
 use super::super::object;
+use super::super::rounds::QUESTIONS;
 use super::super::wire::{self, RpcError};
 use super::{Caller, Conversation, Heard, Pending, Question, Settling};
 
-/// What a server may ask a client.
-pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL_ERROR: i64 = -32603;

@@ -16,6 +16,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use orla_document::Position;
 use orla_marketplace::id::Pattern;
@@ -24,7 +25,8 @@ use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 use super::manifest::{self, Form, HotLoad, Manifest};
 use crate::child::{self, Program};
 use crate::discovery::{self, Finding};
-use crate::metadata::Remark;
+use crate::limits::Limits;
+use crate::metadata::{OutputForm, Remark};
 use crate::shebang::FileKind;
 use crate::tool::ToolProvider;
 
@@ -281,6 +283,31 @@ impl Packages {
         let directory = directory.to_owned();
         Some(Package { directory, form, manifest, interpreter, pass_env: Vec::new(), fault })
     }
+}
+
+/// Makes a capability of a package whose every call is a process of its own (`runtime.mode: simple`):
+/// a tool with its manifest's arguments, environment and schemas.
+///
+/// # Errors
+/// The current directory is gone.
+pub fn registration(package: &Package, limits: Limits) -> io::Result<Registration> {
+    let own = &package.manifest;
+    let provider = ToolProvider {
+        program: Arc::new(package.program()?),
+        interpreter: package.interpreter.clone(),
+        args: own.args.clone(),
+        // Where the output has a schema, it is JSON.
+        form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },
+        has_output_schema: own.output_schema.is_some(),
+        limits,
+        package: Some(package.directory.clone()),
+    };
+    let provider = ProviderType::Custom(Arc::new(provider));
+    let mut registration = Registration::from(package.capability(provider));
+    if let Some(fault) = &package.fault {
+        registration.policy = registration.policy.unavailable(fault);
+    }
+    Ok(registration)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

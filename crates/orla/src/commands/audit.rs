@@ -7,8 +7,7 @@ use std::path::Path;
 use orla_marketplace::attestation::PublicKey;
 
 use crate::config::{Source, read_text, reason};
-use crate::governance::audit::MAX_LINE;
-use crate::governance::chain::{Break, Chain, Walk, first_record};
+use crate::governance::chain::{Break, Chain, MAX_LINE, Walk, first_record};
 use crate::governance::head;
 use crate::{Failure, render};
 

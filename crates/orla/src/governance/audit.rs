@@ -46,8 +46,6 @@ const QUEUE: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest key file that is read, in bytes.
 const MAX_KEY: u64 = 64 * 1024;
-/// The longest line, and the most of a file's end that is searched for the end of a line.
-pub(crate) const MAX_LINE: usize = 1024 * 1024;
 
 /// Writes the audit log, until it is dropped.
 pub(crate) struct Audit {

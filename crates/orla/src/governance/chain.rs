@@ -15,8 +15,10 @@ use std::io::{BufRead, Read};
 use orla_marketplace::attestation::{PublicKey, hash_text};
 use serde_json::{Map, Value, json};
 
-use super::audit::MAX_LINE;
 use super::head::{Head, Seal};
+
+/// The longest line, and the most of a file's end that is searched for the end of a line.
+pub(crate) const MAX_LINE: usize = 1024 * 1024;
 
 /// What stands for the hash of the line before the first one.
 const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use orla_marketplace::attestation::SigningKey;
 use serde_json::json;
 
-use super::super::chain::{self, Chain, Fields};
+use super::super::chain::{self, Chain, Fields, MAX_LINE};
 use super::super::head::{self, Head, Seal};
-use super::{Event, Heads, MAX_LINE, Queue, Shared, What};
+use super::{Event, Heads, Queue, Shared, What};
 use crate::config::{AuditSync, reason};
 use crate::logging::format::timestamp;
 use crate::text::cut;
