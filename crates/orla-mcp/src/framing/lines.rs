@@ -42,6 +42,10 @@ impl Lines {
     ///
     /// # Errors
     /// The line that has begun is too long; nothing can be read after it.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "`None` means that more bytes are needed, not the end"
+    )]
     pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let Some(end) = end.map(|end| self.searched + end) else {

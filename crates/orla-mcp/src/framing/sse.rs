@@ -57,6 +57,10 @@ impl Events {
     ///
     /// # Errors
     /// The event that has begun is too large; nothing can be read after it.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "`None` means that more bytes are needed, not the end"
+    )]
     pub fn next(&mut self) -> Result<Option<Event>, TooLarge> {
         while let Some(line) = self.line()? {
             if line.is_empty() {
