@@ -195,37 +195,3 @@ fn names_are_made_of_titles() {
         assert_eq!(provider_name(title), name);
     }
 }
-
-/// Reads the document named by `OPENAPI_DOCUMENT` and says what came of it: for large ones at hand.
-#[test]
-#[ignore = "needs a document"]
-fn a_document_at_hand() {
-    let path = std::env::var_os("OPENAPI_DOCUMENT").unwrap();
-    let text = std::fs::read_to_string(path).unwrap();
-    let begin = std::time::Instant::now();
-    let imported = import(&text, &settings(), "x", None).unwrap();
-    let took = begin.elapsed();
-    let size = |ty: &Option<_>| ty.as_ref().map_or(0, |ty| json_schema_of(ty).to_string().len());
-    let inputs: usize = imported.registrations.iter().map(|r| size(&r.manifest.input_schema)).sum();
-    let outputs: Vec<usize> =
-        imported.registrations.iter().map(|r| size(&r.manifest.output_schema)).collect();
-    println!("{}: {} operations in {took:?}", imported.name, imported.registrations.len());
-    println!(
-        "inputs {inputs} bytes; {} outputs, {} bytes",
-        outputs.iter().filter(|s| **s > 0).count(),
-        outputs.iter().sum::<usize>()
-    );
-    for warning in imported.warnings.iter().take(20) {
-        println!("{warning}");
-    }
-    let begin = std::time::Instant::now();
-    for registration in &imported.registrations {
-        for ty in [&registration.manifest.input_schema, &registration.manifest.output_schema]
-            .into_iter()
-            .flatten()
-        {
-            orla_marketplace::schema::Validator::compile(ty).unwrap();
-        }
-    }
-    println!("compiled in {:?}", begin.elapsed());
-}
