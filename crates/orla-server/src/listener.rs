@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::watched::{Serving, Watched};
+use crate::http::idle_timeout::{IdleTimeoutStream, Serving};
 use crate::mcp::notify::changes::fan_out;
 use crate::routes::{self, Arrival};
 use crate::state::Core;
@@ -150,7 +150,7 @@ async fn converse(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
         let settings = core.settings.load();
         (settings.options.header_timeout, settings.options.keep_alive)
     };
-    let io = TokioIo::new(Watched::new(stream, serving.clone(), header_timeout, keep_alive));
+    let io = TokioIo::new(IdleTimeoutStream::new(stream, serving.clone(), header_timeout, keep_alive));
     let service = service_fn(|request: Request<Incoming>| {
         let core = Arc::clone(core);
         let (guard, is_ambiguous) = (serving.begin(), serving.is_ambiguous());

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::a2a::{Agent, PushSender};
 use crate::admin::metrics::Metrics;
 use crate::http::guard::Guard;
-use crate::mcp::dispatch::parked::ParkedRequests;
+use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::subscriptions::Subscriptions;
 use crate::mcp::session::Sessions;
@@ -38,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) metrics: Metrics,
     /// Numbers the questions to clients of sessions.
     pub(crate) question_numbers: Arc<AtomicU64>,
-    pub(crate) parked: ParkedRequests,
+    pub(crate) parked: PendingRequests,
     /// How often lists have changed, to be watched.
     pub(crate) lists: watch::Sender<Lists>,
     pub(crate) subscriptions: Subscriptions,
@@ -82,7 +82,7 @@ impl Core {
             listings: Listings::default(),
             metrics,
             question_numbers: Arc::default(),
-            parked: ParkedRequests::default(),
+            parked: PendingRequests::default(),
             lists: watch::Sender::default(),
             subscriptions: Subscriptions::default(),
             tracker: TaskTracker::new(),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::error::{RuntimeError, RuntimeResult};
 
 /// A call that had less time than this says nothing of its upstream when the time is over.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MIN_MEANINGFUL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Attempt<'_> {
         self.health = match result {
             Err(RuntimeError::Unavailable { .. }) => Health::Bad,
             // A caller who gave it no time must not close it to everybody.
-            Err(RuntimeError::TimedOut { limit, .. }) if *limit >= PATIENCE => Health::Bad,
+            Err(RuntimeError::TimedOut { limit, .. }) if *limit >= MIN_MEANINGFUL_TIMEOUT => Health::Bad,
             Err(RuntimeError::TimedOut { .. }) => Health::Unknown,
             Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Health::Unknown,
             // Whatever it says, it is there.

@@ -28,11 +28,11 @@ pub(crate) struct Shared {
     pub(crate) instance: Arc<Instance>,
     /// Numbers requests; no number is given twice.
     pub(crate) tickets: Arc<AtomicU64>,
-    /// Says that there are [`Wishes`], or requests which nobody waits for any more: one for both, as the task listens
+    /// Says that there are [`PendingCommands`], or requests which nobody waits for any more: one for both, as the task listens
     /// to it anew at every turn.
     pub(crate) news: Notify,
     cancelled: Mutex<Vec<Cancelled>>,
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<PendingCommands>,
     /// Held by the task of this name that has a process: one that is ending is waited for.
     pub(crate) turn: Arc<AsyncMutex<()>>,
     /// How many callers want to hear of each resource's changes.
@@ -60,7 +60,7 @@ pub(crate) struct Cancelled {
 
 /// What the task is asked for besides requests. A later wish takes the place of an earlier one.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct PendingCommands {
     /// Someone wants to know what it serves.
     pub(crate) want: bool,
     /// The configuration was loaded anew; the definition may be another.
@@ -181,7 +181,7 @@ impl Shared {
         self.news.notify_one();
     }
 
-    pub(crate) fn take_wishes(&self) -> Wishes {
+    pub(crate) fn take_wishes(&self) -> PendingCommands {
         std::mem::take(&mut *lock(&self.wishes))
     }
 

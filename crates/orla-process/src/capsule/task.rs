@@ -45,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 use super::definition::Definition;
 use super::hang::Silence;
 use super::process::Process;
-use super::shared::{Cancelled, Shared, Wishes};
+use super::shared::{Cancelled, PendingCommands, Shared};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
 use super::talk::Talk;
 use crate::child::{NO_PYTHON_CACHE, Program, Variables};
@@ -57,13 +57,13 @@ const MAX_WAITING: usize = 1024;
 /// With more than this to be written, no further request is taken.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
 /// How long a plugin may go on with a call that was cancelled.
-const OBEDIENCE: Duration = Duration::from_secs(2);
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// How many times as long it may, while it goes on answering other calls.
-const RESPITES: u32 = 15;
+const MAX_CANCEL_EXTENSIONS: u32 = 15;
 /// How often a process that calls wait for is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many requests are taken in a row before others have their turn.
-const TOGETHER: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// The task's ends of what its handles hold.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Task {
                     self.happened(Event::Stop, "it is not needed any more").await;
                 }
                 Woken::Request(request) => {
-                    self.company().await;
+                    self.yield_for_batch().await;
                     self.requested(request).await;
                 }
                 Woken::News => {
@@ -246,8 +246,8 @@ impl Task {
 
     /// Lets those come that are about to, where other calls are under way: what is written together costs the
     /// process one awakening. A call that is alone does not wait.
-    async fn company(&mut self) {
-        if self.talk.in_flight() > 0 && self.inbox.requests.len() < TOGETHER {
+    async fn yield_for_batch(&mut self) {
+        if self.talk.in_flight() > 0 && self.inbox.requests.len() < MAX_BATCH {
             yield_now().await;
         }
     }
@@ -364,7 +364,7 @@ impl Task {
     async fn requested(&mut self, request: Request) {
         self.reloads.called();
         let mut next = Some(request);
-        for _ in 0..TOGETHER {
+        for _ in 0..MAX_BATCH {
             let Some(request) = next.take().or_else(|| self.inbox.requests.try_recv().ok()) else {
                 break;
             };
@@ -393,7 +393,7 @@ impl Task {
     }
 
     async fn wished(&mut self) {
-        let Wishes { want, loaded, subscriptions } = self.shared.take_wishes();
+        let PendingCommands { want, loaded, subscriptions } = self.shared.take_wishes();
         if subscriptions {
             self.talk.subscriptions(&self.shared.subscriptions());
         }
@@ -441,9 +441,9 @@ impl Task {
                 }
                 if self.talk.has_to_obey() {
                     self.withdrawn.push_back(Withdrawn {
-                        until: Instant::now() + OBEDIENCE,
+                        until: Instant::now() + CANCEL_GRACE,
                         ticket,
-                        respites: RESPITES,
+                        respites: MAX_CANCEL_EXTENSIONS,
                     });
                 }
             } else {
@@ -541,7 +541,7 @@ impl Task {
                 && self.talk.is_concurrent()
                 && self.talk.goes_on_with(ticket).is_some()
             {
-                let until = now + OBEDIENCE;
+                let until = now + CANCEL_GRACE;
                 self.withdrawn.push_back(Withdrawn { until, ticket, respites: respites - 1 });
                 continue;
             }

@@ -64,7 +64,7 @@ pub enum Cause {
     Cancelled,
 }
 
-/// Runs `job` to its end. A child that outlasts its SIGKILL goes to `strays`.
+/// Runs `job` to its end. A child that outlasts its SIGKILL goes to `unreaped`.
 ///
 /// # Errors
 /// The program could not be started.
@@ -73,7 +73,7 @@ pub(super) fn run(
     control: &Control,
     wake: &Wake,
     buffer: &mut [u8],
-    strays: &mut dyn FnMut(Child),
+    unreaped: &mut dyn FnMut(Child),
 ) -> io::Result<Ended> {
     let started = Instant::now();
     if control.is_cancelled() {
@@ -87,7 +87,7 @@ pub(super) fn run(
         None => job.program.start(&job.args, &job.env, &job.environment)?,
     };
     let streams = Streams::of(&mut child, job.stdin, &job.limits, job.notices);
-    let leader = Leader::new(child, strays);
+    let leader = Leader::new(child, unreaped);
     let mut following = Following {
         streams: streams?,
         group: leader.group,
@@ -124,13 +124,13 @@ impl Ended {
 struct Leader<'a> {
     child: Option<Child>,
     group: Pid,
-    strays: &'a mut dyn FnMut(Child),
+    unreaped: &'a mut dyn FnMut(Child),
 }
 
 impl<'a> Leader<'a> {
-    fn new(child: Child, strays: &'a mut dyn FnMut(Child)) -> Self {
+    fn new(child: Child, unreaped: &'a mut dyn FnMut(Child)) -> Self {
         let group = Pid::from_child(&child);
-        Self { child: Some(child), group, strays }
+        Self { child: Some(child), group, unreaped }
     }
 
     /// Takes the status of a program that has exited.
@@ -143,7 +143,7 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
             kill(self.group);
-            (self.strays)(child);
+            (self.unreaped)(child);
         }
     }
 }

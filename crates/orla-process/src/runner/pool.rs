@@ -34,7 +34,7 @@ struct State {
     idle: usize,
     threads: usize,
     /// Children that outlasted their SIGKILL, to be reaped when the kernel lets go of them.
-    strays: Vec<Child>,
+    unreaped: Vec<Child>,
 }
 
 #[derive(Debug)]
@@ -104,10 +104,10 @@ impl Runners {
         let mut next = Some(first);
         while let Some(Task { job, control, done }) = next {
             control.enter(Stage::Running(Arc::clone(wake)));
-            let mut strays = |child| self.lock().strays.push(child);
+            let mut unreaped = |child| self.lock().unreaped.push(child);
             // A panic is an error of this call alone: the sender is dropped without an answer.
             let ended =
-                catch_unwind(AssertUnwindSafe(|| run(job, &control, wake, &mut buffer, &mut strays)));
+                catch_unwind(AssertUnwindSafe(|| run(job, &control, wake, &mut buffer, &mut unreaped)));
             // From here on nobody can wake this thread for the call that is over.
             control.enter(Stage::Over);
             if control.is_cancelled() {
@@ -127,9 +127,9 @@ impl Runners {
         let mut state = self.lock();
         let mut slept_enough = false;
         loop {
-            state.strays.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            state.unreaped.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
             let task = state.waiting.pop_front();
-            if task.is_some() || (slept_enough && state.strays.is_empty()) {
+            if task.is_some() || (slept_enough && state.unreaped.is_empty()) {
                 state.idle -= 1;
                 state.threads -= usize::from(task.is_none());
                 return task;
@@ -151,8 +151,8 @@ impl Runners {
     }
 
     #[cfg(test)]
-    pub(super) fn strays(&self) -> usize {
-        self.lock().strays.len()
+    pub(super) fn unreaped(&self) -> usize {
+        self.lock().unreaped.len()
     }
 }
 

@@ -292,7 +292,7 @@ fn a_notice_that_panics_costs_its_call_alone_and_leaves_no_process() {
         let mut next = Script::sh("exit 0");
         next.runners = Arc::clone(&runners);
         next.run();
-        (runners.strays() == 0).then_some(())
+        (runners.unreaped() == 0).then_some(())
     });
 }
 
@@ -362,7 +362,7 @@ fn a_program_that_outlasts_its_kill_does_not_hold_the_call_and_is_reaped_later()
         let mut next = Script::sh("exit 0");
         next.runners = Arc::clone(&runners);
         next.run();
-        (runners.strays() == 0).then_some(())
+        (runners.unreaped() == 0).then_some(())
     });
 }
 

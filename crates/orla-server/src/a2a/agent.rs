@@ -27,7 +27,7 @@ use super::question::Asker;
 use super::result::{self, Form};
 use super::store::Store;
 use super::table::{Bounds, shorten};
-use super::tasks::{Deaf, Following, Tasks, Until};
+use super::tasks::{Following, MessageRefused, Tasks, Until};
 use super::work::{self, Texts};
 use crate::options::AgentOptions;
 use crate::rtfs::federation;
@@ -230,11 +230,13 @@ impl Caller {
         }
         match answered {
             Ok(following) => following.ok_or_else(lost),
-            Err(Deaf::Over) => Err(A2AError::unsupported_operation(format!("task {id} is over"))),
-            Err(Deaf::NotAsking) => {
+            Err(MessageRefused::Over) => {
+                Err(A2AError::unsupported_operation(format!("task {id} is over")))
+            }
+            Err(MessageRefused::NotAsking) => {
                 Err(A2AError::unsupported_operation(format!("task {id} has asked nothing")))
             }
-            Err(Deaf::Full) => Err(too_large()),
+            Err(MessageRefused::Full) => Err(too_large()),
         }
     }
 

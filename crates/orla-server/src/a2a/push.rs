@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use super::rest::MEDIA_TYPE;
 use super::table::size;
-use super::tasks::{Hooked, Until};
+use super::tasks::{HookResult, Until};
 use super::{Agent, Caller};
 
 /// Posts what happens to tasks to those who want to be told.
@@ -103,14 +103,14 @@ impl Caller {
         let stop = CancellationToken::new();
         let tasks = &self.agent().tasks;
         match tasks.hook(task, self.principal.as_ref(), config.clone(), stop.clone()) {
-            Hooked::NoTask => return Err(A2AError::task_not_found(task)),
-            Hooked::Full => {
+            HookResult::NoTask => return Err(A2AError::task_not_found(task)),
+            HookResult::Full => {
                 return Err(A2AError::invalid_params(
                     "the task has as many configurations as it may have",
                 ));
             }
-            Hooked::Over => {}
-            Hooked::Live(following) => {
+            HookResult::Over => {}
+            HookResult::Live(following) => {
                 let delivery = Delivery {
                     sender,
                     places: Arc::clone(&self.agent().posts),

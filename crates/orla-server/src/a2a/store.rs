@@ -22,7 +22,7 @@ pub(super) struct Store(Database);
 
 /// A task as it is kept.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub(super) struct Kept {
+pub(super) struct StoredTask {
     pub(super) task: Task,
     /// Whose it is; none where callers have no names.
     pub(super) owner: Option<String>,
@@ -39,7 +39,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be used: another server has it, or it is none.
-    pub(super) fn open(path: &Path) -> Result<(Self, Vec<Kept>), redb::Error> {
+    pub(super) fn open(path: &Path) -> Result<(Self, Vec<StoredTask>), redb::Error> {
         // An empty file is one without tasks.
         OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let file = Database::builder().set_cache_size(CACHE).create(path)?;
@@ -49,7 +49,7 @@ impl Store {
         let mut kept = Vec::new();
         for row in file.begin_read()?.open_table(TASKS)?.iter()? {
             // What cannot be read is of another version, and nobody's task any more.
-            kept.extend(serde_json::from_slice::<Kept>(row?.1.value()).ok());
+            kept.extend(serde_json::from_slice::<StoredTask>(row?.1.value()).ok());
         }
         Ok((Self(file), kept))
     }
@@ -80,7 +80,7 @@ mod tests {
     use a2a::{TaskState, TaskStatus};
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn kept(id: &str) -> Kept {
+    fn kept(id: &str) -> StoredTask {
         let status = TaskStatus { state: TaskState::Completed, message: None, timestamp: None };
         let task = Task {
             id: id.to_owned(),
@@ -90,7 +90,7 @@ mod tests {
             history: None,
             metadata: None,
         };
-        Kept { task, owner: Some("ada".to_owned()), hooks: Vec::new() }
+        StoredTask { task, owner: Some("ada".to_owned()), hooks: Vec::new() }
     }
 
     fn row(id: &str) -> Row {

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::result;
-use super::store::{Kept, Row, Store};
+use super::store::{Row, Store, StoredTask};
 use super::table::{Bounds, Changed, Hook, Live, Snapshot, Table, is_callers_turn, size};
 
 /// How many events may wait for who follows a task; beyond that it is told how the task stands.
@@ -60,7 +60,7 @@ pub(super) enum Until {
 
 /// Why a task takes no message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Deaf {
+pub(super) enum MessageRefused {
     /// It is over.
     Over,
     /// It has asked nothing.
@@ -70,7 +70,7 @@ pub(super) enum Deaf {
 }
 
 /// What became of the wish to be told of a task.
-pub(super) enum Hooked {
+pub(super) enum HookResult {
     /// There is none.
     NoTask,
     /// Enough are told already.
@@ -92,7 +92,7 @@ impl Tasks {
     pub(super) fn kept(
         bounds: Bounds,
         store: Store,
-        kept: Vec<Kept>,
+        kept: Vec<StoredTask>,
         tracker: TaskTracker,
         runtime: Handle,
     ) -> (Arc<Self>, Vec<String>) {
@@ -145,7 +145,7 @@ impl Tasks {
         mut message: Message,
         owner: Option<&Principal>,
         token: CancellationToken,
-    ) -> Result<Option<Following>, Deaf> {
+    ) -> Result<Option<Following>, MessageRefused> {
         let id = a2a::new_task_id();
         let context = message.context_id.clone().unwrap_or_else(a2a::new_context_id);
         (message.task_id, message.context_id) = (Some(id.clone()), Some(context.clone()));
@@ -161,7 +161,7 @@ impl Tasks {
         let mut table = self.lock();
         table.expire(Utc::now());
         if !table.takes(size(&task)) {
-            return Err(Deaf::Full);
+            return Err(MessageRefused::Full);
         }
         let added = table.add(task, owner.cloned(), Some(Live { events, token, asking: None }));
         Ok(added.then(|| following(&mut table, &id, owner)).flatten())
@@ -274,15 +274,19 @@ impl Tasks {
     ///
     /// # Errors
     /// Nobody waits for one.
-    pub(super) fn answer(&self, id: &str, mut message: Message) -> Result<Option<Following>, Deaf> {
+    pub(super) fn answer(
+        &self,
+        id: &str,
+        mut message: Message,
+    ) -> Result<Option<Following>, MessageRefused> {
         let mut table = self.lock();
         if !table.fits(id, size(&message)) && table.get(id).is_some_and(|record| record.live.is_some()) {
-            return Err(Deaf::Full);
+            return Err(MessageRefused::Full);
         }
         let Some(record) = table.get_mut(id) else { return Ok(None) };
-        let Some(live) = &mut record.live else { return Err(Deaf::Over) };
+        let Some(live) = &mut record.live else { return Err(MessageRefused::Over) };
         let asking = live.asking.take().filter(|asking| !asking.is_closed());
-        let asking = asking.ok_or(Deaf::NotAsking)?;
+        let asking = asking.ok_or(MessageRefused::NotAsking)?;
         let owner = record.owner.clone();
         message.context_id = Some(record.task.context_id.clone());
         // In one piece: who waited may ask again at once.
@@ -308,15 +312,15 @@ impl Tasks {
         caller: Option<&Principal>,
         config: TaskPushNotificationConfig,
         stop: CancellationToken,
-    ) -> Hooked {
+    ) -> HookResult {
         let mut table = self.lock();
         let Some(is_live) = table.of(id, caller).map(|record| record.live.is_some()) else {
-            return Hooked::NoTask;
+            return HookResult::NoTask;
         };
         if !table.hook(id, Hook { config, stop }) {
-            return Hooked::Full;
+            return HookResult::Full;
         }
-        following(&mut table, id, caller).filter(|_| is_live).map_or(Hooked::Over, Hooked::Live)
+        following(&mut table, id, caller).filter(|_| is_live).map_or(HookResult::Over, HookResult::Live)
     }
 
     /// Who is told of a task, if it is this caller's.
@@ -456,11 +460,11 @@ impl Drop for Locked<'_> {
 }
 
 /// Adds what was kept, and gives the ids of what is not as it was.
-fn fill(table: &mut Table, mut kept: Vec<Kept>) -> Vec<String> {
+fn fill(table: &mut Table, mut kept: Vec<StoredTask>) -> Vec<String> {
     kept.sort_by_key(|kept| kept.task.status.timestamp);
     let mut changed = Vec::new();
     let ids: Vec<String> = kept.iter().map(|kept| kept.task.id.clone()).collect();
-    for Kept { mut task, owner, hooks } in kept {
+    for StoredTask { mut task, owner, hooks } in kept {
         if !task.status.state.is_terminal() {
             let says = says(&task, result::ended());
             task.status = status(TaskState::Failed, Some(says));
@@ -481,7 +485,7 @@ fn fill(table: &mut Table, mut kept: Vec<Kept>) -> Vec<String> {
 fn row((id, task): &Changed) -> Row {
     let text = task.as_ref().and_then(|Snapshot { task, owner, hooks }| {
         let owner = owner.as_ref().map(|owner| owner.0.to_string());
-        serde_json::to_vec(&Kept { task: Task::clone(task), owner, hooks: hooks.clone() }).ok()
+        serde_json::to_vec(&StoredTask { task: Task::clone(task), owner, hooks: hooks.clone() }).ok()
     });
     (id.clone(), text)
 }
@@ -609,14 +613,14 @@ mod tests {
         let tasks = tasks();
         let id = begin(&tasks).first.id.clone();
         let said = |tasks: &Tasks, text: &str| tasks.answer(&id, message(text)).err();
-        assert_eq!(said(&tasks, "x"), Some(Deaf::NotAsking));
+        assert_eq!(said(&tasks, "x"), Some(MessageRefused::NotAsking));
         drop(tasks.ask(&id, Vec::new()));
-        assert_eq!(said(&tasks, "x"), Some(Deaf::NotAsking), "who asked has gone");
+        assert_eq!(said(&tasks, "x"), Some(MessageRefused::NotAsking), "who asked has gone");
         let _asked = tasks.ask(&id, Vec::new());
-        assert_eq!(said(&tasks, &"x".repeat(1 << 12)), Some(Deaf::Full));
+        assert_eq!(said(&tasks, &"x".repeat(1 << 12)), Some(MessageRefused::Full));
         assert_eq!(said(&tasks, "x"), None);
         tasks.become_of(&id, TaskState::Completed, None);
-        assert_eq!(said(&tasks, "x"), Some(Deaf::Over));
+        assert_eq!(said(&tasks, "x"), Some(MessageRefused::Over));
         assert!(tasks.begin(message(&"x".repeat(1 << 12)), None, CancellationToken::new()).is_err());
     }
 

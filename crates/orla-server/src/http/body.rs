@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 
 use orla_marketplace::{MemoryBudget, Reservation};
 
-use crate::http::watched::ServingGuard;
+use crate::http::idle_timeout::ServingGuard;
 
 /// What goes out: all at once, or as it comes.
 pub(crate) enum Body {

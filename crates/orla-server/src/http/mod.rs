@@ -3,5 +3,5 @@
 pub(crate) mod body;
 mod framing;
 pub(crate) mod guard;
+pub(crate) mod idle_timeout;
 pub(crate) mod response;
-pub(crate) mod watched;

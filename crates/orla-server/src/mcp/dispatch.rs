@@ -7,7 +7,7 @@
 //! job and gives the finished message. Notifications on the way go to the caller's outlet.
 
 mod listen;
-pub(crate) mod parked;
+pub(crate) mod pending;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::era::{self, Refused};
-use crate::mcp::input::rounds::Rounds;
+use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{Audience, Outlet, Wanted};
 use crate::mcp::object::Object;
 use crate::mcp::protocol::Revision;
@@ -34,7 +34,7 @@ use crate::mcp::session::client::SessionClient;
 use crate::mcp::surfaces::{self, Asking, method_not_found};
 use crate::mcp::tools::{self, CacheHint, Form, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
-use parked::Asked;
+use pending::InputFields;
 
 /// A request, with all that is needed to answer it.
 pub(crate) struct Job {
@@ -43,7 +43,7 @@ pub(crate) struct Job {
     task: Task,
     meta: Meta,
     /// What concerns the rounds of a sessionless request.
-    pub(crate) asked: Asked,
+    pub(crate) asked: InputFields,
 }
 
 enum Task {
@@ -109,20 +109,25 @@ impl Answer {
 /// Answers one request.
 pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
     if caller.is_modern() && job.may_ask() {
-        return parked::answer(core, job, caller).await;
+        return pending::answer(core, job, caller).await;
     }
-    let asks = Asks::Session(caller.session_client(&core, &job));
+    let asks = ClientChannel::Session(caller.session_client(&core, &job));
     // Boxed, or else the others, which have a box of their own, would keep room for it.
     Box::pin(finished(&core, job, &caller, asks)).await
 }
 
 /// Answers a sessionless request whose provider may ask its client; what it asks is for the rounds.
-pub(crate) async fn in_rounds(core: Arc<Core>, job: Job, caller: Caller, rounds: Arc<Rounds>) -> Answer {
-    finished(&core, job, &caller, Asks::Rounds(rounds)).await
+pub(crate) async fn in_rounds(
+    core: Arc<Core>,
+    job: Job,
+    caller: Caller,
+    rounds: Arc<InputRequests>,
+) -> Answer {
+    finished(&core, job, &caller, ClientChannel::InputRequests(rounds)).await
 }
 
 /// Runs a request to its answer. A panic on the way is an error of this request alone.
-async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: Asks) -> Answer {
+async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChannel) -> Answer {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
     let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
     asks.end();
@@ -150,17 +155,17 @@ pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
 }
 
 /// The way from a request's provider to the client.
-enum Asks {
+enum ClientChannel {
     /// On the stream of the request, where the session's client can be asked anything.
     Session(Option<Arc<SessionClient>>),
-    Rounds(Arc<Rounds>),
+    InputRequests(Arc<InputRequests>),
 }
 
-impl Asks {
+impl ClientChannel {
     fn client(&self) -> Option<Arc<dyn Client>> {
         match self {
             Self::Session(client) => client.clone().map(|client| client as Arc<dyn Client>),
-            Self::Rounds(rounds) => Some(Arc::clone(rounds) as Arc<dyn Client>),
+            Self::InputRequests(rounds) => Some(Arc::clone(rounds) as Arc<dyn Client>),
         }
     }
 
@@ -171,7 +176,7 @@ impl Asks {
                     client.end();
                 }
             }
-            Self::Rounds(rounds) => rounds.end(),
+            Self::InputRequests(rounds) => rounds.end(),
         }
     }
 
@@ -180,7 +185,7 @@ impl Asks {
     fn missing(&self) -> Option<ErrorData> {
         match self {
             Self::Session(_) => None,
-            Self::Rounds(rounds) => rounds.missing(),
+            Self::InputRequests(rounds) => rounds.missing(),
         }
     }
 }
@@ -213,12 +218,12 @@ impl Job {
         };
         let shared = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
         let asked = match task {
-            Task::CallTool { .. } | Task::Get { .. } if meta.has_capabilities => Asked {
+            Task::CallTool { .. } | Task::Get { .. } if meta.has_capabilities => InputFields {
                 capabilities: shared(params.declared()),
                 responses: shared(params.input_responses),
                 state: shared(params.request_state),
             },
-            _ => Asked::default(),
+            _ => InputFields::default(),
         };
         Self { id, method: method.into(), task, meta, asked }
     }
@@ -282,7 +287,12 @@ impl Job {
         Ok(())
     }
 
-    async fn run(self, core: &Arc<Core>, caller: &Caller, asks: &Asks) -> Result<Bytes, ErrorData> {
+    async fn run(
+        self,
+        core: &Arc<Core>,
+        caller: &Caller,
+        asks: &ClientChannel,
+    ) -> Result<Bytes, ErrorData> {
         let Self { id, method, task, meta, .. } = self;
         let wanted = Wanted {
             progress_token: meta.progress_token,
@@ -347,7 +357,7 @@ impl Caller {
         input: Payload,
         wanted: Wanted,
         traceparent: Option<Arc<str>>,
-        asks: &Asks,
+        asks: &ClientChannel,
     ) -> Call {
         let mut call = Call::to(target).with(input);
         call.scope.cancellation = self.cancellation.clone();
@@ -355,8 +365,8 @@ impl Caller {
         call.scope.traceparent = traceparent;
         call.scope.client = asks.client();
         let audience = match asks {
-            Asks::Rounds(rounds) => rounds.audience.clone(),
-            Asks::Session(_) => {
+            ClientChannel::InputRequests(rounds) => rounds.audience.clone(),
+            ClientChannel::Session(_) => {
                 let outlet = self.outlet.as_ref().filter(|_| wanted.anything());
                 outlet.map(|outlet| Audience::new(wanted, Arc::clone(outlet)))
             }
@@ -368,7 +378,7 @@ impl Caller {
     }
 
     /// What a request to surfaces carries.
-    fn about(&self, wanted: Wanted, traceparent: Option<Arc<str>>, asks: &Asks) -> Call {
+    fn about(&self, wanted: Wanted, traceparent: Option<Arc<str>>, asks: &ClientChannel) -> Call {
         self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
     }
 
@@ -458,7 +468,7 @@ async fn call_tool(
     id: &Id,
     mut call: Call,
     caller: &Caller,
-    asks: &Asks,
+    asks: &ClientChannel,
 ) -> Result<Bytes, ErrorData> {
     call.scope.catalog = match &caller.session {
         Some(session) => Some(tools_of(core, session, &call.target).await),

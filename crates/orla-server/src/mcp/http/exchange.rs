@@ -26,9 +26,9 @@ use crate::mcp::session::{Open, Session};
 use crate::state::Core;
 
 /// How long a session's client waits for a plain answer. Short: a stream is what it can resume.
-const SESSION_PATIENCE: Duration = Duration::from_millis(250);
+const PLAIN_SESSION_RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 /// How long a sessionless client does.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PLAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stream may be quiet.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -82,7 +82,7 @@ impl Drop for Exchange {
 /// Answers plainly if the answer comes first, else with a stream of events.
 pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
     let in_session = exchange.session.is_some();
-    let patience = if in_session { SESSION_PATIENCE } else { PATIENCE };
+    let patience = if in_session { PLAIN_SESSION_RESPONSE_TIMEOUT } else { PLAIN_RESPONSE_TIMEOUT };
     let stream = exchange.stream.clone();
     let token = exchange.token.clone();
     tokio::select! {

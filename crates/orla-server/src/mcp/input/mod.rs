@@ -1,4 +1,4 @@
 //! What providers ask clients.
 
 pub(super) mod questions;
-pub(super) mod rounds;
+pub(super) mod requests;

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::dispatch::{self, Answer, Caller, Job};
-use crate::mcp::input::rounds::Rounds;
+use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{Audience, Outlet, Wanted};
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id};
@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(6);
 
 /// What of a request concerns its rounds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct InputFields {
     /// The capabilities that the client declares.
     pub(crate) capabilities: Option<JsonText>,
     /// `inputResponses`, whatever it is.
@@ -92,7 +92,7 @@ async fn begin(
     let early = job.asked.responses.clone();
     let cancellation = caller.cancellation.clone();
     let audience = hears(&job, &caller).map(|(wanted, outlet)| Audience::new(wanted, outlet));
-    let rounds = Rounds::new(capabilities, early, cancellation.clone(), audience);
+    let rounds = InputRequests::new(capabilities, early, cancellation.clone(), audience);
     let mut work: Work =
         Box::pin(dispatch::in_rounds(Arc::clone(core), job, caller, Arc::clone(&rounds)));
     tokio::select! {
@@ -106,7 +106,7 @@ async fn begin(
         return Ok(work.await);
     }
     let limit = dispatch::limit(&core.market.snapshot(), &target.method, &target.name);
-    let parked = Parked {
+    let parked = PendingRequest {
         rounds,
         id: id.clone(),
         deadline: began + limit,
@@ -157,7 +157,7 @@ fn hears(job: &Job, caller: &Caller) -> Option<(Wanted, Arc<dyn Outlet>)> {
     caller.outlet.clone().filter(|_| wanted.anything()).map(|outlet| (wanted, outlet))
 }
 
-impl Asked {
+impl InputFields {
     /// # Errors
     /// −32602 for what has not the form that it must have.
     fn check(&self) -> Result<(), ErrorData> {
@@ -179,7 +179,7 @@ impl Asked {
 
 /// Every request that waits for its client.
 #[derive(Default)]
-pub(crate) struct ParkedRequests {
+pub(crate) struct PendingRequests {
     open: Mutex<Open>,
     /// Seals what clients carry; made of a random key when it is first needed.
     codec: OnceLock<Option<RequestStateCodec>>,
@@ -188,12 +188,12 @@ pub(crate) struct ParkedRequests {
 #[derive(Default)]
 struct Open {
     last: u64,
-    parked: HashMap<u64, Arc<Parked>>,
+    parked: HashMap<u64, Arc<PendingRequest>>,
 }
 
 /// One request that was answered with questions.
-struct Parked {
-    rounds: Arc<Rounds>,
+struct PendingRequest {
+    rounds: Arc<InputRequests>,
     /// The id under which the work answers.
     id: Id,
     deadline: Instant,
@@ -215,14 +215,14 @@ struct State {
     answer: Option<Answer>,
 }
 
-impl ParkedRequests {
+impl PendingRequests {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         lock(&self.open).parked.len()
     }
 
     /// Lets the work go on without its request; the result is attended for the moment.
-    fn park(&self, core: &Arc<Core>, parked: Parked, work: Work) -> Result<Attended, ErrorData> {
+    fn park(&self, core: &Arc<Core>, parked: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
         let max = core.settings.load().options.max_parked;
         let mut open = lock(&self.open);
         if open.parked.len() >= max {
@@ -239,14 +239,14 @@ impl ParkedRequests {
         open.parked.insert(number, Arc::clone(&parked));
         drop(open);
         core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&parked), work));
-        Ok(Attended { parked, number })
+        Ok(Resumed { parked, number })
     }
 
     /// The request that a sealed state continues, to be attended by one request alone.
     ///
     /// # Errors
     /// −32602 for a state that was forged, is another's, has expired, was used or whose work has ended.
-    fn find(&self, state: &str, target: &Target) -> Result<Attended, ErrorData> {
+    fn find(&self, state: &str, target: &Target) -> Result<Resumed, ErrorData> {
         let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
         let codec = self.codec().ok_or_else(no_randomness)?;
@@ -262,7 +262,7 @@ impl ParkedRequests {
         }
         state.attended = true;
         drop(state);
-        Ok(Attended { parked, number })
+        Ok(Resumed { parked, number })
     }
 
     fn seal(&self, number: u64, round: u64, left: Duration, target: &Target) -> Option<String> {
@@ -287,14 +287,14 @@ fn no_randomness() -> ErrorData {
 }
 
 /// A parked request to which an open request belongs.
-struct Attended {
-    parked: Arc<Parked>,
+struct Resumed {
+    parked: Arc<PendingRequest>,
     number: u64,
 }
 
-impl Attended {
+impl Resumed {
     /// Ends the open request with what is asked.
-    fn ask(self, requests: &ParkedRequests, id: &Id, target: &Target) -> Result<Answer, ErrorData> {
+    fn ask(self, requests: &PendingRequests, id: &Id, target: &Target) -> Result<Answer, ErrorData> {
         let round = {
             let mut state = lock(&self.parked.state);
             state.round += 1;
@@ -313,7 +313,7 @@ impl Attended {
     }
 }
 
-impl Drop for Attended {
+impl Drop for Resumed {
     fn drop(&mut self) {
         if let Some(audience) = &self.parked.rounds.audience {
             audience.detach();
@@ -322,7 +322,7 @@ impl Drop for Attended {
     }
 }
 
-impl Parked {
+impl PendingRequest {
     /// The answer, or nothing when there are questions again.
     async fn next(&self) -> Option<Answer> {
         if let Some(answer) = lock(&self.state).answer.take() {
@@ -337,7 +337,7 @@ impl Parked {
 }
 
 /// Runs parked work to its end, and keeps its answer for the request that comes for it.
-async fn go_on(core: Arc<Core>, number: u64, parked: Arc<Parked>, mut work: Work) {
+async fn go_on(core: Arc<Core>, number: u64, parked: Arc<PendingRequest>, mut work: Work) {
     let in_time = tokio::select! {
         biased;
         answer = &mut work => Some(answer),
@@ -363,7 +363,7 @@ async fn go_on(core: Arc<Core>, number: u64, parked: Arc<Parked>, mut work: Work
 }
 
 /// Work whose client will not come any more, or not in time.
-async fn overdue(core: &Core, parked: &Parked, mut work: Work) -> Option<Answer> {
+async fn overdue(core: &Core, parked: &PendingRequest, mut work: Work) -> Option<Answer> {
     parked.rounds.end();
     tokio::select! {
         biased;

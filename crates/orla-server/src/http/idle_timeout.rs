@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::http::framing::Framing;
 
 /// A stream with its watch.
-pub(crate) struct Watched<S> {
+pub(crate) struct IdleTimeoutStream<S> {
     stream: S,
     serving: Serving,
     header_timeout: Duration,
@@ -71,7 +71,7 @@ impl Drop for ServingGuard {
     }
 }
 
-impl<S> Watched<S> {
+impl<S> IdleTimeoutStream<S> {
     pub(crate) fn new(
         stream: S,
         serving: Serving,
@@ -135,7 +135,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -158,7 +158,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         // Whatever is written answers a request: what comes next is another one.
@@ -197,10 +197,10 @@ mod tests {
     const HEAD: Duration = Duration::from_secs(10);
     const QUIET: Duration = Duration::from_secs(300);
 
-    fn watched() -> (Watched<DuplexStream>, DuplexStream, Serving) {
+    fn watched() -> (IdleTimeoutStream<DuplexStream>, DuplexStream, Serving) {
         let (server, client) = duplex(64);
         let serving = Serving::default();
-        (Watched::new(server, serving.clone(), HEAD, QUIET), client, serving)
+        (IdleTimeoutStream::new(server, serving.clone(), HEAD, QUIET), client, serving)
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,8 +3,8 @@
 //!
 //! # How it works
 //!
-//! A request whose provider may ask has [`Rounds`]. As long as nothing is asked it costs an
-//! allocation. When something is, [`Rounds::settled`] waits a moment for what else is asked at the same
+//! A request whose provider may ask has [`InputRequests`]. As long as nothing is asked it costs an
+//! allocation. When something is, [`InputRequests::settled`] waits a moment for what else is asked at the same
 //! time, and the request is answered with all of it. The work goes on under [`parked`](crate::mcp::dispatch::parked),
 //! where the next request finds it and hands over its `inputResponses`: an answer is given to whoever
 //! asked under that key, what is missing is asked again, and the rest is ignored.
@@ -31,7 +31,7 @@ const QUIET: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// The questions of one sessionless request, over all the requests that take it up again.
-pub(crate) struct Rounds {
+pub(crate) struct InputRequests {
     inner: Mutex<Inner>,
     /// Something was asked.
     pub(crate) news: Notify,
@@ -63,7 +63,7 @@ struct Question {
     reply: oneshot::Sender<Result<JsonText, ClientError>>,
 }
 
-impl Rounds {
+impl InputRequests {
     /// The rounds of a request that declares these capabilities and brings these answers.
     pub(crate) fn new(
         capabilities: JsonText,
@@ -177,7 +177,7 @@ impl Inner {
 }
 
 #[async_trait]
-impl Client for Rounds {
+impl Client for InputRequests {
     fn capabilities(&self) -> JsonText {
         self.lock().capabilities.clone()
     }
@@ -222,7 +222,7 @@ impl Client for Rounds {
 
 /// A question that someone waits for; gone when it is dropped.
 struct Asked<'a> {
-    rounds: &'a Rounds,
+    rounds: &'a InputRequests,
     number: u64,
 }
 
@@ -242,13 +242,13 @@ mod tests {
         JsonText::parse(json.to_owned()).unwrap()
     }
 
-    fn rounds(capabilities: &str, early: Option<&str>) -> Arc<Rounds> {
-        Rounds::new(text(capabilities), early.map(text), CancellationToken::new(), None)
+    fn rounds(capabilities: &str, early: Option<&str>) -> Arc<InputRequests> {
+        InputRequests::new(text(capabilities), early.map(text), CancellationToken::new(), None)
     }
 
     const ALL: &str = r#"{"sampling":{},"elicitation":{},"roots":{}}"#;
 
-    fn asked(rounds: &Rounds) -> String {
+    fn asked(rounds: &InputRequests) -> String {
         String::from_utf8(rounds.input_requests()).unwrap()
     }
 
