@@ -168,6 +168,9 @@ pub fn decode(bytes: &[u8]) -> Result<&str, SyntaxError> {
 fn plainly(info: &str) -> String {
     match info {
         "recursion limit exceeded" => "nested too deep".to_owned(),
+        "mapping values are not allowed in this context" => {
+            "a colon with a space after it begins a new key here: put the text in quotes".to_owned()
+        }
         _ => excerpt::beginning(info, 2 * SHOWN),
     }
 }

@@ -31,6 +31,10 @@ fn errors_name_their_place() {
         ("a:\n\tb: 1\n", "2:1: a tab cannot indent YAML: use spaces"),
         ("a: 1\n\tb: 2\n", "2:1: a tab cannot indent YAML: use spaces"),
         ("\ta: 1\n", "1:2: a tab cannot indent YAML: use spaces"),
+        (
+            "a: Adds: two\n",
+            "1:8: a colon with a space after it begins a new key here: put the text in quotes",
+        ),
         ("a: 1\nb: 2\na: 3\n", "3:1: a: given twice, first on line 1"),
         ("a: &a [*a]\n", "1:8: an alias cannot stand inside of what it refers to"),
         ("a: 1\n---\nb: 2\n", "2:1: a second document begins: only one is read"),

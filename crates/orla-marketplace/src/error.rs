@@ -1,8 +1,11 @@
 //! Why a call gave no value: one sentence for the caller, the cause for the log.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
+
+use rtfs::TypeExpr;
 
 use crate::executor::Outcome;
 use crate::payload::JsonText;
@@ -232,12 +235,12 @@ const KINDS: [&str; 9] = [
     "limit",
 ];
 
-/// One place where data breaks its schema: `input.city: expected :string, got 7`.
+/// One place where data breaks its schema: `input.city: expected a string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Where, from the root on: `input.items[3].price`.
     pub path: String,
-    /// What the schema asks for.
+    /// What the schema asks for; of a type of RTFS in its notation (`:string`), which people are shown in words.
     pub expected: String,
     /// What came, cut to a readable length.
     pub got: String,
@@ -245,8 +248,17 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: expected {}, got {}", self.path, self.expected, self.got)
+        write!(f, "{}: expected {}, got {}", self.path, in_words(&self.expected), self.got)
     }
+}
+
+/// What was expected, in words where it is a type of RTFS that has them.
+fn in_words(expected: &str) -> Cow<'_, str> {
+    if !expected.starts_with([':', '[']) {
+        return expected.into();
+    }
+    let words = expected.parse::<TypeExpr>().ok().and_then(|ty| ty.in_words());
+    words.map_or(expected.into(), Cow::from)
 }
 
 /// The most violations a sentence lists; the rest are counted.
@@ -320,7 +332,7 @@ mod tests {
                     id: "w".into(),
                     violations: vec![wrong("input.city"), wrong("input.x[0]")],
                 },
-                "w cannot take these arguments: input.city: expected :string, got 7; input.x[0]: expected :string, got 7",
+                "w cannot take these arguments: input.city: expected a string, got 7; input.x[0]: expected a string, got 7",
             ),
             (
                 RuntimeError::Busy { id: "w".into(), running: 8, waiting: 2 },

@@ -77,9 +77,11 @@ pub struct Remark {
 
 /// Reads the metadata in a comment block. Positions are those of the file around it.
 pub fn read_block(block: &Block) -> (Metadata, Vec<Remark>) {
-    read(&block.yaml, |at| Position {
-        line: at.line + block.first_line - 1,
-        column: at.column + block.cut.get(at.line - 1).copied().unwrap_or(0),
+    // With the lines of the file before it, so that every line that a message names is one of the file.
+    let before = block.first_line - 1;
+    read(&format!("{}{}", "\n".repeat(before), block.yaml), |at| {
+        let cut = at.line.checked_sub(block.first_line).and_then(|line| block.cut.get(line));
+        Position { line: at.line, column: at.column + cut.copied().unwrap_or(0) }
     })
 }
 
@@ -140,7 +142,7 @@ impl Reader {
         for (key, node) in members {
             self.member(key, node);
         }
-        self.contradictions();
+        self.contradictions(root.at);
     }
 
     fn member(&mut self, key: &Key, node: &Node) {
@@ -153,12 +155,16 @@ impl Reader {
             "output" => output(node).map(|form| metadata.output = Some(form)),
             "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
             "args" => texts(node).map(|args| metadata.args = args),
-            "annotations" => annotations(node).map(|hints| metadata.annotations = Some(hints)),
+            "annotations" => {
+                let read = annotations(node).map(|hints| metadata.annotations = Some(hints));
+                self.unknown_hints(node);
+                read
+            }
             "permissions" => texts(node).map(|needed| metadata.permissions = needed),
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt::beginning(unknown, SHOWN);
-                let message = format!("{shown}: unknown key{}", did_you_mean(unknown));
+                let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
                 return self.remark(key.at, message, false);
             }
         };
@@ -167,10 +173,22 @@ impl Reader {
         }
     }
 
-    fn contradictions(&mut self) {
+    /// MCP knows other annotations than hints, and clients know their own: only a misspelt hint is reported.
+    fn unknown_hints(&mut self, node: &Node) {
+        let Kind::Map(members) = &node.kind else { return };
+        for (key, _) in members {
+            let hint = did_you_mean(&key.text, &HINTS);
+            if !HINTS.contains(&&*key.text) && !hint.is_empty() {
+                let shown = excerpt::beginning(&key.text, SHOWN);
+                self.remark(key.at, format!("annotations.{shown}: unknown key{hint}"), false);
+            }
+        }
+    }
+
+    fn contradictions(&mut self, at: Position) {
         if self.metadata.output_schema.is_some() && self.metadata.output == Some(OutputForm::Text) {
             let message = "output: text has no schema; with output_schema it is read as json".to_owned();
-            self.remark(Position::START, message, true);
+            self.remark(at, message, true);
             self.metadata.output = Some(OutputForm::Json);
         }
     }
@@ -261,17 +279,29 @@ fn expected(what: &str, got: &Node) -> String {
     format!("expected {what}, got {}", excerpt::beginning(&got.to_json().to_string(), SHOWN))
 }
 
-fn did_you_mean(key: &str) -> String {
+/// Other words for keys, which MCP and other formats use.
+const ALIASES: [(&str, &str); 5] = [
+    ("inputs", "input_schema"),
+    ("parameters", "input_schema"),
+    ("inputSchema", "input_schema"),
+    ("outputs", "output_schema"),
+    ("outputSchema", "output_schema"),
+];
+
+fn did_you_mean(key: &str, known: &[&str]) -> String {
     // The comparison takes the product of the lengths.
     if key.len() > SHOWN {
         return String::new();
     }
-    KEYS.iter()
-        .map(|known| (strsim::damerau_levenshtein(key, known), known))
+    let nearest = known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(key, known), *known))
         .min()
         .filter(|(distance, _)| *distance <= 3 && *distance < key.len())
-        .map(|(_, known)| format!(", did you mean {known}?"))
-        .unwrap_or_default()
+        .map(|(_, known)| known);
+    let alias = ALIASES.iter().find(|(alias, meant)| *alias == key && known.contains(meant));
+    let meant = alias.map(|(_, meant)| *meant).or(nearest);
+    meant.map(|meant| format!(", did you mean {meant}?")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -318,6 +348,11 @@ mod tests {
                 "1:14: annotations: readOnlyHint: expected true or false, got 3",
             ),
             ("title: x\ntimeuot: 3\n", "2:1: timeuot: unknown key, did you mean timeout?"),
+            ("inputs: {a: number}\n", "1:1: inputs: unknown key, did you mean input_schema?"),
+            (
+                "annotations: {readonlyHint: true}\n",
+                "1:15: annotations.readonlyHint: unknown key, did you mean readOnlyHint?",
+            ),
             ("colour: red\n", "1:1: colour: unknown key"),
             ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
@@ -363,6 +398,11 @@ mod tests {
         let Some(Ok(block)) = header::read(head).block else { panic!("no block") };
         let (_, remarks) = read_block(&block);
         assert_eq!(remarks[0].at, Position { line: 4, column: 11 });
+        let twice = b"#!/bin/sh\n# /// orla\n# title: a\n# title: b\n# ///\n";
+        let Some(Ok(block)) = header::read(twice).block else { panic!("no block") };
+        let (_, remarks) = read_block(&block);
+        assert_eq!(remarks[0].at, Position { line: 4, column: 3 });
+        assert_eq!(remarks[0].message, "title: given twice, first on line 3");
     }
 
     #[test]

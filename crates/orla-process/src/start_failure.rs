@@ -22,6 +22,11 @@ pub const CANNOT_EXECUTE: i32 = 126;
 /// The shell's code for a program that could not be found.
 pub const NOT_FOUND: i32 = 127;
 
+/// How an ELF file begins.
+const ELF: &[u8] = b"\x7fELF";
+/// The bytes of the smallest header of an ELF file.
+const ELF_HEADER: usize = 52;
+
 /// Why a program could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFailure {
@@ -50,7 +55,7 @@ pub fn explain(program: &Path, error: &io::Error) -> StartFailure {
     }
     if is(error, Errno::ACCESS) {
         if fs::metadata(program).is_ok_and(|file| file.permissions().mode() & 0o111 == 0) {
-            return found(CANNOT_EXECUTE, "its file is not executable any more (chmod +x)".to_owned());
+            return found(CANNOT_EXECUTE, "its file is not executable (chmod +x)".to_owned());
         }
         if let (FileKind::Script(shebang), _) = head(program)
             && !is_executable(&shebang.program)
@@ -65,6 +70,31 @@ pub fn explain(program: &Path, error: &io::Error) -> StartFailure {
         return found(CANNOT_EXECUTE, "its file is being written".to_owned());
     }
     found(CANNOT_EXECUTE, reason(error))
+}
+
+/// Why a program will not start, as far as its file shows that. A program of another machine may run all the same, by
+/// an emulator that the kernel knows.
+pub fn foresee(program: &Path) -> Option<StartFailure> {
+    let found = |exit_code, reason: String| StartFailure { exit_code, reason, detail: None };
+    match head(program) {
+        (FileKind::Script(shebang), _) => {
+            if shebang.carriage_return || !shebang.program.exists() {
+                return Some(StartFailure {
+                    detail: missing_file(&shebang),
+                    ..found(NOT_FOUND, missing(&shebang))
+                });
+            }
+            if !is_executable(&shebang.program) {
+                let reason = format!("interpreter {} is not executable", name(&shebang));
+                return Some(found(CANNOT_EXECUTE, reason));
+            }
+            explain_env(program)
+        }
+        (FileKind::Binary, head) if head.starts_with(ELF) && head.len() < ELF_HEADER => {
+            Some(found(CANNOT_EXECUTE, foreign(&head)))
+        }
+        _ => None,
+    }
 }
 
 /// Explains exit code 127 of a script whose interpreter `env` was to find: `None` if it is there, and
@@ -121,7 +151,7 @@ fn missing_loader(head: &[u8]) -> String {
 
 /// What a binary is that this machine does not run.
 fn foreign(head: &[u8]) -> String {
-    let machine = (head.starts_with(b"\x7fELF") && head.len() >= 20).then(|| {
+    let machine = (head.starts_with(ELF) && head.len() >= 20).then(|| {
         let (low, high) = if head[5] == 2 { (head[19], head[18]) } else { (head[18], head[19]) };
         u16::from(low) | u16::from(high) << 8
     });
@@ -241,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_file_that_has_changed_since_it_was_listed_is_explained() {
-        assert_eq!(failure(b"#!/bin/sh\n", 0o644).1, "its file is not executable any more (chmod +x)");
+        assert_eq!(failure(b"#!/bin/sh\n", 0o644).1, "its file is not executable (chmod +x)");
         let error = Program::new(Path::new("/nowhere/tool"))
             .unwrap()
             .start(&[], &[], &Arc::default())

@@ -11,7 +11,7 @@ mod documents;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -21,10 +21,11 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
 use orla_marketplace::{
-    Availability, CapabilityMarketplace, ProviderType, Registration, RoutedExecutor, Source,
+    Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Registration, RoutedExecutor,
+    Source,
 };
 use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
-use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider};
+use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, start_failure};
 use orla_providers::a2a::{A2AExecutor, Agents};
 use orla_providers::builtin::{self, LocalExecutor};
 use orla_providers::http::HttpExecutor;
@@ -66,6 +67,8 @@ pub(crate) struct App {
     tools: Loader,
     governance: Governance,
     rules: Arc<Rules>,
+    /// The packages that cannot be served, each with its name and the reason.
+    refused: Arc<Mutex<Vec<(String, String)>>>,
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
@@ -114,9 +117,19 @@ impl App {
             let served = Arc::clone(&listed);
             Box::pin(async move { served.learn().await })
         });
-        let asked = providers.clone();
-        marketplace
-            .on_problems(move |name| asked.iter().flat_map(|source| source.problems(name)).collect());
+        let (asked, refused) = (providers.clone(), Arc::<Mutex<Vec<(String, String)>>>::default());
+        let packages = Arc::clone(&refused);
+        marketplace.on_problems(move |name| {
+            let packages = lock(&packages);
+            let packages = packages.iter().filter(|(package, _)| {
+                name.is_none_or(|name| {
+                    let rest = name.strip_prefix(&**package);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
+                })
+            });
+            let packages = packages.map(|(name, text)| ProviderProblem::new(name, None, text.clone()));
+            packages.chain(asked.iter().flat_map(|source| source.problems(name))).collect()
+        });
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
         let (governance, rules) = (Governance::default(), Arc::default());
@@ -135,6 +148,7 @@ impl App {
             tools,
             governance,
             rules,
+            refused,
             concurrency,
             findings,
         };
@@ -265,6 +279,8 @@ impl App {
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
+        *lock(&self.refused) =
+            packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
         for package in &mut packages.packages {
             let change = config.tools.get(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
@@ -398,6 +414,45 @@ impl App {
         }
     }
 
+    /// Asks the plugins of the configuration what they serve. One that cannot run here is a warning.
+    pub(crate) async fn check_plugins(&mut self, config: &Config) {
+        let found = self.plugins.check().await;
+        for entry in &config.plugins {
+            let Some(problem) = found.iter().find(|problem| problem.name == entry.value.name) else {
+                continue;
+            };
+            let start = format!("plugins.{}: ", entry.value.name);
+            let is_known = self.findings.problems.iter().any(|known| known.starts_with(&start));
+            let text = config.placed(entry.at, format!("{start}{}", problem.reason));
+            match problem.is_malformed {
+                true => self.findings.problems.push(text),
+                false if is_known => {}
+                false => self.findings.warnings.push(text),
+            }
+        }
+    }
+
+    /// Whether there are capsules, which only say when they run what they serve.
+    pub(crate) fn has_capsules(&self) -> bool {
+        !self.capsules.current().is_empty()
+    }
+
+    /// Says of every program that would be started what a call would say if it could not start.
+    pub(crate) fn check_programs(&mut self) {
+        let snapshot = self.marketplace.snapshot();
+        let tools = snapshot.entries().iter().filter_map(|entry| {
+            let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
+            Some(tool.path().to_owned())
+        });
+        let mut programs: Vec<PathBuf> = tools.chain(self.capsules.programs()).collect();
+        programs.sort();
+        programs.dedup();
+        self.findings.problems.extend(programs.iter().filter_map(|program| {
+            let failure = start_failure::foresee(program)?;
+            Some(format!("{}: cannot start: {}", program.display(), failure.reason))
+        }));
+    }
+
     /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
     /// at.
     pub(crate) fn start_eager(&self, config: &Config) {
@@ -444,6 +499,11 @@ impl App {
         }
         self.concurrency = Some(config.max_concurrency);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Who says what may be started, where not everything may.

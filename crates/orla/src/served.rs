@@ -191,6 +191,37 @@ impl Sources {
             self.register(builder, tool, findings);
         }
         self.name_unknown(&names, providers, findings);
+        if providers.iter().all(|provider| provider.registrations().is_empty()) {
+            self.name_idle_patterns(&names, findings);
+        }
+    }
+
+    /// Warns of patterns in `allow` and `deny` that fit no name. Providers that only say later what they serve may have
+    /// names that fit, so nothing is said where there are any.
+    fn name_idle_patterns(&self, names: &HashSet<String>, findings: &mut Findings) {
+        let config = &self.config;
+        let is_everything_known = config.servers.is_empty()
+            && config.plugins.is_empty()
+            && config.remotes.is_empty()
+            && config.agents.is_empty()
+            && config.documents.is_empty()
+            && self.declared.is_empty();
+        if !is_everything_known {
+            return;
+        }
+        let lists = [("allow", config.allow.as_deref().unwrap_or_default()), ("deny", &config.deny)];
+        for (key, patterns) in lists {
+            for text in patterns.iter().take(NAMED) {
+                let pattern = Pattern::new(text);
+                let renamed = config.tools.values().filter_map(|change| change.rename.as_ref());
+                let mut all = names.iter().chain(renamed.map(|rename| &rename.to));
+                if !all.any(|name| pattern.matches(name)) {
+                    let near = nearest(text, names.iter().map(String::as_str));
+                    let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+                    findings.warnings.push(format!("{key}: {text} fits no tool{hint}"));
+                }
+            }
+        }
     }
 
     /// Registers a capability. One whose schema cannot be enforced is unavailable, and one that is not vouched for is

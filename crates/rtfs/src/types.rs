@@ -38,6 +38,7 @@ mod print;
 mod read;
 mod verify;
 mod violation;
+mod words;
 
 use std::fmt;
 use std::ops::Deref;

@@ -210,10 +210,18 @@ fn c7_a_broken_manifest_costs_its_own_package_and_says_where() {
         assert!(line.contains(&format!("{place}{}", words[0])), "{name}: {line}");
         assert!(words.iter().all(|word| line.contains(word)), "{name}: {line}");
     }
+    let reason = "tools/semver/orla-tool.json:2:13: version: expected a semantic version";
+    for command in [["call", "semver"], ["describe", "semver"]] {
+        let done = world.run(&command);
+        let is_said = done.all().contains("semver is unavailable: ") && done.all().contains(reason);
+        assert!(is_said, "{}", done.all());
+    }
     let server = world.serve();
     for mut client in server.clients() {
         assert_eq!(client.tool_names(), ["cap", "fine"]);
         assert!(client.call("cap", json!({})).text().starts_with("n="));
+        let called = client.call("semver", json!({}));
+        assert!(called.is_error() && called.sentence().contains(reason), "{}", called.json);
     }
     for (name, ..) in &rows {
         server.log_says(&[&format!("tools/{name}/orla-tool.json:")]);

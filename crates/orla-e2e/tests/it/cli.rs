@@ -348,3 +348,51 @@ fn check_names_characters_that_a_reader_cannot_see() {
     }
     assert!(!checked.stderr.contains("plain"), "{checked:?}");
 }
+
+#[test]
+fn check_names_programs_that_cannot_start_with_the_words_of_the_call() {
+    let world = world()
+        .tool("gone", "#!/usr/bin/env no-such-python\n")
+        .tool("windows", "#!/bin/sh\r\necho\r\n")
+        .tool("broken", "\x7fELF broken")
+        .tool("fine", sh("echo"));
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    for (tool, words) in [
+        ("gone", "interpreter no-such-python not found"),
+        ("windows", "save the file with Unix line endings (LF)"),
+        ("broken", "it is not a program that this machine can run"),
+    ] {
+        let line = checked.stderr.lines().find(|line| line.contains(&format!("tools/{tool}: ")));
+        assert!(line.is_some_and(|line| line.contains(words)), "{tool}: {checked:?}");
+        let called = world.run(&["call", tool]);
+        assert!(called.all().contains(words), "{tool}: {called:?}");
+    }
+    assert!(!checked.stderr.contains("fine"), "{checked:?}");
+}
+
+#[test]
+fn check_says_what_it_did_not_ask_and_which_patterns_fit_nothing() {
+    let world = world().config("allow: ['wrod_*', 'wo*']\ndeny: [world]\n").tool("word", sh("echo"));
+    let checked = world.run(&["check"]);
+    assert_eq!((checked.code, checked.stdout.contains("not asked")), (Some(0), false), "{checked:?}");
+    for words in ["allow: wrod_* fits no tool", "deny: world fits no tool, did you mean word?"] {
+        assert!(checked.stderr.contains(words), "{checked:?}");
+    }
+    assert!(!checked.stderr.contains("wo* "), "{checked:?}");
+    world.write("orla.yaml", "mcpServers: {a: {command: 'false'}}\nallow: [a__x]\n", 0o644);
+    let checked = world.run(&["check"]);
+    assert!(checked.stdout.contains("(not asked: MCP servers; orla list asks them)"), "{checked:?}");
+    assert!(!checked.stderr.contains("fits no"), "{checked:?}");
+}
+
+#[test]
+fn an_unknown_function_of_a_plugin_and_a_wrong_url_are_one_error_each() {
+    let world = world().config("plugins: {calc: ./calc.sh}\n");
+    let describe = r#"{"id":0,"ok":{"functions":[{"name":"calc"}]}}"#;
+    world.write("calc.sh", format!("#!/bin/sh\nread line\necho '{describe}'\nread line\n"), 0o755);
+    let called = world.run(&["call", "calc__add", "a=1"]);
+    assert_eq!(called.stderr.trim(), "error: unknown tool: calc__add; did you mean calc?");
+    let called = world.run(&["call", "calc", "--url", "http://127.0.0.1:1/rtfs"]);
+    assert!(called.stderr.contains("expected http://HOST:PORT, without /rtfs"), "{called:?}");
+}

@@ -306,7 +306,7 @@ fn each_operation_of_an_openapi_document_is_a_tool() {
     assert_eq!(posted.text(), r#"{"name":null,"price":1.10}"#);
     assert!(api.asked().iter().all(|asked| asked.contains("x-key: s3cret-key\r\n")));
     let wrong = client.call("shop__getItem", json!({"id": "seven"}));
-    assert!(wrong.sentence().contains("input.id: expected :integer"), "{}", wrong.sentence());
+    assert!(wrong.sentence().contains("input.id: expected an integer"), "{}", wrong.sentence());
     assert_eq!(api.asked().len(), 2, "what is wrong is not sent");
     assert!(!server.log().contains("s3cret-key"));
 }

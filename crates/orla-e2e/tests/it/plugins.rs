@@ -322,6 +322,7 @@ plugins:
   dies: ./dies.py
   mute: {path: ./mute.py, startup_timeout: 0.2}
   odd: ./odd.py
+  names: ./names.py
 capabilities:
   - id: one
     description: One.
@@ -333,7 +334,17 @@ capabilities:
     );
     world.write("dies.py", "#!/bin/sh\necho 'Error: no luck' >&2\nexit 7\n", 0o755);
     world.write("mute.py", "#!/bin/sh\nexec sleep 1000\n", 0o755);
+    let names =
+        "#!/bin/sh\nwhile read line; do echo '{\"id\":0,\"ok\":{\"functions\":[\"f\"]}}'; done\n";
+    world.write("names.py", names, 0o755);
     world.write("odd.py", "#!/bin/sh\nwhile read line; do echo '{\"id\":0,\"ok\":[]}'; done\n", 0o755);
+    let (why, names) = ("functions[0]: expected an object with \"name\", got \"f\"", "names");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.all());
+    for command in [vec!["check"], vec!["list"], vec!["call", "names__f"]] {
+        let done = world.run(&command);
+        assert!(done.all().contains(names) && done.all().contains(why), "{}", done.all());
+    }
     let server = world.serve();
     let mut client = server.client();
     let one = client.call("one", json!({}));
@@ -354,6 +365,8 @@ capabilities:
         let is_named = sentence.contains(&format!("{plugin}__f is unavailable: plugin {plugin}: "));
         assert!(is_named && sentence.contains(reason), "{sentence}");
     }
+    assert!(client.call("names__f", json!({})).sentence().contains(why));
+    assert!(server.status().to_string().contains("plugin names: "), "{}", server.status());
     server.log_says(&["\"level\":\"warn\"", "did not answer describe within 0.2 s"]);
     server.log_says(&["none.py is not there"]);
 }

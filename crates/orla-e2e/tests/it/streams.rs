@@ -212,7 +212,7 @@ fn v5_programs_are_streams_that_end_when_nobody_reads_them() {
     assert_eq!(broken.structured(), &json!({"items": [1, 2], "ended_by": "error"}));
     let odd = server.client().call("odd", json!({}));
     assert!(
-        odd.is_error() && odd.sentence().contains("items[2]: expected :int, got \"x\""),
+        odd.is_error() && odd.sentence().contains("items[2]: expected an integer, got \"x\""),
         "{}",
         odd.json
     );

@@ -511,7 +511,7 @@ mod tests {
             ),
             (
                 json!({"type": "object", "properties": {"a": "string"}}),
-                r#"properties.a: expected :boolean or :object, got "string""#.to_owned(),
+                r#"properties.a: expected true or false or an object, got "string""#.to_owned(),
             ),
             (
                 json!({"city": "string", "required": ["city"]}),

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
-use jsonschema::{PatternOptions, ValidationError};
+use jsonschema::{JsonType, PatternOptions, ValidationError};
 use rtfs::TypeExpr;
 use serde_json::Value as Json;
 
@@ -192,10 +192,9 @@ fn schema_error(error: &ValidationError<'_>, schema: &Json) -> SchemaError {
 /// What an error says was expected, in words that follow "expected".
 fn expected(error: &ValidationError<'_>) -> String {
     let text = match error.kind() {
-        // As a type of RTFS is written, so that every violation reads alike.
-        Kind::Type { kind: TypeKind::Single(ty) } => format!(":{ty}"),
+        Kind::Type { kind: TypeKind::Single(ty) } => type_in_words(*ty).to_owned(),
         Kind::Type { kind: TypeKind::Multiple(types) } => {
-            types.iter().map(|ty| format!(":{ty}")).collect::<Vec<_>>().join(" or ")
+            types.iter().map(type_in_words).collect::<Vec<_>>().join(" or ")
         }
         Kind::Enum { options } => format!("one of {}", list(options)),
         Kind::Constant { expected_value } => expected_value.to_string(),
@@ -235,6 +234,19 @@ fn expected(error: &ValidationError<'_>) -> String {
         _ => error.to_string(),
     };
     cut(&text, SHOWN_EXPECTED)
+}
+
+/// A type of JSON Schema, in the words of [`TypeExpr::in_words`].
+fn type_in_words(ty: JsonType) -> &'static str {
+    match ty {
+        JsonType::Array => "an array",
+        JsonType::Boolean => "true or false",
+        JsonType::Integer => "an integer",
+        JsonType::Null => "null",
+        JsonType::Number => "a number",
+        JsonType::Object => "an object",
+        JsonType::String => "a string",
+    }
 }
 
 /// What would have done, for each alternative of `anyOf` or `oneOf`.
@@ -322,12 +334,12 @@ mod tests {
     fn says_where_what_was_expected_and_what_came() {
         let cases: &[(&str, Json, &str, &[&str])] = &[
             ("what fits is fine", json!({"type": "integer"}), "7", &[]),
-            ("a wrong type", json!({"type": "string"}), "7", &["input: expected :string, got 7"]),
+            ("a wrong type", json!({"type": "string"}), "7", &["input: expected a string, got 7"]),
             (
                 "several types",
                 json!({"type": ["string", "null"]}),
                 "7",
-                &["input: expected :null or :string, got 7"],
+                &["input: expected null or a string, got 7"],
             ),
             (
                 "a path through arrays and objects",
@@ -340,8 +352,8 @@ mod tests {
                 json!({"additionalProperties": {"additionalProperties": {"type": "null"}}}),
                 r#"{"a b": {"3": 1}, "c/d~": {"": 2}}"#,
                 &[
-                    r#"input["a b"].3: expected :null, got 1"#,
-                    r#"input["c/d~"][""]: expected :null, got 2"#,
+                    r#"input["a b"].3: expected null, got 1"#,
+                    r#"input["c/d~"][""]: expected null, got 2"#,
                 ],
             ),
             (
@@ -366,7 +378,7 @@ mod tests {
                 "alternatives",
                 json!({"anyOf": [{"type": "string"}, {"properties": {"id": {"type": "integer"}}, "type": "object"}]}),
                 r#"{"id": "x"}"#,
-                &[r#"input: expected :string, or id to be :integer, got {"id":"x"}"#],
+                &[r#"input: expected a string, or id to be an integer, got {"id":"x"}"#],
             ),
             (
                 "a constant and a pattern",
@@ -413,7 +425,7 @@ mod tests {
     fn cuts_what_came_to_a_readable_length() {
         let long = format!("\"{}\"", "ü".repeat(1_000));
         let violation = &violations(&json!({"type": "null"}), &long)[0];
-        assert_eq!(*violation, format!("input: expected :null, got \"{}…", "ü".repeat(79)));
+        assert_eq!(*violation, format!("input: expected null, got \"{}…", "ü".repeat(79)));
     }
 
     #[test]
@@ -437,13 +449,13 @@ mod tests {
         let cases = [
             (
                 json!({"type": "object", "properties": {"a b": {"minLength": "x"}}}),
-                r#"properties["a b"].minLength: expected :integer, got "x""#,
+                r#"properties["a b"].minLength: expected an integer, got "x""#,
             ),
             (
                 json!({"type": "object", "properties": {"a": {"type": "integr"}}}),
-                r#"properties.a.type: expected one of "array", "boolean", "integer", "null", "number", "object", "string", or :array, got "integr""#,
+                r#"properties.a.type: expected one of "array", "boolean", "integer", "null", "number", "object", "string", or an array, got "integr""#,
             ),
-            (json!({"required": [1]}), "required[0]: expected :string, got 1"),
+            (json!({"required": [1]}), "required[0]: expected a string, got 1"),
             (
                 json!({"properties": {"a": {"pattern": "(?=x)"}}}),
                 r#"properties.a.pattern: expected a regular expression without look-around and back-references, got "(?=x)""#,
@@ -470,7 +482,7 @@ mod tests {
                           "$ref": "#/$defs/list"});
         assert_eq!(
             violations(&list, r#"{"next": {"next": 7}}"#),
-            ["input.next.next: expected :null or :object, got 7"]
+            ["input.next.next: expected null or an object, got 7"]
         );
     }
 
@@ -525,8 +537,8 @@ mod tests {
             texts,
             [
                 "input.city: expected a value (required), got nothing",
-                "input.limit: expected :integer, got 1.5",
-                "input.tags[1]: expected :string, got 2",
+                "input.limit: expected an integer, got 1.5",
+                "input.tags[1]: expected a string, got 2",
             ]
         );
     }

@@ -174,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn a_type_in_rtfs_notation_is_enforced_in_full_and_speaks_of_itself_in_its_notation() {
+    fn a_type_in_rtfs_notation_is_enforced_in_full_and_explained_in_words() {
         let declared =
             json!("[:map {:city :string, :at :instant?, :email [:and :string [:is-email]] ?}]");
         let validator = Validator::compile(&schema_from_declaration(&declared).unwrap()).unwrap();
         let cases: &[(&str, &[&str])] = &[
             (r#"{"city": "Paris"}"#, &[]),
             (r#"{"city": "Paris", "at": "2026-11-20T10:00:00Z", "email": "a@b.c", "more": 1}"#, &[]),
-            (r#"{"city": 7}"#, &["input.city: expected :string, got 7"]),
+            (r#"{"city": 7}"#, &["input.city: expected a string, got 7"]),
             (
                 r#"{"at": "now", "email": "a"}"#,
                 &[
-                    "input.city: expected :string, got nothing",
-                    r#"input.at: expected :instant?, got "now""#,
-                    r#"input.email: expected [:and :string [:is-email]], got "a""#,
+                    "input.city: expected a string, got nothing",
+                    r#"input.at: expected a date with a time or null, got "now""#,
+                    r#"input.email: expected a string that is an email address, got "a""#,
                 ],
             ),
             (
@@ -208,7 +208,7 @@ mod tests {
         let validator = Validator::compile(&ty).unwrap();
         assert_eq!(validator.check("\"low\"", "input"), Ok(()));
         assert_eq!(validator.check_value(&Value::keyword("low"), "input"), Ok(()));
-        let violation = r#"input: expected [:enum :low :high], got "low""#;
+        let violation = r#"input: expected one of :low, :high, got "low""#;
         assert_eq!(texts(validator.check_value(&"low".into(), "input")), [violation]);
         let payload = Payload::from_value("low".into());
         assert!(payload.json().is_ok()); // however often it is converted
@@ -226,9 +226,9 @@ mod tests {
             texts(validator.check(r#"["abcd", "ab"]"#, "x")),
             [r#"x[1]: expected "abc", got "ab""#]
         );
-        assert_eq!(texts(validator.check("[7]", "x")), ["x[0]: expected :string, got 7"]);
+        assert_eq!(texts(validator.check("[7]", "x")), ["x[0]: expected a string, got 7"]);
         let nan = Value::vector(vec!["abc".into(), f64::NAN.into()]).unwrap();
-        assert_eq!(texts(validator.check_value(&nan, "x")), ["x[1]: expected :string, got ##NaN"]);
+        assert_eq!(texts(validator.check_value(&nan, "x")), ["x[1]: expected a string, got ##NaN"]);
     }
 
     #[test]

@@ -313,8 +313,18 @@ impl Command {
         let is_program = |path: &PathBuf| {
             path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
         };
-        let not_found =
-            || io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH", self.command));
+        let not_found = || {
+            let hint = match self.command.split_whitespace().collect::<Vec<_>>().as_slice() {
+                [program, args @ ..] if !args.is_empty() => {
+                    format!(
+                        "; arguments belong in args: command: {program}, args: [{}]",
+                        args.join(", ")
+                    )
+                }
+                _ => String::new(),
+            };
+            io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH{hint}", self.command))
+        };
         env::split_paths(&path)
             .map(|directory| directory.join(command))
             .find(is_program)
@@ -352,5 +362,10 @@ mod tests {
         assert_eq!(found(&elsewhere), None);
         let error = server("no-such-program").program().unwrap_err().to_string();
         assert_eq!(error, "no-such-program is not in PATH");
+        let error = server("npx -y foo").check().unwrap_err();
+        assert_eq!(
+            error,
+            "npx -y foo is not in PATH; arguments belong in args: command: npx, args: [-y, foo]"
+        );
     }
 }

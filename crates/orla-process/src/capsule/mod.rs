@@ -38,6 +38,7 @@ pub use state::Policy;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -218,6 +219,15 @@ impl Capsules {
     /// Those that the configuration in force names.
     pub fn current(&self) -> Vec<Arc<Capsule>> {
         self.known().current.clone()
+    }
+
+    /// The entrypoints of the packages among them.
+    pub fn programs(&self) -> Vec<PathBuf> {
+        let entrypoint = |capsule: Arc<Capsule>| match &*capsule.definition() {
+            Definition::Package(package) => Some(package.entrypoint()),
+            Definition::Server(_) | Definition::Plugin(_) => None,
+        };
+        self.current().into_iter().filter_map(entrypoint).collect()
     }
 
     /// For each whose files mention variables of the server that it does not get: its name, and these.

@@ -94,8 +94,10 @@ pub struct Packages {
     pub packages: Vec<Package>,
     /// What works and may not be meant.
     pub warnings: Vec<Finding>,
-    /// Packages that are not served, and why.
+    /// What is wrong with packages. Not every problem keeps one from being served.
     pub problems: Vec<Finding>,
+    /// Packages that are not served, each by the name of its directory, which is the only one that is certain.
+    pub refused: Vec<(String, Finding)>,
 }
 
 /// Finds the packages below the tools directory, and below `home`, where installed ones are. What cannot
@@ -105,7 +107,15 @@ pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
     // The best of each place: a directory, or the directory around the versions of one name.
     let mut best: BTreeMap<(PathBuf, String), Package> = BTreeMap::new();
     for place in places(tools, home) {
-        if let Some(package) = found.load(&place.directory) {
+        let problems = found.problems.len();
+        let loaded = found.load(&place.directory);
+        if loaded.is_none()
+            && let Some(name) = place.family.file_name()
+            && let Some(problem) = found.problems.get(problems)
+        {
+            found.refused.push((name.to_string_lossy().into_owned(), problem.clone()));
+        }
+        if let Some(package) = loaded {
             let key = (place.family, package.manifest.name.clone());
             let known =
                 best.get(&key).is_some_and(|known| known.manifest.version >= package.manifest.version);
@@ -129,6 +139,7 @@ pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
             by_name.insert(name, package);
         }
     }
+    found.refused.retain(|(name, _)| !by_name.contains_key(name));
     found.packages = by_name.into_values().collect();
     found
 }

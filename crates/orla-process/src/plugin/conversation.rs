@@ -16,8 +16,8 @@ use orla_mcp::framing::{Outgoing, quoted};
 use orla_mcp::{Ask, Fault, Learned, Reply};
 use tokio::sync::oneshot;
 
-use super::Manner;
 use super::wire::{self, Body, Failure};
+use super::{MALFORMED, Manner};
 
 /// How long the list of functions is that an error shows, in bytes.
 const SHOWN: usize = 500;
@@ -245,12 +245,13 @@ impl Conversation {
         };
         self.describing = Describing::Done;
         match read {
-            Ok((functions, left_out)) => {
-                if left_out > 0 {
+            Ok((functions, problem)) => {
+                if let Some(problem) = problem {
+                    let problem = quoted(problem.as_bytes());
                     tracing::warn!(
                         plugin = &*self.name,
-                        left_out,
-                        "what it describes is in part no function"
+                        problem,
+                        "functions of its describe are left out"
                     );
                 }
                 self.functions = functions.iter().map(|function| (*function.name).into()).collect();
@@ -258,7 +259,7 @@ impl Conversation {
             }
             Err(problem) => {
                 let problem = quoted(problem.as_bytes());
-                Heard::Unusable(format!("it does not answer describe with its functions: {problem}"))
+                Heard::Unusable(format!("{MALFORMED}: {problem}"))
             }
         }
     }

@@ -7,6 +7,9 @@
 pub(crate) mod conversation;
 pub mod wire;
 
+/// How the reason begins if the answer to `describe` is not valid.
+pub const MALFORMED: &str = "it does not answer describe with its functions";
+
 /// How one plugin is spoken to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Manner {

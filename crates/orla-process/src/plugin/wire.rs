@@ -118,12 +118,14 @@ fn failure(error: &RawValue) -> Failure {
 /// The most functions of one plugin.
 pub const MAX_FUNCTIONS: usize = 10_000;
 
-/// Reads the answer to [`DESCRIBE`]: the functions, and how many were left out because they are
-/// none, or have the name of another.
+/// Characters of an invalid entry that a message quotes.
+const QUOTED_ENTRY: usize = 60;
+
+/// Reads the answer to [`DESCRIBE`]: the functions, and what is wrong with the entries that were left out, if any were.
 ///
 /// # Errors
-/// What is wrong with the answer as a whole.
-pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, usize), String> {
+/// The answer is not valid as a whole, or none of its entries is.
+pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, Option<String>), String> {
     #[derive(Deserialize)]
     struct Described<'a> {
         #[serde(borrow)]
@@ -142,10 +144,20 @@ pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, usize), String> {
     }
     let described: Described<'_> = serde_json::from_str(ok.as_str()).map_err(|err| err.to_string())?;
     let mut seen = HashSet::new();
-    let mut read = |text: &&RawValue| {
-        let Function { name, description, input_schema, output_schema } =
-            is_object(text.get()).then(|| serde_json::from_str(text.get()).ok())??;
-        (!name.is_empty() && seen.insert(name.clone())).then_some(ListedTool {
+    let mut read = |text: &str| {
+        let quote = || beginning(text, QUOTED_ENTRY);
+        if !is_object(text) {
+            return Err(format!("expected an object with \"name\", got {}", quote()));
+        }
+        let Function { name, description, input_schema, output_schema } = serde_json::from_str(text)
+            .map_err(|_| format!("expected a function with a \"name\" that is text, got {}", quote()))?;
+        if name.is_empty() {
+            return Err("its name is empty".to_owned());
+        }
+        if !seen.insert(name.clone()) {
+            return Err(format!("another function is named {}", beginning(&name, QUOTED_ENTRY)));
+        }
+        Ok(ListedTool {
             name,
             title: None,
             description,
@@ -155,10 +167,28 @@ pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, usize), String> {
             more: None,
         })
     };
-    let functions: Vec<ListedTool> =
-        described.functions.iter().filter_map(&mut read).take(MAX_FUNCTIONS).collect();
-    let left_out = described.functions.len() - functions.len();
-    Ok((functions, left_out))
+    let (mut functions, mut first) = (Vec::new(), None);
+    for (index, text) in described.functions.iter().enumerate() {
+        if functions.len() == MAX_FUNCTIONS {
+            first.get_or_insert_with(|| format!("only the first {MAX_FUNCTIONS} functions are served"));
+            break;
+        }
+        match read(text.get()) {
+            Ok(function) => functions.push(function),
+            Err(problem) => {
+                first.get_or_insert_with(|| format!("functions[{index}]: {problem}"));
+            }
+        }
+    }
+    let more = described.functions.len() - functions.len();
+    let problem = first.map(|first| match more {
+        0 | 1 => first,
+        more => format!("{first}; and {} more", more - 1),
+    });
+    match problem {
+        Some(problem) if functions.is_empty() => Err(problem),
+        problem => Ok((functions, problem)),
+    }
 }
 
 /// Appends a call.
@@ -276,16 +306,28 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_read_and_what_is_none_is_counted() {
+    fn functions_are_read_and_invalid_entries_are_explained() {
         let read = |text: &str| functions(&JsonText::parse(text.to_owned()).unwrap());
-        let (read_ones, left_out) = read(
+        let (read_ones, problem) = read(
             r#"{"functions":[{"name":"a","input_schema":{"type":"object"},"x":1},{"name":""},7,{"name":"b"},{"name":"a"}]}"#,
         )
         .unwrap();
         let names: Vec<&str> = read_ones.iter().map(|function| &*function.name).collect();
-        assert_eq!((names, left_out), (vec!["a", "b"], 3));
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(problem.as_deref(), Some("functions[1]: its name is empty; and 2 more"));
         assert!(read_ones[0].input_schema.is_some() && read_ones[0].description.is_none());
-        assert_eq!(read(r#"{"functions":[]}"#), Ok((Vec::new(), 0)));
+        assert_eq!(read(r#"{"functions":[]}"#), Ok((Vec::new(), None)));
+        let invalid = [
+            (r#"["add"]"#, "functions[0]: expected an object with \"name\", got \"add\""),
+            (
+                r#"[{"name": 1}]"#,
+                "functions[0]: expected a function with a \"name\" that is text, got {\"name\": 1}",
+            ),
+        ];
+        for (functions, problem) in invalid {
+            let answer = format!(r#"{{"functions":{functions}}}"#);
+            assert_eq!(read(&answer).unwrap_err(), problem);
+        }
         assert!(read("{}").is_err() && read("[]").is_err() && read(r#"{"functions":{}}"#).is_err());
     }
 

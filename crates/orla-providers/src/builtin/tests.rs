@@ -51,7 +51,7 @@ async fn an_error_says_everything_that_is_wrong_with_the_arguments() {
             "math.add",
             r#"{"a":"x","c":1}"#,
             "math__add cannot take these arguments: input.b: expected a value (required), got nothing; input.a: \
-             expected :number, got \"x\"; input.c: expected no such property (there are a, b), got 1",
+             expected a number, got \"x\"; input.c: expected no such property (there are a, b), got 1",
         ),
         ("math.divide", r#"{"a":1,"b":0}"#, "math__divide failed: a quotient by zero has no value"),
         (

@@ -44,7 +44,7 @@ pub(crate) use executor::{refused, request as request_of};
 pub(crate) use redirect::host as host_of;
 pub(crate) use request::shown;
 pub(crate) use request::{Prepared, prepare};
-pub use request::{check, origin};
+pub use request::{check, origin, path_arguments};
 pub(crate) use transport::{Stage, failure};
 pub use webhook::WebHooks;
 

@@ -83,6 +83,18 @@ pub fn check(http: &HttpCapability) -> Result<(), String> {
     add_credentials(http, &mut headers, &mut Vec::new(), &mut Vec::new()).map_err(unfit)
 }
 
+/// The arguments that the path contains. Without one of them there is no request.
+pub fn path_arguments(http: &HttpCapability) -> Vec<&str> {
+    let path = http.options.path.split('?').next().unwrap_or_default();
+    let pieces = template::parse(path).unwrap_or_default().into_iter();
+    pieces
+        .filter_map(|piece| match piece {
+            Piece::Argument(name) => Some(name),
+            Piece::Text(_) => None,
+        })
+        .collect()
+}
+
 /// The origin that requests go to, such as `https://api.example.com`: what its capabilities share their
 /// fate with ([`Policy::upstream`](orla_marketplace::Policy)).
 pub fn origin(http: &HttpCapability) -> Option<String> {

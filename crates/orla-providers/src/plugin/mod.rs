@@ -11,7 +11,7 @@ mod pool;
 mod settings;
 
 pub use executor::PluginExecutor;
-pub use plugins::Plugins;
+pub use plugins::{Plugins, Problem};
 pub use settings::{ENTRY, PluginSettings};
 
 use std::os::unix::fs::PermissionsExt as _;

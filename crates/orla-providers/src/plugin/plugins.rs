@@ -16,6 +16,7 @@ use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
 use orla_process::capsule::{Capsules, Gate, Policy};
+use orla_process::plugin::MALFORMED;
 use tokio::sync::watch;
 
 use super::pool::{Plugin, definitions};
@@ -34,6 +35,17 @@ pub struct Plugins {
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
     known: Mutex<Known>,
+}
+
+/// Why a plugin serves nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The name of its entry.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+    /// Whether it runs, and its answer to `describe` is not valid.
+    pub is_malformed: bool,
 }
 
 #[derive(Default)]
@@ -140,6 +152,20 @@ impl Plugins {
     pub fn guard(&self, gate: Option<Gate>) {
         lock(&self.gate).clone_from(&gate);
         self.processes.guard(gate);
+    }
+
+    /// Asks every entry what it serves. What is wrong with each that does not say it, by its name.
+    pub async fn check(&self) -> Vec<Problem> {
+        self.learn().await;
+        let known = lock(&self.known);
+        let silent = known.entries.iter().filter(|(_, plugin)| plugin.learned().is_none());
+        silent
+            .filter_map(|(settings, plugin)| {
+                let reason = plugin.status().last_failure?;
+                let is_malformed = reason.starts_with(MALFORMED);
+                Some(Problem { name: settings.name.clone(), reason, is_malformed })
+            })
+            .collect()
     }
 
     fn plugin(&self, shown: &str, settings: &PluginSettings, describes: bool) -> Plugin {

@@ -317,7 +317,7 @@ async fn items_are_bounded_and_of_their_type() {
     let (items, error) = all(&*open(&typed).await).await;
     let error = error.unwrap();
     assert_eq!((items.len(), error.kind()), (1, "invalid-output"));
-    assert!(error.to_string().contains("items[1]: expected :int, got"), "{error}");
+    assert!(error.to_string().contains("items[1]: expected an integer, got"), "{error}");
     typed.options.items = StreamItems::Json;
     typed.options.args[1] = "echo 1; echo 2; echo oh".into();
     let error = all(&*open(&typed).await).await.1.unwrap().to_string();

@@ -199,7 +199,7 @@ mod tests {
         let mut answer = std::pin::pin!(asker.request(ELICITATION, JsonText::of(&form).unwrap()));
         for (wanted, data) in [
             ("Which?", json!({"n": "x"})),
-            ("answer.n: expected :integer, got \"x\". Which?", json!({"m": 1})),
+            ("answer.n: expected an integer, got \"x\". Which?", json!({"m": 1})),
             ("answer.n: expected a value (required), got nothing. Which?", json!({"action": "accept"})),
             ("answer.n: expected a value (required), got nothing. Which?", json!({"n": 7})),
         ] {

@@ -126,7 +126,7 @@ fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
     let invalid = RuntimeError::InvalidInput { id: "ls".into(), violations };
     assert!(
         result_of(&failure(&id(), &invalid, Form::Sessionless))
-            .contains(r#"input.a: expected :integer, got \"x\""#)
+            .contains(r#"input.a: expected an integer, got \"x\""#)
     );
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use orla_document::excerpt::beginning;
+use orla_marketplace::json::{JsonError, value_from_json};
 use orla_marketplace::{Call, JsonText, LogLevel, Notice, Payload, Progress, RuntimeError};
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
@@ -14,6 +16,11 @@ use crate::config::{Config, Source};
 use crate::render::progress::{self, Bar};
 use crate::signals::{Signals, Stop};
 use crate::{Failure, cli, render};
+
+/// Bytes of an argument that a message repeats.
+const SHOWN: usize = 60;
+/// An object, as a shell takes it.
+const EXAMPLE: &str = r#"'{"key": "value"}'"#;
 
 pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     let input = input(call.json.as_deref(), &call.arguments).map_err(Failure::usage)?;
@@ -59,10 +66,17 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
             }
         }
     };
+    // Before the providers end: what ends then has not failed.
+    let unknown = match &result {
+        Err(err @ RuntimeError::Unknown { .. }) => {
+            let mut lines = vec![err.to_string()];
+            lines.extend(why_unknown(&app, &call.name));
+            Some(lines)
+        }
+        _ => None,
+    };
     app.end_providers().await;
-    if let Err(err @ RuntimeError::Unknown { .. }) = &result {
-        let mut lines = vec![err.to_string()];
-        lines.extend(why_unknown(&app, &call.name));
+    if let Some(lines) = unknown {
         return Err(Failure::failed_with(lines));
     }
     if call.raw {
@@ -166,10 +180,12 @@ fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonText, String>
         members = object_members(text).map_err(|problem| format!("--json: {problem}"))?;
     }
     for argument in arguments {
-        let (key, value) = argument
-            .split_once('=')
-            .filter(|(key, _)| !key.is_empty())
-            .ok_or_else(|| format!("{argument:?}: expected key=value"))?;
+        let (key, value) =
+            argument.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
+                let is_object = argument.trim_start().starts_with('{');
+                let hint = if is_object { "; pass a whole object with --json" } else { "" };
+                format!("{argument:?}: expected key=value{hint}")
+            })?;
         let value = match serde_json::from_str::<&RawValue>(value) {
             Ok(raw) => raw.get().to_owned(),
             Err(_) => Value::from(value).to_string(),
@@ -209,7 +225,11 @@ fn object_members(text: &str) -> Result<Vec<(String, String)>, String> {
             deserializer.deserialize_map(Visitor)
         }
     }
-    let members: Members = serde_json::from_str(text).map_err(|err| err.to_string())?;
+    // Numbers that only a text can hold are passed on, so that a value is made only to say what is wrong.
+    let members: Members = serde_json::from_str(text).map_err(|_| match value_from_json(text) {
+        Err(JsonError { problem, .. }) => format!("{problem}; write an object such as {EXAMPLE}"),
+        Ok(_) => format!("expected an object such as {EXAMPLE}, got {}", beginning(text.trim(), SHOWN)),
+    })?;
     Ok(members.0)
 }
 
@@ -248,12 +268,16 @@ mod tests {
     fn what_is_no_argument_is_explained() {
         assert_eq!(made(None, &["path"]).unwrap_err(), "\"path\": expected key=value");
         assert_eq!(made(None, &["=x"]).unwrap_err(), "\"=x\": expected key=value");
-        assert!(
-            made(Some("[1]"), &[])
-                .unwrap_err()
-                .starts_with("--json: invalid type: sequence, expected a JSON object")
+        let whole = made(None, &["{\"a\":1}"]).unwrap_err();
+        assert!(whole.ends_with("expected key=value; pass a whole object with --json"), "{whole}");
+        assert_eq!(
+            made(Some("[1]"), &[]).unwrap_err(),
+            r#"--json: expected an object such as '{"key": "value"}', got [1]"#
         );
-        assert!(made(Some("{"), &[]).unwrap_err().starts_with("--json: EOF"));
+        for text in ["{", "{'a': 1}"] {
+            let problem = made(Some(text), &[]).unwrap_err();
+            assert!(problem.starts_with("--json: expected a key in quotes, got "), "{problem}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `orla check`: everything that would be served is looked at, and nothing is; or what a running server serves. Only the
-//! MCP servers of capabilities that are declared one by one are started, since they alone know which tools they have.
+//! `orla check`: everything that would be served is looked at, and nothing is; or what a running server serves. Only
+//! plugins, and the MCP servers of capabilities that are declared one by one, are started: they alone know what they have.
 
 use orla_marketplace::{CapabilityMarketplace, TITLE};
 
@@ -29,6 +29,8 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let app = super::small_runtime()?.block_on(async {
         let mut app = App::build(&config)?;
         app.check_declared(&config).await;
+        app.check_plugins(&config).await;
+        app.check_programs();
         app.end_providers().await;
         Ok::<_, Failure>(app)
     })?;
@@ -64,6 +66,18 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let agents = config.agents.len();
     if agents > 0 {
         summary = format!("{summary}, {}", plural(agents, "agent"));
+    }
+    let not_asked: Vec<&str> = [
+        (servers > 0, "MCP servers"),
+        (remotes > 0, "remote instances"),
+        (agents > 0, "agents"),
+        (app.has_capsules(), "capsules"),
+    ]
+    .iter()
+    .filter_map(|(is_there, what)| is_there.then_some(*what))
+    .collect();
+    if !not_asked.is_empty() {
+        summary = format!("{summary} (not asked: {}; orla list asks them)", not_asked.join(", "));
     }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())

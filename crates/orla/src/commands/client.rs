@@ -29,6 +29,9 @@ pub(crate) enum Reply {
     Error(String),
 }
 
+/// Paths of a server that do not speak MCP.
+const NOT_MCP: [&str; 4] = ["/rtfs", "/status", "/metrics", "/healthz"];
+
 impl Server {
     /// A server at a URL, or at the address of the configuration. The token of the configuration goes
     /// to that address alone; for any other, `ORLA_TOKEN` is sent if it is set.
@@ -45,6 +48,10 @@ impl Server {
             .ok()
             .filter(|url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| Failure::usage(format!("--url {text}: expected http://HOST:PORT")))?;
+        if NOT_MCP.contains(&base.path()) {
+            let what = format!("expected http://HOST:PORT, without {}", base.path());
+            return Err(Failure::usage(format!("--url {text}: {what}")));
+        }
         let token = std::env::var("ORLA_TOKEN").ok().filter(|token| !token.is_empty());
         let is_own = own.parse::<Url>().is_ok_and(|own| own.origin() == base.origin());
         let token = token

@@ -33,8 +33,12 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
     app.marketplace().prepare_listing().await;
     let catalog = app.marketplace().snapshot();
     let described = catalog.get(id).map(|entry| discovery::description(entry));
+    let problems = app.marketplace().problems_for(&catalog, None, Some(id));
     app.end_providers().await;
     described.ok_or_else(|| {
+        if !problems.is_empty() {
+            return Failure::failed(format!("{id} is unavailable: {}", problems.join("; ")));
+        }
         let near = catalog.similar(id).into_iter().next();
         Failure::failed(match near {
             Some(near) => format!("{id} is not served; did you mean {near}?"),

@@ -89,7 +89,9 @@ struct Listing {
 impl Listing {
     fn findings(&self) -> impl Iterator<Item = &String> {
         let findings = self.app.findings();
-        findings.warnings.iter().chain(&findings.problems).chain(&self.problems)
+        // A package that cannot be served is both.
+        let others = self.problems.iter().filter(|problem| !findings.problems.contains(problem));
+        findings.warnings.iter().chain(&findings.problems).chain(others)
     }
 }
 

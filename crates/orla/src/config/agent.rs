@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Config;
 use super::keys::{MAX_TOOL_TIMEOUT, Own, list_of};
+use super::provider::API;
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::{seconds, variable, whole};
 
@@ -116,7 +117,7 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
         let place = format!("{path}.{}", excerpt(&key.text));
         match key.text.as_str() {
             "model" => agent.model = reader.line(&place, node, "the name of a model"),
-            "base_url" => agent.base_url = reader.url(&place, node),
+            "base_url" => agent.base_url = reader.url(&place, node, API),
             "api_key_env" => {
                 agent.api_key_env = reader.line(&place, node, "the name of an environment variable");
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orla_document::{Key, Kind as Shape, Node, Position};
-use orla_marketplace::schema::{must_admit_object, schema_from_declaration};
+use orla_marketplace::schema::{json_schema_of, must_admit_object, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
     ProviderType, Registration, Route, Routed, TITLE, is_idempotent, rtfs::TypeExpr,
@@ -111,7 +111,25 @@ pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
             let id = &value.manifest.id;
             reader.problem(*at, || format!("{id}: {problem}"));
         }
+        for name in undeclared_in_path(&value.manifest) {
+            let id = &value.manifest.id;
+            reader.warning(*at, || {
+                format!("{id}: its path contains {{{name}}}, which input_schema does not declare")
+            });
+        }
     }
+}
+
+/// The arguments in the path of an HTTP endpoint that its own input schema, which declares others, does not.
+fn undeclared_in_path(manifest: &CapabilityManifest) -> Vec<&str> {
+    let (ProviderType::Http(http), Some(schema)) = (&manifest.provider, &manifest.input_schema) else {
+        return Vec::new();
+    };
+    let schema = json_schema_of(schema);
+    let Some(declared) = schema["properties"].as_object() else { return Vec::new() };
+    let mut names = orla_providers::http::path_arguments(http);
+    names.retain(|name| !declared.contains_key(*name));
+    names
 }
 
 /// The names of the entries that providers may refer to.

@@ -7,6 +7,7 @@ use orla_providers::openapi::{Location, OpenApiSettings, Selection};
 use serde_json::{Value, json};
 
 use super::keys::{Own, listed};
+use super::provider::API;
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::{defined, seconds, variable};
 use super::servers::header;
@@ -96,7 +97,7 @@ fn mapping(
         match key.text.as_str() {
             "openapi" => {}
             "name" => settings.name = reader.line(&place, node, "text that is not empty"),
-            "base_url" => settings.base_url = reader.url(&place, node),
+            "base_url" => settings.base_url = reader.url(&place, node, API),
             "security" => {
                 settings.security = reader.secrets(&place, node, |_, _| Ok(())).unwrap_or_default();
             }
@@ -116,7 +117,7 @@ fn mapping(
 fn location(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) -> Option<Location> {
     let text = reader.line(path, node, "a file or an address")?;
     if is_address(&text) {
-        return reader.url(path, node).map(Location::Url);
+        return reader.url(path, node, "https://api.example.com/openapi.json").map(Location::Url);
     }
     let file = reader.beside(text.strip_prefix("file://").unwrap_or(&text));
     config.named_files.push(file.clone());

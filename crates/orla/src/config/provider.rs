@@ -262,7 +262,7 @@ fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String
     // An address or a command line may hold a secret.
     let url = reader.secret(path, node)?;
     if url.starts_with("http://") || url.starts_with("https://") {
-        return reader.url(path, node);
+        return reader.url(path, node, "https://example.com/mcp");
     }
     let rest = url.strip_prefix("stdio:").or_else(|| url.strip_prefix("mcp:"));
     if rest.is_none_or(|rest| rest.trim().is_empty()) {
@@ -282,6 +282,9 @@ fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String
     }
 }
 
+/// An address of an API, as an example.
+pub(super) const API: &str = "https://api.example.com/v1";
+
 pub(super) fn http(
     reader: &mut Reader<'_>,
     path: &str,
@@ -294,7 +297,7 @@ pub(super) fn http(
         let place = format!("{path}.{}", excerpt(&key.text));
         given.insert(key.text.as_str());
         match key.text.as_str() {
-            "base_url" => http.base_url = reader.url(&place, node)?,
+            "base_url" => http.base_url = reader.url(&place, node, API)?,
             "auth_token" if node.is_null() => {}
             "auth_token" => http.auth_token = Some(token(reader, &place, node)?),
             "timeout_ms" => http.timeout_ms = reader.count(&place, node, 0, MAX_MS)?,

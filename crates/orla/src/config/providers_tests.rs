@@ -248,7 +248,7 @@ fn every_mistake_in_a_server_is_named_with_its_place() {
         ),
         (
             "mcpServers: {a: {comand: x}}\n",
-            "mcpServers.a.comand: unknown key, ignored, did you mean command? at orla.yaml:1:18",
+            "mcpServers.a.comand: unknown key, did you mean command? command or url is missing at orla.yaml:1:18",
         ),
         (
             "mcpServers: {a: {command: x, url: 'http://h'}}\n",
@@ -495,7 +495,7 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
         ),
         (
             "capabilities: [{id: a, provider: {Http: {base_url: s3cret}}}]\n",
-            "capabilities[0].provider.Http.base_url: expected an address such as https://example.com/mcp at orla.yaml:1:52",
+            "capabilities[0].provider.Http.base_url: expected an address such as https://api.example.com/v1; put http:// or https:// in front at orla.yaml:1:52",
         ),
         (
             "capabilities: [{id: a, provider: {Http: {base_url: 'http://h', auth_token: 's3 cret'}}}]\n",
@@ -577,6 +577,20 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
     for (text, expected) in cases {
         assert_eq!(problems(text), [expected], "{text:?}");
     }
+}
+
+#[test]
+fn an_argument_in_the_path_that_the_schema_does_not_declare_is_a_warning() {
+    let of = |schema: &str| {
+        let provider = "provider: {Http: {base_url: 'https://a.example', path: '/a/{city}'}}";
+        let config = good(&format!("capabilities: [{{id: a, {provider}{schema}}}]\n"));
+        warnings(&config)
+    };
+    let found = of(", input_schema: {town: string}");
+    let text = "a: its path contains {city}, which input_schema does not declare at ";
+    assert!(found.len() == 1 && found[0].starts_with(text), "{found:?}");
+    assert_eq!(of(", input_schema: {city: string}"), [""; 0]);
+    assert_eq!(of(""), [""; 0]);
 }
 
 #[test]

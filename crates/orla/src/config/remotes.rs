@@ -94,7 +94,7 @@ fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
 }
 
 fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
-    let url = reader.url(path, node)?;
+    let url = reader.url(path, node, "http://lab.example.com:8080")?;
     match remote::check(&url) {
         Ok(()) => Some(url),
         Err(problem) => {

@@ -198,7 +198,7 @@ fn field(
         "pass_env" => draft.pass_env = reader.variables(path, node),
         "cwd" => draft.cwd = reader.path_at(path, node),
         "url" | "serverUrl" | "httpUrl" => {
-            draft.url = reader.url(path, node);
+            draft.url = reader.url(path, node, "https://example.com/mcp");
             draft.is_unreachable |= draft.url.is_none();
         }
         "headers" | "http_headers" => {
@@ -230,12 +230,13 @@ fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, draft: Draft) -> O
     for (key, at) in &draft.unknown {
         let near = nearest(key, KEYS);
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-        let text = format!("{place}.{}: unknown key, ignored{hint}", excerpt(key));
+        let key = excerpt(key);
         if nothing && matches!(near, Some("command" | "url")) {
-            reader.problem(*at, || text);
+            reader
+                .problem(*at, || format!("{place}.{key}: unknown key{hint} command or url is missing"));
             return None;
         }
-        reader.warning(*at, || text);
+        reader.warning(*at, || format!("{place}.{key}: unknown key, ignored{hint}"));
     }
     let reach = reach(reader, place, name, &draft)?;
     if is_itself(&reach, reader.path) {
@@ -441,8 +442,8 @@ pub(super) fn header(name: &str, value: &str) -> Result<(), &'static str> {
 }
 
 impl Reader<'_> {
-    /// The address of an endpoint. Whatever stands before an `@`, and in the query, may be a secret.
-    pub(super) fn url(&mut self, path: &str, node: &Node) -> Option<String> {
+    /// The address of an endpoint, such as `example`. What stands before an `@`, and in the query, may be a secret.
+    pub(super) fn url(&mut self, path: &str, node: &Node, example: &str) -> Option<String> {
         let url = self.secret(path, node)?;
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
@@ -450,7 +451,11 @@ impl Reader<'_> {
             && !url.contains(|c: char| c.is_whitespace() || c.is_control());
         if !is_one {
             self.problem(node.at, || {
-                format!("{path}: expected an address such as https://example.com/mcp")
+                let hint = match url.contains("://") {
+                    true => "",
+                    false => "; put http:// or https:// in front",
+                };
+                format!("{path}: expected an address such as {example}{hint}")
             });
         }
         is_one.then_some(url)
