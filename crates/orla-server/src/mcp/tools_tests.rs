@@ -122,7 +122,7 @@ fn a_failure_keeps_what_was_given_and_says_last_what_happened() {
         format!(r#"{{"content":[{block}],"isError":true}}"#)
     );
     let violations =
-        vec![Violation { path: "input.a".into(), expected: ":integer".into(), got: "\"x\"".into() }];
+        vec![Violation { path: "input.a".into(), expected: ":int".into(), got: "\"x\"".into() }];
     let invalid = RuntimeError::InvalidInput { id: "ls".into(), violations };
     assert!(
         result_of(&failure(&id(), &invalid, Form::Sessionless))
