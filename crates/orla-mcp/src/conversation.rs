@@ -1,7 +1,7 @@
 //! What is said with one process that speaks over its pipes: which requests wait for answers, what is still
 //! to be written, and how far the opening is. No I/O here.
 //!
-//! How it begins is in [`opening`], what the other side asks in [`questions`].
+//! How it begins is in `opening.rs`, what the other side asks in `questions.rs`.
 //!
 //! # Answers
 //!

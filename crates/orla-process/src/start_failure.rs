@@ -77,7 +77,8 @@ pub fn explain(program: &Path, error: &io::Error) -> StartFailure {
 pub fn foresee(program: &Path) -> Option<StartFailure> {
     let found = |exit_code, reason: String| StartFailure { exit_code, reason, detail: None };
     match head(program) {
-        (FileKind::Script(shebang), _) => {
+        // A relative interpreter is looked up in the working directory, which differs.
+        (FileKind::Script(shebang), _) if shebang.program.is_absolute() => {
             if shebang.carriage_return || !shebang.program.exists() {
                 return Some(StartFailure {
                     detail: missing_file(&shebang),

@@ -12,7 +12,7 @@ use orla_document::Position;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, Registration,
-    RegistrationError, Rejected, Source,
+    RegistrationError, Rejected, Source, discovery, program,
 };
 
 use crate::config::keys::nearest;
@@ -214,7 +214,9 @@ impl Sources {
             for text in patterns.iter().take(NAMED) {
                 let pattern = Pattern::new(text);
                 let renamed = config.tools.values().filter_map(|change| change.rename.as_ref());
-                let mut all = names.iter().chain(renamed.map(|rename| &rename.to));
+                let own = discovery::IDS.into_iter().chain(program::IDS);
+                let renamed = renamed.map(|rename| rename.to.as_str());
+                let mut all = names.iter().map(String::as_str).chain(renamed).chain(own);
                 if !all.any(|name| pattern.matches(name)) {
                     let near = nearest(text, names.iter().map(String::as_str));
                     let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();

@@ -16,7 +16,7 @@ use super::retry::wait_before_retry;
 use super::stream::StreamHandle;
 use super::{Call, CallContext};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, Violation, seconds};
+use crate::error::{RuntimeError, RuntimeResult, seconds};
 use crate::executor::{CapabilityExecutor, Outcome};
 use crate::json::cut;
 use crate::manifest::{Availability, DeclaredBy};
@@ -28,6 +28,9 @@ use crate::schema;
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. Then the call is
 /// given up.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(5);
+
+/// The least time that the check of an output may take.
+const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
 
 /// How many characters of an unknown name an error repeats.
 const SHOWN: usize = 200;
@@ -140,7 +143,11 @@ impl PreparedCall<'_> {
 
     pub(super) fn validate_input(&self) -> RuntimeResult<()> {
         let Some(schema) = self.entry.input.validator() else { return Ok(()) };
-        let checked = self.checked(|| schema.check_payload(&self.input, "input"))?;
+        let deadline = self.ctx.deadline;
+        let checked = schema::until(deadline.into_std(), || schema.check_payload(&self.input, "input"));
+        if checked.is_err() && Instant::now() >= deadline {
+            return Err(self.timed_out());
+        }
         checked.map_err(|violations| RuntimeError::InvalidInput { id: self.id(), violations })
     }
 
@@ -153,7 +160,9 @@ impl PreparedCall<'_> {
         let Some(schema) = self.entry.output.validator() else { return Ok(outcome) };
         let is_structured = outcome.structured.is_some();
         let value = outcome.payload()?;
-        match self.checked(|| schema.check_payload(&value, "output"))? {
+        // The provider may have used up the call's time: its output is checked all the same.
+        let deadline = self.ctx.deadline.max(Instant::now() + MIN_OUTPUT_CHECK);
+        match schema::until(deadline.into_std(), || schema.check_payload(&value, "output")) {
             Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
             Err(_) if !is_structured && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
                 Ok(outcome)
@@ -164,16 +173,6 @@ impl PreparedCall<'_> {
                 outcome: Box::new(Outcome { structured: None, ..outcome }),
             }),
         }
-    }
-
-    /// Runs a check that ends with the call's deadline.
-    fn checked(
-        &self,
-        check: impl FnOnce() -> Result<(), Vec<Violation>>,
-    ) -> RuntimeResult<Result<(), Vec<Violation>>> {
-        let deadline = self.ctx.deadline;
-        let result = schema::until(deadline.into_std(), check);
-        if result.is_err() && Instant::now() >= deadline { Err(self.timed_out()) } else { Ok(result) }
     }
 
     pub(super) fn retries(&self) -> Retries<'_> {

@@ -133,8 +133,8 @@ fn of_type(ty: &TypeExpr, value: &Value, form: Form, root: &str) -> Result<(), V
     let checking = Checking { form, ..Checking::default() };
     // The default is a second's worth.
     let max_steps = time_left().map_or(checking.max_steps, |left| {
-        let part = left.as_millis().min(1000) as u64;
-        checking.max_steps * part / 1000
+        let part = left.as_micros().min(1_000_000) as u64;
+        checking.max_steps / 1_000_000 * part
     });
     let checking = Checking { max_steps, ..checking };
     checking.check(ty, value, root).map_err(|violations| {

@@ -221,10 +221,13 @@ impl Capsules {
         self.known().current.clone()
     }
 
-    /// The entrypoints of the packages among them.
+    /// The entrypoints of the packages among them that are started with the server's own `PATH`.
     pub fn programs(&self) -> Vec<PathBuf> {
         let entrypoint = |capsule: Arc<Capsule>| match &*capsule.definition() {
-            Definition::Package(package) => Some(package.entrypoint()),
+            Definition::Package(package) => {
+                let has_own_path = package.manifest.env.iter().any(|(name, _)| name == "PATH");
+                (!has_own_path).then(|| package.entrypoint())
+            }
             Definition::Server(_) | Definition::Plugin(_) => None,
         };
         self.current().into_iter().filter_map(entrypoint).collect()

@@ -111,7 +111,7 @@ pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
         let loaded = found.load(&place.directory);
         if loaded.is_none()
             && let Some(name) = place.family.file_name()
-            && let Some(problem) = found.problems.get(problems)
+            && let Some(problem) = found.problems.get(problems..).and_then(<[Finding]>::last)
         {
             found.refused.push((name.to_string_lossy().into_owned(), problem.clone()));
         }

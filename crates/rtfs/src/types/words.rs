@@ -10,10 +10,15 @@ impl TypeExpr {
         let text = match self {
             Self::Primitive(primitive) => primitive_in_words(*primitive).to_owned(),
             Self::Union(types) => {
-                let types: Option<Vec<String>> = types.iter().map(Self::in_words).collect();
-                types?.join(" or ")
+                let types = types.iter().map(Self::in_words).collect::<Option<Vec<String>>>()?;
+                // Alternatives that read alike are told apart by the notation only.
+                let reads_alike = |(at, words): (usize, &String)| types[..at].contains(words);
+                if types.iter().enumerate().any(reads_alike) {
+                    return None;
+                }
+                types.join(" or ")
             }
-            Self::Vector(_) | Self::List(_) | Self::Array { .. } => "an array".to_owned(),
+            Self::Vector(_) | Self::List(_) => "an array".to_owned(),
             Self::Set(_) => "a set".to_owned(),
             Self::Tuple(types) => format!("an array of {}", counted(types.len() as u64, "item")),
             Self::Map(_) | Self::MapOf(..) => "an object".to_owned(),
@@ -25,6 +30,7 @@ impl TypeExpr {
             }
             Self::Defined { ty, .. } => ty.in_words()?,
             Self::Stream(_)
+            | Self::Array { .. }
             | Self::Not(_)
             | Self::Fn { .. }
             | Self::Ref(_)
@@ -113,6 +119,8 @@ mod tests {
             ("[:enum \"a\" 3]", Some("one of \"a\", 3")),
             ("[:map [:a :int]]", Some("an object")),
             ("[:not :int]", None),
+            ("[:array :int [3]]", None),
+            ("[:union [:map [:a :int]] [:map [:b :int]]]", None),
         ];
         for (ty, words) in cases {
             assert_eq!(ty.parse::<TypeExpr>().unwrap().in_words().as_deref(), words, "{ty}");

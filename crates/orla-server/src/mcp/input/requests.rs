@@ -5,7 +5,7 @@
 //!
 //! A request whose provider may ask has [`InputRequests`]. As long as nothing is asked it costs an
 //! allocation. When something is, [`InputRequests::settled`] waits a moment for what else is asked at the same
-//! time, and the request is answered with all of it. The work goes on under [`parked`](crate::mcp::dispatch::parked),
+//! time, and the request is answered with all of it. The work goes on under [`pending`](crate::mcp::dispatch::pending),
 //! where the next request finds it and hands over its `inputResponses`: an answer is given to whoever
 //! asked under that key, what is missing is asked again, and the rest is ignored.
 //!

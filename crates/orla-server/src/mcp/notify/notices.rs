@@ -41,8 +41,9 @@ impl Wanted {
     }
 }
 
-/// The most notices that are kept between two requests. The oldest go first.
-const MAX_KEPT: usize = 256;
+/// The most notices that are kept between two requests, and the most bytes of them. The oldest go first.
+const MAX_KEPT: usize = 128;
+const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// Receives a call's notices for the request that is open: the one that began the call, or one that continues
 /// it after a question to the client. What comes between two requests is kept for the next.
@@ -109,10 +110,13 @@ impl Inner {
             Request::Open(wanted, outlet) => (wanted, outlet),
             Request::Silent => return,
             Request::Awaited(kept) => {
-                if kept.len() == MAX_KEPT {
+                kept.push_back((notice, Arc::clone(logger)));
+                let bytes = |kept: &VecDeque<(Notice, _)>| {
+                    kept.iter().map(|(notice, _)| text_bytes(notice)).sum::<usize>()
+                };
+                while kept.len() > MAX_KEPT || bytes(kept) > MAX_KEPT_BYTES {
                     kept.pop_front();
                 }
-                kept.push_back((notice, Arc::clone(logger)));
                 return;
             }
         };
@@ -134,6 +138,14 @@ impl Inner {
             }
             _ => {}
         }
+    }
+}
+
+fn text_bytes(notice: &Notice) -> usize {
+    match notice {
+        Notice::Progress(progress) => progress.message.as_ref().map_or(0, String::len),
+        Notice::Log { message, .. } => message.len(),
+        Notice::Text(text) => text.len(),
     }
 }
 

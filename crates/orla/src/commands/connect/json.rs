@@ -1,7 +1,7 @@
 //! Sets one value in a JSON text, comments allowed, and leaves every other character as it is.
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
 use serde_json::Value;
 
 /// What editors accept in their settings: JSON with comments and trailing commas.
@@ -24,28 +24,39 @@ const EDITORS: ParseOptions = ParseOptions {
 /// # Errors
 /// What is wrong with the text, with line and column.
 pub(super) fn set(text: &str, below: &str, key: &str, value: &Value) -> Result<String, String> {
-    let text = text.trim_start_matches('\u{feff}');
+    let (mark, text) = match text.strip_prefix('\u{feff}') {
+        Some(text) if !text.trim().is_empty() => ("\u{feff}", text),
+        _ => ("", text.trim_start_matches('\u{feff}')),
+    };
     let text = if text.trim().is_empty() { "{}\n" } else { text };
     let root = parse(text)?;
     let object = root.object_value().ok_or("1:1: expected an object")?;
-    let servers = match object.get(below) {
+    let servers = match last(&object, below) {
         Some(member) => member.object_value().ok_or_else(|| format!("{below} is not an object"))?,
         None => {
             let member = object.insert(0, below, CstInputValue::Object(Vec::new()));
             member.object_value_or_set()
         }
     };
-    match servers.get(key) {
+    match last(&servers, key) {
         Some(member) => member.set_value(input(value)),
         None => drop(servers.insert(0, key, input(value))),
     }
-    Ok(root.to_string())
+    Ok(format!("{mark}{root}"))
 }
 
 /// Whether the object that is the member `below` of the root object has the member `key`.
 pub(super) fn has(text: &str, below: &str, key: &str) -> bool {
-    let member = |object: CstObject| object.object_value(below)?.get(key);
+    let member = |object: CstObject| last(&last(&object, below)?.object_value()?, key);
     parse(text).ok().and_then(|root| member(root.object_value()?)).is_some()
+}
+
+/// The last member with this key: the one that counts in JavaScript.
+fn last(object: &CstObject, key: &str) -> Option<CstObjectProp> {
+    let named = |member: &CstObjectProp| {
+        member.name().and_then(|name| name.decoded_value().ok()).is_some_and(|name| name == key)
+    };
+    object.properties().into_iter().rev().find(named)
 }
 
 fn parse(text: &str) -> Result<CstRootNode, String> {
@@ -102,6 +113,14 @@ mod tests {
             "{\"x\": [1, {\"y\": \"}\\\"\"}], \"mcpServers\": {\"orla\": {\n      \"command\": \"/bin/orla\"\n    }, \"b\": 1}}"
         );
         assert_eq!(set_orla(&once).unwrap(), once);
+    }
+
+    #[test]
+    fn a_byte_order_mark_stays_and_the_last_of_equal_keys_counts() {
+        let text = "\u{feff}{\"mcpServers\": {\"orla\": 1, \"orla\": 2}}";
+        let edited = set_orla(text).unwrap();
+        assert!(edited.starts_with("\u{feff}{\"mcpServers\": {\"orla\": 1, \"orla\": {"), "{edited}");
+        assert!(has(text, "mcpServers", "orla") && !has(text, "mcpServers", "other"));
     }
 
     #[test]
