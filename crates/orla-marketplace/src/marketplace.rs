@@ -192,6 +192,11 @@ impl CapabilityMarketplace {
         self.catalog.load_full()
     }
 
+    /// The newest snapshot, for a moment: no reference is counted.
+    pub(crate) fn peek(&self) -> arc_swap::Guard<Arc<Catalog>> {
+        self.catalog.load()
+    }
+
     /// A builder for the next snapshot, empty, which knows the registered executors.
     pub fn builder(&self, limits: Limits) -> CatalogBuilder {
         CatalogBuilder::new(self.executors.load_full(), limits, Some(self.snapshot()))
@@ -249,22 +254,20 @@ impl CapabilityMarketplace {
     /// the same record as the log. It is called before the caller has its answer, and must not block for
     /// long.
     pub fn on_finished(&self, observe: impl Fn(&CallRecord) + Send + Sync + 'static) {
-        let _writing = self.lock();
-        let before = self.on_finished.load_full();
-        let mut observers = before.map_or_else(Observers::new, |before| Observers::clone(&before));
-        observers.push(Arc::new(observe));
-        self.on_finished.store(Some(Arc::new(observers)));
+        self.add_observer(&self.on_finished, Arc::new(observe));
     }
 
     /// Lets `observe` see every finished [request](Self::request), as [`on_finished`](Self::on_finished)
     /// does for calls.
     pub fn on_request(&self, observe: impl Fn(&RequestRecord) + Send + Sync + 'static) {
+        self.add_observer(&self.on_request, Arc::new(observe));
+    }
+
+    fn add_observer<T: ?Sized>(&self, all: &ArcSwapOption<Vec<Arc<T>>>, observer: Arc<T>) {
         let _writing = self.lock();
-        let before = self.on_request.load_full();
-        let mut observers =
-            before.map_or_else(RequestObservers::new, |before| RequestObservers::clone(&before));
-        observers.push(Arc::new(observe));
-        self.on_request.store(Some(Arc::new(observers)));
+        let before = all.load();
+        let before = before.iter().flat_map(|before| before.iter().map(Arc::clone));
+        all.store(Some(Arc::new(before.chain([observer]).collect())));
     }
 
     pub(crate) fn call_observers(&self) -> Option<Arc<Observers>> {

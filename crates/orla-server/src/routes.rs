@@ -183,10 +183,7 @@ async fn program(
         return programs::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
     }
     let options = &settings.options;
-    let discards = !headers.contains_key(header::EXPECT);
-    match body::read(body, core.market.memory(), options.max_body_bytes, options.body_timeout, discards)
-        .await
-    {
+    match body::of_request(body, headers, core.market.memory(), options).await {
         Ok(body) => programs::answer(core, principal, headers, &body).await,
         Err(status) => {
             closing(programs::refused(status, &why_unreadable(status, options.max_body_bytes)))

@@ -137,7 +137,7 @@ impl PreparedCall<'_> {
     fn permitted(&self) -> Result<(), String> {
         let principal = self.ctx.scope.principal.as_ref();
         self.catalog.permits(principal, &self.entry)?;
-        let newest = self.market.snapshot();
+        let newest = self.market.peek();
         if Arc::ptr_eq(&newest, &self.catalog) { Ok(()) } else { newest.permits(principal, &self.entry) }
     }
 

@@ -151,16 +151,7 @@ pub(crate) async fn serve(
         false => rest::refused(&parts.headers, status, error),
     };
     let options = &settings.options;
-    let discards = !parts.headers.contains_key(header::EXPECT);
-    let body = match body::read(
-        body,
-        core.market.memory(),
-        options.max_body_bytes,
-        options.body_timeout,
-        discards,
-    )
-    .await
-    {
+    let body = match body::of_request(body, &parts.headers, core.market.memory(), options).await {
         Ok(body) => body,
         Err(status) => {
             let error = A2AError::invalid_request(why_unreadable(status, options.max_body_bytes));

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use orla_marketplace::{MemoryBudget, Reservation};
 
 use crate::http::idle_timeout::ServingGuard;
+use crate::options::ServerOptions;
 
 /// What goes out: all at once, or as it comes.
 pub(crate) enum Body {
@@ -108,6 +109,24 @@ impl HttpBody for Guarded {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// Reads the body of a request within the limits of the server. A client that waits for `100 Continue` has not sent
+/// what is too large, so there is nothing to discard.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) async fn of_request<B>(
+    body: B,
+    headers: &HeaderMap,
+    memory: &Arc<MemoryBudget>,
+    options: &ServerOptions,
+) -> Result<Bytes, StatusCode>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let discards = !headers.contains_key(header::EXPECT);
+    read(body, memory, options.max_body_bytes, options.body_timeout, discards).await
 }
 
 /// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied; one that

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use orla_marketplace::Principal;
 use rmcp::model::ErrorData;
@@ -52,17 +52,7 @@ pub(crate) async fn post(
         );
     }
     let options = &settings.options;
-    // Who expects to be told to go on has sent nothing yet of what is too large.
-    let discards = !headers.contains_key(header::EXPECT);
-    let body = match body::read(
-        body,
-        core.market.memory(),
-        options.max_body_bytes,
-        options.body_timeout,
-        discards,
-    )
-    .await
-    {
+    let body = match body::of_request(body, headers, core.market.memory(), options).await {
         Ok(body) => body,
         Err(status) => return unreadable(status, options.max_body_bytes),
     };
