@@ -44,9 +44,11 @@ usage: cargo xtask COMMAND
                      run the public test suites against the release binary (or $ORLA_BIN); WHAT is any
                      of: json-schema, jsonpath, jmespath, json-patch, toml, yaml, csv (default: all);
                      FOLDER holds a checkout of each by its name, instead of what git fetches
-  bench [--quick] [--no-build] [WHAT…]
-                     measure the release binary; prints a table, writes target/bench/report.json;
-                     WHAT is any part of a part's name (default: all)
+  bench [--quick] [--no-build] [--beside BINARY] [WHAT…]
+                     measure the release binary, beside another one if you name it; prints tables and writes
+                     target/bench/report.md and report.json; WHAT is any part of a row's name (default: all)
+  bench compare REPORT REPORT
+                     name what became slower between two reports by more than its noise
   endure [--quick] [WHAT…]
                      long runs of the release binary (or of $ORLA_BIN) under load, signals and
                      crashes; WHAT is any part of a run's name (default: all)

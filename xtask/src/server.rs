@@ -214,18 +214,20 @@ pub(crate) fn resident(pid: u32) -> Result<u64, String> {
         .ok_or_else(|| format!("{path}: no VmRSS"))
 }
 
-/// The processor time that a process has taken, where the system has `/proc`.
+/// The processor time that a process and the children that it has reaped have taken, where the system has `/proc`.
 pub(crate) fn processor_time(pid: u32) -> Result<Duration, String> {
     /// What `/proc` counts in, whatever the kernel's own clock: a hundredth of a second.
     const TICK: Duration = Duration::from_millis(10);
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;
-    // The name in parentheses may hold anything; what follows it are numbers. User and system time are
-    // the 14th and 15th of all fields, so the 12th and 13th of these.
+    // The name in parentheses may hold anything; what follows it are numbers. The times (user and system, its own and its
+    // children's) are the 14th to 17th of all fields, so the 12th to 15th of these.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-    let ticks: Vec<u32> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    let ticks: Vec<u32> = fields.skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
     match ticks[..] {
-        [user, system] => Ok(TICK * (user + system)),
+        [user, system, children_user, children_system] => {
+            Ok(TICK * (user + system + children_user + children_system))
+        }
         _ => Err(format!("{path}: no processor time")),
     }
 }

@@ -7,6 +7,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -148,15 +149,18 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Load from a thread for each connection, each waiting for its answer before it asks again.
+/// Load from a thread for each connection, each waiting for its answer before it asks again. Connections take turns with the
+/// requests: each session has its own.
 pub(super) fn threads(
     address: &str,
-    request: &[u8],
+    requests: &[Vec<u8>],
     connections: usize,
     time: Duration,
 ) -> Result<Round, String> {
     let started = Instant::now();
+    let turn = AtomicUsize::new(0);
     let latencies = side_by_side(connections, || {
+        let request = &requests[turn.fetch_add(1, Ordering::Relaxed) % requests.len()];
         let mut connection = Connection::open(address)?;
         let mut latencies = Vec::new();
         while started.elapsed() < time {
@@ -185,19 +189,19 @@ pub(crate) fn side_by_side<T: Send>(
     })
 }
 
-/// Load from one thread that serves all connections.
+/// Load from one thread that serves all connections, which take turns with the requests.
 ///
 /// The client must cost less than what it measures, so an answer is read as text only once: every
 /// other one has to be as long, and its body the same.
 pub(super) fn polled(
     address: &str,
-    request: &[u8],
+    requests: &[Vec<u8>],
     connections: usize,
     time: Duration,
 ) -> Result<Round, String> {
     let model = {
         let mut connection = Connection::open(address)?;
-        check(&connection.exchange(request)?)?;
+        check(&connection.exchange(&requests[0])?)?;
         connection.buffer
     };
     let body = head_end(&model).ok_or("no head")?;
@@ -211,7 +215,10 @@ pub(super) fn polled(
     let mut latencies = Vec::with_capacity(1 << 20);
     let started = Instant::now();
     let mut asked = vec![started; connections];
-    let send = |index: usize| (&streams[index]).write_all(request).map_err(|err| format!("send: {err}"));
+    let send = |index: usize| {
+        let request = &requests[index % requests.len()];
+        (&streams[index]).write_all(request).map_err(|err| format!("send: {err}"))
+    };
     (0..connections).try_for_each(send)?;
     let mut waiting = connections;
     while waiting > 0 {

@@ -1,4 +1,4 @@
-//! Start, reload under load, and memory.
+//! What is no comparison of calls: start, reload, memory, and what one call takes within the server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,9 +10,20 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{self, Connection, header};
-use super::stats::median;
-use super::{Effort, Figure, Programs};
+use super::report::Figure;
+use super::side::Pipes;
+use super::stats::{median, percentile};
+use super::{Effort, Programs};
 use crate::server::{Server, resident};
+
+/// How long files have to be quiet before a capsule is restarted.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// Capsules of the server that one with many is compared with: what the first ones cost is not each one's.
+const FEW: usize = 10;
+
+/// How long a restart may take before the bench gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// From starting the program to its first answer, with few and with many tools.
 pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
@@ -22,7 +33,7 @@ pub(super) fn start(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, 
         scripts(&folder.join("tools"), count)?;
         let mut took = Vec::new();
         for _ in 0..effort.starts {
-            took.push(first_answer(&programs.orla, &folder)?.as_secs_f64() * 1e3);
+            took.push(first_answer(programs.binary(), &folder)?.as_secs_f64() * 1e3);
         }
         let middle = median(took);
         let figure = Figure::new(
@@ -70,7 +81,7 @@ pub(super) fn reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
     let folder = programs.folder.join("reload");
     scripts(&folder.join("tools"), 999)?;
     fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
-    let mut orla = Server::start(&programs.orla, &folder, &folder)?;
+    let mut orla = Server::start(programs.binary(), &folder, &folder)?;
     let address = orla.address.clone();
     let request = client::call("floor", &json!({}));
     let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -132,17 +143,19 @@ pub(super) fn reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>,
 
 /// Resident memory: idle, after load, and for each idle session.
 pub(super) fn memory(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
-    let folder = programs.folder.join("calls");
-    let orla = Server::start(&programs.orla, &folder, &folder)?;
+    let folder = programs.folder.join("memory");
+    fresh(&folder.join("tools"))?;
+    fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
+    let orla = Server::start(programs.binary(), &folder, &folder)?;
     // One answer, so that whatever is built at the first request is there.
     Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
     let idle = orla.resident()?;
-    client::threads(&orla.address, &client::call("floor", &json!({})), 8, effort.round * 2)?;
+    client::threads(&orla.address, &[client::call("floor", &json!({}))], 8, effort.round * 2)?;
     let loaded = orla.resident()?;
 
     drop(orla);
 
-    let orla = Server::start(&programs.orla, &folder, &folder)?;
+    let orla = Server::start(programs.binary(), &folder, &folder)?;
     let open = |count: usize| client::side_by_side(8, || open_sessions(&orla.address, count / 8));
     // What the first sessions build for all is no part of one.
     open(80)?;
@@ -192,7 +205,7 @@ pub(super) fn flood(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>,
     let folder = programs.folder.join("flood");
     fresh(&folder.join("tools"))?;
     script(&folder.join("tools/flood.sh"), "# Writes 1 GB.\nexec head -c 1000000000 /dev/zero\n")?;
-    let orla = Server::start(&programs.orla, &folder, &folder)?;
+    let orla = Server::start(programs.binary(), &folder, &folder)?;
     Connection::open(&orla.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
     let (pid, before) = (orla.pid(), orla.resident()?);
     let over = AtomicBool::new(false);
@@ -229,6 +242,164 @@ pub(super) fn flood(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>,
     ])
 }
 
+/// What the server keeps for each of many capsules that run and are not called.
+pub(super) fn idle_capsules(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
+    let mut resident = Vec::new();
+    for count in [FEW, FEW + effort.capsules] {
+        let folder = programs.folder.join("idle-capsules");
+        fresh(&folder.join("tools"))?;
+        for number in 0..count {
+            let name = format!("echo_{number:04}");
+            package(
+                &programs.echo_capsule,
+                &folder.join("tools").join(&name),
+                &name,
+                "  eager: true\n",
+            )?;
+        }
+        let orla = Server::start(programs.binary(), &folder, &folder)?;
+        let listed = listed(&orla.address)?;
+        if listed != count {
+            return Err(format!("{listed} of {count} capsules are listed"));
+        }
+        resident.push(orla.resident()?);
+    }
+    let each = (resident[1].saturating_sub(resident[0])) as f64 / effort.capsules as f64;
+    Ok(vec![
+        Figure::new(
+            format!("an idle capsule, of {}", effort.capsules),
+            format!("{:.1} KB", each / 1e3),
+            json!({"bytes": each}),
+        )
+        .goal("≤ 100 KB", each <= 100_000.0),
+    ])
+}
+
+/// How many tools a server lists. It waits until it knows them all.
+fn listed(address: &str) -> Result<usize, String> {
+    let mut connection = Connection::open(address)?;
+    let (mut count, mut params) = (0, json!({}));
+    loop {
+        let body = connection.exchange(&client::sessionless("tools/list", params))?.body;
+        let page: Value = serde_json::from_slice(body).map_err(|err| format!("tools/list: {err}"))?;
+        count += page["result"]["tools"].as_array().map_or(0, Vec::len);
+        match &page["result"]["nextCursor"] {
+            Value::String(cursor) => params = json!({"cursor": cursor}),
+            _ => return Ok(count),
+        }
+    }
+}
+
+/// From saving a capsule's program to the first answer of the new process, beyond what cannot be avoided:
+/// the debounce and the start of a process.
+pub(super) fn capsule_reload(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
+    let folder = programs.folder.join("capsule-reload");
+    fresh(&folder.join("tools"))?;
+    let directory = folder.join("tools/echo");
+    let watched = format!("  hot_load: {{watch: [main], debounce_ms: {}}}\n", DEBOUNCE.as_millis());
+    package(&programs.echo_capsule, &directory, "echo", &watched)?;
+    let orla = Server::start(programs.binary(), &folder, &folder)?;
+    let mut connection = Connection::open(&orla.address)?;
+    let call = client::call("echo", &json!({}));
+    let mut ask = || connection.exchange(&call).map(|answer| answer.body.to_vec());
+    let mut overheads = Vec::new();
+    for _ in 0..effort.reloads {
+        let old = ask()?;
+        let began = Instant::now();
+        drop(Pipes::greeted(&programs.echo_capsule)?);
+        let start = began.elapsed();
+        // A new file in place of the old one, as editors save.
+        fs::copy(&programs.echo_capsule, directory.join("new")).map_err(|err| err.to_string())?;
+        let saved = Instant::now();
+        fs::rename(directory.join("new"), directory.join("main")).map_err(|err| err.to_string())?;
+        while ask()? == old {
+            if saved.elapsed() > PATIENCE {
+                return Err("the old process still answers".to_owned());
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        let overhead = saved.elapsed().saturating_sub(DEBOUNCE + start);
+        overheads.push(overhead.as_secs_f64() * 1e3);
+    }
+    let middle = median(overheads);
+    Ok(vec![
+        Figure::new(
+            "saved to served, beyond debounce and process start",
+            format!("{middle:.1} ms"),
+            json!({"p50_ms": middle}),
+        )
+        .goal("≤ 20 ms", middle <= 20.0),
+    ])
+}
+
+/// What a call of a static program takes within the server, by its log.
+pub(super) fn inside(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>, String> {
+    const CALLS: usize = 1000;
+    let folder = programs.folder.join("inside");
+    fresh(&folder.join("tools"))?;
+    fs::copy(&programs.floor, folder.join("tools/floor")).map_err(|err| err.to_string())?;
+    let mut orla = Server::start(programs.binary(), &folder, &folder)?;
+    let call = client::call("floor", &json!({}));
+    let mut connection = Connection::open(&orla.address)?;
+    let (mut spawned, mut took) = (Vec::new(), Vec::new());
+    for _ in 0..CALLS {
+        let started = Instant::now();
+        let output = Command::new(&programs.floor).output().map_err(|err| err.to_string())?;
+        spawned.push(started.elapsed().as_secs_f64() * 1e6);
+        if !output.status.success() {
+            return Err("the floor program failed".to_owned());
+        }
+        connection.exchange(&call)?;
+    }
+    for _ in 0..CALLS {
+        let milliseconds = orla.wait_for(PATIENCE, |line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            (line["message"] == "call finished").then(|| line["duration_ms"].as_f64()).flatten()
+        })?;
+        took.push(milliseconds * 1000.0);
+    }
+    let (floor, p50) = (median(spawned), percentile(took, 50));
+    let ratio = p50 / floor;
+    Ok(vec![
+        Figure::new(
+            "tool call in the server, p50 ÷ spawn",
+            format!("{ratio:.2} ({p50:.0} of {floor:.0} µs)"),
+            json!({"ratio": ratio, "p50_us": p50, "spawn_p50_us": floor}),
+        )
+        .goal("≤ 1.10", ratio <= 1.10),
+    ])
+}
+
+/// The first call after a reload, beside the one after it.
+pub(super) fn first_call(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
+    let folder = programs.folder.join("first-call");
+    fresh(&folder.join("tools"))?;
+    package(&programs.echo_capsule, &folder.join("tools/echo"), "echo", "")?;
+    let mut orla = Server::start(programs.binary(), &folder, &folder)?;
+    let mut connection = Connection::open(&orla.address)?;
+    let call = client::call("echo", &json!({}));
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    connection.exchange(&call)?;
+    for _ in 0..effort.reloads {
+        orla.hang_up()?;
+        orla.wait_for(PATIENCE, |line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            (line["message"] == "reloaded").then_some(())
+        })?;
+        for took in [&mut first, &mut second] {
+            let asked = Instant::now();
+            connection.exchange(&call)?;
+            took.push(asked.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    let (first, second) = (median(first), median(second));
+    Ok(vec![Figure::new(
+        "first capsule call after a reload",
+        format!("{first:.0} µs (the second: {second:.0} µs)"),
+        json!({"p50_us": first, "second_p50_us": second}),
+    )])
+}
+
 fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
@@ -253,7 +424,23 @@ fn scripts(folder: &Path, count: usize) -> Result<(), String> {
 }
 
 fn script(path: &Path, body: &str) -> Result<(), String> {
-    fs::write(path, format!("#!/bin/sh\n{body}"))
+    executable(path, &format!("#!/bin/sh\n{body}"))
+}
+
+/// A file that can be run.
+pub(super) fn executable(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
         .map_err(|err| format!("{}: {err}", path.display()))
+}
+
+/// A package around a program, which is linked and not copied. `more` goes below `runtime`.
+pub(super) fn package(program: &Path, directory: &Path, name: &str, more: &str) -> Result<(), String> {
+    fs::create_dir_all(directory).map_err(|err| format!("{}: {err}", directory.display()))?;
+    let manifest = format!(
+        "name: {name}\nversion: 1.0.0\nentrypoint: main\nruntime:\n  mode: capsule\n  startup_timeout_ms: 30000\n{more}"
+    );
+    fs::write(directory.join("tool.yaml"), manifest)
+        .and_then(|()| fs::hard_link(program, directory.join("main")))
+        .map_err(|err| format!("{}: {err}", directory.display()))
 }

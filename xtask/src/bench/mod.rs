@@ -1,37 +1,54 @@
 //! The release binary beside what it is built on, measured in one run on one machine.
 //!
-//! A figure means nothing without its floor, so each is taken side by side with one: calls of a tool
-//! beside spawning the same program directly, calls of a capability without a process beside a bare
-//! handler that echoes the same JSON. The rounds of both are interleaved, so that whatever else the
-//! machine does hits both alike, and the median of the rounds is what is reported.
+//! A figure means nothing without its floor, so each call is taken side by side with one: a tool beside spawning the same
+//! program, a capsule beside its own pipes, an MCP server beside a relay that reads nothing but ids. The rounds of all sides
+//! are interleaved, so that whatever else the machine does hits them alike; medians of the rounds are reported, with their
+//! spread.
 //!
-//! - [`calls`]: a tool call over keep-alive HTTP; a capability without a process.
-//! - [`capsules`]: a capsule call beside the capsule's own pipes; idle capsules; the time to new code.
-//! - [`plugins`]: a plugin call beside the plugin's own pipes.
-//! - [`proxied`]: a call of an MCP server behind it, beside the server itself, a bare relay, and published gateways.
-//! - [`life`]: start, reload under load, memory.
+//! - [`rows`]: the comparisons. [`side`] measures one, [`goals`] are what they should reach.
+//! - [`life`]: what is no comparison of calls: start, reload, memory.
 //! - [`rtfs`]: the language beside other embedded ones.
-//! - [`client`]: the client side, HTTP/1.1 over plain sockets.
+//! - [`client`]: the client side, HTTP/1.1 over plain sockets; [`cores`]: where it runs.
+//! - [`gateways`]: gateways that others publish.
+//! - [`report`]: tables, JSON, and the comparison of two runs.
 //!
-//! Every loop is bounded in time; a whole run takes about three minutes once the gateways are installed, `--quick` about half of one.
+//! Every loop is bounded in time.
 
-mod calls;
-mod capsules;
 pub(crate) mod client;
+mod cores;
+mod gateways;
+mod goals;
 mod life;
-mod plugins;
-mod proxied;
+mod report;
+mod rows;
 mod rtfs;
+mod side;
 mod stats;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use self::cores::Cores;
+use self::report::{Figure, Report};
 use crate::Outcome;
 use crate::server;
+
+const USAGE: &str = "\
+usage: cargo xtask bench [--quick] [--no-build] [--beside BINARY] [WHAT…]
+       cargo xtask bench compare REPORT REPORT
+
+  --quick          shorter rounds, fewer of them, no published gateways
+  --no-build       take what is built
+  --beside BINARY  measure another orla in the same run, and say what differs by more than its noise
+  WHAT             measure only what has this in its name
+  compare          say what differs between two reports by more than its noise; exit 1 if anything became worse";
+
+/// The side that is built from this tree, and the one that `--beside` names.
+const OURS: &str = "orla";
+const BESIDE: &str = "beside";
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -54,7 +71,7 @@ struct Effort {
 
 const FULL: Effort = Effort {
     rounds: 5,
-    round: Duration::from_millis(1500),
+    round: Duration::from_millis(1000),
     sessions: 10_000,
     starts: 15,
     reloads: 20,
@@ -63,7 +80,7 @@ const FULL: Effort = Effort {
 };
 const QUICK: Effort = Effort {
     rounds: 3,
-    round: Duration::from_millis(400),
+    round: Duration::from_millis(250),
     sessions: 1_000,
     starts: 5,
     reloads: 5,
@@ -71,41 +88,23 @@ const QUICK: Effort = Effort {
     gateways: false,
 };
 
-/// One line of the table.
-struct Figure {
-    what: String,
-    /// As a person reads it.
-    measured: String,
-    /// As a program reads it; the unit is in the name.
-    values: Value,
-    /// What it should reach, if anything was promised.
-    goal: Option<Goal>,
-}
-
-/// A goal, and whether it was reached.
-struct Goal {
-    text: String,
-    reached: bool,
-}
-
-impl Figure {
-    fn new(what: impl Into<String>, measured: String, values: Value) -> Self {
-        Self { what: what.into(), measured, values, goal: None }
-    }
-
-    fn goal(mut self, text: impl Into<String>, reached: bool) -> Self {
-        self.goal = Some(Goal { text: text.into(), reached });
-        self
-    }
+/// A binary that takes part.
+struct Orla {
+    /// [`OURS`] or [`BESIDE`].
+    name: String,
+    binary: PathBuf,
 }
 
 /// The programs that take part.
 struct Programs {
-    orla: PathBuf,
+    /// The one that is built from this tree, and the one that it is compared with.
+    orlas: Vec<Orla>,
     /// A bare handler on the same HTTP stack.
     bare_echo: PathBuf,
     /// The server with a capability that needs no process.
     embedded: PathBuf,
+    /// The official SDK's own HTTP service.
+    sdk: PathBuf,
     /// The static program, which every tool call here runs.
     floor: PathBuf,
     /// A capsule that gives back what it is called with.
@@ -120,68 +119,136 @@ struct Programs {
     folder: PathBuf,
 }
 
-/// Measures everything and writes `target/bench/report.json`.
+impl Programs {
+    /// The binary that is built from this tree.
+    fn binary(&self) -> &Path {
+        &self.orlas[0].binary
+    }
+}
+
+/// What the command line asks for.
+struct Wanted<'a> {
+    effort: Effort,
+    is_built: bool,
+    beside: Option<&'a Path>,
+    names: Vec<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(arguments: &'a [String]) -> Result<Self, String> {
+        let mut wanted = Self { effort: FULL, is_built: false, beside: None, names: Vec::new() };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--quick" => wanted.effort = QUICK,
+                "--no-build" => wanted.is_built = true,
+                "--beside" => {
+                    wanted.beside = Some(Path::new(arguments.next().ok_or(USAGE)?));
+                }
+                option if option.starts_with('-') => return Err(USAGE.to_owned()),
+                name => wanted.names.push(name),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn includes(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|part| name.contains(part))
+    }
+}
+
+/// Measures everything and writes `target/bench/report.json` and `report.md`, or compares two such reports.
 ///
 /// A goal that is missed is shown and is no failure: a bench reports, it does not judge.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let (mut effort, mut is_built, mut wanted) = (FULL, false, Vec::new());
-    for argument in arguments {
-        match argument.as_str() {
-            "--quick" => effort = QUICK,
-            "--no-build" => is_built = true,
-            option if option.starts_with('-') => {
-                return Err("usage: cargo xtask bench [--quick] [--no-build] [WHAT…]".to_owned());
-            }
-            what => wanted.push(what),
-        }
+    if let [command, before, after] = arguments
+        && command == "compare"
+    {
+        let (text, is_none_worse) = report::compare_reports(&read(before)?, &read(after)?);
+        println!("{}", if text.is_empty() { "no difference beyond the noise" } else { text.trim_end() });
+        return Ok(is_none_worse);
     }
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|what| name.contains(what));
-    let mut figures = Vec::new();
-    if is_wanted("rtfs") {
-        eprintln!("measuring: rtfs");
-        figures.extend(rtfs::languages(is_built, effort).map_err(|err| format!("rtfs: {err}"))?);
+    let wanted = Wanted::of(arguments)?;
+    let report = measure(&wanted)?;
+    let (text, json) = (report.as_markdown(), format!("{:#}\n", report.as_json()));
+    println!("{text}");
+    if let Some((differences, _)) = report::compare_sides(&report.measurements, BESIDE, OURS) {
+        println!("beside the other binary:\n{differences}");
     }
-    let parts = parts().into_iter().filter(|(name, _)| is_wanted(name)).collect::<Vec<_>>();
-    if !parts.is_empty() {
-        if !is_built {
-            server::build()?;
-            server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
-        }
-        let programs = programs()?;
-        for (name, part) in parts {
-            eprintln!("measuring: {name}");
-            figures.extend(part(&programs, effort).map_err(|err| format!("{name}: {err}"))?);
-        }
+    let folder = crate::target("bench")?;
+    for (name, text) in [("report.md", text), ("report.json", json)] {
+        let file = folder.join(name);
+        std::fs::write(&file, text).map_err(|err| format!("{}: {err}", file.display()))?;
+        println!("written to {}", file.display());
     }
-    print_table(&figures);
-    let report = crate::target("bench")?.join("report.json");
-    std::fs::write(&report, format!("{:#}\n", as_json(&figures)))
-        .map_err(|err| format!("{}: {err}", report.display()))?;
-    println!("\nwritten to {}", report.display());
     Ok(true)
 }
 
-/// What measures the release binary.
-type Part = fn(&Programs, Effort) -> Result<Vec<Figure>, String>;
-
-fn parts() -> [(&'static str, Part); 11] {
-    [
-        ("tool calls", calls::tools as Part),
-        ("capability without a process", calls::capability),
-        ("capsule calls", capsules::calls),
-        ("plugin calls", plugins::calls),
-        ("proxied MCP calls", proxied::calls),
-        ("idle capsules", capsules::idle),
-        ("reload of a capsule", capsules::reload),
-        ("start", life::start),
-        ("reload under load", life::reload),
-        ("memory", life::memory),
-        ("output of 1 GB", life::flood),
-    ]
+fn read(file: &str) -> Result<Value, String> {
+    let text = std::fs::read_to_string(file).map_err(|err| format!("{file}: {err}"))?;
+    serde_json::from_str(&text).map_err(|err| format!("{file}: {err}"))
 }
 
-fn programs() -> Result<Programs, String> {
-    let orla = crate::target("release")?.join("orla");
+fn measure(wanted: &Wanted<'_>) -> Result<Report, String> {
+    let (effort, mut report) = (wanted.effort, Report::default());
+    let (rtfs, sdk) = (wanted.includes("rtfs"), wanted.includes(rows::EMBEDDED));
+    if (rtfs || sdk) && !wanted.is_built {
+        build_foreign()?;
+    }
+    if rtfs {
+        eprintln!("measuring: rtfs");
+        report.figures = rtfs::languages(effort).map_err(|err| format!("rtfs: {err}"))?;
+    }
+    let rows: Vec<_> = rows::ROWS.iter().filter(|(name, _)| wanted.includes(name)).collect();
+    let lives: Vec<_> = LIVES.iter().filter(|(name, _)| wanted.includes(name)).collect();
+    if rows.is_empty() && lives.is_empty() {
+        return Ok(report);
+    }
+    if !wanted.is_built {
+        server::build()?;
+        server::cargo(&["build", "--release", "--package", "orla-server", "--examples"])?;
+    }
+    let programs = programs(wanted.beside)?;
+    let cores = Cores::split();
+    if let Some(cores) = &cores {
+        cores.serve()?;
+    }
+    for (name, prepare) in rows {
+        eprintln!("measuring: {name}");
+        let measured = prepare(&programs, effort).and_then(|(row, skipped)| {
+            report.skipped.extend(skipped);
+            row.measure(effort, cores.as_ref())
+        });
+        report.measurements.extend(measured.map_err(|err| format!("{name}: {err}"))?);
+    }
+    for (name, life) in lives {
+        eprintln!("measuring: {name}");
+        report.figures.extend(life(&programs, effort).map_err(|err| format!("{name}: {err}"))?);
+    }
+    report.verdicts = goals::verdicts(&report.measurements);
+    Ok(report)
+}
+
+/// What measures something that is no comparison of calls.
+type Life = fn(&Programs, Effort) -> Result<Vec<Figure>, String>;
+
+const LIVES: &[(&str, Life)] = &[
+    ("tool call in the server", life::inside),
+    ("first call after a reload", life::first_call),
+    ("idle capsules", life::idle_capsules),
+    ("reload of a capsule", life::capsule_reload),
+    ("start", life::start),
+    ("reload under load", life::reload),
+    ("memory", life::memory),
+    ("output of 1 GB", life::flood),
+];
+
+fn programs(beside: Option<&Path>) -> Result<Programs, String> {
+    let mut orlas = vec![Orla { name: OURS.to_owned(), binary: crate::target("release")?.join("orla") }];
+    if let Some(binary) = beside {
+        let binary = binary.canonicalize().map_err(|err| format!("{}: {err}", binary.display()))?;
+        orlas.push(Orla { name: BESIDE.to_owned(), binary });
+    }
     let examples = crate::target("release/examples")?;
     let folder = crate::target("bench")?;
     let floor = compiled("floor", &folder)?;
@@ -190,9 +257,10 @@ fn programs() -> Result<Programs, String> {
     let echo_mcp = compiled("echo_mcp", &folder)?;
     let relay = compiled("relay", &folder)?;
     Ok(Programs {
-        orla,
+        orlas,
         bare_echo: examples.join("bare_echo"),
         embedded: examples.join("embedded"),
+        sdk: folder.join("release/rmcp_echo"),
         floor,
         echo_capsule,
         echo_plugin,
@@ -200,6 +268,21 @@ fn programs() -> Result<Programs, String> {
         relay,
         folder,
     })
+}
+
+/// Builds `bench/`: what other crates are measured with.
+fn build_foreign() -> Result<(), String> {
+    let status = Command::new("cargo")
+        .args(["build", "--release", "--locked", "--manifest-path"])
+        .arg(crate::root().join("bench/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(crate::target("bench")?)
+        .status();
+    if status.is_ok_and(|status| status.success()) {
+        Ok(())
+    } else {
+        Err("bench/ cannot be built".to_owned())
+    }
 }
 
 /// Builds a program of the fixtures, statically linked where the system can.
@@ -221,34 +304,4 @@ fn compiled(name: &str, folder: &Path) -> Result<PathBuf, String> {
         return Err(format!("rustc could not build {}", source.display()));
     }
     Ok(program)
-}
-
-fn print_table(figures: &[Figure]) {
-    let width = |cell: fn(&Figure) -> &str| {
-        figures.iter().map(|line| cell(line).chars().count()).max().unwrap_or(0)
-    };
-    let (first, second) = (width(|line| &line.what), width(|line| &line.measured));
-    println!("\n{:first$}  {:second$}  goal", "what", "measured");
-    for line in figures {
-        let goal = line.goal.as_ref().map_or(String::new(), |goal| {
-            format!("{} {}", goal.text, if goal.reached { "(reached)" } else { "(MISSED)" })
-        });
-        println!("{}", format!("{:first$}  {:second$}  {goal}", line.what, line.measured).trim_end());
-    }
-}
-
-fn as_json(figures: &[Figure]) -> Value {
-    let lines = figures.iter().map(|line| {
-        json!({
-            "what": line.what,
-            "measured": line.measured,
-            "values": line.values,
-            "goal": line.goal.as_ref().map(|goal| &goal.text),
-            "reached": line.goal.as_ref().map(|goal| goal.reached),
-        })
-    });
-    json!({
-        "cores": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
-        "figures": lines.collect::<Vec<_>>(),
-    })
 }

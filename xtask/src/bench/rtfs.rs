@@ -1,28 +1,17 @@
 //! The language beside other embedded ones: what `bench/` measures, in the table.
 //!
-//! That is a workspace of its own, so that the languages it compares with are built by nobody else.
+//! That is a workspace of its own, so that other builds do not build the languages it compares with.
 
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Effort, Figure, QUICK};
+use super::report::Figure;
+use super::{Effort, QUICK};
 
-/// Builds and runs it.
-pub(super) fn languages(is_built: bool, effort: Effort) -> Result<Vec<Figure>, String> {
-    let folder = crate::target("bench")?;
-    let program = folder.join("release/orla-bench");
-    if !is_built {
-        let status = Command::new("cargo")
-            .args(["build", "--release", "--locked", "--manifest-path"])
-            .arg(crate::root().join("bench/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&folder)
-            .status();
-        if !status.is_ok_and(|status| status.success()) {
-            return Err("bench/ cannot be built".to_owned());
-        }
-    }
+/// Runs it.
+pub(super) fn languages(effort: Effort) -> Result<Vec<Figure>, String> {
+    let program = crate::target("bench")?.join("release/orla-bench");
     let quick = (effort.rounds <= QUICK.rounds).then_some("--quick");
     let output = Command::new(&program).args(quick).stderr(Stdio::inherit()).output();
     let output = output.map_err(|err| format!("{}: {err}", program.display()))?;

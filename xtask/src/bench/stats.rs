@@ -1,11 +1,11 @@
-//! Medians and percentiles.
+//! Rounds of calls, medians and percentiles.
 
 use std::time::Duration;
 
-/// What one round of calls gave.
+/// One round of calls.
 #[derive(Default)]
 pub(super) struct Round {
-    /// Of every call, in no order.
+    /// The latency of every call, in no order.
     pub(super) latencies: Vec<Duration>,
     /// From the first call to the last answer.
     pub(super) elapsed: Duration,
@@ -16,22 +16,10 @@ impl Round {
     pub(super) fn rate(&self) -> f64 {
         self.latencies.len() as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON)
     }
-}
 
-/// All rounds of one side.
-#[derive(Default)]
-pub(super) struct Rounds(pub(super) Vec<Round>);
-
-impl Rounds {
-    /// The median of the rounds' rates.
-    pub(super) fn rate(&self) -> f64 {
-        median(self.0.iter().map(Round::rate).collect())
-    }
-
-    /// A percentile of all calls, in microseconds.
+    /// A percentile of the latencies, in microseconds.
     pub(super) fn micros(&self, percent: usize) -> f64 {
-        let all = self.0.iter().flat_map(|round| &round.latencies);
-        percentile(all.map(|latency| latency.as_secs_f64() * 1e6).collect(), percent)
+        percentile(self.latencies.iter().map(|latency| latency.as_secs_f64() * 1e6).collect(), percent)
     }
 }
 
@@ -47,6 +35,14 @@ pub(super) fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.get(rank).copied().unwrap_or(0.0)
 }
 
+/// How far values lie apart: the difference of the greatest and the least, as a part of the median.
+pub(super) fn spread(values: &[f64]) -> f64 {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let middle = median(values.to_vec());
+    if middle > 0.0 { (greatest - least) / middle } else { 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +54,11 @@ mod tests {
         assert_eq!(percentile(hundred(), 99), 99.0);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(Vec::new()), 0.0);
+    }
+
+    #[test]
+    fn the_spread_is_a_part_of_the_median() {
+        assert_eq!(spread(&[9.0, 10.0, 12.0]), 0.3);
+        assert_eq!(spread(&[]), 0.0);
     }
 }
