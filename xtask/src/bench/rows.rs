@@ -159,7 +159,10 @@ fn capsule(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let folder = capsule_folder(programs, "capsule")?;
     let call = client::call("echo", &arguments());
     let pipes = Pipes::greeted(&programs.echo_capsule)?;
-    let mut sides = vec![Side::piped("its pipes", pipes, mcp_line, "structuredContent")];
+    let mut sides = vec![
+        Side::piped("its pipes", pipes, mcp_line, "structuredContent"),
+        Side::served("bare echo", programs.bare_echo()?, call.clone()),
+    ];
     for orla in &programs.orlas {
         sides.push(Side::served(&orla.name, orla.ready(&folder, &call)?, call.clone()));
     }
@@ -174,7 +177,10 @@ fn plugin(programs: &Programs, _: Effort) -> Result<Prepared, String> {
     let call = client::call("echo", &arguments());
     let line = |id: usize| format!("{{\"id\":{id},\"function\":\"echo\",\"input\":{}}}\n", arguments());
     let pipes = Pipes::start(&programs.echo_plugin)?;
-    let mut sides = vec![Side::piped("its pipes", pipes, line, "Paris")];
+    let mut sides = vec![
+        Side::piped("its pipes", pipes, line, "Paris"),
+        Side::served("bare echo", programs.bare_echo()?, call.clone()),
+    ];
     for orla in &programs.orlas {
         sides.push(Side::served(&orla.name, orla.ready(&folder, &call)?, call.clone()));
     }
@@ -273,7 +279,9 @@ fn in_front_of(orla: &Orla, folder: &Path, entry: &Value) -> Result<Server, Stri
 impl Orla {
     /// Serves a folder.
     fn start(&self, folder: &Path) -> Result<Server, String> {
-        Server::start(&self.binary, folder, folder)
+        let logs = folder.join("logs").join(&self.name);
+        fs::create_dir_all(&logs).map_err(|err| format!("{}: {err}", logs.display()))?;
+        Server::start(&self.binary, folder, &logs)
     }
 
     /// Serves a folder, and has listed its tools and answered a call.
