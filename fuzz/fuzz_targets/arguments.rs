@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use orla_marketplace::JsonText;
-use orla_process::arguments::{MAX_ARGUMENT, map};
+use orla_providers::tool::arguments::{MAX_ARGUMENT, map};
 
 fuzz_target!(|text: &str| {
     // The front end lets nothing else through: one well-formed object.

@@ -1,9 +1,12 @@
 //! Whatever the pieces in which standard error arrives, its text and its notices are the same.
 #![no_main]
 
+use std::sync::{Arc, Mutex};
+
 use libfuzzer_sys::fuzz_target;
-use orla_marketplace::Notice;
-use orla_process::directives::{Filter, Sink};
+use orla_marketplace::NoticeSink;
+use orla_process::runner::OutputFilter as _;
+use orla_providers::tool::directives::Filter;
 
 #[derive(Default)]
 struct Seen {
@@ -11,21 +14,16 @@ struct Seen {
     notices: Vec<String>,
 }
 
-impl Sink for Seen {
-    fn text(&mut self, bytes: &[u8]) {
-        self.text.extend_from_slice(bytes);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.notices.push(format!("{notice:?}"));
-    }
-}
-
 fn seen<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
-    let (mut filter, mut seen) = (Filter::default(), Seen::default());
-    pieces.for_each(|piece| filter.feed(piece, &mut seen));
-    filter.finish(&mut seen);
-    seen
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&notices);
+    let mut filter =
+        Filter::new(NoticeSink::new(move |notice| sink.lock().unwrap().push(format!("{notice:?}"))));
+    let mut text = Vec::new();
+    pieces.for_each(|piece| filter.feed(piece, &mut |kept| text.extend_from_slice(kept)));
+    filter.finish(&mut |kept| text.extend_from_slice(kept));
+    let notices = notices.lock().unwrap().clone();
+    Seen { text, notices }
 }
 
 fuzz_target!(|input: (u8, Vec<u8>)| {

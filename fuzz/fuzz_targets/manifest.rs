@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use orla_process::capsule::manifest::{Form, read};
+use orla_providers::capsule::manifest::{Form, read};
 
 fuzz_target!(|bytes: &[u8]| {
     for form in [Form::Yaml, Form::Json] {

@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use orla_process::header::{read, wanted};
-use orla_process::metadata::{read_block, read_file};
 use orla_process::shebang::FileKind;
+use orla_providers::tool::header::{read, wanted};
+use orla_providers::tool::metadata::{read_block, read_file};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = FileKind::of(bytes).interpreter();

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use orla_process::plugin::wire::{self, Body};
+use orla_providers::plugin::protocol::wire::{self, Body};
 
 fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|byte| *byte == b'\n') {

@@ -17,12 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use orla_marketplace::{Client, JsonText, LogLevel, Notice, NoticeSink, Principal, SurfaceNotice};
+use orla_marketplace::{
+    CallContext, CallScope, Client, JsonText, LogLevel, Notice, NoticeSink, Principal, SurfaceNotice,
+};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::answer::{self, ListedTool, Offers, Told};
 use super::era::{Era, Meta};
+use super::object;
 use super::wire::{self, Hello, Message, RpcError};
 use crate::framing::Outgoing;
 
@@ -45,16 +48,12 @@ pub enum Greeting {
 /// Something a server is asked.
 #[derive(Debug)]
 pub struct Request {
-    /// Its number: the id of the JSON-RPC request.
-    pub ticket: u64,
     /// What is asked.
     pub ask: Ask,
     /// Who asks.
     pub caller: Caller,
     /// The caller's trace context.
     pub traceparent: Option<Arc<str>>,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Reply>,
 }
 
 /// What a server is asked.
@@ -78,6 +77,14 @@ pub enum Ask {
     },
 }
 
+impl Ask {
+    /// A request about one resource.
+    pub fn about(method: &str, uri: &str) -> Self {
+        let params = serde_json::json!({ "uri": uri }).to_string();
+        Self::Method { method: method.into(), params: object::trusted(params) }
+    }
+}
+
 /// Who asked, as far as that one can be spoken to while the answer is made.
 #[derive(Clone, Default)]
 pub struct Caller {
@@ -87,6 +94,13 @@ pub struct Caller {
     pub client: Option<Arc<dyn Client>>,
     /// Decides what of a process's output may be shown to whom.
     pub principal: Option<Principal>,
+}
+
+impl From<&CallContext> for Caller {
+    fn from(ctx: &CallContext) -> Self {
+        let CallScope { notices, client, principal, .. } = &ctx.scope;
+        Self { notices: notices.clone(), client: client.clone(), principal: principal.clone() }
+    }
 }
 
 impl fmt::Debug for Caller {
@@ -152,6 +166,8 @@ pub enum Heard {
     Nothing,
     /// The handshake of a capsule, which comes once.
     Hello(Option<Hello>),
+    /// A capsule has answered `initialize`, and is asked what it serves.
+    Initialized,
     /// A server has answered its first request; also what it serves, where that needs no further one.
     Ready(Option<Learned>),
     /// A server can be spoken to in no way that is known here.
@@ -289,11 +305,6 @@ impl Conversation {
             || (self.opening == Opening::Listing && self.greeting == Greeting::Initialize)
     }
 
-    /// Whether it has not even answered `initialize`.
-    pub fn is_initializing(&self) -> bool {
-        self.opening == Opening::Initializing
-    }
-
     /// Requests that were sent and wait for their answers, without our own.
     pub fn in_flight(&self) -> usize {
         self.in_flight
@@ -321,9 +332,15 @@ impl Conversation {
         self.out.wrote(count);
     }
 
-    /// Sends a request. `only` gives the name of the tool where the request names none.
-    pub fn send(&mut self, request: Request, only: impl FnOnce() -> String) {
-        let Request { ticket, ask, caller, traceparent, reply } = request;
+    /// Sends a request, whose JSON-RPC id is its ticket. `only` gives the name of the tool where the request names none.
+    pub fn send(
+        &mut self,
+        ticket: u64,
+        request: Request,
+        reply: oneshot::Sender<Reply>,
+        only: impl FnOnce() -> String,
+    ) {
+        let Request { ask, caller, traceparent } = request;
         let capabilities = caller.client.as_ref().map(|client| client.capabilities());
         let meta = Meta {
             era: self.era,

@@ -19,10 +19,12 @@ pub mod answer;
 pub mod conversation;
 pub mod era;
 pub mod framing;
+mod messages;
 pub mod object;
 mod peer;
 pub mod rounds;
 mod scan;
+mod subscriptions;
 mod surface;
 mod tools;
 pub mod wire;
@@ -32,7 +34,9 @@ pub use conversation::{
     write_client_answer,
 };
 pub use era::Era;
+pub use messages::Messages;
 pub use peer::{Ending, Peer, call, failure};
 pub use rounds::QUESTIONS;
+pub use subscriptions::{Subscriptions, TooMany};
 pub use surface::PeerSurface;
 pub use tools::describe;

@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 use super::answer::{self, Offers, ToolResult};
 use super::conversation::{Ask, Fault};
 use super::rounds::{self, MAX_ROUNDS, Unanswered};
+use super::subscriptions::TooMany;
 use super::wire::RpcError;
 
 /// A server of MCP, whatever it is reached through.
@@ -62,6 +63,12 @@ pub enum Ending {
         /// What the process wrote instead of an answer, where that is known.
         wrong_answer: Option<String>,
     },
+}
+
+impl From<TooMany> for Ending {
+    fn from(error: TooMany) -> Self {
+        Self::Fault(Fault::Gone(error.to_string()))
+    }
 }
 
 /// Calls a tool, and answers what it asks on the way.

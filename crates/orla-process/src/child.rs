@@ -25,7 +25,7 @@ use orla_marketplace::id::Pattern;
 use rustix::io::Errno;
 
 use crate::environment::Environment;
-use crate::file_version::FileVersion;
+use crate::file::{FileVersion, open_regular, read_head};
 use crate::sealed::Sealed;
 use crate::shebang::FileKind;
 
@@ -34,7 +34,7 @@ pub type Variables = Arc<[(OsString, OsString)]>;
 
 /// Keeps Python from its caches of compiled modules: they lie in a package and are no part of what is attested, so
 /// they may neither run nor change the package.
-pub(crate) const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
+pub const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
 
 /// A program on disk, by its absolute path.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ const MAX_SCRIPT: u64 = 256 * 1024;
 fn read_script(path: &Path) -> Option<String> {
     use io::Read as _;
     let mut script = Vec::new();
-    crate::discovery::open_regular(path).ok()?.take(MAX_SCRIPT).read_to_end(&mut script).ok()?;
+    open_regular(path).ok()?.take(MAX_SCRIPT).read_to_end(&mut script).ok()?;
     let is_text = FileKind::of(&script[..script.len().min(4096)]) != FileKind::Binary;
     is_text.then(|| String::from_utf8_lossy(&script).into_owned())
 }
@@ -263,14 +263,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The first bytes of a file, for saying what it is.
-pub(crate) fn read_head(path: &Path) -> io::Result<Vec<u8>> {
-    use io::Read as _;
-    let mut head = Vec::new();
-    crate::discovery::open_regular(path)?.take(4096).read_to_end(&mut head)?;
-    Ok(head)
-}
-
-pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
+/// Whether an error has this number.
+pub fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }

@@ -1,54 +1,44 @@
-//! Child processes: what is in a tools directory, and how one short program is run for each call
-//! (RFC 1).
+//! Programs as processes: started, fed, read, supervised, confined and ended.
 //!
 //! # How it works
 //!
-//! [`tool::Loader`] makes capabilities of a directory's executable files: [`discovery`] looks at them;
-//! [`mod@plan`], [`naming`], [`shebang`], [`header`] and [`metadata`] make sense of names and first bytes.
-//! [`tool::ToolExecutor`] runs a call: [`arguments`] makes a command line of its JSON, [`runner`] runs
-//! the program, [`directives`] takes progress and log messages out of its standard error,
-//! [`start_failure`] explains what could not start and [`mod@result`] says what happened. [`reaper`] ends
-//! what is left when the server dies, and [`init`] reaps for others where the server is a container's first
-//! process. [`watch`] notices changes of files.
-//!
-//! Most modules are pure functions; processes are touched in [`child`], [`runner`] and [`reaper`],
-//! files in [`discovery`] and [`watch`].
+//! [`runner`] runs one short program for each call. [`supervisor`] keeps programs running that serve many, whatever
+//! they speak. Both start a [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends
+//! what is left when the server dies, and [`init`] reaps orphans where the server is a container's first process.
+//! [`shebang`] and [`start_failure`] say what a program's file is to the kernel, and why it could not start.
+//! [`watch`] notices changes of files.
 //!
 //! # Invariants
 //!
 //! - No process, no descriptor and no zombie outlives its call, and no process its server.
 //! - Every buffer, queue and thread pool is bounded ([`limits`]).
-//! - Arguments are a vector from end to end; no shell ever parses them.
+//! - No shell parses an argument.
 //! - No `unsafe`, and no fork of the server: `posix_spawn` alone.
+//!
+//! # What is deliberately absent
+//!
+//! Nothing here knows a protocol, a file format or a tool. What is spoken with a supervised program is a
+//! [`supervisor::Protocol`], which a provider implements.
 
 #![warn(missing_docs)]
 
-pub mod arguments;
-pub mod capsule;
 pub mod child;
-pub mod directives;
-pub mod discovery;
+mod command;
 pub mod environment;
 mod exit_watch;
-pub mod file_version;
-pub mod header;
+pub mod file;
 pub mod inheritance;
 pub mod init;
 pub mod limits;
-pub mod metadata;
-pub mod naming;
-pub mod plan;
-pub mod plugin;
 pub mod reaper;
-pub mod result;
 pub mod runner;
 mod sealed;
 pub mod shebang;
+pub mod signal;
 pub mod start_failure;
-pub mod tool;
+pub mod supervisor;
 pub mod watch;
 
-pub use discovery::{DirectoryError, Finding, ProgramFile};
+pub use command::Command;
 pub use limits::{Limits, PoolLimits};
 pub use reaper::Instance;
-pub use tool::{Loaded, Loader, ToolExecutor, ToolProvider};

@@ -29,7 +29,7 @@ impl Sealed {
     pub(crate) fn of(path: &Path, hash: &Arc<str>) -> io::Result<Self> {
         use io::Read as _;
         let mut bytes = Vec::new();
-        crate::discovery::open_regular(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        crate::file::open_regular(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MAX_BYTES {
             let problem =
                 format!("it is larger than {} MiB, and attestation is required", MAX_BYTES >> 20);

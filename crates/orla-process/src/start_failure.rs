@@ -13,8 +13,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::child::{is, read_head};
-use crate::discovery::reason;
+use crate::child::is;
+use crate::file::{read_head, reason};
 use crate::shebang::{FileKind, Shebang};
 
 /// The shell's code for a program that could not be executed.

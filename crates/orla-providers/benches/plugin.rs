@@ -18,7 +18,7 @@ use orla_marketplace::{
     ProviderType,
 };
 use orla_process::Instance;
-use orla_process::capsule::Policy;
+use orla_process::supervisor::Policy;
 use orla_providers::plugin::{PluginExecutor, Plugins};
 
 const ROUNDS: usize = 15;

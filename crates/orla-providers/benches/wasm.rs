@@ -12,7 +12,7 @@ use orla_marketplace::{
     Call, CapabilityManifest, JsonText, Limits, Payload, PluginCapability, ProviderType,
 };
 use orla_process::Instance;
-use orla_process::capsule::Policy;
+use orla_process::supervisor::Policy;
 use orla_providers::plugin::{PluginExecutor, Plugins};
 
 const ROUNDS: usize = 9;

@@ -4,14 +4,17 @@
 
 pub mod a2a;
 pub mod builtin;
+pub mod capsule;
 pub mod http;
 pub mod mcp;
 mod names;
 pub mod openapi;
 mod patience;
 pub mod plugin;
+mod process;
 pub mod remote;
 pub mod stream;
+pub mod tool;
 
 #[cfg(feature = "wasm")]
 mod wasm;

@@ -24,15 +24,17 @@ use orla_marketplace::{
     Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Registration, RoutedExecutor,
     Source,
 };
-use orla_process::capsule::{self, CapsuleExecutor, Capsules, packages};
-use orla_process::{Instance, Loaded, Loader, PoolLimits, ToolExecutor, ToolProvider, start_failure};
+use orla_process::supervisor::{Gate, Policy};
+use orla_process::{Instance, PoolLimits, start_failure};
 use orla_providers::a2a::{A2AExecutor, Agents};
 use orla_providers::builtin::{self, LocalExecutor};
+use orla_providers::capsule::{CapsuleExecutor, Capsules, Mode, packages};
 use orla_providers::http::HttpExecutor;
 use orla_providers::mcp::{self, MCPExecutor, McpServers};
 use orla_providers::plugin::{PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::stream::{StreamExecutor, Streams};
+use orla_providers::tool::{Loaded, Loader, ToolExecutor, ToolProvider};
 
 use documents::Documents;
 
@@ -289,7 +291,7 @@ impl App {
         findings.warnings.extend(sentences(&renamed));
         // One that is unavailable has no process to be supervised.
         let is_capsule = |package: &packages::Package| {
-            package.manifest.mode == capsule::Mode::Capsule && package.fault.is_none()
+            package.manifest.mode == Mode::Capsule && package.fault.is_none()
         };
         let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
         for package in &simple {
@@ -507,11 +509,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Who says what may be started, where not everything may.
-fn gate(rules: &Arc<Rules>) -> Option<capsule::Gate> {
+fn gate(rules: &Arc<Rules>) -> Option<Gate> {
     let asked = Arc::clone(rules);
-    rules.is_required().then(|| {
-        capsule::Gate::new(move |definition, started| asked.may_start(definition.content(), started))
-    })
+    rules
+        .is_required()
+        .then(|| Gate::new(move |content, started| asked.may_start(content.clone(), started)))
 }
 
 /// Whether a capability is a function of a plugin.
@@ -565,14 +567,14 @@ fn passed(config: &Config) -> HashMap<String, Vec<Pattern>> {
     config.tools.iter().map(|(name, change)| (name.clone(), change.pass_env.clone())).collect()
 }
 
-fn policy(config: &Config) -> capsule::Policy {
+fn policy(config: &Config) -> Policy {
     let own = &config.capsules;
-    capsule::Policy {
+    Policy {
         max_failures: u32::try_from(own.max_failures).unwrap_or(u32::MAX),
         backoff_min: own.backoff_min,
         backoff_max: own.backoff_max,
         drain: own.drain,
-        ..capsule::Policy::default()
+        ..Policy::default()
     }
 }
 

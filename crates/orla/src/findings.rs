@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use orla_process::Loaded;
+use orla_providers::tool::Loaded;
 
 /// What the owner should know of what was found, each a sentence with its place.
 #[derive(Clone, Debug, Default)]

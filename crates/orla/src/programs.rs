@@ -8,7 +8,8 @@ use orla_document::Position;
 use orla_marketplace::Registration;
 use orla_marketplace::program::file::{self, Fault, Made};
 use orla_marketplace::rtfs::Modules;
-use orla_process::{Finding, ProgramFile};
+use orla_process::file::open_regular;
+use orla_providers::tool::{Finding, ProgramFile};
 
 use crate::config::reason;
 use crate::findings::Findings;
@@ -50,7 +51,7 @@ pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Reg
 /// It is no regular file, is too large, is not UTF-8, or the system refuses it.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
-    let opened = orla_process::discovery::open_regular(path).map_err(|err| reason(&err))?;
+    let opened = open_regular(path).map_err(|err| reason(&err))?;
     opened.take(MAX_PROGRAM + 1).read_to_string(&mut text).map_err(|err| reason(&err))?;
     if text.len() as u64 > MAX_PROGRAM {
         return Err(format!("a program has at most {MAX_PROGRAM} bytes"));

@@ -94,7 +94,7 @@ impl Conversation {
         match (self.greeting, heard) {
             (Greeting::Initialize, learned) => Heard::Ready(learned),
             (Greeting::Hello, Some(learned)) => Heard::Learned(learned),
-            (Greeting::Hello, None) => Heard::Nothing,
+            (Greeting::Hello, None) => Heard::Initialized,
         }
     }
 

@@ -18,12 +18,13 @@ fn written(talk: &mut Conversation) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn request(talk: &Conversation, notices: NoticeSink) -> (u64, Request, oneshot::Receiver<Reply>) {
+/// Sends a call whose caller is `caller`.
+fn send(talk: &mut Conversation, caller: Caller) -> (u64, oneshot::Receiver<Reply>) {
     let ticket = talk.tickets.fetch_add(1, Ordering::Relaxed);
     let (reply, answer) = oneshot::channel();
     let ask = Ask::Call { tool: None, arguments: JsonText::parse("{}").unwrap(), more: None };
-    let caller = Caller { notices, ..Caller::default() };
-    (ticket, Request { ticket, ask, caller, traceparent: None, reply }, answer)
+    talk.send(ticket, Request { ask, caller, traceparent: None }, reply, only);
+    (ticket, answer)
 }
 
 fn only() -> String {
@@ -46,7 +47,7 @@ fn mcp_is_opened_after_the_hello() {
     ));
     assert_eq!(
         hear(&mut talk, &answer(1, r#"{"capabilities":{"tools":{},"prompts":{}}}"#)),
-        Heard::Nothing
+        Heard::Initialized
     );
     assert_eq!(
         written(&mut talk),
@@ -103,10 +104,8 @@ fn nothing_counts_before_the_hello_and_a_second_one_does_not() {
 fn answers_find_their_requests_and_no_others() {
     let mut talk = talk();
     hear(&mut talk, HELLO);
-    let (one, request_one, mut answer_one) = request(&talk, NoticeSink::default());
-    let (two, request_two, mut answer_two) = request(&talk, NoticeSink::default());
-    talk.send(request_one, only);
-    talk.send(request_two, only);
+    let (one, mut answer_one) = send(&mut talk, Caller::default());
+    let (two, mut answer_two) = send(&mut talk, Caller::default());
     assert_eq!(talk.in_flight(), 2);
     for line in [answer(two, "2"), answer(two, "22"), answer(99, "0"), answer(0, "0"), "{}".into()] {
         assert_eq!(hear(&mut talk, &line), Heard::Nothing);
@@ -125,8 +124,7 @@ fn answers_find_their_requests_and_no_others() {
 fn whoever_waits_is_told_when_no_answer_can_come() {
     let mut talk = talk();
     hear(&mut talk, HELLO);
-    let (_, sent, mut answer) = request(&talk, NoticeSink::default());
-    talk.send(sent, only);
+    let (_, mut answer) = send(&mut talk, Caller::default());
     talk.fail("it exited with code 7");
     assert_eq!(answer.try_recv().unwrap().unwrap_err(), Fault::Gone("it exited with code 7".into()));
     assert_eq!(talk.in_flight(), 0);
@@ -143,11 +141,9 @@ fn notices_go_to_the_call_they_belong_to() {
     };
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
-    let (one, first, _answer) = request(&talk, sink("one"));
-    talk.send(first, only);
+    let (one, _answer) = send(&mut talk, Caller { notices: sink("one"), ..Caller::default() });
     hear(&mut talk, log);
-    let (_, second, _other) = request(&talk, sink("two"));
-    talk.send(second, only);
+    let (_, _other) = send(&mut talk, Caller { notices: sink("two"), ..Caller::default() });
     hear(&mut talk, log);
     hear(
         &mut talk,
@@ -202,10 +198,7 @@ fn a_question_goes_to_the_client_of_its_own_call() {
     let mut talk = talk();
     hear(&mut talk, HELLO);
     let sent = |talk: &mut Conversation, capabilities: &'static str| {
-        let (ticket, mut request, answer) = request(talk, NoticeSink::default());
-        request.caller.client = Some(Arc::new(Nobody(capabilities)));
-        talk.send(request, only);
-        (ticket, answer)
+        send(talk, Caller { client: Some(Arc::new(Nobody(capabilities))), ..Caller::default() })
     };
     let (_one, _answer_one) = sent(&mut talk, r#"{"one":{}}"#);
     let ask = r#"{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{"n":1}}"#;
@@ -238,10 +231,7 @@ fn a_question_of_a_call_that_was_just_cancelled_reaches_nobody_else() {
     hear(&mut talk, HELLO);
     hear(&mut talk, &answer(1, r#"{"capabilities":{}}"#));
     let sent = |talk: &mut Conversation| {
-        let (ticket, mut request, answer) = request(talk, NoticeSink::default());
-        request.caller.client = Some(Arc::new(Nobody("{}")));
-        talk.send(request, only);
-        (ticket, answer)
+        send(talk, Caller { client: Some(Arc::new(Nobody("{}"))), ..Caller::default() })
     };
     let pinged = |talk: &mut Conversation| {
         let line = written(talk).into_iter().find(|line| line.contains(r#""method":"ping""#))?;
@@ -343,8 +333,7 @@ fn a_server_that_does_not_initialize_is_asked_without_a_session() {
     let lines = written(&mut talk);
     assert!(lines[0].contains(r#""method":"notifications/cancelled","params":{"requestId":3"#));
     assert!(lines[1].contains(r#""resourceSubscriptions":["a:b"]"#), "{lines:?}");
-    let (_, sent, _answer) = request(&talk, NoticeSink::default());
-    talk.send(sent, only);
+    let (_, _answer) = send(&mut talk, Caller::default());
     assert!(written(&mut talk)[0].contains(r#"clientCapabilities":{}"#));
 
     let mut talk = server();
@@ -379,8 +368,7 @@ proptest::proptest! {
         for (step, number) in steps {
             match step {
                 0 | 1 => {
-                    let (ticket, sent, reply) = request(&talk, NoticeSink::default());
-                    talk.send(sent, only);
+                    let (ticket, reply) = send(&mut talk, Caller::default());
                     open.insert(ticket, reply);
                 }
                 2 => drop(hear(&mut talk, &answer(number, r#"{"capabilities":{"tools":{}},"tools":[]}"#))),

@@ -1,13 +1,11 @@
 //! One output of a program: read as it comes, kept up to a bound.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use orla_marketplace::{Notice, NoticeSink};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-
-use crate::directives::{Filter, Sink};
 
 /// What a program wrote to one of its outputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +14,15 @@ pub struct Captured {
     pub bytes: Vec<u8>,
     /// How many bytes were dropped after it.
     pub dropped: u64,
+}
+
+/// Reads an output of a program while it runs.
+pub trait OutputFilter: fmt::Debug + Send {
+    /// Takes the next piece, and gives `keep` what is kept of it.
+    fn feed(&mut self, bytes: &[u8], keep: &mut dyn FnMut(&[u8]));
+
+    /// The output has ended.
+    fn finish(&mut self, keep: &mut dyn FnMut(&[u8]));
 }
 
 impl Captured {
@@ -46,8 +53,7 @@ pub(super) struct Reader {
     pipe: Option<OwnedFd>,
     captured: Captured,
     limit: usize,
-    /// Takes notices out, on standard error.
-    filter: Option<(Filter, NoticeSink)>,
+    filter: Option<Box<dyn OutputFilter>>,
 }
 
 /// More than any pipe holds (1 MiB is the most an unprivileged process can ask for), so that draining
@@ -55,17 +61,16 @@ pub(super) struct Reader {
 const DRAIN: usize = 2 * 1024 * 1024;
 
 impl Reader {
-    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>, limit: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        pipe: Option<impl Into<OwnedFd>>,
+        limit: usize,
+        filter: Option<Box<dyn OutputFilter>>,
+    ) -> io::Result<Self> {
         let pipe = pipe.map(Into::into);
         if let Some(pipe) = &pipe {
             fcntl_setfl(pipe, OFlags::NONBLOCK)?;
         }
-        Ok(Self { pipe, captured: Captured::default(), limit, filter: None })
-    }
-
-    pub(super) fn with_notices(mut self, notices: NoticeSink) -> Self {
-        self.filter = Some((Filter::default(), notices));
-        self
+        Ok(Self { pipe, captured: Captured::default(), limit, filter })
     }
 
     /// What to poll; none once everybody has closed the other end.
@@ -97,12 +102,8 @@ impl Reader {
                 count => drained += count,
             }
         }
-        if let Some((mut filter, notices)) = self.filter {
-            filter.finish(&mut Kept {
-                captured: &mut self.captured,
-                limit: self.limit,
-                notices: &notices,
-            });
+        if let Some(mut filter) = self.filter {
+            filter.finish(&mut |bytes| self.captured.keep(bytes, self.limit));
         }
         self.captured.end_with_a_whole_character();
         self.captured
@@ -111,26 +112,8 @@ impl Reader {
     fn take(&mut self, bytes: &[u8]) {
         match &mut self.filter {
             None => self.captured.keep(bytes, self.limit),
-            Some((filter, notices)) => {
-                filter
-                    .feed(bytes, &mut Kept { captured: &mut self.captured, limit: self.limit, notices });
-            }
+            Some(filter) => filter.feed(bytes, &mut |kept| self.captured.keep(kept, self.limit)),
         }
-    }
-}
-
-struct Kept<'a> {
-    captured: &'a mut Captured,
-    limit: usize,
-    notices: &'a NoticeSink,
-}
-
-impl Sink for Kept<'_> {
-    fn text(&mut self, bytes: &[u8]) {
-        self.captured.keep(bytes, self.limit);
-    }
-    fn notice(&mut self, notice: Notice) {
-        self.notices.send(notice);
     }
 }
 

@@ -5,14 +5,13 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use orla_marketplace::NoticeSink;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Job;
-use super::capture::{Captured, Reader};
+use super::capture::{Captured, OutputFilter, Reader};
 use super::pool::{Control, Wake};
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
@@ -26,7 +25,7 @@ pub struct Ended {
     pub status: Status,
     /// What it wrote to standard output.
     pub stdout: Captured,
-    /// What it wrote to standard error, less the notices.
+    /// What it wrote to standard error, as far as it was kept.
     pub stderr: Captured,
     /// From the beginning of its start to its end.
     pub duration: Duration,
@@ -86,7 +85,7 @@ pub(super) fn run(
         Some(hash) => job.program.start_attested(hash, &job.args, &job.env, &job.environment)?,
         None => job.program.start(&job.args, &job.env, &job.environment)?,
     };
-    let streams = Streams::of(&mut child, job.stdin, &job.limits, job.notices);
+    let streams = Streams::of(&mut child, job.stdin, &job.limits, job.stderr);
     let leader = Leader::new(child, unreaped);
     let mut following = Following {
         streams: streams?,
@@ -108,7 +107,7 @@ pub(super) fn run(
 
 impl Ended {
     /// Of a program that was not started before it was too late.
-    pub(crate) fn never(cause: Cause) -> Self {
+    pub fn never(cause: Cause) -> Self {
         Self {
             cause,
             status: Status::NeverStarted,
@@ -283,14 +282,19 @@ struct Streams {
 }
 
 impl Streams {
-    fn of(child: &mut Child, input: Vec<u8>, limits: &Limits, notices: NoticeSink) -> io::Result<Self> {
+    fn of(
+        child: &mut Child,
+        input: Vec<u8>,
+        limits: &Limits,
+        filter: Option<Box<dyn OutputFilter>>,
+    ) -> io::Result<Self> {
         let stdin = child.stdin.take().map(OwnedFd::from);
         if let Some(pipe) = &stdin {
             fcntl_setfl(pipe, OFlags::NONBLOCK)?;
         }
         let limit = limits.max_output_bytes;
-        let stdout = Reader::new(child.stdout.take(), limit)?;
-        let stderr = Reader::new(child.stderr.take(), limit)?.with_notices(notices);
+        let stdout = Reader::new(child.stdout.take(), limit, None)?;
+        let stderr = Reader::new(child.stderr.take(), limit, filter)?;
         Ok(Self { stdin, unsent: input, sent: 0, stdout, stderr })
     }
 

@@ -22,15 +22,13 @@ mod capture;
 mod follow;
 mod pool;
 
-pub use capture::Captured;
+pub use capture::{Captured, OutputFilter};
 pub use follow::{Cause, Ended, Status};
 pub use pool::{Runners, Running};
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
-
-use orla_marketplace::NoticeSink;
 
 use crate::child::Program;
 use crate::environment::Environment;
@@ -55,8 +53,8 @@ pub struct Job {
     pub deadline: Instant,
     /// What it may use.
     pub limits: Limits,
-    /// Takes the notices among its standard error while it runs.
-    pub notices: NoticeSink,
+    /// Reads its standard error while it runs, and says what is kept of it; all of it where absent.
+    pub stderr: Option<Box<dyn OutputFilter>>,
 }
 
 #[cfg(test)]

@@ -7,8 +7,6 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use orla_marketplace::Notice;
-
 use super::*;
 use crate::limits::PoolLimits;
 
@@ -40,7 +38,7 @@ impl Script {
             stdin: vec![],
             deadline: Instant::now() + PATIENCE,
             limits: Limits::default(),
-            notices: NoticeSink::default(),
+            stderr: None,
         };
         Self { directory, job, runners: Runners::new(PoolLimits::default()) }
     }
@@ -277,10 +275,21 @@ fn a_call_that_is_withdrawn_before_its_turn_makes_room_for_another() {
     assert!(!second_directory.path().join("ran").exists());
 }
 
+#[derive(Debug)]
+struct Panics;
+
+impl OutputFilter for Panics {
+    fn feed(&mut self, _: &[u8], _: &mut dyn FnMut(&[u8])) {
+        panic!("on purpose");
+    }
+
+    fn finish(&mut self, _: &mut dyn FnMut(&[u8])) {}
+}
+
 #[test]
-fn a_notice_that_panics_costs_its_call_alone_and_leaves_no_process() {
-    let mut script = Script::sh("echo $$ > $DIR/pid; echo ::progress 1/2 >&2; exec sleep 1000");
-    script.job.notices = NoticeSink::new(|_| panic!("on purpose"));
+fn a_filter_that_panics_costs_its_call_alone_and_leaves_no_process() {
+    let mut script = Script::sh("echo $$ > $DIR/pid; echo something >&2; exec sleep 1000");
+    script.job.stderr = Some(Box::new(Panics));
     let (running, directory, runners) = script.start();
     assert!(wait(running).is_err());
     let pid = Script::wrote(&directory, "pid");
@@ -366,20 +375,30 @@ fn a_program_that_outlasts_its_kill_does_not_hold_the_call_and_is_reaped_later()
     });
 }
 
+/// Keeps lower case, and passes everything on.
+#[derive(Debug)]
+struct Lowercase(Arc<Mutex<Vec<u8>>>);
+
+impl OutputFilter for Lowercase {
+    fn feed(&mut self, bytes: &[u8], keep: &mut dyn FnMut(&[u8])) {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        bytes.iter().filter(|byte| !byte.is_ascii_uppercase()).for_each(|byte| keep(&[*byte]));
+    }
+
+    fn finish(&mut self, keep: &mut dyn FnMut(&[u8])) {
+        keep(b"end");
+    }
+}
+
 #[test]
-fn notices_arrive_while_the_program_runs_and_are_no_part_of_its_errors() {
+fn a_filter_reads_standard_error_while_the_program_runs_and_says_what_is_kept() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&seen);
-    let mut script = Script::sh(
-        "echo ::progress 1/2 half >&2; echo text >&2; yes | head -c 300000; echo '::log info bye' >&2; exec sleep 1000",
-    );
-    script.job.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
+    let mut script = Script::sh("echo aBc >&2; exec sleep 1000");
+    script.job.stderr = Some(Box::new(Lowercase(Arc::clone(&seen))));
     let (running, _directory, _runners) = script.start();
-    eventually(|| (seen.lock().unwrap().len() == 2).then_some(()));
+    eventually(|| (*seen.lock().unwrap() == b"aBc\n").then_some(()));
     running.cancel();
-    let ended = wait(running).unwrap();
-    assert_eq!(text(&ended.stderr), "text\n");
-    assert!(matches!(&seen.lock().unwrap()[..], [Notice::Progress(_), Notice::Log { .. }]));
+    assert_eq!(text(&wait(running).unwrap().stderr), "ac\nend");
 }
 
 #[test]
@@ -395,7 +414,7 @@ fn text_without_a_shebang_is_run_by_the_shell_now_and_ever_after() {
         stdin: vec![],
         deadline: job.deadline,
         limits: job.limits,
-        notices: NoticeSink::default(),
+        stderr: None,
     };
     let path = directory.path().join("script");
     let program = Arc::new(Program::new(&path).unwrap());

@@ -103,7 +103,7 @@ async fn call(
     ctx: &CallContext,
 ) -> RuntimeResult<Outcome> {
     match server {
-        Server::Process(process) => orla_mcp::call(&**process, Some(tool), arguments, ctx).await,
+        Server::Process(process) => orla_mcp::call(process, Some(tool), arguments, ctx).await,
         other => orla_mcp::call(other, Some(tool), arguments, ctx).await,
     }
 }

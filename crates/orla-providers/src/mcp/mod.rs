@@ -18,11 +18,13 @@ mod naming;
 mod server;
 mod servers;
 mod settings;
+mod stdio;
 
 pub use address::{check, check_program as check_address_program};
 pub use executor::MCPExecutor;
 pub use servers::{DeclaredProblem, McpServers, check_program};
 pub use settings::{Reach, ServerSettings};
+pub use stdio::{McpProcess, McpProtocol, SharedOfProcess};
 
 #[cfg(test)]
 mod tests;

@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::{ListedTool, Offers};
 use orla_mcp::{Ask, Ending, Fault, Learned, Peer};
-use orla_process::capsule::Capsule;
 use tokio::sync::broadcast;
 
 use super::http::Remote;
+use super::stdio::{McpProcess, StdioServer};
 
 /// One server.
 #[derive(Debug)]
 pub(super) enum Server {
     /// A child process.
-    Process(Arc<Capsule>),
+    Process(McpProcess<StdioServer>),
     /// Behind streamable HTTP.
     Remote(Remote),
     /// One that cannot be reached as it is configured: its name, and why.
@@ -26,7 +26,7 @@ impl Server {
     /// What it serves, as far as that is known.
     pub(super) fn learned(&self) -> Option<Arc<Learned>> {
         match self {
-            Self::Process(process) => process.learned(),
+            Self::Process(process) => process.0.info(),
             Self::Remote(remote) => remote.learned(),
             Self::Broken(..) => None,
         }
@@ -46,7 +46,7 @@ impl Server {
     /// Starts it, if it does not run.
     pub(super) fn want(&self) {
         match self {
-            Self::Process(process) => process.want(),
+            Self::Process(process) => process.0.start(),
             Self::Remote(remote) => remote.want(),
             Self::Broken(..) => {}
         }
@@ -55,7 +55,7 @@ impl Server {
     /// How it is.
     pub(super) fn status(&self) -> ProviderStatus {
         match self {
-            Self::Process(process) => process.status(),
+            Self::Process(process) => process.0.status(),
             Self::Remote(remote) => remote.status(),
             Self::Broken(_, problem) => {
                 let mut status = ProviderStatus::default();

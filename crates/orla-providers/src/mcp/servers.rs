@@ -13,8 +13,8 @@ use orla_marketplace::{
     Registration, Source, Surface,
 };
 use orla_mcp::{Peer, PeerSurface, describe};
-use orla_process::Instance;
-use orla_process::capsule::{Capsules, Command as Process, Definition, Policy};
+use orla_process::supervisor::{Policy, Supervisor};
+use orla_process::{Command, Instance};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +24,7 @@ use super::http::{self, Remote, Surroundings};
 use super::naming;
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
+use super::stdio::{McpProcess, StdioServer};
 use crate::names::is_below;
 
 /// How long the ends of sessions over HTTP may take when everything ends.
@@ -35,11 +36,11 @@ const SHOWN_TOOLS: usize = 20;
 ///
 /// # How it works
 ///
-/// A server that is a child process is supervised as a capsule is ([`orla_process::capsule`]); one behind HTTP
+/// A server that is a child process is [supervised](orla_process::supervisor); one behind HTTP
 /// has a task of its own. Nothing is started before it is needed. A capability that is made here holds its
 /// server, and so does every catalogue that holds the capability: a server ends with its last user.
 pub struct McpServers {
-    processes: Capsules,
+    processes: Supervisor<StdioServer>,
     policy: Arc<Mutex<Policy>>,
     changes: watch::Sender<u64>,
     tasks: TaskTracker,
@@ -79,7 +80,7 @@ pub(super) struct Connected {
 }
 
 impl McpServers {
-    /// See [`Capsules::withheld`].
+    /// See [`Supervisor::withheld`].
     pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
         self.processes.withheld()
     }
@@ -88,7 +89,7 @@ impl McpServers {
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
         Self {
-            processes: Capsules::counting(instance, policy, changes.clone()),
+            processes: Supervisor::new(instance, policy, changes.clone()),
             policy: Arc::new(Mutex::new(policy)),
             changes,
             tasks: TaskTracker::new(),
@@ -128,7 +129,7 @@ impl McpServers {
             .collect();
         // All processes at once: whoever is not among them is not needed any more.
         let processes = servers.iter().chain(own.iter().map(|(_, settings)| settings));
-        self.processes.supervise(processes.filter_map(|settings| definition(settings)), policy);
+        self.processes.load(processes.filter_map(|settings| stdio_server(settings)), policy);
         let old = std::mem::take(&mut *known);
         let carried = |settings: &Arc<ServerSettings>| {
             let same = |(old, server): &(Arc<ServerSettings>, Arc<Server>)| {
@@ -188,10 +189,7 @@ impl McpServers {
         match address::parse(server_url)? {
             Address::Entry(name) => Err(format!("no MCP server is called {name}")),
             Address::Own(settings) => {
-                let server = match definition(&settings) {
-                    Some(definition) => Arc::new(Server::Process(self.processes.one(definition))),
-                    None => self.server(&settings),
-                };
+                let server = self.server(&settings);
                 known.own.insert(server_url.to_owned(), Arc::clone(&server));
                 Ok(server)
             }
@@ -199,8 +197,8 @@ impl McpServers {
     }
 
     fn server(&self, settings: &ServerSettings) -> Arc<Server> {
-        let server = match definition(settings) {
-            Some(definition) => Ok(Server::Process(self.processes.one(definition))),
+        let server = match stdio_server(settings) {
+            Some(server) => Ok(Server::Process(McpProcess(self.processes.get_or_add(server)))),
             None => self.client(settings).and_then(|client| {
                 let around = Surroundings {
                     client,
@@ -253,16 +251,13 @@ impl fmt::Debug for McpServers {
 /// # Errors
 /// Why the program cannot be started.
 pub fn check_program(settings: &ServerSettings) -> Result<(), String> {
-    match definition(settings) {
-        Some(Definition::Server(command)) => command.check(),
-        _ => Ok(()),
-    }
+    stdio_server(settings).map_or(Ok(()), |StdioServer(command)| command.check())
 }
 
 /// The process of these settings, if it is one.
-fn definition(settings: &ServerSettings) -> Option<Definition> {
+fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
     let Reach::Process { command, args, env, pass_env, cwd } = &settings.reach else { return None };
-    Some(Definition::Server(Process {
+    Some(StdioServer(Command {
         name: settings.name.clone(),
         command: command.clone(),
         args: args.clone(),

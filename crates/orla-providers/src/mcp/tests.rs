@@ -12,7 +12,7 @@ use orla_marketplace::{
     Source, SurfaceNotice,
 };
 use orla_process::Instance;
-use orla_process::capsule::Policy;
+use orla_process::supervisor::Policy;
 use tokio::time::{Instant, sleep};
 
 use super::*;

@@ -2,12 +2,14 @@
 //!
 //! [`Plugins`] is a [`Source`](orla_marketplace::Source) of capabilities: the functions of the plugins that are
 //! configured, and single functions that a capability names by itself. [`PluginExecutor`] calls them. What is
-//! said with a plugin is in [`orla_process::plugin`], its life in [`orla_process::capsule`].
+//! said with a plugin is in [`protocol`]; its processes are supervised ([`orla_process::supervisor`]).
 
 mod executor;
 mod naming;
 mod plugins;
 mod pool;
+mod process;
+pub mod protocol;
 mod settings;
 
 pub use executor::PluginExecutor;

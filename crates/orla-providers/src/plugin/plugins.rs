@@ -15,23 +15,23 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
-use orla_process::capsule::{Capsules, Gate, Policy};
-use orla_process::plugin::MALFORMED;
+use orla_process::supervisor::{Gate, Policy, Supervisor};
 use tokio::sync::watch;
 
-use super::pool::{Plugin, definitions};
+use super::pool::{Plugin, processes};
+use super::process::PluginProcess;
+use super::protocol::MALFORMED;
 use super::settings::{ENTRY, PluginSettings};
 
 /// Every plugin of an instance.
 ///
 /// # How it works
 ///
-/// The processes of a plugin are supervised as capsules are ([`orla_process::capsule`]); none is started before it is
-/// needed. A capability that is made here holds its plugin, and so does every catalogue that holds the
+/// The processes of a plugin are [supervised](orla_process::supervisor); none is started before it is needed. A capability that is made here holds its plugin, and so does every catalogue that holds the
 /// capability: a process ends with its last user. Capabilities that name the same program share it.
 pub struct Plugins {
-    processes: Capsules,
-    /// Who says whether a component may be run, where not every one may.
+    processes: Supervisor<PluginProcess>,
+    /// Says whether a component may be run, where not every one may.
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
     known: Mutex<Known>,
@@ -70,7 +70,7 @@ pub(super) struct Connected {
 }
 
 impl Plugins {
-    /// See [`Capsules::withheld`].
+    /// See [`Supervisor::withheld`].
     pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
         self.processes.withheld()
     }
@@ -79,7 +79,7 @@ impl Plugins {
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
         Self {
-            processes: Capsules::counting(instance, policy, changes.clone()),
+            processes: Supervisor::new(instance, policy, changes.clone()),
             gate: Arc::default(),
             changes,
             known: Mutex::default(),
@@ -114,9 +114,9 @@ impl Plugins {
             }
         }
         // All processes at once: whoever is not among them is not needed any more.
-        let entries = plugins.iter().flat_map(|settings| definitions(settings, true));
-        let others = own.values().flat_map(|settings| definitions(settings, false));
-        self.processes.supervise(entries.chain(others), policy);
+        let entries = plugins.iter().flat_map(|settings| processes(settings, true));
+        let others = own.values().flat_map(|settings| processes(settings, false));
+        self.processes.load(entries.chain(others), policy);
         let mut known = lock(&self.known);
         let mut next = Known { base: base.to_owned(), ..Known::default() };
         for settings in plugins {

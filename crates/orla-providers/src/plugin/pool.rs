@@ -5,13 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
-use orla_mcp::{Ask, Ending, Fault, Learned, Peer};
-use orla_process::capsule::{Capsule, Capsules, Command, Definition, Gate, Plugin as Program};
+use orla_mcp::{Ending, Fault, Learned};
+use orla_process::Command;
+use orla_process::supervisor::{Gate, NoResponse, Service as _, Supervised, Supervisor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
 
 use super::is_component;
+use super::process::PluginProcess;
+use super::protocol::conversation::{Call, Manner};
 use super::settings::PluginSettings;
+use crate::process::ending;
 use crate::wasm::Component;
 
 /// One plugin.
@@ -39,7 +43,7 @@ enum Works {
 #[derive(Debug)]
 struct Processes {
     /// At least one; only the first is asked what the plugin serves.
-    all: Vec<Arc<Capsule>>,
+    all: Vec<Arc<Supervised<PluginProcess>>>,
     /// Where each process is given one call at a time.
     turns: Option<Turns>,
 }
@@ -62,17 +66,17 @@ struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
-/// The definitions of a plugin's processes, the first one first. A component has none.
-pub(super) fn definitions(settings: &PluginSettings, describes: bool) -> Vec<Definition> {
+/// A plugin's processes, the first one first. A component has none.
+pub(super) fn processes(settings: &PluginSettings, describes: bool) -> Vec<PluginProcess> {
     if is_component(Path::new(&settings.command)) {
         return Vec::new();
     }
     (0..settings.processes.unwrap_or(1).max(1))
-        .map(|index| definition(settings, describes, index))
+        .map(|index| process(settings, describes, index))
         .collect()
 }
 
-fn definition(settings: &PluginSettings, describes: bool, index: usize) -> Definition {
+fn process(settings: &PluginSettings, describes: bool, index: usize) -> PluginProcess {
     let mut watch = settings.watch.clone();
     if settings.command.contains('/') {
         let path = settings.cwd.clone().unwrap_or_default().join(&settings.command);
@@ -82,7 +86,7 @@ fn definition(settings: &PluginSettings, describes: bool, index: usize) -> Defin
         0 => settings.name.clone(),
         _ => format!("{}#{}", settings.name, index + 1),
     };
-    Definition::Plugin(Program {
+    PluginProcess {
         command: Command {
             name,
             command: settings.command.clone(),
@@ -93,30 +97,27 @@ fn definition(settings: &PluginSettings, describes: bool, index: usize) -> Defin
             startup_timeout: settings.startup_timeout,
             eager: settings.eager,
         },
-        describes,
-        is_serial: settings.processes.is_some(),
+        manner: Manner { describes, is_serial: settings.processes.is_some() },
         watch,
-    })
+    }
 }
 
 impl Plugin {
-    /// The plugin of these settings, whose processes are supervised by `capsules`. A component is compiled when `gate`
-    /// has nothing against it.
+    /// The plugin of these settings, whose processes `supervisor` starts. A component is compiled when `gate` allows it.
     pub(super) fn new(
-        capsules: &Capsules,
+        supervisor: &Supervisor<PluginProcess>,
         gate: &Arc<Mutex<Option<Gate>>>,
         shown: &str,
         settings: &PluginSettings,
         describes: bool,
     ) -> Self {
         let (name, path) = (shown.to_owned(), settings.command.clone());
-        let definition = definition(settings, describes, 0);
-        let content = definition.content();
+        let content = process(settings, describes, 0).content();
         if is_component(Path::new(&path)) {
-            let gate = Arc::clone(gate);
+            let (gate, content_of_component) = (Arc::clone(gate), content.clone());
             let may_start = move || {
                 let gate = gate.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                gate.map_or(Ok(()), |gate| gate.ask(&definition))
+                gate.map_or(Ok(()), |gate| gate.ask(&content_of_component))
             };
             let works = match Component::new(settings, Arc::new(may_start)) {
                 Ok(component) => {
@@ -126,12 +127,12 @@ impl Plugin {
             };
             return Self { name, path, content, works };
         }
-        let definitions = definitions(settings, describes);
+        let processes = processes(settings, describes);
         let turns = settings.processes.map(|count| Turns {
             free: Semaphore::new(count.max(1)),
             indices: Mutex::new((0..count.max(1)).rev().collect()),
         });
-        let all = definitions.into_iter().map(|definition| capsules.one(definition)).collect();
+        let all = processes.into_iter().map(|process| supervisor.get_or_add(process)).collect();
         Self { name, path, content, works: Works::Processes(Processes { all, turns }) }
     }
 
@@ -158,7 +159,7 @@ impl Plugin {
     /// What it serves, as far as that is known.
     pub(super) fn learned(&self) -> Option<Arc<Learned>> {
         match &self.works {
-            Works::Processes(processes) => processes.all[0].learned(),
+            Works::Processes(processes) => processes.all[0].info(),
             Works::Component(component, _) => component.learned(),
             Works::Broken(_) => None,
         }
@@ -178,7 +179,7 @@ impl Plugin {
     /// Starts it, if it does not run.
     pub(super) fn want(&self) {
         if let Works::Processes(processes) = &self.works {
-            processes.all.iter().for_each(|process| process.want());
+            processes.all.iter().for_each(|process| process.start());
         }
     }
 
@@ -204,9 +205,13 @@ impl Processes {
         arguments: &JsonText,
         ctx: &CallContext,
     ) -> Result<JsonText, Ending> {
-        let ask =
-            Ask::Call { tool: Some(Arc::clone(function)), arguments: arguments.clone(), more: None };
-        let Some(turns) = &self.turns else { return self.all[0].ask(ask, ctx).await };
+        let call = Call {
+            function: Arc::clone(function),
+            arguments: arguments.clone(),
+            notices: ctx.scope.notices.clone(),
+            principal: ctx.scope.principal.clone(),
+        };
+        let Some(turns) = &self.turns else { return send(&self.all[0], call, ctx).await };
         let mut turn = tokio::select! {
             biased;
             turn = turns.take() => turn,
@@ -216,7 +221,7 @@ impl Processes {
                 return Err(Ending::TimedOut { not_ready: Some(reason), wrong_answer: None });
             }
         };
-        let answer = self.all[turn.index].ask(ask, ctx).await;
+        let answer = send(&self.all[turn.index], call, ctx).await;
         turn.went_well = answer.is_ok();
         answer
     }
@@ -228,6 +233,21 @@ impl Processes {
         let mut status = all.into_iter().nth(best.unwrap_or(0)).unwrap_or_default();
         status.restarts = Some(restarts);
         status
+    }
+}
+
+async fn send(
+    process: &Supervised<PluginProcess>,
+    call: Call,
+    ctx: &CallContext,
+) -> Result<JsonText, Ending> {
+    match process.request(call, ctx.deadline, &ctx.scope.cancellation).await {
+        Ok(reply) => reply.map_err(Ending::Fault),
+        Err(NoResponse::TimedOut { ticket, not_ready }) => {
+            let wrong_answer = process.shared().wrong_answer(ticket);
+            Err(Ending::TimedOut { not_ready, wrong_answer })
+        }
+        Err(problem) => Err(ending(problem)),
     }
 }
 

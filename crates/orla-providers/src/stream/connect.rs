@@ -13,8 +13,7 @@ use orla_marketplace::{
     StreamCapabilityImpl, StreamTransport, StreamType, Violation,
 };
 use orla_mcp::framing::Events;
-use orla_process::Instance;
-use orla_process::capsule::Command;
+use orla_process::{Command, Instance};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE,
 };

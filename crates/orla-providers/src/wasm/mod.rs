@@ -25,14 +25,14 @@ use std::time::Duration;
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
 use orla_mcp::{Ending, Fault, Learned};
-use orla_process::file_version::FileVersion;
-use orla_process::plugin::wire::{self, Failure};
+use orla_process::file::FileVersion;
 use tokio::time::{Instant, sleep_until, timeout};
 use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
 use wasmtime::{Config, Engine, ResourceLimiter, Store, StoreLimits, StoreLimitsBuilder, Trap};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::plugin::PluginSettings;
+use crate::plugin::protocol::wire::{self, Failure};
 
 /// Instructions after which a component gives the thread back.
 const YIELD: u64 = 1_000_000;

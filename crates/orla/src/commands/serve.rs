@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_process::capsule::packages;
 use orla_process::watch::{Target, Watcher};
+use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

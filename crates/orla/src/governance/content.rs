@@ -25,7 +25,7 @@ use std::time::SystemTime;
 use orla_marketplace::attestation::{
     CommandLine, Content, ContentSource, Hasher, canonical_json, hash_text,
 };
-use orla_process::file_version::FileVersion;
+use orla_process::file::FileVersion;
 
 use crate::config::reason;
 

@@ -122,7 +122,7 @@ async fn initialize(shared: &Shared) -> Result<Way, String> {
         // Each caller hears from the level on that it wants; here all of them are needed.
         wishes.push(("logging/setLevel", object::trusted(r#"{"level":"debug"}"#)));
     }
-    for uri in shared.subscriptions() {
+    for uri in shared.subscriptions.uris() {
         let uri = object::trusted(serde_json::json!({ "uri": uri }).to_string());
         wishes.push(("resources/subscribe", uri));
     }

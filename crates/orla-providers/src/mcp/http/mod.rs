@@ -27,8 +27,8 @@ use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::wire::RpcError;
-use orla_mcp::{Ask, Caller, Ending, Fault, Learned, Peer, object};
-use orla_process::capsule::Policy;
+use orla_mcp::{Ask, Caller, Ending, Fault, Learned, Peer};
+use orla_process::supervisor::Policy;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -162,11 +162,7 @@ impl Remote {
 
     async fn answer(&self, ask: &Ask, ctx: &CallContext) -> Result<JsonText, Fault> {
         let shared = &*self.shared;
-        let caller = Caller {
-            notices: ctx.scope.notices.clone(),
-            client: ctx.scope.client.clone(),
-            principal: ctx.scope.principal.clone(),
-        };
+        let caller = Caller::from(ctx);
         let mut newer_than = 0;
         // A session that has ended is opened anew, once: the server has done nothing then.
         for _ in 0..2 {
@@ -251,12 +247,11 @@ impl Peer for Remote {
     }
 
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
-        let too_many = || Ending::Fault(Fault::Gone("too many resources are subscribed to".to_owned()));
         if self.is_told_by_session().await {
-            self.ask(about("resources/subscribe", uri), ctx).await?;
-            return self.shared.subscribe(uri).then_some(()).ok_or_else(too_many);
+            self.ask(Ask::about("resources/subscribe", uri), ctx).await?;
+            return Ok(self.shared.subscriptions.add(uri)?);
         }
-        self.shared.subscribe(uri).then_some(()).ok_or_else(too_many)?;
+        self.shared.subscriptions.add(uri)?;
         self.shared.acknowledged.send_replace(None);
         self.shared.resubscribe.notify_one();
         let mut acknowledged = self.shared.acknowledged.subscribe();
@@ -268,19 +263,19 @@ impl Peer for Remote {
         if known {
             return Ok(());
         }
-        self.shared.unsubscribe(uri);
+        self.shared.subscriptions.remove(uri);
         let message = format!("no such resource: {uri}");
         Err(Ending::Fault(Fault::Refused(RpcError { code: -32602, message, data: None })))
     }
 
     async fn unsubscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {
-        if !self.shared.unsubscribe(uri) {
-            // Others still want to hear of it.
+        if !self.shared.subscriptions.remove(uri) {
+            // Others are still subscribed.
             return Ok(());
         }
         self.shared.resubscribe.notify_one();
         if self.is_told_by_session().await {
-            self.ask(about("resources/unsubscribe", uri), ctx).await?;
+            self.ask(Ask::about("resources/unsubscribe", uri), ctx).await?;
         }
         Ok(())
     }
@@ -291,10 +286,4 @@ impl Remote {
     async fn is_told_by_session(&self) -> bool {
         matches!(self.link(0).await, Ok(link) if link.sessionless.is_none())
     }
-}
-
-/// A request about one resource.
-fn about(method: &str, uri: &str) -> Ask {
-    let params = serde_json::json!({ "uri": uri }).to_string();
-    Ask::Method { method: method.into(), params: object::trusted(params) }
 }

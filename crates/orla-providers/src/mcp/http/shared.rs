@@ -1,6 +1,6 @@
 //! What the handle of a server behind HTTP, its calls and its task all see.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
 use orla_mcp::answer::Told;
 use orla_mcp::wire::{self, RpcError};
-use orla_mcp::{Caller, Learned, QUESTIONS, only, write_client_answer};
-use orla_process::capsule::Policy;
+use orla_mcp::{Caller, Learned, QUESTIONS, Subscriptions, only, write_client_answer};
+use orla_process::supervisor::Policy;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client as HttpClient, Url};
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
@@ -23,8 +23,6 @@ use super::link::Link;
 const TOLD: usize = 64;
 /// Questions without a request of their own that a server may have open.
 const MAX_QUESTIONS: usize = 64;
-/// The most resources of one server whose changes are told.
-const MAX_SUBSCRIPTIONS: usize = 10_000;
 
 /// The common ground.
 pub(super) struct Shared {
@@ -43,7 +41,7 @@ pub(super) struct Shared {
     changes: watch::Sender<u64>,
     pub(super) restarts: AtomicU64,
     pub(super) last_failure: Mutex<Option<String>>,
-    subscriptions: Mutex<BTreeMap<String, usize>>,
+    pub(super) subscriptions: Subscriptions,
     callers: Mutex<HashMap<u64, Caller>>,
     repeated: RwLock<Arc<Repeated>>,
     /// Places for the questions that belong to no request.
@@ -126,7 +124,7 @@ impl Shared {
             changes,
             restarts: AtomicU64::new(0),
             last_failure: Mutex::default(),
-            subscriptions: Mutex::default(),
+            subscriptions: Subscriptions::default(),
             callers: Mutex::default(),
             repeated: RwLock::default(),
             questions: Arc::new(Semaphore::new(MAX_QUESTIONS)),
@@ -205,33 +203,6 @@ impl Shared {
     pub(super) fn in_flight(&self, ticket: u64, caller: &Caller) -> InFlight<'_> {
         lock(&self.callers).insert(ticket, caller.clone());
         InFlight { shared: self, ticket }
-    }
-
-    /// One more caller wants to hear of a resource's changes. Whether there is room for that.
-    pub(super) fn subscribe(&self, uri: &str) -> bool {
-        let mut subscriptions = lock(&self.subscriptions);
-        if subscriptions.len() >= MAX_SUBSCRIPTIONS && !subscriptions.contains_key(uri) {
-            return false;
-        }
-        *subscriptions.entry(uri.to_owned()).or_default() += 1;
-        true
-    }
-
-    /// One caller less wants to hear of a resource's changes. Whether that was the last.
-    pub(super) fn unsubscribe(&self, uri: &str) -> bool {
-        let mut subscriptions = lock(&self.subscriptions);
-        let Some(count) = subscriptions.get_mut(uri) else { return true };
-        *count = count.saturating_sub(1);
-        let is_last = *count == 0;
-        if is_last {
-            subscriptions.remove(uri);
-        }
-        is_last
-    }
-
-    /// The resources whose changes someone wants to hear of.
-    pub(super) fn subscriptions(&self) -> Vec<String> {
-        lock(&self.subscriptions).keys().cloned().collect()
     }
 }
 

@@ -208,7 +208,7 @@ async fn follow(shared: &Shared, link: &Link) -> Failure {
     let Some(way) = &link.sessionless else { return std::future::pending().await };
     let mut short = 0;
     loop {
-        let params = object::trusted(rounds::listen(&way.offers, &shared.subscriptions()));
+        let params = object::trusted(rounds::listen(&way.offers, &shared.subscriptions.uris()));
         let request = Exchange::own(shared, way).of_method("subscriptions/listen", &params);
         let since = Instant::now();
         let mut place = Place::default();

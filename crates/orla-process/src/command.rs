@@ -1,0 +1,215 @@
+//! A program as a configuration names it.
+
+use std::borrow::Cow;
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_marketplace::attestation::ContentSource;
+use orla_marketplace::id::Pattern;
+
+use crate::child::Program;
+use crate::reaper::Instance;
+use crate::start_failure;
+use crate::supervisor::Process;
+
+/// A program that stays between requests, as a configuration names it.
+#[derive(Clone, PartialEq)]
+pub struct Command {
+    /// The name of what it serves: unique among its kind.
+    pub name: String,
+    /// A program's path, or its name in `PATH`.
+    pub command: String,
+    /// Its arguments; no shell sees them.
+    pub args: Vec<String>,
+    /// Added to the environment.
+    pub env: Vec<(String, String)>,
+    /// Patterns of the server's variables that it gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
+    /// Where it runs; in orla's own directory where absent.
+    pub directory: Option<PathBuf>,
+    /// How long it may take to answer its first request.
+    pub startup_timeout: Duration,
+    /// Whether it is started with the server, and not by its first use.
+    pub eager: bool,
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and variables are where people put keys.
+        f.debug_struct("Command")
+            .field("name", &self.name)
+            .field("command", &self.command)
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Command {
+    /// A text of the process without the values of the variables that were set for it, where these look like
+    /// secrets: some programs print what they do not like, and the text goes to logs and messages.
+    pub fn without_secrets<'t>(&self, mut text: Cow<'t, str>) -> Cow<'t, str> {
+        for (_, value) in self.env.iter().filter(|(name, value)| looks_secret(name, value)) {
+            if text.contains(value.as_str()) {
+                text = text.replace(value.as_str(), "***").into();
+            }
+        }
+        text
+    }
+}
+
+/// Whether a variable's value is one that nobody should read: its name says so, or it is long and looks like
+/// nothing that a person wrote.
+fn looks_secret(name: &str, value: &str) -> bool {
+    const HINTS: [&str; 8] =
+        ["AUTH", "TOKEN", "KEY", "SECRET", "COOKIE", "PASS", "CREDENTIAL", "PRIVATE"];
+    let name = name.to_ascii_uppercase();
+    let is_named = HINTS.iter().any(|hint| name.contains(hint));
+    let is_opaque = value.len() >= 16
+        && value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        && value.bytes().any(|byte| byte.is_ascii_digit());
+    (is_named && value.len() > 3) || is_opaque
+}
+
+impl Command {
+    /// What runs, as far as an attestation can vouch for it: a program that is named by its path.
+    pub fn content(&self) -> ContentSource {
+        if !self.command.contains('/') {
+            return ContentSource::Unknown;
+        }
+        let env = self.env.iter().map(|(name, value)| (name, value));
+        ContentSource::of_program(&self.path(), &self.args, env, self.directory.as_deref())
+    }
+
+    /// The program's path, as far as it is known, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.program().map_or_else(|_| PathBuf::from(&self.command), Cow::into_owned)
+    }
+
+    /// Why the program could not be started.
+    pub fn explain(&self, error: &io::Error) -> String {
+        let path = self.path();
+        // It may never have been there: no one has looked at the file before.
+        if error.kind() == io::ErrorKind::NotFound && path.metadata().is_err() {
+            return format!("{} was not found", path.display());
+        }
+        start_failure::explain(&path, error).reason
+    }
+
+    /// The program with its environment and its directory, and its arguments.
+    ///
+    /// # Errors
+    /// There is no such program, or no current directory.
+    pub fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
+        let mut program =
+            Program::new(&self.program()?)?.with_env(self.env.clone(), self.pass_env.clone());
+        if let Some(directory) = &self.directory {
+            program = program.in_directory(directory.clone());
+        }
+        Ok((program, self.args.iter().map(OsString::from).collect()))
+    }
+
+    /// Starts the program without supervising it: it runs for as long as the process is kept.
+    ///
+    /// # Errors
+    /// The system's reason; nothing runs then.
+    pub async fn start(&self, instance: Arc<Instance>) -> io::Result<Process> {
+        let (program, args) = self.launch()?;
+        Process::start(Arc::new(program), args, instance).await
+    }
+
+    /// Whether there is a program to start, going by its file.
+    ///
+    /// # Errors
+    /// Why the program cannot be started.
+    pub fn check(&self) -> Result<(), String> {
+        let path = self.program().map_err(|err| err.to_string())?;
+        match path.metadata() {
+            Ok(file) if !file.is_file() => Err(format!("{} is not a file", path.display())),
+            Ok(file) if file.permissions().mode() & 0o111 == 0 => {
+                Err(format!("{0} is not executable (chmod +x {0})", path.display()))
+            }
+            Ok(_) => Ok(()),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                Err(format!("{} was not found", path.display()))
+            }
+            Err(err) => Err(format!("{} cannot be read: {err}", path.display())),
+        }
+    }
+
+    /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
+    /// to where it runs.
+    fn program(&self) -> io::Result<Cow<'_, Path>> {
+        let command = Path::new(&self.command);
+        if self.command.contains('/') {
+            return Ok(match &self.directory {
+                Some(directory) => directory.join(command).into(),
+                None => command.into(),
+            });
+        }
+        let own = self.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+        let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
+        let is_program = |path: &PathBuf| {
+            path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        };
+        let not_found = || {
+            let hint = match self.command.split_whitespace().collect::<Vec<_>>().as_slice() {
+                [program, args @ ..] if !args.is_empty() => {
+                    format!(
+                        "; arguments belong in args: command: {program}, args: [{}]",
+                        args.join(", ")
+                    )
+                }
+                _ => String::new(),
+            };
+            io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH{hint}", self.command))
+        };
+        env::split_paths(&path)
+            .map(|directory| directory.join(command))
+            .find(is_program)
+            .map(Cow::from)
+            .ok_or_else(not_found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(command: &str) -> Command {
+        Command {
+            name: "s".to_owned(),
+            command: command.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            pass_env: Vec::new(),
+            directory: None,
+            startup_timeout: Duration::ZERO,
+            eager: false,
+        }
+    }
+
+    #[test]
+    fn a_command_is_a_path_or_a_name_in_path() {
+        let found = |server: &Command| server.program().map(Cow::into_owned).ok();
+        let sh = found(&server("sh")).unwrap();
+        assert!(sh.is_absolute() && sh.ends_with("sh"), "{sh:?}");
+        assert_eq!(found(&server("./x")), Some(PathBuf::from("./x")));
+        let below = Command { directory: Some("/srv".into()), ..server("bin/x") };
+        assert_eq!(found(&below), Some(PathBuf::from("/srv/bin/x")));
+        let elsewhere = Command { env: vec![("PATH".into(), "/nowhere".into())], ..server("sh") };
+        assert_eq!(found(&elsewhere), None);
+        let error = server("no-such-program").program().unwrap_err().to_string();
+        assert_eq!(error, "no-such-program is not in PATH");
+        let error = server("npx -y foo").check().unwrap_err();
+        assert_eq!(
+            error,
+            "npx -y foo is not in PATH; arguments belong in args: command: npx, args: [-y, foo]"
+        );
+    }
+}

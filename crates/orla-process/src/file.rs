@@ -1,0 +1,119 @@
+//! Files of programs: opening them without waiting, their first bytes, and what tells one version of a file from the
+//! next without reading it.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{Mode, OFlags};
+
+/// The times of files go in steps of up to this much, so that two changes within one look like one.
+const STEP: Duration = Duration::from_secs(2);
+/// The clock that Linux gives files their times by lags behind by up to one tick, 10 ms at most.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Device, inode, size, and the time of the last change of content or mode, which no program can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileVersion {
+    device: u64,
+    inode: u64,
+    size: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl FileVersion {
+    /// Of the file at `path`, or where it is a link, of what it leads to; none if it cannot be looked at.
+    pub fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            seconds: metadata.ctime(),
+            nanoseconds: metadata.ctime_nsec(),
+        })
+    }
+
+    /// Whether the file changed at `at` or later, as far as the system's clock for files can tell.
+    pub fn is_newer_than(&self, at: SystemTime) -> bool {
+        let (Ok(seconds), Ok(nanoseconds)) =
+            (u64::try_from(self.seconds), u32::try_from(self.nanoseconds))
+        else {
+            return false;
+        };
+        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds) + TICK);
+        changed.is_none_or(|changed| changed >= at)
+    }
+
+    /// Whether whatever changes the file from `now` on is sure to give it another version.
+    pub fn is_settled(&self, now: SystemTime) -> bool {
+        let Ok(seconds) = u64::try_from(self.seconds) else { return false };
+        let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds + 1));
+        changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age >= STEP)
+    }
+}
+
+/// Opens a file that was a regular one when it was looked at, without ever waiting.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Opening a fifo would wait for its writer, and the file may have become one since it was listed.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+}
+
+/// The first 4 KiB of a file, which say what runs it.
+///
+/// # Errors
+/// It cannot be opened or read.
+pub fn read_head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    open_regular(path)?.take(4096).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The system's reason without its number.
+pub fn reason(err: &io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_version_lasts_until_the_file_changes_or_another_takes_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("a"), directory.path().join("b"));
+        fs::write(&path, "1").unwrap();
+        fs::write(&other, "1").unwrap();
+        let first = FileVersion::of(&path);
+        assert!(first.is_some() && first == FileVersion::of(&path));
+        fs::write(&path, "12").unwrap();
+        let longer = FileVersion::of(&path);
+        assert_ne!(longer, first);
+        fs::rename(&other, &path).unwrap();
+        let replaced = FileVersion::of(&path);
+        assert_ne!(replaced, longer);
+        assert_ne!(replaced, first);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(FileVersion::of(&path), None);
+    }
+
+    #[test]
+    fn a_file_that_has_just_changed_may_change_again_unnoticed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+        let version = FileVersion::of(file.path()).unwrap();
+        let now = SystemTime::now();
+        assert!(!version.is_settled(now));
+        assert!(version.is_settled(now + Duration::from_secs(5)));
+        assert!(!version.is_settled(now - Duration::from_secs(5)));
+    }
+}

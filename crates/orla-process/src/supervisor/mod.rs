@@ -1,0 +1,422 @@
+//! Keeps programs running that serve many requests: capsules, servers of MCP, plugins.
+//!
+//! # How it works
+//!
+//! A [`Service`] says what is started and which [`Protocol`] is spoken with it. A [`Supervisor`] has one [`Supervised`]
+//! for each service. That survives reloads as long as the name does, so that an unchanged service keeps its process and
+//! a changed one never has two. It is a handle to a task (`task`), which owns the process and starts it at the first
+//! use. All decisions of its life are in `state`, a pure function.
+//!
+//! # Invariants
+//!
+//! - A service never has two processes at once, and is sent requests in READY alone (property-tested).
+//! - A request is sent once: one that was with a process that ended fails.
+//! - No process outlives the last handle, nor the server.
+//! - Nothing here knows what a request means: requests and responses are the protocol's.
+
+mod hang;
+mod process;
+mod protocol;
+mod service;
+mod shared;
+mod state;
+mod task;
+
+pub use process::Process;
+pub use protocol::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
+pub use service::{Kind, Service};
+pub use state::Policy;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, SystemTime};
+
+use orla_marketplace::ProviderStatus;
+use orla_marketplace::attestation::ContentSource;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::reaper::Instance;
+use shared::{Info, OfProtocol, Shared, lock};
+use state::State;
+use task::{Inbox, Request, Task};
+
+/// Requests that are on their way to a task.
+const REQUESTS: usize = 256;
+/// How much longer than a service's own startup timeout a listing waits for it.
+const LISTING_GRACE: Duration = Duration::from_millis(500);
+
+/// Says why a program may not be started, if it may not.
+#[derive(Clone)]
+pub struct Gate(Arc<Judge>);
+
+type Judge = dyn Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync;
+
+impl Gate {
+    /// A gate that asks `judge` about what is to run, before a process is started and when it is ready. Then the judge
+    /// is also told when the process was started. It may read files, and so block.
+    pub fn new(
+        judge: impl Fn(&ContentSource, Option<SystemTime>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(judge))
+    }
+
+    /// Asks it, which may block.
+    ///
+    /// # Errors
+    /// Why this may not be started.
+    pub fn ask(&self, content: &ContentSource) -> Result<(), String> {
+        (self.0)(content, None)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
+/// The services of one kind.
+pub struct Supervisor<S: Service> {
+    instance: Arc<Instance>,
+    policy: Arc<Mutex<Policy>>,
+    gate: Arc<Mutex<Option<Gate>>>,
+    changes: watch::Sender<u64>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    services: Mutex<Services<S>>,
+}
+
+struct Services<S: Service> {
+    /// Those that the configuration in force names.
+    current: Vec<Arc<Supervised<S>>>,
+    /// Those that live, by name; some for callers of an older configuration alone.
+    alive: HashMap<Arc<str>, Weak<Supervised<S>>>,
+    /// Who has a process, by name: one that is ending is waited for by the next of its name.
+    process_locks: HashMap<String, Arc<AsyncMutex<()>>>,
+}
+
+impl<S: Service> fmt::Debug for Supervisor<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor").field("current", &self.current()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> Supervisor<S> {
+    /// No services yet. Their processes carry the mark of `instance`; `changes` counts the moments at which what they
+    /// serve became something else.
+    pub fn new(instance: Arc<Instance>, policy: Policy, changes: watch::Sender<u64>) -> Self {
+        let services =
+            Services { current: Vec::new(), alive: HashMap::new(), process_locks: HashMap::new() };
+        Self {
+            instance,
+            policy: Arc::new(Mutex::new(policy)),
+            gate: Arc::default(),
+            changes,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            services: Mutex::new(services),
+        }
+    }
+
+    /// Takes the services and the policy of a configuration that was loaded. A service whose name stays is carried
+    /// over: unchanged it keeps its process, changed it is restarted, and one that had given up tries again. The others
+    /// end when their last handles are dropped. Starts no process.
+    pub fn load(&self, services: impl IntoIterator<Item = S>, policy: Policy) {
+        *lock(&self.policy) = policy;
+        let mut all = lock(&self.services);
+        let current =
+            services.into_iter().map(|service| self.carried(&mut all, service, true)).collect();
+        let old = std::mem::replace(&mut all.current, current);
+        all.alive.retain(|_, supervised| supervised.strong_count() > 0);
+        all.process_locks.retain(|_, process_lock| Arc::strong_count(process_lock) > 1);
+        drop(all);
+        drop(old);
+    }
+
+    /// From now on, asks before each start of a process, restarts included; every process may start where absent.
+    pub fn guard(&self, gate: Option<Gate>) {
+        *lock(&self.gate) = gate;
+    }
+
+    /// The service of this name, which is added if there is none. It lives as long as its handles.
+    pub fn get_or_add(&self, service: S) -> Arc<Supervised<S>> {
+        self.carried(&mut lock(&self.services), service, false)
+    }
+
+    fn carried(&self, all: &mut Services<S>, service: S, is_load: bool) -> Arc<Supervised<S>> {
+        let service = Arc::new(service);
+        let supervised = match all.alive.get(service.name()).and_then(Weak::upgrade) {
+            Some(supervised) => {
+                if is_load {
+                    supervised.load(service);
+                }
+                supervised
+            }
+            None => {
+                let process_lock = all.process_locks.entry(service.name().to_owned()).or_default();
+                Arc::new(self.supervised(service, Arc::clone(process_lock)))
+            }
+        };
+        all.alive.insert(Arc::clone(&supervised.shared.name), Arc::downgrade(&supervised));
+        supervised
+    }
+
+    fn supervised(&self, service: Arc<S>, process_lock: Arc<AsyncMutex<()>>) -> Supervised<S> {
+        let shared = Arc::new(Shared::new(
+            Arc::clone(&service),
+            Arc::clone(&self.instance),
+            Arc::clone(&self.policy),
+            self.changes.clone(),
+            process_lock,
+            Arc::clone(&self.gate),
+        ));
+        let (requests, requests_inbox) = mpsc::channel(REQUESTS);
+        let stop = self.stop.child_token();
+        let inbox = Inbox { requests: requests_inbox, stop: stop.clone() };
+        let task = Task::new(Arc::clone(&shared), service, inbox);
+        Supervised {
+            shared,
+            requests,
+            idle: Mutex::new(Some((Box::new(task), self.tasks.clone()))),
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    /// Those that the configuration in force names.
+    pub fn current(&self) -> Vec<Arc<Supervised<S>>> {
+        lock(&self.services).current.clone()
+    }
+
+    /// For each whose files mention variables of the server that it does not get: its name, and these.
+    pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
+        let environment = self.instance.environment();
+        let withheld = |supervised: Arc<Supervised<S>>| {
+            let (program, args) = supervised.service().launch().ok()?;
+            Some((supervised.name().to_owned(), program.withheld(&args, &environment)))
+        };
+        self.current().into_iter().filter_map(withheld).collect()
+    }
+
+    /// Counts the moments at which what the services serve became something else.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Starts those that are to start with the server.
+    pub fn start_eager(&self, all: bool) {
+        for supervised in self.current() {
+            if all || supervised.service().is_eager() {
+                supervised.start();
+            }
+        }
+    }
+
+    /// Waits until it is known what each of them serves, and starts those of which it is not. One that does not become
+    /// ready holds a listing up once, and not for longer than it may take to start.
+    pub async fn learn(&self) {
+        let unknown: Vec<Arc<Supervised<S>>> =
+            self.current().into_iter().filter(|supervised| !supervised.is_settled()).collect();
+        // All at once, and then one after the other: the waits overlap.
+        unknown.iter().for_each(|supervised| supervised.start());
+        let since = Instant::now();
+        for supervised in unknown {
+            supervised.learn_until(since + supervised.listing_timeout()).await;
+        }
+    }
+
+    /// Ends every process, gracefully where it lets itself be ended so, and waits for that.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// A handle to one service. When the last one is dropped, its process is ended.
+pub struct Supervised<S: Service> {
+    shared: Arc<Shared<S>>,
+    requests: mpsc::Sender<Request<S>>,
+    /// The task that has not been started yet: only the first use needs one.
+    idle: Mutex<Option<(Box<Task<S>>, TaskTracker)>>,
+    _stop: DropGuard,
+}
+
+impl<S: Service> fmt::Debug for Supervised<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Supervised({}, {})", self.shared.name, self.shared.status().state.name())
+    }
+}
+
+/// Why a request got no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoResponse {
+    /// The service was stopped.
+    Stopped,
+    /// The caller cancelled the request.
+    Cancelled,
+    /// The deadline has passed.
+    TimedOut {
+        /// The ticket of the request.
+        ticket: u64,
+        /// Why the process cannot answer at the moment, where that is so.
+        not_ready: Option<String>,
+    },
+}
+
+impl<S: Service> Supervised<S> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// What is supervised.
+    pub fn service(&self) -> Arc<S> {
+        self.shared.service()
+    }
+
+    /// What it serves, as far as that is known.
+    pub fn info(&self) -> Option<Arc<Info<S>>> {
+        self.shared.info()
+    }
+
+    /// What its protocols share with its handles.
+    pub fn shared(&self) -> &OfProtocol<S> {
+        &self.shared.of_protocol
+    }
+
+    /// Tells its protocol that this handle has changed what they [share](Self::shared).
+    pub fn shared_changed(&self) {
+        self.shared.command(|commands| commands.shared_changed = true);
+    }
+
+    /// How it is.
+    pub fn status(&self) -> ProviderStatus {
+        let now = self.shared.status().clone();
+        let mut status = ProviderStatus::default();
+        let service = self.service();
+        status.source = Some(service.source());
+        status.interpreter = service.interpreter();
+        status.state = Some(now.state.name().to_owned());
+        status.pid = now.pid;
+        status.uptime_ms =
+            now.pid.map(|_| u64::try_from(now.since.elapsed().as_millis()).unwrap_or(u64::MAX));
+        status.restarts = Some(now.restarts);
+        status.last_failure = now.last_failure;
+        status
+    }
+
+    /// Sends a request when the process is ready, which is started if it does not run, and waits for the response.
+    /// Dropping the future cancels the request.
+    ///
+    /// # Errors
+    /// See [`NoResponse`].
+    pub async fn request(
+        &self,
+        request: <S::Protocol as Protocol>::Request,
+        deadline: Instant,
+        cancellation: &CancellationToken,
+    ) -> Result<<S::Protocol as Protocol>::Response, NoResponse> {
+        self.run();
+        let ticket = self.shared.ticket();
+        let (reply, response) = oneshot::channel();
+        // Cancels the request if this ends before the response comes.
+        let mut guard = CancelOnDrop { shared: &self.shared, ticket: None, deadline };
+        let exchange = async {
+            let request = Request { ticket, request, reply };
+            self.requests.send(request).await.map_err(|_| NoResponse::Stopped)?;
+            guard.ticket = Some(ticket);
+            let response = response.await;
+            guard.ticket = None;
+            response.map_err(|_| NoResponse::Stopped)
+        };
+        tokio::select! {
+            biased;
+            response = exchange => response,
+            () = cancellation.cancelled() => Err(NoResponse::Cancelled),
+            () = sleep_until(deadline) => {
+                Err(NoResponse::TimedOut { ticket, not_ready: self.not_ready() })
+            }
+        }
+    }
+
+    /// Why it cannot answer at the moment, if that is so.
+    fn not_ready(&self) -> Option<String> {
+        let status = self.shared.status();
+        match status.state {
+            State::Ready { .. } | State::Draining => None,
+            State::Starting { .. } if status.last_failure.is_none() => {
+                let [_, done] = S::HANDSHAKE;
+                Some(format!("it has not {done}"))
+            }
+            state => {
+                let reason = status.last_failure.clone();
+                Some(reason.unwrap_or_else(|| format!("its state is {}", state.name())))
+            }
+        }
+    }
+
+    /// Whether a listing need not wait for it.
+    pub fn is_settled(&self) -> bool {
+        self.shared.knowledge.borrow().settled
+    }
+
+    /// Starts it, if it does not run.
+    pub fn start(&self) {
+        self.run();
+        self.shared.command(|commands| commands.start = true);
+    }
+
+    /// Waits once, within bounds, until it is known what it serves.
+    pub async fn learn(&self) {
+        if !self.is_settled() {
+            self.start();
+            self.learn_until(Instant::now() + self.listing_timeout()).await;
+        }
+    }
+
+    async fn learn_until(&self, latest: Instant) {
+        let mut knowledge = self.shared.knowledge.subscribe();
+        // The wait ends for good, with or without a result.
+        let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
+        self.shared.settled();
+    }
+
+    fn listing_timeout(&self) -> Duration {
+        self.service().startup_timeout() + LISTING_GRACE
+    }
+
+    fn load(&self, service: Arc<S>) {
+        match &mut *lock(&self.idle) {
+            Some((task, _)) if *service != *self.shared.service() => task.replace(service),
+            Some(_) => {}
+            None => self.shared.command(|commands| commands.loaded = Some(service)),
+        }
+    }
+
+    /// Starts the task at the first use.
+    fn run(&self) {
+        if let Some((task, tasks)) = lock(&self.idle).take() {
+            tasks.spawn(task.run());
+        }
+    }
+}
+
+/// Tells the task that the caller of a request waits no longer, when it is dropped.
+struct CancelOnDrop<'a, S: Service> {
+    shared: &'a Shared<S>,
+    /// None before the request was sent, and once its response has come.
+    ticket: Option<u64>,
+    deadline: Instant,
+}
+
+impl<S: Service> Drop for CancelOnDrop<'_, S> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.shared.cancel(ticket, Instant::now() >= self.deadline);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What the task of a service and its handles both see.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::time::Instant;
+
+use super::Gate;
+use super::protocol::Protocol;
+use super::service::Service;
+use super::state::{Policy, State};
+use crate::reaper::Instance;
+
+/// See [`Protocol::Info`] and [`Protocol::Shared`].
+pub(super) type Info<S> = <<S as Service>::Protocol as Protocol>::Info;
+pub(super) type OfProtocol<S> = <<S as Service>::Protocol as Protocol>::Shared;
+
+/// The common ground of a task and its handles.
+#[derive(Debug)]
+pub(super) struct Shared<S: Service> {
+    pub(super) name: Arc<str>,
+    pub(super) instance: Arc<Instance>,
+    /// Numbers requests; no number is given twice.
+    pub(super) tickets: Arc<AtomicU64>,
+    /// Says that there are [`PendingCommands`], or requests whose callers wait no longer: one for both, as the task listens
+    /// to it anew at every turn.
+    pub(super) news: Notify,
+    cancelled: Mutex<Vec<Cancelled>>,
+    commands: Mutex<PendingCommands<S>>,
+    /// Held by the task of this name that has a process: one that is ending is waited for.
+    pub(super) process_lock: Arc<AsyncMutex<()>>,
+    pub(super) of_protocol: Arc<OfProtocol<S>>,
+    policy: Arc<Mutex<Policy>>,
+    gate: Arc<Mutex<Option<Gate>>>,
+    service: Mutex<Arc<S>>,
+    status: Mutex<Status>,
+    pub(super) knowledge: watch::Sender<Knowledge<Info<S>>>,
+    /// Counts what a listing of all services shows differently.
+    changes: watch::Sender<u64>,
+}
+
+/// A request whose caller waits no longer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cancelled {
+    pub(super) ticket: u64,
+    /// Whether its deadline has passed.
+    pub(super) is_late: bool,
+    /// The ticket that the next request had when it was cancelled.
+    pub(super) next: u64,
+}
+
+/// What the task is told besides requests. A later command takes the place of an earlier one.
+#[derive(Debug)]
+pub(super) struct PendingCommands<S> {
+    /// Start the process.
+    pub(super) start: bool,
+    /// The configuration was loaded anew; the service may be another.
+    pub(super) loaded: Option<Arc<S>>,
+    /// Tell the protocol that what it shares with the handles has changed.
+    pub(super) shared_changed: bool,
+}
+
+impl<S> Default for PendingCommands<S> {
+    fn default() -> Self {
+        Self { start: false, loaded: None, shared_changed: false }
+    }
+}
+
+/// How a service is.
+#[derive(Clone, Debug)]
+pub(super) struct Status {
+    pub(super) state: State,
+    pub(super) pid: Option<u32>,
+    /// Since when it has this process.
+    pub(super) since: Instant,
+    pub(super) restarts: u64,
+    pub(super) last_failure: Option<String>,
+}
+
+/// What is known of what a service serves.
+#[derive(Debug)]
+pub(super) struct Knowledge<I> {
+    /// Whether a listing need not wait: it is known, or it cannot be.
+    pub(super) settled: bool,
+    pub(super) info: Option<Arc<I>>,
+}
+
+impl<S: Service> Shared<S> {
+    pub(super) fn new(
+        service: Arc<S>,
+        instance: Arc<Instance>,
+        policy: Arc<Mutex<Policy>>,
+        changes: watch::Sender<u64>,
+        process_lock: Arc<AsyncMutex<()>>,
+        gate: Arc<Mutex<Option<Gate>>>,
+    ) -> Self {
+        let status = Status {
+            state: State::Created,
+            pid: None,
+            since: Instant::now(),
+            restarts: 0,
+            last_failure: None,
+        };
+        Self {
+            name: service.name().into(),
+            instance,
+            tickets: Arc::new(AtomicU64::new(1)),
+            news: Notify::new(),
+            cancelled: Mutex::default(),
+            commands: Mutex::default(),
+            process_lock,
+            of_protocol: Arc::default(),
+            policy,
+            gate,
+            service: Mutex::new(service),
+            status: Mutex::new(status),
+            knowledge: watch::Sender::new(Knowledge { settled: false, info: None }),
+            changes,
+        }
+    }
+
+    /// Whether a gate says what may be started.
+    pub(super) fn is_guarded(&self) -> bool {
+        lock(&self.gate).is_some()
+    }
+
+    /// Asks the gate whether the process of this service may be started now, or may go on that was `started`.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(super) async fn may_start(
+        &self,
+        service: &Arc<S>,
+        started: Option<SystemTime>,
+    ) -> Result<(), String> {
+        let Some(gate) = lock(&self.gate).clone() else { return Ok(()) };
+        let service = Arc::clone(service);
+        // It may read files.
+        let asked = tokio::task::spawn_blocking(move || gate.0(&service.content(), started)).await;
+        asked.unwrap_or_else(|_| Err("the check whether it may be started failed".to_owned()))
+    }
+
+    /// A number that no request had.
+    pub(super) fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The caller of this request waits no longer.
+    pub(super) fn cancel(&self, ticket: u64, is_late: bool) {
+        let next = self.tickets.load(Ordering::Relaxed);
+        lock(&self.cancelled).push(Cancelled { ticket, is_late, next });
+        self.news.notify_one();
+    }
+
+    pub(super) fn take_cancelled(&self) -> Vec<Cancelled> {
+        std::mem::take(&mut *lock(&self.cancelled))
+    }
+
+    /// Changes what the task is told, and wakes it.
+    pub(super) fn command(&self, change: impl FnOnce(&mut PendingCommands<S>)) {
+        change(&mut lock(&self.commands));
+        self.news.notify_one();
+    }
+
+    pub(super) fn take_commands(&self) -> PendingCommands<S> {
+        std::mem::take(&mut *lock(&self.commands))
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        *lock(&self.policy)
+    }
+
+    pub(super) fn service(&self) -> Arc<S> {
+        Arc::clone(&lock(&self.service))
+    }
+
+    /// The service is another now; a listing shows that.
+    pub(super) fn set_service(&self, service: Arc<S>) {
+        *lock(&self.service) = service;
+        self.list_changed();
+    }
+
+    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+        lock(&self.status)
+    }
+
+    pub(super) fn info(&self) -> Option<Arc<Info<S>>> {
+        self.knowledge.borrow().info.clone()
+    }
+
+    /// What it serves is known.
+    pub(super) fn set_info(&self, info: Info<S>) {
+        let known = self.info();
+        if known.as_deref() != Some(&info) {
+            // Where nothing is known, a listing shows what it shows for an empty one.
+            let shows_the_same = known.is_none() && info == Info::<S>::default();
+            self.knowledge.send_modify(|knowledge| knowledge.info = Some(Arc::new(info)));
+            // Before those go on who wait for it: they look whether anything has changed.
+            if !shows_the_same {
+                self.list_changed();
+            }
+        }
+        self.settled();
+    }
+
+    /// No listing need wait for it.
+    pub(super) fn settled(&self) {
+        self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
+    }
+
+    /// A listing of all services shows something else now.
+    fn list_changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is whole at every moment: a panic left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,78 @@
+//! The files of a service: when they change, and what they make of it then.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::super::service::Service;
+use super::super::state::Event;
+use super::Task;
+use crate::watch::{Change, Target, Watcher};
+
+/// The next change of watched files. It lasts from one wake of the task to the next, or the time without
+/// changes that it waits for would begin anew each time.
+pub(super) type Watching = Pin<Box<dyn Future<Output = (Watcher, Change)> + Send>>;
+
+impl<S: Service> Task<S> {
+    /// Watches what the service names.
+    pub(super) fn watch(&mut self) {
+        if self.watch_failed || self.watching.is_some() {
+            return;
+        }
+        let Some((paths, debounce)) = self.service.watched() else { return };
+        let target = |path: PathBuf| Target { recursive: path.is_dir(), path };
+        match Watcher::new(paths.into_iter().map(target).collect(), debounce) {
+            Ok(watcher) => self.watching = Some(next_change(watcher)),
+            Err(err) => {
+                self.watch_failed = true;
+                let [capsule, server, plugin] = self.log_fields();
+                tracing::warn!(capsule, server, plugin, error = %err, "its files cannot be watched");
+            }
+        }
+    }
+
+    pub(super) async fn changed(&mut self, change: &Change) {
+        let shown = change.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+        if let Some(service) = self.service.reread() {
+            self.replace(Arc::new(service));
+        }
+        // The new code may take part in the handshake where the old did not, and the other way.
+        self.takes_part = None;
+        let now = self.created_at.elapsed();
+        if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
+            let [capsule, server, plugin] = self.log_fields();
+            tracing::warn!(
+                capsule,
+                server,
+                plugin,
+                file = shown,
+                wait_ms = wait.as_millis() as u64,
+                "it is reloaded again and again without a call in between; does it write below what it watches?"
+            );
+            self.held.get_or_insert(Instant::now() + wait);
+        } else if self.held.is_none() {
+            self.happened(Event::Changed, &format!("{shown} has changed")).await;
+        }
+    }
+
+    /// Takes another version of the service, for the next process.
+    pub(in crate::supervisor) fn replace(&mut self, service: Arc<S>) {
+        self.shared.set_service(Arc::clone(&service));
+        self.takes_part = None;
+        self.service = service;
+        let was_watching = self.watching.take().is_some();
+        self.watch_failed = false;
+        if was_watching {
+            self.watch();
+        }
+    }
+}
+
+pub(super) fn next_change(mut watcher: Watcher) -> Watching {
+    Box::pin(async move {
+        let change = watcher.changed().await;
+        (watcher, change)
+    })
+}

@@ -1,0 +1,279 @@
+//! What goes through the pipes of a process, and its end.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::FutureExt as _;
+use tokio::io::{self, AsyncReadExt as _};
+use tokio::time::Instant;
+
+use super::super::process::Process;
+use super::super::protocol::{Incoming, Protocol as _};
+use super::super::service::Service;
+use super::super::shared::Info;
+use super::super::state::{Event, State};
+use super::Task;
+use crate::signal::signal_name;
+
+/// How long requests wait for a process that may take no part in the handshake: not noticeable where it does not.
+const HANDSHAKE: Duration = Duration::from_millis(250);
+/// How long a process that has closed a standard stream may take to exit by itself.
+const AFTER_CLOSED: Duration = Duration::from_millis(200);
+/// How much may wait to be written: 64 MiB. Requests wait elsewhere long before; this is for answers to a process that
+/// asks and never reads.
+const MAX_UNREAD: usize = 64 * 1024 * 1024;
+/// How often a pipe is read in a row before others have their turn.
+const READS: usize = 8;
+/// How often the output of a process that has exited is read.
+const MAX_LAST_READS: usize = 1024;
+/// The most of a line of standard error that is logged at once.
+const MAX_LOG_LINE: usize = 8 * 1024;
+/// The most of a line of standard error that an error repeats.
+const MAX_LAST_WORDS: usize = 200;
+
+impl<S: Service> Task<S> {
+    /// Writes what the pipe takes.
+    pub(super) fn write(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let Some(stdin) = &process.stdin else { return };
+        while !self.protocol.unwritten().is_empty() {
+            match stdin.try_write(self.protocol.unwritten()) {
+                Ok(count) => self.protocol.wrote(count),
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.input_closed(),
+            }
+        }
+    }
+
+    /// The process reads no more. It is about to exit, or it is ended.
+    pub(super) fn input_closed(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stdin = None;
+            self.stream_closed("it hung: it closed its standard input and does not exit");
+        }
+    }
+
+    fn stream_closed(&mut self, reason: &'static str) {
+        self.stream_closed.get_or_insert((Instant::now() + AFTER_CLOSED, reason));
+    }
+
+    /// Reads what is there, a bounded part at a time.
+    pub(super) async fn read(&mut self) {
+        for _ in 0..READS {
+            let Some(stdout) = self.process.as_mut().and_then(|process| process.stdout.as_mut()) else {
+                return;
+            };
+            // Unlike `try_read_buf`, this knows a pipe for empty that gave less than there was room for.
+            match stdout.read_buf(self.protocol.room()).now_or_never() {
+                Some(Ok(0)) => return self.output_ended().await,
+                Some(Ok(_)) => {
+                    self.silence.broken();
+                    self.take_events().await;
+                }
+                None => return,
+                Some(Err(err)) if err.kind() == io::ErrorKind::Interrupted => {}
+                Some(Err(_)) => return self.output_ended().await,
+            }
+        }
+    }
+
+    async fn take_events(&mut self) {
+        while let Some(event) = self.protocol.next() {
+            if let Err(reason) = self.take_event(event).await {
+                return self.broken(&reason).await;
+            }
+        }
+        if self.protocol.unwritten().len() > MAX_UNREAD {
+            return self.broken("it asks and asks, and does not read the answers").await;
+        }
+        self.drained().await;
+    }
+
+    /// It violates the protocol. Nothing more of it is read, and it is ended.
+    async fn broken(&mut self, reason: &str) {
+        if let Some(process) = &mut self.process {
+            process.stdout = None;
+        }
+        self.failure.get_or_insert_with(|| reason.to_owned());
+        self.happened(Event::Broken, reason).await;
+    }
+
+    fn set_info(&mut self, info: Info<S>) {
+        self.takes_part = Some(info != Info::<S>::default());
+        self.shared.set_info(info);
+    }
+
+    /// # Errors
+    /// Why the process is ended.
+    async fn take_event(&mut self, event: Incoming<S::Protocol>) -> Result<(), String> {
+        if matches!(event, Incoming::Hello | Incoming::Ready(_)) {
+            // Its files may no longer be those that it was allowed to start from.
+            self.shared.may_start(&self.service, Some(self.started)).await?;
+        }
+        match event {
+            Incoming::Hello => {
+                let patience = match self.takes_part {
+                    Some(true) => self.service.startup_timeout(),
+                    Some(false) => Duration::ZERO,
+                    None => HANDSHAKE,
+                };
+                self.handshake = Some(Instant::now() + patience);
+                self.happened(Event::Hello, "it said hello").await;
+            }
+            Incoming::Handshaking => {
+                self.takes_part = Some(true);
+                if self.handshake.is_some() {
+                    self.handshake = Some(Instant::now() + self.service.startup_timeout());
+                }
+            }
+            Incoming::Ready(info) => {
+                self.happened(Event::Hello, "it answered").await;
+                self.takes_part = Some(true);
+                if let Some(info) = info {
+                    self.set_info(info);
+                }
+            }
+            Incoming::Info(info) => {
+                self.handshake = None;
+                self.set_info(info);
+            }
+            Incoming::Broken(reason) => return Err(reason),
+            Incoming::Question(answer) => self.questions.push(answer),
+        }
+        Ok(())
+    }
+
+    async fn output_ended(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.stdout = None;
+        }
+        self.protocol.end_of_output();
+        self.take_events().await;
+        if self.process.as_ref().is_some_and(Process::has_exited) {
+            return self.exited().await;
+        }
+        self.stream_closed("it closed its standard output");
+    }
+
+    pub(super) fn read_stderr(&mut self) {
+        for _ in 0..READS {
+            let Some(process) = &mut self.process else { return };
+            let Some(stderr) = &process.stderr else { return };
+            self.stderr.reserve(4096);
+            match stderr.try_read_buf(&mut self.stderr) {
+                Ok(count) if count > 0 => {
+                    self.silence.broken();
+                    while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
+                        let line = self.stderr.split_to(end + 1);
+                        self.log_line(&line);
+                    }
+                    if self.stderr.len() > MAX_LOG_LINE {
+                        let line = self.stderr.split();
+                        self.log_line(&line);
+                    }
+                    if self.stderr.is_empty() {
+                        self.stderr = BytesMut::new();
+                    }
+                }
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => return,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => {
+                    process.stderr = None;
+                    let rest = std::mem::take(&mut self.stderr);
+                    self.log_line(&rest);
+                }
+            }
+        }
+    }
+
+    fn log_line(&mut self, line: &[u8]) {
+        let line = self.service.without_secrets(String::from_utf8_lossy(line.trim_ascii_end()));
+        if !line.is_empty() {
+            let [capsule, server, plugin] = self.log_fields();
+            tracing::info!(capsule, server, plugin, line = &*line, "stderr");
+            if tells_why(&line) || !tells_why(&self.last_words) {
+                let shown = line.chars().take(MAX_LAST_WORDS);
+                self.last_words = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+                if line.chars().nth(MAX_LAST_WORDS).is_some() {
+                    self.last_words.push('…');
+                }
+            }
+        }
+    }
+
+    pub(super) async fn exited(&mut self) {
+        // What it wrote before it ended counts. A grandchild may hold the pipes and go on writing.
+        for _ in 0..MAX_LAST_READS {
+            let Some(stdout) = self.process.as_ref().and_then(|process| process.stdout.as_ref()) else {
+                break;
+            };
+            match stdout.try_read_buf(self.protocol.room()) {
+                Ok(count) if count > 0 => self.take_events().await,
+                _ => break,
+            }
+        }
+        if self.process.as_ref().is_some_and(|process| process.stdout.is_some()) {
+            self.protocol.end_of_output();
+            self.take_events().await;
+        }
+        self.read_stderr();
+        let Some(mut process) = self.process.take() else { return };
+        let status = process.reap();
+        drop(process);
+        let mut reason = ended(status);
+        if matches!(self.state, State::Starting { .. }) {
+            let [_, handshake] = S::HANDSHAKE;
+            reason.push_str(&format!(" before it {handshake}"));
+        }
+        if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
+            reason.push_str(&format!("; its last words were: {}", self.last_words));
+        }
+        self.handshake = None;
+        self.stream_closed = None;
+        let reason = self.failure.get_or_insert(reason).clone();
+        self.happened(Event::Exited, &reason).await;
+    }
+}
+
+fn ended(status: Option<ExitStatus>) -> String {
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("it exited with code {code}"),
+            (None, Some(signal)) => format!("it was killed by {}", signal_name(signal)),
+            (None, None) => "it ended".to_owned(),
+        },
+        None => "it ended".to_owned(),
+    }
+}
+
+/// Whether a line of standard error looks like the reason of an end. Programs say more after it (a stack,
+/// a version, a blank), and the last such line is what helps.
+fn tells_why(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["error", "exception", "panicked", "cannot ", "failed", "not found"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tells_why;
+
+    #[test]
+    fn the_reason_is_told_from_what_follows_it() {
+        for line in [
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'",
+            "ModuleNotFoundError: No module named 'x'",
+            "thread 'main' (7) panicked at src/main.rs:1:1:",
+            "sh: 1: nothing: not found",
+        ] {
+            assert!(tells_why(line), "{line}");
+        }
+        for line in ["Node.js v20.20.2", "  13: <unknown>", "    at node:internal/main:5"] {
+            assert!(!tells_why(line), "{line}");
+        }
+    }
+}

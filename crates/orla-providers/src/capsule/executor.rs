@@ -1,0 +1,128 @@
+//! Capsules as capabilities: a provider and its executor on the marketplace's public seam.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_marketplace::attestation::ContentSource;
+use orla_marketplace::{
+    CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus, ProviderType,
+    Registration, RuntimeError, RuntimeResult,
+};
+use orla_mcp::describe;
+use orla_process::supervisor::{Service as _, Supervised};
+
+use super::packages::Package;
+use crate::mcp::McpProcess;
+use crate::tool::requires;
+
+/// One tool of a capsule.
+pub(super) struct CapsuleProvider {
+    capsule: McpProcess<Package>,
+    /// Its name in the capsule; none for the only tool of one that has not said what it serves.
+    tool: Option<Arc<str>>,
+}
+
+impl fmt::Debug for CapsuleProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CapsuleProvider({:?}, {:?})", self.capsule, self.tool)
+    }
+}
+
+impl CustomProvider for CapsuleProvider {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "capsule"
+    }
+
+    fn content(&self) -> ContentSource {
+        self.capsule.0.service().content()
+    }
+
+    fn requires(&self) -> Vec<String> {
+        vec![requires(&self.capsule.0.service().entrypoint())]
+    }
+}
+
+/// The capabilities of a capsule, as far as they are known: those that it lists; before that, and where
+/// it lists none, itself.
+///
+/// One tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`. Where
+/// the manifest gives a prefix, it and the tool's own name are the id.
+pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registration> {
+    let info = capsule.info();
+    let tools = info.as_deref().and_then(|info| info.tools.as_deref());
+    let package = capsule.service();
+    let provider = |tool: Option<&str>| {
+        let provider =
+            CapsuleProvider { capsule: McpProcess(Arc::clone(capsule)), tool: tool.map(Arc::from) };
+        ProviderType::Custom(Arc::new(provider))
+    };
+    match tools {
+        None => vec![package.capability(provider(None)).into()],
+        Some([only]) if package.manifest.prefix.is_none() => {
+            let mut registration = Registration::from(package.capability(provider(Some(&only.name))));
+            // What the manifest says of its one tool goes before what the tool says of itself.
+            let own = &package.manifest;
+            describe(&mut registration, only, own.description.is_some());
+            vec![registration]
+        }
+        Some(tools) => tools
+            .iter()
+            .map(|tool| {
+                let mut registration =
+                    Registration::from(package.capability(provider(Some(&tool.name))));
+                let manifest = &mut registration.manifest;
+                manifest.id = match &package.manifest.prefix {
+                    Some(prefix) => format!("{prefix}{}", tool.name),
+                    None => format!("{}.{}", package.manifest.name, tool.name),
+                };
+                manifest.name.clone_from(&manifest.id);
+                manifest.input_schema = None;
+                manifest.output_schema = None;
+                describe(&mut registration, tool, false);
+                registration
+            })
+            .collect(),
+    }
+}
+
+/// Runs the calls of capsules' tools.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CapsuleExecutor;
+
+#[async_trait]
+impl CapabilityExecutor for CapsuleExecutor {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<CapsuleProvider>()
+    }
+
+    async fn execute(
+        &self,
+        provider: &ProviderType,
+        inputs: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let provider: &CapsuleProvider = provider.settings()?;
+        let called =
+            orla_mcp::call(&provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
+        called.map_err(|error| match error {
+            // What goes wrong in a capsule is a result: its caller's model may know a way.
+            RuntimeError::Refused { ref id, .. } => {
+                RuntimeError::Failed { id: id.clone(), message: error.to_string(), outcome: None }
+            }
+            other => other,
+        })
+    }
+
+    fn status(&self, provider: &ProviderType) -> ProviderStatus {
+        provider
+            .settings::<CapsuleProvider>()
+            .map(|provider| provider.capsule.0.status())
+            .unwrap_or_default()
+    }
+}

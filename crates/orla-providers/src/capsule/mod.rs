@@ -1,0 +1,19 @@
+//! Tool capsules: packages whose process stays and serves many calls over MCP (RFC 2).
+//!
+//! [`packages::find`] finds directories with a [`manifest`]. [`Capsules`] has a supervised process for each that is a
+//! capsule, and makes capabilities of what the processes serve; [`CapsuleExecutor`] calls them. A package whose every
+//! call is a process of its own is a simple tool ([`packages::registration`]).
+
+mod executor;
+pub mod manifest;
+pub mod packages;
+mod service;
+mod source;
+
+pub use executor::CapsuleExecutor;
+pub use manifest::Mode;
+pub use packages::{Package, Packages};
+pub use source::Capsules;
+
+#[cfg(test)]
+mod tests;

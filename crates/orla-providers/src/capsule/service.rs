@@ -1,0 +1,95 @@
+//! A capsule as a supervised process.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use orla_marketplace::attestation::ContentSource;
+use orla_mcp::Greeting;
+use orla_process::child::Program;
+use orla_process::start_failure;
+use orla_process::supervisor::{Kind, Service};
+
+use super::packages::{self, Package};
+use crate::mcp::{McpProtocol, SharedOfProcess};
+
+impl Service for Package {
+    type Protocol = McpProtocol;
+
+    const KIND: Kind = Kind::Capsule;
+    const HANDSHAKE: [&'static str; 2] = ["say orla.hello", "said orla.hello"];
+
+    fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    fn protocol(&self, tickets: &Arc<AtomicU64>, shared: &Arc<SharedOfProcess>) -> McpProtocol {
+        McpProtocol::new(&self.manifest.name, tickets, shared, Greeting::Hello)
+    }
+
+    fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
+        let program = self.program()?.in_directory(self.directory.clone());
+        Ok((program, self.manifest.args.iter().map(OsString::from).collect()))
+    }
+
+    fn explain(&self, error: &io::Error) -> String {
+        start_failure::explain(&self.entrypoint(), error).reason
+    }
+
+    fn startup_timeout(&self) -> Duration {
+        self.manifest.startup_timeout
+    }
+
+    fn is_eager(&self) -> bool {
+        self.manifest.eager
+    }
+
+    fn content(&self) -> ContentSource {
+        ContentSource::Directory(self.directory.clone())
+    }
+
+    fn source(&self) -> String {
+        self.directory.to_string_lossy().into_owned()
+    }
+
+    fn interpreter(&self) -> Option<String> {
+        self.interpreter.clone()
+    }
+
+    fn watched(&self) -> Option<(Vec<PathBuf>, Duration)> {
+        let hot_load = self.manifest.hot_load.as_ref()?;
+        let path = |path: &PathBuf| self.directory.join(path).components().collect();
+        Some((hot_load.watch.iter().map(path).collect(), hot_load.debounce))
+    }
+
+    /// Reads the manifest anew. One that cannot be used leaves the old one in force.
+    fn reread(&self) -> Option<Self> {
+        let capsule = &*self.manifest.name;
+        match packages::load(&self.directory) {
+            Ok((package, _)) if package.manifest.name != self.manifest.name => {
+                tracing::warn!(
+                    capsule,
+                    "its new name takes effect when the configuration is loaded anew"
+                );
+                None
+            }
+            Ok((mut package, _)) => {
+                // It is watched at the server's wish where its manifest does not say so itself.
+                if package.manifest.hot_load.is_none() {
+                    package.manifest.hot_load.clone_from(&self.manifest.hot_load);
+                }
+                package.pass_env.clone_from(&self.pass_env);
+                (package != *self).then_some(package)
+            }
+            Err(findings) => {
+                for finding in findings {
+                    tracing::warn!(capsule, "the manifest in force stays: {finding}");
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The capsules of a server, and what they serve.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_marketplace::{Registration, Source, Surface};
+use orla_mcp::PeerSurface;
+use orla_process::Instance;
+use orla_process::supervisor::{Gate, Policy, Supervised, Supervisor};
+use tokio::sync::watch;
+
+use super::executor;
+use super::packages::Package;
+use crate::mcp::McpProcess;
+use crate::tool::requires;
+
+/// Every capsule of a server.
+pub struct Capsules(Supervisor<Package>);
+
+impl fmt::Debug for Capsules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Capsules {
+    /// No capsules yet. Their processes carry the mark of `instance`.
+    pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
+        Self(Supervisor::new(instance, policy, watch::Sender::new(0)))
+    }
+
+    /// See [`Supervisor::load`].
+    pub fn load(&self, packages: impl IntoIterator<Item = Package>, policy: Policy) {
+        self.0.load(packages, policy);
+    }
+
+    /// See [`Supervisor::guard`].
+    pub fn guard(&self, gate: Option<Gate>) {
+        self.0.guard(gate);
+    }
+
+    /// See [`Supervisor::withheld`].
+    pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
+        self.0.withheld()
+    }
+
+    /// Those that the configuration in force names.
+    pub fn current(&self) -> Vec<Arc<Supervised<Package>>> {
+        self.0.current()
+    }
+
+    /// The entrypoints of those that are started with the server's own `PATH`.
+    pub fn programs(&self) -> Vec<PathBuf> {
+        let entrypoint = |capsule: Arc<Supervised<Package>>| {
+            let package = capsule.service();
+            let has_own_path = package.manifest.env.iter().any(|(name, _)| name == "PATH");
+            (!has_own_path).then(|| package.entrypoint())
+        };
+        self.current().into_iter().filter_map(entrypoint).collect()
+    }
+}
+
+#[async_trait]
+impl Source for Capsules {
+    fn registrations(&self) -> Vec<Registration> {
+        self.current().iter().flat_map(executor::registrations).collect()
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        let surface = |capsule: Arc<Supervised<Package>>| {
+            let package = capsule.service();
+            let mut needs = package.manifest.permissions.clone();
+            needs.push(requires(&package.entrypoint()));
+            let prefix = package.manifest.prefix.clone();
+            let surface = PeerSurface::new(Arc::new(McpProcess(capsule)), prefix).needing(needs);
+            Arc::new(surface) as Arc<dyn Surface>
+        };
+        self.current().into_iter().map(surface).collect()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        self.current().iter().any(|capsule| match &capsule.service().manifest.prefix {
+            Some(prefix) => name.starts_with(prefix.as_str()),
+            None => {
+                let rest = name.strip_prefix(capsule.name());
+                rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
+            }
+        })
+    }
+
+    fn start_eager(&self, all: bool) {
+        self.0.start_eager(all);
+    }
+
+    async fn learn(&self) {
+        self.0.learn().await;
+    }
+
+    async fn shutdown(&self) {
+        self.0.shutdown().await;
+    }
+}

@@ -1,0 +1,201 @@
+//! MCP as it is spoken with a supervised process.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::BytesMut;
+use orla_marketplace::{ClientError, JsonText, SurfaceNotice};
+use orla_mcp::conversation::{Conversation, Heard, Question, Request};
+use orla_mcp::{Era, Greeting, Learned, Messages, Reply, Subscriptions};
+use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal};
+use tokio::sync::{broadcast, oneshot};
+
+use crate::process::fault;
+
+/// Notices that a slow listener may be late for.
+const NOTICES: usize = 64;
+/// Questions to clients that one process may have open.
+const MAX_QUESTIONS: usize = 64;
+
+/// A [`Conversation`] over a pair of pipes.
+#[derive(Debug)]
+pub struct McpProtocol {
+    name: Arc<str>,
+    messages: Messages,
+    conversation: Conversation,
+    shared: Arc<Shared>,
+    /// Questions that clients have not answered.
+    questions: usize,
+    /// Whether the process knows the subscriptions that callers made with processes before it.
+    is_subscribed: bool,
+}
+
+/// What all processes of a server share with its handles.
+#[derive(Debug)]
+pub struct Shared {
+    pub(super) subscriptions: Subscriptions,
+    pub(super) notices: broadcast::Sender<SurfaceNotice>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { subscriptions: Subscriptions::default(), notices: broadcast::Sender::new(NOTICES) }
+    }
+}
+
+impl McpProtocol {
+    /// The protocol for the next process of the server `name`.
+    pub(crate) fn new(
+        name: &str,
+        tickets: &Arc<AtomicU64>,
+        shared: &Arc<Shared>,
+        greeting: Greeting,
+    ) -> Self {
+        let name: Arc<str> = name.into();
+        Self {
+            conversation: Conversation::new(Arc::clone(&name), Arc::clone(tickets), greeting),
+            name,
+            messages: Messages::default(),
+            shared: Arc::clone(shared),
+            questions: 0,
+            is_subscribed: false,
+        }
+    }
+
+    /// Tells the process, once, which resources callers subscribed to before it was started.
+    fn subscribe(&mut self) {
+        if std::mem::replace(&mut self.is_subscribed, true) {
+            return;
+        }
+        let uris = self.shared.subscriptions.uris();
+        match self.conversation.era() {
+            Era::Sessionless => self.conversation.subscriptions(&uris),
+            Era::Capsule | Era::Session => {
+                uris.iter().for_each(|uri| self.conversation.subscribe(uri));
+            }
+        }
+    }
+
+    /// Asks the client of a call on behalf of the process.
+    fn ask(&mut self, question: Question) -> Option<Incoming<Self>> {
+        let Question { id, method, params, client } = question;
+        if self.questions >= MAX_QUESTIONS {
+            self.conversation.answer_question(&id, Err(ClientError::Gone));
+            return None;
+        }
+        self.questions += 1;
+        Some(Incoming::Question(Box::pin(async move {
+            let answer = client.request(&method, params).await;
+            (id, answer)
+        })))
+    }
+}
+
+impl Protocol for McpProtocol {
+    type Request = Request;
+    type Response = Reply;
+    type Info = Learned;
+    type Shared = Shared;
+    type Answer = (JsonText, Result<JsonText, ClientError>);
+
+    fn refused(refusal: Refusal) -> Reply {
+        Err(fault(refusal))
+    }
+
+    fn unwritten(&self) -> &[u8] {
+        self.conversation.unwritten()
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.conversation.wrote(count);
+    }
+
+    fn room(&mut self) -> &mut BytesMut {
+        self.messages.room()
+    }
+
+    fn next(&mut self) -> Option<Incoming<Self>> {
+        loop {
+            let message = match self.messages.next() {
+                Ok(message) => message?,
+                Err(reason) => return Some(Incoming::Broken(reason)),
+            };
+            match self.conversation.hear(&message) {
+                Heard::Nothing => {}
+                Heard::Hello(_) => return Some(Incoming::Hello),
+                Heard::Initialized => return Some(Incoming::Handshaking),
+                Heard::Ready(info) => {
+                    self.subscribe();
+                    return Some(Incoming::Ready(info));
+                }
+                Heard::Learned(info) => {
+                    self.subscribe();
+                    return Some(Incoming::Info(info));
+                }
+                Heard::Unusable(reason) => return Some(Incoming::Broken(reason)),
+                // Fails where no one listens.
+                Heard::Told(notice) => drop(self.shared.notices.send(notice)),
+                Heard::Question(question) => {
+                    if let Some(question) = self.ask(question) {
+                        return Some(question);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_of_output(&mut self) {
+        self.messages.end();
+    }
+
+    fn is_open(&self) -> bool {
+        self.conversation.is_open()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.conversation.in_flight()
+    }
+
+    fn send(
+        &mut self,
+        ticket: u64,
+        request: Request,
+        reply: oneshot::Sender<Reply>,
+        info: impl FnOnce() -> Option<Arc<Learned>>,
+    ) {
+        // The name of the only tool: what the server calls it, else the server's own.
+        let only = || match info().as_deref().and_then(|info| info.tools.as_deref()) {
+            Some([only]) => only.name.clone(),
+            _ => self.name.to_string(),
+        };
+        self.conversation.send(ticket, request, reply, only);
+    }
+
+    fn cancel(&mut self, ticket: u64) -> Cancellation {
+        match self.conversation.cancel(ticket) {
+            true => Cancellation::Advisory,
+            false => Cancellation::NotSent,
+        }
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.conversation.fail(reason);
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.conversation.oldest()
+    }
+
+    fn unanswered_ping(&self) -> Option<u64> {
+        self.conversation.unanswered_ping()
+    }
+
+    fn answer(&mut self, (id, answer): Self::Answer) {
+        self.questions -= 1;
+        self.conversation.answer_question(&id, answer);
+    }
+
+    fn shared_changed(&mut self) {
+        self.conversation.subscriptions(&self.shared.subscriptions.uris());
+    }
+}

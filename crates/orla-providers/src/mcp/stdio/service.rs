@@ -1,0 +1,63 @@
+//! A server of `mcpServers` that is a child process.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use orla_marketplace::attestation::ContentSource;
+use orla_mcp::Greeting;
+use orla_process::Command;
+use orla_process::child::Program;
+use orla_process::supervisor::{Kind, Service};
+
+use super::protocol::{McpProtocol, Shared};
+
+/// A server that is a child process.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::mcp) struct StdioServer(pub(in crate::mcp) Command);
+
+impl Service for StdioServer {
+    type Protocol = McpProtocol;
+
+    const KIND: Kind = Kind::Server;
+    const HANDSHAKE: [&'static str; 2] = ["answer initialize", "answered initialize"];
+
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn protocol(&self, tickets: &Arc<AtomicU64>, shared: &Arc<Shared>) -> McpProtocol {
+        McpProtocol::new(&self.0.name, tickets, shared, Greeting::Initialize)
+    }
+
+    fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
+        self.0.launch()
+    }
+
+    fn explain(&self, error: &io::Error) -> String {
+        self.0.explain(error)
+    }
+
+    fn startup_timeout(&self) -> Duration {
+        self.0.startup_timeout
+    }
+
+    fn is_eager(&self) -> bool {
+        self.0.eager
+    }
+
+    fn content(&self) -> ContentSource {
+        ContentSource::Unknown
+    }
+
+    fn source(&self) -> String {
+        self.0.command.clone()
+    }
+
+    fn without_secrets<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        self.0.without_secrets(text)
+    }
+}

@@ -1,0 +1,663 @@
+//! What is said with one process of a plugin: which calls wait for answers, and what is still to be written.
+//! No I/O here.
+//!
+//! Every call has a number that no other call of this plugin's name ever had, whichever process it went to. So an
+//! answer that comes late, or from a process that is gone, meets no other call.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use orla_document::excerpt::beginning;
+use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
+use orla_mcp::framing::{Outgoing, quoted};
+use orla_mcp::{Fault, Learned, Messages, Reply};
+use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
+use tokio::sync::oneshot;
+
+use super::MALFORMED;
+use super::wire::{self, Body, Failure};
+use crate::process::fault;
+
+/// How long the list of functions is that an error shows, in bytes.
+const SHOWN: usize = 500;
+
+/// How one plugin is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Whether it is asked what it serves, and sent calls when it has answered; else it is sent calls at once.
+    pub(crate) describes: bool,
+    /// Whether it is given one call at a time; else every call goes to it at once.
+    pub(crate) is_serial: bool,
+}
+
+/// A call of a function.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Which one.
+    pub(crate) function: Arc<str>,
+    /// What it is given.
+    pub(crate) arguments: JsonText,
+    /// Takes its progress.
+    pub(crate) notices: NoticeSink,
+    /// Decides who may see a line that answers no call.
+    pub(crate) principal: Option<Principal>,
+}
+
+/// What all processes of a plugin share with its handles.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The newest line that is no answer, or answers no call, and came while one call waited; quoted, with the ticket
+    /// of that call.
+    wrong_answer: Mutex<Option<(u64, String)>>,
+}
+
+impl Shared {
+    /// What the process wrote instead of an answer to this call. No other caller may see it.
+    pub(crate) fn wrong_answer(&self, ticket: u64) -> Option<String> {
+        self.lock().as_ref().filter(|(call, _)| *call == ticket).map(|(_, line)| no_answer(line))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(u64, String)>> {
+        // What is guarded is whole at every moment: a panic left nothing half done.
+        self.wrong_answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One conversation with one process.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    name: Arc<str>,
+    messages: Messages,
+    tickets: Arc<AtomicU64>,
+    /// The first number that this process may answer.
+    first: u64,
+    out: Outgoing,
+    pending: HashMap<u64, Sent>,
+    /// How many calls it has been sent.
+    sent: u64,
+    /// How many of the pending calls someone waits for.
+    in_flight: usize,
+    describing: Describing,
+    /// What it serves, where it has said so.
+    functions: HashSet<Arc<str>>,
+    is_serial: bool,
+    /// Whether it has said nothing since a call was withdrawn.
+    is_silent: bool,
+    /// Whether it has answered something while an earlier call was still at work: it reads on whatever it works at.
+    is_concurrent: bool,
+    /// Whether it was asked to describe itself again, so that it says something.
+    is_probed: bool,
+    shared: Arc<Shared>,
+    /// What has been logged once.
+    noise: bool,
+    strays: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Describing {
+    /// It was not asked, as everything is known of it that has to be.
+    Unasked,
+    Asked,
+    Done,
+}
+
+/// A call that was sent.
+#[derive(Debug)]
+struct Sent {
+    /// The how-many-eth it was.
+    order: u64,
+    principal: Option<Principal>,
+    state: Pending,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Call {
+        function: Arc<str>,
+        notices: NoticeSink,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// Its caller waits no longer, and the process has been told so.
+    Cancelled {
+        function: Arc<str>,
+    },
+}
+
+impl Conversation {
+    /// A conversation that begins with the question what the plugin serves, where that is asked.
+    pub(crate) fn new(
+        name: &str,
+        tickets: &Arc<AtomicU64>,
+        shared: &Arc<Shared>,
+        manner: Manner,
+    ) -> Self {
+        *shared.lock() = None;
+        let Manner { describes, is_serial } = manner;
+        let first = tickets.load(Ordering::Relaxed);
+        let mut out = Outgoing::default();
+        if describes {
+            wire::write_describe(out.buffer());
+        }
+        Self {
+            name: name.into(),
+            messages: Messages::default(),
+            tickets: Arc::clone(tickets),
+            first,
+            out,
+            pending: HashMap::new(),
+            sent: 0,
+            in_flight: 0,
+            describing: if describes { Describing::Asked } else { Describing::Unasked },
+            functions: HashSet::new(),
+            is_serial,
+            is_silent: false,
+            is_concurrent: false,
+            is_probed: false,
+            shared: Arc::clone(shared),
+            noise: false,
+            strays: false,
+        }
+    }
+
+    /// Takes a line of the process's standard output.
+    fn receive(&mut self, line: &Bytes) -> Option<Incoming<Self>> {
+        match wire::read(line) {
+            Some(message) if message.id == wire::DESCRIBE => self.described(message.body),
+            Some(message) => {
+                if !self.pending.contains_key(&message.id) {
+                    self.note_wrong(line);
+                }
+                self.answered(message.id, message.body);
+                None
+            }
+            None => {
+                if !line.trim_ascii().is_empty() {
+                    self.noise(line);
+                }
+                None
+            }
+        }
+    }
+
+    fn described(&mut self, body: Body) -> Option<Incoming<Self>> {
+        if self.is_probed && self.describing == Describing::Done {
+            self.is_probed = matches!(body, Body::Progress(_));
+            self.is_silent = false;
+            self.is_concurrent |= !self.pending.is_empty();
+            return None;
+        }
+        if self.describing != Describing::Asked {
+            self.stray(wire::DESCRIBE);
+            return None;
+        }
+        let read = match body {
+            Body::Progress(_) => return None,
+            Body::Ok(value) => wire::functions(&value),
+            Body::Error(Failure { message, .. }) => Err(message),
+        };
+        self.describing = Describing::Done;
+        match read {
+            Ok((functions, problem)) => {
+                if let Some(problem) = problem {
+                    let problem = quoted(problem.as_bytes());
+                    tracing::warn!(
+                        plugin = &*self.name,
+                        problem,
+                        "functions of its describe are left out"
+                    );
+                }
+                self.functions = functions.iter().map(|function| (*function.name).into()).collect();
+                Some(Incoming::Ready(Some(Learned { tools: Some(functions), ..Learned::default() })))
+            }
+            Err(problem) => {
+                let problem = quoted(problem.as_bytes());
+                Some(Incoming::Broken(format!("{MALFORMED}: {problem}")))
+            }
+        }
+    }
+
+    fn answered(&mut self, id: u64, body: Body) {
+        self.is_silent = false;
+        if !self.is_concurrent
+            && let Some(about) = self.pending.get(&id)
+        {
+            self.is_concurrent = self.pending.values().any(|sent| sent.order < about.order);
+        }
+        if let Body::Progress(progress) = body {
+            if let Some(Sent { state: Pending::Call { notices, .. }, .. }) = self.pending.get(&id) {
+                notices.send(Notice::Progress(progress));
+            }
+            return;
+        }
+        self.shared.lock().take_if(|(call, _)| *call == id);
+        match self.pending.remove(&id).map(|sent| sent.state) {
+            Some(Pending::Call { reply, .. }) => {
+                self.in_flight -= 1;
+                // Whoever asked may have gone this very moment.
+                let _ = reply.send(reply_of(body));
+            }
+            Some(Pending::Cancelled { .. }) => {}
+            None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
+                tracing::debug!(plugin = &*self.name, id, "an answer that nobody waits for is dropped");
+            }
+            None => self.stray(id),
+        }
+    }
+
+    /// Keeps a line for the one call that waits. It may be about any call that has no answer, withdrawn ones
+    /// included, so all of them have to be of that call's caller.
+    fn note_wrong(&mut self, line: &[u8]) {
+        let waits = |(_, sent): &(&u64, &Sent)| matches!(sent.state, Pending::Call { .. });
+        let mut waiting = self.pending.iter().filter(waits);
+        let (Some((call, of)), None) = (waiting.next(), waiting.next()) else { return };
+        if self.pending.values().all(|sent| sent.principal == of.principal) {
+            *self.shared.lock() = Some((*call, quoted(line)));
+        }
+    }
+
+    fn noise(&mut self, line: &[u8]) {
+        self.note_wrong(line);
+        let (plugin, text) = (&*self.name, quoted(line));
+        if std::mem::replace(&mut self.noise, true) {
+            tracing::debug!(plugin, text, "a line on standard output is no answer, and is ignored");
+        } else {
+            tracing::warn!(
+                plugin,
+                text,
+                "a line on standard output is no answer, and is ignored; diagnostics belong on standard error"
+            );
+        }
+    }
+
+    fn stray(&mut self, id: u64) {
+        if !std::mem::replace(&mut self.strays, true) {
+            let plugin = &*self.name;
+            tracing::warn!(plugin, id, "an answer to a request that was never sent is dropped");
+        }
+    }
+}
+
+impl Protocol for Conversation {
+    type Request = Call;
+    type Response = Reply;
+    type Info = Learned;
+    type Shared = Shared;
+    /// It asks nothing.
+    type Answer = Infallible;
+
+    fn refused(refusal: Refusal) -> Reply {
+        Err(fault(refusal))
+    }
+
+    fn unwritten(&self) -> &[u8] {
+        self.out.unwritten()
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.out.wrote(count);
+    }
+
+    fn room(&mut self) -> &mut BytesMut {
+        self.messages.room()
+    }
+
+    fn next(&mut self) -> Option<Incoming<Self>> {
+        loop {
+            let message = match self.messages.next() {
+                Ok(message) => message?,
+                Err(reason) => return Some(Incoming::Broken(reason)),
+            };
+            if let Some(event) = self.receive(&message) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn end_of_output(&mut self) {
+        self.messages.end();
+    }
+
+    fn is_open(&self) -> bool {
+        self.describing != Describing::Asked
+    }
+
+    /// One that was told that nobody waits for a call any more, and has said nothing since, may be busy with that call
+    /// and read nothing: what is sent to it then ends with it. Not so one that has answered something while it was at
+    /// work.
+    fn is_free(&self) -> bool {
+        let cancelled = self.pending.len() - self.in_flight;
+        match self.is_serial {
+            true => self.pending.is_empty(),
+            false => cancelled == 0 || !self.is_silent || self.is_concurrent,
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn send(
+        &mut self,
+        ticket: u64,
+        call: Call,
+        reply: oneshot::Sender<Reply>,
+        _: impl FnOnce() -> Option<Arc<Learned>>,
+    ) {
+        let Call { function, arguments, notices, principal } = call;
+        if self.describing == Describing::Done && !self.functions.contains(&function) {
+            let _ = reply.send(Err(Fault::Failed(unknown(self.functions.iter().map(|name| &**name)))));
+            return;
+        }
+        wire::write_call(self.out.buffer(), ticket, &function, &arguments);
+        let state = Pending::Call { function, notices, reply };
+        self.pending.insert(ticket, Sent { order: self.sent, principal, state });
+        self.sent += 1;
+        self.in_flight += 1;
+    }
+
+    fn cancel(&mut self, ticket: u64) -> Cancellation {
+        let Some(Sent { state, .. }) = self.pending.get_mut(&ticket) else {
+            return Cancellation::NotSent;
+        };
+        let Pending::Call { function, .. } = state else { return Cancellation::NotSent };
+        let function = Arc::clone(function);
+        *state = Pending::Cancelled { function };
+        self.in_flight -= 1;
+        self.is_silent = true;
+        let id = self.tickets.fetch_add(1, Ordering::Relaxed);
+        wire::write_cancel(self.out.buffer(), id, ticket);
+        // One that reads on while it works answers this at once, and no call has to wait until that is known.
+        let may_be_asked = self.describing == Describing::Done && !self.is_serial && !self.is_concurrent;
+        if may_be_asked && !std::mem::replace(&mut self.is_probed, true) {
+            wire::write_describe(self.out.buffer());
+        }
+        Cancellation::Binding
+    }
+
+    fn running_on(&self, ticket: u64) -> Option<RunningOn<'_>> {
+        match &self.pending.get(&ticket)?.state {
+            Pending::Cancelled { function } => {
+                Some(RunningOn { function, answers_others: self.is_concurrent && !self.is_serial })
+            }
+            Pending::Call { .. } => None,
+        }
+    }
+
+    fn fail(&mut self, reason: &str) {
+        let wrong = self.shared.lock().take();
+        for (ticket, Sent { state, .. }) in self.pending.drain() {
+            if let Pending::Call { reply, .. } = state {
+                let own = wrong.as_ref().filter(|(call, _)| *call == ticket);
+                let wrong = own.map(|(_, line)| format!("; {}", no_answer(line))).unwrap_or_default();
+                let _ = reply.send(Err(Fault::Gone(format!("{reason}{wrong}"))));
+            }
+        }
+        self.in_flight = 0;
+    }
+
+    fn answer(&mut self, answer: Infallible) {
+        match answer {}
+    }
+}
+
+/// The part of an error that quotes a line which is not an answer.
+fn no_answer(line: &str) -> String {
+    format!("it wrote a line that answers no call: {line:?}")
+}
+
+/// That it has no such function, only these.
+fn unknown<'a>(functions: impl Iterator<Item = &'a str>) -> Failure {
+    let mut all: Vec<&str> = functions.collect();
+    all.sort_unstable();
+    let message = match all[..] {
+        [] => "it has no functions".to_owned(),
+        _ => format!("it has no such function, only {}", beginning(&all.join(", "), SHOWN)),
+    };
+    Failure { kind: "unknown-function".to_owned(), message, whole: None }
+}
+
+fn reply_of(body: Body) -> Result<JsonText, Fault> {
+    match body {
+        Body::Ok(value) => Ok(value),
+        Body::Error(failure) => Err(Fault::Failed(failure)),
+        Body::Progress(_) => Err(Fault::Gone("it answered with progress".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Setting {
+        talk: Conversation,
+        tickets: Arc<AtomicU64>,
+    }
+
+    impl Setting {
+        fn new(describes: bool) -> Self {
+            Self::with(Manner { describes, is_serial: false })
+        }
+
+        fn with(manner: Manner) -> Self {
+            let tickets = Arc::new(AtomicU64::new(1));
+            Self { talk: Conversation::new("p", &tickets, &Arc::default(), manner), tickets }
+        }
+
+        fn call(&mut self, function: &str) -> (u64, oneshot::Receiver<Reply>) {
+            self.call_of(None, function)
+        }
+
+        fn call_of(
+            &mut self,
+            principal: Option<&str>,
+            function: &str,
+        ) -> (u64, oneshot::Receiver<Reply>) {
+            let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+            let (reply, answer) = oneshot::channel();
+            let arguments = JsonText::parse("{}").unwrap();
+            let principal = principal.map(|name| Principal(name.into()));
+            let notices = NoticeSink::default();
+            let call = Call { function: function.into(), arguments, notices, principal };
+            self.talk.send(ticket, call, reply, || None);
+            (ticket, answer)
+        }
+
+        fn hear(&mut self, line: &str) -> Option<Incoming<Conversation>> {
+            self.talk.receive(&Bytes::from(line.to_owned()))
+        }
+
+        /// The function of a cancelled call that the process works at.
+        fn runs_on(&self, ticket: u64) -> Option<&str> {
+            self.talk.running_on(ticket).map(|running| running.function)
+        }
+
+        fn answers_others(&self, ticket: u64) -> bool {
+            self.talk.running_on(ticket).is_some_and(|running| running.answers_others)
+        }
+
+        fn written(&mut self) -> String {
+            let written = String::from_utf8(self.talk.unwritten().to_vec()).unwrap();
+            self.talk.wrote(written.len());
+            written
+        }
+    }
+
+    #[test]
+    fn answers_meet_their_calls_in_any_order() {
+        let mut setting = Setting::new(false);
+        assert!(setting.talk.is_open());
+        let ((_, mut one), (_, mut two)) = (setting.call("a"), setting.call("b"));
+        assert_eq!(
+            setting.written(),
+            "{\"id\":1,\"function\":\"a\",\"input\":{}}\n{\"id\":2,\"function\":\"b\",\"input\":{}}\n"
+        );
+        for line in [r#"{"id":2,"ok":"b"}"#, r#"{"id":1,"error":{"kind":"k","message":"m"}}"#] {
+            assert!(setting.hear(line).is_none());
+        }
+        let Err(Fault::Failed(failure)) = one.try_recv().unwrap() else { panic!("a failure") };
+        assert_eq!((&*failure.kind, &*failure.message), ("k", "m"));
+        assert_eq!(failure.whole.unwrap().as_str(), r#"{"kind":"k","message":"m"}"#);
+        assert_eq!(two.try_recv().unwrap().unwrap().as_str(), "\"b\"");
+        assert_eq!(setting.talk.in_flight(), 0);
+    }
+
+    #[test]
+    fn noise_and_answers_that_nobody_asked_for_change_nothing() {
+        let mut setting = Setting::new(false);
+        let (ticket, mut answer) = setting.call("a");
+        for line in
+            ["hello", "", r#"{"id":99,"ok":1}"#, r#"{"id":0,"ok":{}}"#, r#"{"id":1}"#, "\u{fffd}"]
+        {
+            assert!(setting.hear(line).is_none(), "{line}");
+        }
+        assert!(answer.try_recv().is_err() && setting.talk.in_flight() == 1);
+        assert_eq!(setting.talk.shared.wrong_answer(ticket), Some(no_answer("\u{fffd}")));
+        setting.hear(&format!(r#"{{"id":{ticket},"ok":1}}"#));
+        setting.hear(&format!(r#"{{"id":{ticket},"ok":2}}"#));
+        assert_eq!(answer.try_recv().unwrap().unwrap().as_str(), "1");
+        assert_eq!(setting.talk.shared.wrong_answer(ticket), None, "its call was answered");
+    }
+
+    #[test]
+    fn a_stray_line_is_shown_only_to_the_caller_whose_calls_it_may_be_about() {
+        let told = |answer: &mut oneshot::Receiver<Reply>| match answer.try_recv().unwrap() {
+            Err(Fault::Gone(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let mut setting = Setting::new(false);
+        let (_, mut alice) = setting.call_of(Some("alice"), "a");
+        setting.hear("user=alice");
+        let (_, mut bob) = setting.call_of(Some("bob"), "b");
+        setting.hear("whose is this?");
+        setting.talk.fail("it ended");
+        assert!(told(&mut alice).contains("user=alice"));
+        assert_eq!(told(&mut bob), "it ended");
+
+        // What may be about a withdrawn call is shown to a later one of the same caller alone.
+        for (who, is_shown) in [("bob", false), ("alice", true)] {
+            let (one, _) = setting.call_of(Some("alice"), "a");
+            setting.talk.cancel(one);
+            let (_, mut later) = setting.call_of(Some(who), "b");
+            setting.hear("user=alice");
+            setting.talk.fail("it ended");
+            assert_eq!(told(&mut later).contains("user=alice"), is_shown, "{who}");
+        }
+    }
+
+    #[test]
+    fn a_withdrawn_call_goes_on_until_it_is_answered() {
+        let mut setting = Setting::new(false);
+        let (ticket, _answer) = setting.call("slow");
+        setting.written();
+        let cancelled = [ticket, ticket, 77].map(|ticket| setting.talk.cancel(ticket));
+        let expected = [Cancellation::Binding, Cancellation::NotSent, Cancellation::NotSent];
+        assert_eq!(cancelled, expected);
+        assert_eq!(setting.written(), "{\"id\":2,\"cancel\":1}\n");
+        assert_eq!((setting.talk.in_flight(), setting.runs_on(ticket)), (0, Some("slow")));
+        setting.hear(r#"{"id":1,"progress":0.5}"#);
+        setting.hear(r#"{"id":2,"ok":null}"#);
+        assert_eq!(setting.runs_on(ticket), Some("slow"));
+        setting.hear(r#"{"id":1,"error":{"kind":"cancelled","message":""}}"#);
+        assert_eq!(setting.runs_on(ticket), None);
+    }
+
+    #[test]
+    fn nothing_is_sent_to_one_that_may_not_read_it() {
+        let mut setting = Setting::new(false);
+        let ((one, _), (two, _)) = (setting.call("a"), setting.call("b"));
+        assert!(setting.talk.is_free());
+        setting.talk.cancel(one);
+        assert!(!setting.talk.is_free());
+        // It says something: it does more than one thing at once.
+        setting.hear(&format!(r#"{{"id":{two},"progress":1}}"#));
+        assert!(setting.talk.is_free());
+        setting.talk.cancel(two);
+        setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
+        assert!(setting.talk.is_free() && setting.runs_on(one).is_some());
+
+        // Now that this is known, nothing is held back any more.
+        let ((three, _), (four, _)) = (setting.call("a"), setting.call("b"));
+        setting.talk.cancel(three);
+        setting.talk.cancel(four);
+        assert!(setting.talk.is_free() && setting.answers_others(four));
+
+        let mut serial = Setting::with(Manner { describes: false, is_serial: true });
+        assert!(serial.talk.is_free());
+        let (one, _) = serial.call("a");
+        serial.hear(&format!(r#"{{"id":{one},"progress":1}}"#));
+        assert!(!serial.talk.is_free());
+        serial.talk.cancel(one);
+        assert!(!serial.talk.is_free());
+        serial.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
+        assert!(serial.talk.is_free());
+    }
+
+    #[test]
+    fn who_describes_itself_while_it_works_is_given_calls() {
+        let described = r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#;
+        let mut setting = Setting::new(true);
+        setting.hear(described);
+        let ((one, _), (two, _)) = (setting.call("a"), setting.call("a"));
+        setting.written();
+        setting.talk.cancel(one);
+        setting.talk.cancel(two);
+        // It is asked once, until it has answered.
+        assert_eq!(
+            setting.written(),
+            "{\"id\":3,\"cancel\":1}\n{\"id\":0,\"function\":\"describe\"}\n{\"id\":4,\"cancel\":2}\n"
+        );
+        assert!(!setting.talk.is_free());
+        assert!(setting.hear(described).is_none());
+        assert!(setting.talk.is_free() && setting.answers_others(one));
+
+        // One that answers only what it was asked before is not taken for one.
+        let mut setting = Setting::new(true);
+        setting.hear(described);
+        let (one, _) = setting.call("a");
+        setting.talk.cancel(one);
+        setting.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
+        setting.hear(r#"{"id":0,"error":{"kind":"unknown","message":""}}"#);
+        assert!(setting.talk.is_free() && !setting.talk.is_concurrent);
+    }
+
+    #[test]
+    fn it_is_ready_when_it_has_described_itself() {
+        let mut setting = Setting::new(true);
+        assert!(!setting.talk.is_open());
+        assert_eq!(setting.written(), "{\"id\":0,\"function\":\"describe\"}\n");
+        let described = setting.hear(r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#);
+        let Some(Incoming::Ready(Some(learned))) = described else { panic!("not ready") };
+        assert_eq!(learned.tools.unwrap()[0].name, "a");
+        let (_, mut answer) = setting.call("b");
+        let Err(Fault::Failed(failure)) = answer.try_recv().unwrap() else { panic!("it was sent") };
+        assert_eq!(failure.message, "it has no such function, only a");
+        assert_eq!((setting.talk.in_flight(), setting.written().as_str()), (0, ""));
+        setting.call("a");
+        assert_eq!(setting.talk.in_flight(), 1);
+        for (line, problem) in [
+            (r#"{"id":0,"error":{"kind":"unknown","message":"no such function"}}"#, "no such function"),
+            (r#"{"id":0,"ok":[]}"#, "expected an object with functions"),
+        ] {
+            let Some(Incoming::Broken(reason)) = Setting::new(true).hear(line) else { panic!("{line}") };
+            assert!(reason.contains(problem), "{reason}");
+        }
+    }
+
+    #[test]
+    fn calls_of_a_process_that_is_gone_fail() {
+        let mut setting = Setting::new(false);
+        let (_, mut one) = setting.call("a");
+        setting.hear("\u{1b}[2J oh");
+        let (two, _) = setting.call("b");
+        setting.talk.cancel(two);
+        setting.talk.fail("it is gone");
+        assert_eq!(
+            one.try_recv().unwrap(),
+            Err(Fault::Gone("it is gone; it wrote a line that answers no call: \" [2J oh\"".into()))
+        );
+        assert_eq!((setting.talk.in_flight(), setting.runs_on(two)), (0, None));
+    }
+}

@@ -1,0 +1,10 @@
+//! What is said with a plugin, one JSON line for each message in both directions (RTFS capability system §3.3, §4).
+//! No I/O here.
+//!
+//! `conversation` is everything that is said over one pair of pipes, [`wire`] its lines.
+
+pub(crate) mod conversation;
+pub mod wire;
+
+/// How the reason begins if the answer to `describe` is not valid.
+pub(crate) const MALFORMED: &str = "it does not answer describe with its functions";

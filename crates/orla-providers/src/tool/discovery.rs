@@ -1,0 +1,406 @@
+//! Finds the tools in a directory (RFC 1 §4).
+//!
+//! # How it works
+//!
+//! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
+//! bytes of the executable files. What is made of it is decided by pure functions, [`plan`] and
+//! [`describe`]. A file is never read whole, and no process is started. Fifos, sockets, devices and
+//! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: whoever knows the language
+//! reads it.
+//!
+//! The scanner remembers what a file said of itself, and reads it again only when the file has changed:
+//! of a thousand files that are as they were, each costs two `stat`s.
+//!
+//! # What is deliberately absent
+//!
+//! No file is fatal. What cannot be used is left out with its reason, and what can be used in part is
+//! served with a finding that says where the fault is.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use orla_document::Position;
+use orla_process::file::{FileVersion, open_regular, reason};
+use orla_process::shebang::FileKind;
+
+use super::header::{self, BLOCK_READ, FIRST_READ};
+use super::metadata::{self, Metadata, Remark};
+use super::naming;
+use super::plan::{Entry, EntryKind, plan};
+
+/// What a directory holds.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    /// The tools, in the order of their names.
+    pub tools: Vec<Found>,
+    /// Files that are programs in RTFS, in the order of their names. They are not looked into.
+    pub programs: Vec<ProgramFile>,
+    /// Directories with a `tool.yaml` or `orla-tool.json`, in the order of their names.
+    pub packages: Vec<PathBuf>,
+    /// What the owner of the directory should know; everything works all the same.
+    pub warnings: Vec<Finding>,
+    /// What was declared and is not in force. `orla check` fails on these.
+    pub problems: Vec<Finding>,
+    /// What is no tool, with the reason.
+    pub skipped: Vec<Finding>,
+}
+
+/// One tool, as it was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Its name, unique within the directory.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// What runs it; none for a binary.
+    pub interpreter: Option<String>,
+    /// What it does. Never empty.
+    pub description: String,
+    /// What it says of itself.
+    pub metadata: Metadata,
+    /// The first fault in what it says, with its place. The tool must not run then.
+    pub fault: Option<String>,
+    /// What was read of it: the same as before if it was not read again.
+    pub read: Arc<Described>,
+}
+
+/// A program in RTFS: a tool by the name of its file, executable or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramFile {
+    /// Its name as a tool, unique within the directory.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Something about one file: `tools/add.py:3:10: timeout: expected seconds above 0 and at most 86400, got "soon"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Where in it, if that is known.
+    pub at: Option<Position>,
+    /// What there is to say.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.to_string_lossy();
+        // A name may contain a newline; a message is one line.
+        f.write_str(&path.replace(char::is_control, "?"))?;
+        if let Some(Position { line, column }) = self.at {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// A tools directory that is there and cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", .path.display())]
+pub struct DirectoryError {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why it cannot be used.
+    pub reason: String,
+}
+
+/// Finds tools, and remembers what it has read.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    /// What the files of the newest scan said, in the versions in which they said it.
+    known: HashMap<PathBuf, (Versions, Arc<Described>)>,
+}
+
+/// The versions of a tool and of the file beside it.
+#[derive(Debug, PartialEq, Eq)]
+struct Versions {
+    file: FileVersion,
+    sidecar: Option<FileVersion>,
+}
+
+impl Versions {
+    /// None where a file cannot be looked at, or may change without getting another version.
+    fn settled(path: &Path, sidecar: Option<&Path>, now: SystemTime) -> Option<Self> {
+        let of = |path| FileVersion::of(path).filter(|version| version.is_settled(now));
+        let sidecar = match sidecar {
+            Some(sidecar) => Some(of(sidecar)?),
+            None => None,
+        };
+        Some(Self { file: of(path)?, sidecar })
+    }
+}
+
+impl Scanner {
+    /// Finds the tools in `directory`. A directory that does not exist has none, and one warning.
+    ///
+    /// # Errors
+    /// The directory is a file, or cannot be read.
+    pub fn scan(&mut self, directory: &Path) -> Result<Discovery, DirectoryError> {
+        self.scan_at(directory, SystemTime::now())
+    }
+
+    fn scan_at(&mut self, directory: &Path, now: SystemTime) -> Result<Discovery, DirectoryError> {
+        let mut discovery = Discovery::default();
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                discovery.warnings.push(Finding {
+                    path: directory.to_owned(),
+                    at: None,
+                    message: "no such directory, so there are no tools; create it and put an \
+                              executable file in it to add one (mkdir, chmod +x)"
+                        .to_owned(),
+                });
+                return Ok(discovery);
+            }
+            Err(err) => return Err(DirectoryError { path: directory.to_owned(), reason: reason(&err) }),
+        };
+        let listed: io::Result<Vec<Entry>> = entries.map(|entry| Ok(look(&entry?))).collect();
+        let listed =
+            listed.map_err(|err| DirectoryError { path: directory.to_owned(), reason: reason(&err) })?;
+        let plan = plan(listed);
+        let within = |name: &OsString| directory.join(name);
+        discovery.packages = plan.packages.iter().map(within).collect();
+        discovery.skipped = plan
+            .skipped
+            .into_iter()
+            .map(|(name, message)| Finding { path: within(&name), at: None, message })
+            .collect();
+        let known = std::mem::take(&mut self.known);
+        let mut buffer = vec![0; BLOCK_READ];
+        for tool in plan.tools {
+            let path = within(&tool.file);
+            if let Some((first, name)) = tool.instead_of {
+                let first = within(&first);
+                let message =
+                    format!("{} is named {name} already; served as {}", first.display(), tool.name);
+                discovery.warnings.push(Finding { path: path.clone(), at: None, message });
+            }
+            if naming::is_program(&tool.file) {
+                discovery.programs.push(ProgramFile { name: tool.name, path });
+                continue;
+            }
+            let sidecar = tool.sidecar.as_ref().map(within);
+            // Before it is read: what changes in between shows at the next scan.
+            let versions = Versions::settled(&path, sidecar.as_deref(), now);
+            let before = known.get(&path).filter(|(read, _)| Some(read) == versions.as_ref());
+            let described = match before {
+                Some((_, described)) => Ok(Arc::clone(described)),
+                None => read(&path, sidecar.as_deref(), &mut buffer).map(Arc::new),
+            };
+            let described = match (described, versions) {
+                (Ok(described), Some(versions)) => {
+                    self.known.insert(path.clone(), (versions, Arc::clone(&described)));
+                    described
+                }
+                (Ok(described), None) => described,
+                (Err(err), _) => {
+                    let message =
+                        format!("cannot be read, so it cannot describe itself: {}", reason(&err));
+                    discovery.warnings.push(Finding { path: path.clone(), at: None, message });
+                    Arc::default()
+                }
+            };
+            discovery.add(tool.name, path, described, sidecar.as_deref());
+        }
+        Ok(discovery)
+    }
+}
+
+/// What a tool and the file beside it say.
+fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<Described> {
+    Ok(describe(read_head(path, buffer)?, sidecar.map(read_sidecar)))
+}
+
+impl Discovery {
+    fn add(&mut self, name: String, path: PathBuf, read: Arc<Described>, sidecar: Option<&Path>) {
+        let mut fault = None;
+        for (file, remark) in &read.remarks {
+            let path = if *file == Source::Sidecar { sidecar.unwrap_or(&path) } else { &path };
+            let finding =
+                Finding { path: path.to_owned(), at: Some(remark.at), message: remark.message.clone() };
+            if remark.is_problem {
+                fault.get_or_insert_with(|| finding.to_string());
+                self.problems.push(finding);
+            } else {
+                self.warnings.push(finding);
+            }
+        }
+        let (interpreter, metadata) = (read.kind.interpreter(), read.metadata.clone());
+        let description = metadata.description.as_ref().or(read.paragraph.as_ref()).cloned();
+        let description =
+            description.unwrap_or_else(|| made_from_the_name(&path, interpreter.as_deref()));
+        self.tools.push(Found { name, path, interpreter, description, metadata, fault, read });
+    }
+}
+
+/// What a tool's first bytes and the file beside it say. By default it is a binary that says nothing.
+#[derive(Debug)]
+pub struct Described {
+    /// What the file is.
+    pub kind: FileKind,
+    /// The first paragraph of comments.
+    pub paragraph: Option<String>,
+    /// The keys of the block or of the file beside it; the block wins.
+    pub metadata: Metadata,
+    /// What there is to say about them, and about which file.
+    pub remarks: Vec<(Source, Remark)>,
+}
+
+impl Default for Described {
+    fn default() -> Self {
+        Self {
+            kind: FileKind::Binary,
+            paragraph: None,
+            metadata: Metadata::default(),
+            remarks: Vec::new(),
+        }
+    }
+}
+
+/// Where metadata was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The block in the tool itself.
+    Block,
+    /// `NAME.orla.yaml` beside it.
+    Sidecar,
+}
+
+/// Makes sense of what was read of a tool. `sidecar` is the content of the file beside it.
+pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described {
+    let kind = FileKind::of(head);
+    let header = if kind == FileKind::Binary { header::Header::default() } else { header::read(head) };
+    let mut described = Described { kind, paragraph: header.paragraph, ..Described::default() };
+    let start = Position::START;
+    let mut from = |source, (metadata, remarks): (Metadata, Vec<Remark>)| {
+        described.metadata = metadata;
+        described.remarks.extend(remarks.into_iter().map(|remark| (source, remark)));
+    };
+    match (header.block, sidecar) {
+        (Some(Ok(block)), None) => from(Source::Block, metadata::read_block(&block)),
+        (Some(Ok(block)), Some(_)) => {
+            from(Source::Block, metadata::read_block(&block));
+            let message = "not read: the tool describes itself in a block at its top".to_owned();
+            described.remarks.push((Source::Sidecar, Remark { at: start, message, is_problem: false }));
+        }
+        (Some(Err(fault)), _) => {
+            let at = Position { line: fault.line, column: 1 };
+            described
+                .remarks
+                .push((Source::Block, Remark { at, message: fault.message, is_problem: true }));
+        }
+        (None, Some(Ok(bytes))) => from(Source::Sidecar, metadata::read_file(&bytes)),
+        (None, Some(Err(err))) => {
+            let remark = Remark { at: start, message: reason(&err), is_problem: true };
+            described.remarks.push((Source::Sidecar, remark));
+        }
+        (None, None) => {}
+    }
+    described
+}
+
+fn made_from_the_name(path: &Path, interpreter: Option<&str>) -> String {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = file.replace(char::is_control, "?");
+    match interpreter {
+        Some(interpreter) => format!("Runs the {interpreter} script {file}."),
+        None => format!("Runs the program {file}."),
+    }
+}
+
+/// What an entry is, found out without opening it.
+fn look(entry: &fs::DirEntry) -> Entry {
+    let name = entry.file_name();
+    let kind = if naming::never_a_tool(&name).is_some() {
+        EntryKind::Plain
+    } else {
+        // Where the kernel says the type with the name, this costs no call.
+        match entry.file_type() {
+            Ok(known) if known.is_file() || known.is_symlink() || known.is_dir() => {
+                kind_of(&entry.path())
+            }
+            Ok(known) => EntryKind::Other(type_name(known).to_owned()),
+            // It may be gone already: one entry does not cost the others.
+            Err(err) => EntryKind::Other(reason(&err)),
+        }
+    };
+    Entry { name, kind }
+}
+
+fn kind_of(path: &Path) -> EntryKind {
+    let other = |what: &str| EntryKind::Other(what.to_owned());
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {
+            let executable = metadata.permissions().mode() & 0o111 != 0;
+            if executable { EntryKind::Executable } else { EntryKind::Plain }
+        }
+        Ok(metadata) if metadata.is_dir() => {
+            let has = |manifest| path.join(manifest).symlink_metadata().is_ok();
+            let is_package = has("tool.yaml") || has("orla-tool.json");
+            if is_package { EntryKind::Package } else { other("directory without a manifest") }
+        }
+        Ok(metadata) => other(type_name(metadata.file_type())),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => other("dangling link"),
+        Err(err) => EntryKind::Other(reason(&err)),
+    }
+}
+
+fn type_name(kind: fs::FileType) -> &'static str {
+    match kind {
+        kind if kind.is_fifo() => "fifo",
+        kind if kind.is_socket() => "socket",
+        kind if kind.is_block_device() || kind.is_char_device() => "device",
+        _ => "not a regular file",
+    }
+}
+
+/// The first bytes of a file: as many as its header needs, and never more than the buffer.
+fn read_head<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let mut file = open_regular(path)?;
+    let (mut have, mut want) = (0, FIRST_READ);
+    loop {
+        match file.read(&mut buffer[have..want])? {
+            0 => break,
+            count => have += count,
+        }
+        if have == want {
+            match header::wanted(&buffer[..have]) {
+                Some(more) => want = more.min(buffer.len()),
+                None => break,
+            }
+        } else if want == FIRST_READ {
+            // A regular file gives less than was asked for only at its end.
+            break;
+        }
+        if have == want {
+            break;
+        }
+    }
+    Ok(&buffer[..have])
+}
+
+fn read_sidecar(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = open_regular(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    file.by_ref().take(BLOCK_READ as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > BLOCK_READ {
+        return Err(io::Error::other(format!("larger than {} KiB", BLOCK_READ / 1024)));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! The comments at the top of a script: its metadata block and its first paragraph.
+//!
+//! A tool may describe itself in a comment block in the style of inline script metadata:
+//!
+//! ```text
+//! # /// orla
+//! # description: Adds two numbers
+//! # ///
+//! ```
+//!
+//! The comment mark is `#`, `//`, `--` or `;`; what follows it is YAML, read by
+//! [`metadata`](crate::metadata). Pure functions over the first bytes of a file.
+
+use orla_process::shebang::FileKind;
+
+/// What is read of every file: enough for the shebang and most first paragraphs.
+pub const FIRST_READ: usize = 512;
+/// What is read where the comments at the top go on beyond [`FIRST_READ`].
+pub const HEADER_READ: usize = 4 * 1024;
+/// What is read where a metadata block goes on beyond [`HEADER_READ`]; a block has to end within it.
+pub const BLOCK_READ: usize = 64 * 1024;
+
+/// What the comments at the top of a file hold.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The metadata block, or why it is none.
+    pub block: Option<Result<Block, BlockFault>>,
+    /// The first paragraph of comments, as one line.
+    pub paragraph: Option<String>,
+}
+
+/// The YAML of a metadata block, and where in the file each of its lines is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The text without the comment marks.
+    pub yaml: String,
+    /// The number of its first line in the file, from 1.
+    pub first_line: usize,
+    /// How many characters each line lost on its left.
+    pub cut: Vec<usize>,
+}
+
+/// A metadata block that has no end, or text that is none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BlockFault {
+    /// The line of the file, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// How much of the file has to be read, when this much of it is known and the file goes on: `None`
+/// when this is enough. Never more than [`BLOCK_READ`].
+pub fn wanted(head: &[u8]) -> Option<usize> {
+    if head.len() >= BLOCK_READ || FileKind::of(head) == FileKind::Binary {
+        return None;
+    }
+    let mut lines = lines(head);
+    if lines.by_ref().any(|(_, line)| opens(line)) {
+        let goes_on = lines.all(|(_, line)| mark(line).is_some() && !closes(line) || line.is_empty());
+        return (goes_on && !ends_in_close(head)).then_some(if head.len() < HEADER_READ {
+            HEADER_READ
+        } else {
+            BLOCK_READ
+        });
+    }
+    let in_header = self::lines(head).all(|(_, line)| is_header(line));
+    (in_header && head.len() < HEADER_READ).then_some(HEADER_READ)
+}
+
+/// Reads the comments at the top of a file.
+pub fn read(head: &[u8]) -> Header {
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    Header { block: block(head), paragraph: paragraph(head) }
+}
+
+fn block(head: &[u8]) -> Option<Result<Block, BlockFault>> {
+    let mut lines = lines(head);
+    let (opened_at, opening) = lines.find(|(_, line)| opens(line))?;
+    let mark = mark(opening)?;
+    let mut block = Block { yaml: String::new(), first_line: opened_at + 1, cut: Vec::new() };
+    for (number, line) in lines {
+        if closes(line) {
+            return Some(Ok(block));
+        }
+        let fault = |message: String| Some(Err(BlockFault { line: number, message }));
+        let Ok(line) = str::from_utf8(line) else {
+            return fault("the metadata block is not UTF-8".to_owned());
+        };
+        let Some(text) = line.strip_prefix(mark) else {
+            return fault(format!("the metadata block has no end: expected `{mark} ///`"));
+        };
+        let text = text.strip_prefix(' ').unwrap_or(text);
+        block.cut.push(line.len() - text.len());
+        block.yaml.push_str(text);
+        block.yaml.push('\n');
+    }
+    let message = format!("the metadata block has no end within {} KiB", BLOCK_READ / 1024);
+    let message =
+        if head.len() < BLOCK_READ { "the metadata block has no end".to_owned() } else { message };
+    Some(Err(BlockFault { line: opened_at, message }))
+}
+
+fn paragraph(head: &[u8]) -> Option<String> {
+    let mut words = String::new();
+    let mut lines = lines(head);
+    while let Some((number, line)) = lines.next() {
+        if number == 1 && line.starts_with(b"#!") {
+            continue;
+        }
+        let text = String::from_utf8_lossy(line);
+        let Some(comment) = comment(&text) else {
+            let passed_over = text.trim().is_empty() || text.starts_with("set -");
+            if passed_over && words.is_empty() {
+                continue;
+            }
+            break;
+        };
+        if comment.starts_with("/// ") {
+            // Some block of metadata, ours or another program's.
+            let _ = lines.by_ref().find(|(_, line)| closes(line));
+        } else if !comment.contains(char::is_alphanumeric) {
+            if !words.is_empty() {
+                break;
+            }
+        } else if !is_directive(comment) {
+            if !words.is_empty() {
+                words.push(' ');
+            }
+            words.push_str(comment);
+        }
+    }
+    (!words.is_empty()).then_some(words)
+}
+
+/// Comments for editors, linters and lawyers, which describe nothing.
+fn is_directive(comment: &str) -> bool {
+    let lower = comment.to_ascii_lowercase();
+    let lower = lower.trim_start_matches('@');
+    comment.contains("-*-")
+        || [
+            "vim:",
+            "vi:",
+            "ex:",
+            "shellcheck ",
+            "coding:",
+            "coding=",
+            "pylint:",
+            "pyright:",
+            "mypy:",
+            "ruff:",
+            "flake8:",
+            "noqa",
+            "type: ",
+            "isort:",
+            "frozen_string_literal:",
+            "rubocop:",
+            "eslint",
+            "ts-",
+            "spdx-",
+            "copyright ",
+        ]
+        .iter()
+        .any(|start| lower.starts_with(start))
+}
+
+const MARKS: [&str; 4] = ["#", "//", "--", ";"];
+
+fn mark(line: &[u8]) -> Option<&'static str> {
+    MARKS.into_iter().find(|mark| line.starts_with(mark.as_bytes()))
+}
+
+/// The text of a comment, without its mark however often that is repeated.
+fn comment(line: &str) -> Option<&str> {
+    let mark = mark(line.as_bytes())?;
+    let rest = line.strip_prefix(mark)?;
+    let repeated = &mark[mark.len() - 1..];
+    let rest = if rest.starts_with(" /// ") { rest } else { rest.trim_start_matches(repeated) };
+    Some(rest.trim())
+}
+
+fn opens(line: &[u8]) -> bool {
+    after_slashes(line).is_some_and(|name| name.trim_ascii() == b"orla")
+}
+
+fn closes(line: &[u8]) -> bool {
+    after_slashes(line).is_some_and(|name| name.trim_ascii().is_empty())
+}
+
+/// What follows `///` in a comment.
+fn after_slashes(line: &[u8]) -> Option<&[u8]> {
+    line.strip_prefix(mark(line)?.as_bytes())?.trim_ascii_start().strip_prefix(b"///")
+}
+
+fn ends_in_close(head: &[u8]) -> bool {
+    lines(head).last().is_some_and(|(_, line)| closes(line))
+}
+
+fn is_header(line: &[u8]) -> bool {
+    mark(line).is_some() || line.trim_ascii().is_empty() || line.starts_with(b"set -")
+}
+
+/// The lines with their numbers from 1, without their ends.
+fn lines(head: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    (1..).zip(head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn described(head: &str) -> Option<String> {
+        read(head.as_bytes()).paragraph
+    }
+
+    #[test]
+    fn the_first_paragraph_of_comments_is_found() {
+        let cases = [
+            (
+                "#!/bin/sh\n# Says hello.\n# In two lines.\n\n# not this\necho hi\n",
+                Some("Says hello. In two lines."),
+            ),
+            ("#!/bin/sh\n\n# After a blank line\nls\n", Some("After a blank line")),
+            ("#!/usr/bin/env python3\n# -*- coding: utf-8 -*-\n# vim: ts=4\n# Real\n", Some("Real")),
+            ("#!/bin/bash\n# shellcheck disable=SC2086\n#\n# Lists.\n#\n# More.\n", Some("Lists.")),
+            ("#!/bin/bash\nset -euo pipefail\n# Lists.\n", Some("Lists.")),
+            ("#!/usr/bin/env node\n// Says hi\n", Some("Says hi")),
+            ("#!/usr/bin/env lua\n-- Says hi\n--- again\n", Some("Says hi again")),
+            ("#!/usr/bin/guile\n;;; Says hi\n", Some("Says hi")),
+            ("#######\n# Boxed #\n#######\n", Some("Boxed #")),
+            ("#!/bin/sh\necho\n# too late\n", None),
+            ("#!/bin/sh\n", None),
+            ("", None),
+            ("#!/usr/bin/env python3\r\n# Windows\r\n# lines\r\n\r\n", Some("Windows lines")),
+            ("#!/usr/bin/env python3\n# /// script\n# dependencies = []\n# ///\n# Real\n", Some("Real")),
+            ("#!/bin/sh\n# /// orla\n# title: x\n# ///\n\n# Real\n", Some("Real")),
+            ("# SPDX-License-Identifier: MIT\n# Copyright 2026 me\n\n# Real\n", Some("Real")),
+        ];
+        for (head, paragraph) in cases {
+            assert_eq!(described(head).as_deref(), paragraph, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_metadata_block_is_cut_out_with_its_place() {
+        let cases = [
+            (
+                "#!/bin/sh\n# /// orla\n# a: 1\n#\n#b: 2\n#   c: 3\n# ///\nls",
+                "a: 1\n\nb: 2\n  c: 3\n",
+                3,
+                vec![2, 1, 1, 2],
+            ),
+            ("// /// orla\n// a: 1\n// ///\n", "a: 1\n", 2, vec![3]),
+            ("-- /// orla\n-- a: 1\n-- ///", "a: 1\n", 2, vec![3]),
+            ("; /// orla\n; a: 1\n; ///\n", "a: 1\n", 2, vec![2]),
+            ("\u{feff}# /// orla\r\n# a: 1\r\n# ///\r\n", "a: 1\n", 2, vec![2]),
+            ("# /// orla\n# ///\n", "", 2, vec![]),
+            ("import x\n# /// orla\n# a: 1\n# ///\n", "a: 1\n", 3, vec![2]),
+        ];
+        for (head, yaml, first_line, cut) in cases {
+            let block = read(head.as_bytes()).block;
+            assert_eq!(block, Some(Ok(Block { yaml: yaml.to_owned(), first_line, cut })), "{head:?}");
+        }
+        assert_eq!(read(b"# /// script\n# a: 1\n# ///\n").block, None);
+    }
+
+    #[test]
+    fn a_block_without_an_end_is_reported_with_its_line() {
+        let cases: &[(&[u8], usize, &str)] = &[
+            (
+                b"#!/bin/sh\n# /// orla\n# a: 1\necho\n",
+                4,
+                "the metadata block has no end: expected `# ///`",
+            ),
+            (b"# /// orla\n# a: 1", 1, "the metadata block has no end"),
+            (b"# /// orla\n# a: \xff\n# ///\n", 2, "the metadata block is not UTF-8"),
+        ];
+        for (head, line, message) in cases {
+            let fault = BlockFault { line: *line, message: (*message).to_owned() };
+            assert_eq!(read(head).block, Some(Err(fault)));
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_the_header_needs() {
+        let cases: &[(Vec<u8>, Option<usize>)] = &[
+            (b"#!/bin/sh\necho\n".repeat(40), None),
+            (b"\x7fELF".repeat(128), None),
+            (b"# comment\n".repeat(52), Some(HEADER_READ)),
+            (b"# comment\n".repeat(410), None),
+            ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(80)].concat(), Some(HEADER_READ)),
+            ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(600)].concat(), Some(BLOCK_READ)),
+            ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(10_000)].concat(), None),
+            ([&b"# /// orla\n# a: 1\n# ///\n"[..], &b"# comment\n".repeat(50)].concat(), None),
+            ([&b"# /// orla\n# a: 1\n"[..], &b"broken\n".repeat(80)].concat(), None),
+        ];
+        for (head, expected) in cases {
+            assert_eq!(wanted(head), *expected, "{:?}", String::from_utf8_lossy(&head[..40]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_read(head in proptest::collection::vec(any::<u8>(), 0..600), text in "(# /// orla|# |;|--|\n|a: 1|# ///|é){0,30}") {
+            let _ = (read(&head), wanted(&head), read(text.as_bytes()), wanted(text.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! What a tool says of itself: the keys of its metadata block, or of `NAME.orla.yaml` beside it.
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `title` | the name for people |
+//! | `description` | what it does, in words a model can choose by |
+//! | `input_schema`, `output_schema` | JSON Schema, the shorthand `field: type`, or a type of RTFS; enforced |
+//! | `output` | what standard output is: `text`, `json`, or `mcp` (a whole MCP tool result) |
+//! | `timeout` | seconds one call may take, fractions allowed |
+//! | `args` | arguments that come before those of the call |
+//! | `annotations` | MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint` |
+//! | `permissions` | what it needs to be allowed |
+//! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
+//!
+//! Each key is read by itself, so that every fault is reported with its place in the file. A tool with a fault is
+//! unavailable: what it declares would not hold. An unknown key is a warning. Pure functions.
+
+use std::time::Duration;
+
+use orla_document::excerpt;
+use orla_document::{Key, Kind, Node, Position};
+use orla_marketplace::id::Pattern;
+use orla_marketplace::rtfs::TypeExpr;
+use orla_marketplace::schema::{input_from_declaration, schema_from_declaration};
+use orla_process::environment::check_pattern;
+use serde_json::Value;
+
+use super::header::Block;
+
+/// What a tool says of itself. Everything is optional.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    /// The name for people.
+    pub title: Option<String>,
+    /// What it does.
+    pub description: Option<String>,
+    /// What it takes.
+    pub input_schema: Option<TypeExpr>,
+    /// What it gives.
+    pub output_schema: Option<TypeExpr>,
+    /// What its standard output is.
+    pub output: Option<OutputForm>,
+    /// How long one call may take.
+    pub timeout: Option<Duration>,
+    /// Arguments that come before those of the call.
+    pub args: Vec<String>,
+    /// MCP's hints on the tool, a JSON object.
+    pub annotations: Option<Value>,
+    /// What it needs to be allowed.
+    pub permissions: Vec<String>,
+    /// Patterns of the server's variables that it gets besides the usual ones.
+    pub pass_env: Vec<Pattern>,
+}
+
+/// What a tool's standard output is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputForm {
+    /// Text, or bytes of whatever kind.
+    #[default]
+    Text,
+    /// One JSON value.
+    Json,
+    /// One JSON object in the form of an MCP tool result, which goes out as it is.
+    Mcp,
+}
+
+/// Something about a description that its author should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Where.
+    pub at: Position,
+    /// What.
+    pub message: String,
+    /// Whether something that was declared is not in force: `orla check` fails then.
+    pub is_problem: bool,
+}
+
+/// Reads the metadata in a comment block. Positions are those of the file around it.
+pub fn read_block(block: &Block) -> (Metadata, Vec<Remark>) {
+    // With the lines of the file before it, so that every line that a message names is one of the file.
+    let before = block.first_line - 1;
+    read(&format!("{}{}", "\n".repeat(before), block.yaml), |at| {
+        let cut = at.line.checked_sub(block.first_line).and_then(|line| block.cut.get(line));
+        Position { line: at.line, column: at.column + cut.copied().unwrap_or(0) }
+    })
+}
+
+/// Reads the metadata in a file of its own.
+pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
+    match orla_document::decode(bytes) {
+        Ok(yaml) => read(yaml, |at| at),
+        Err(err) => {
+            let remark = Remark { at: err.at, message: err.problem, is_problem: true };
+            (Metadata::default(), vec![remark])
+        }
+    }
+}
+
+fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Remark>) {
+    let mut reader = Reader { metadata: Metadata::default(), remarks: Vec::new() };
+    match orla_document::parse(yaml) {
+        Ok(None) => {}
+        Ok(Some(root)) => reader.root(&root),
+        Err(err) => reader.remark(err.at, err.problem, true),
+    }
+    for remark in &mut reader.remarks {
+        remark.at = place(remark.at);
+    }
+    (reader.metadata, reader.remarks)
+}
+
+const KEYS: [&str; 10] = [
+    "title",
+    "description",
+    "input_schema",
+    "output_schema",
+    "output",
+    "timeout",
+    "args",
+    "annotations",
+    "permissions",
+    "pass_env",
+];
+
+/// Bytes of a text that a message repeats.
+const SHOWN: usize = 60;
+/// The most seconds that one call may be given.
+const MAX_TIMEOUT: u32 = 86_400;
+
+const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+
+struct Reader {
+    metadata: Metadata,
+    remarks: Vec<Remark>,
+}
+
+impl Reader {
+    fn root(&mut self, root: &Node) {
+        let Kind::Map(members) = &root.kind else {
+            return self.remark(root.at, expected("keys with values", root), true);
+        };
+        for (key, node) in members {
+            self.member(key, node);
+        }
+        self.contradictions(root.at);
+    }
+
+    fn member(&mut self, key: &Key, node: &Node) {
+        let metadata = &mut self.metadata;
+        let read = match key.text.as_str() {
+            "title" => text(node).map(|text| metadata.title = Some(text)),
+            "description" => text(node).map(|text| metadata.description = Some(text)),
+            "input_schema" => input_schema(node).map(|schema| metadata.input_schema = Some(schema)),
+            "output_schema" => output_schema(node).map(|schema| metadata.output_schema = Some(schema)),
+            "output" => output(node).map(|form| metadata.output = Some(form)),
+            "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
+            "args" => texts(node).map(|args| metadata.args = args),
+            "annotations" => {
+                let read = annotations(node).map(|hints| metadata.annotations = Some(hints));
+                self.unknown_hints(node);
+                read
+            }
+            "permissions" => texts(node).map(|needed| metadata.permissions = needed),
+            "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
+            unknown => {
+                let shown = excerpt::beginning(unknown, SHOWN);
+                let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
+                return self.remark(key.at, message, false);
+            }
+        };
+        if let Err(message) = read {
+            self.remark(node.at, format!("{}: {message}", key.text), true);
+        }
+    }
+
+    /// MCP knows other annotations than hints, and clients know their own: only a misspelt hint is reported.
+    fn unknown_hints(&mut self, node: &Node) {
+        let Kind::Map(members) = &node.kind else { return };
+        for (key, _) in members {
+            let hint = did_you_mean(&key.text, &HINTS);
+            if !HINTS.contains(&&*key.text) && !hint.is_empty() {
+                let shown = excerpt::beginning(&key.text, SHOWN);
+                self.remark(key.at, format!("annotations.{shown}: unknown key{hint}"), false);
+            }
+        }
+    }
+
+    fn contradictions(&mut self, at: Position) {
+        if self.metadata.output_schema.is_some() && self.metadata.output == Some(OutputForm::Text) {
+            let message = "output: text has no schema; with output_schema it is read as json".to_owned();
+            self.remark(at, message, true);
+            self.metadata.output = Some(OutputForm::Json);
+        }
+    }
+
+    fn remark(&mut self, at: Position, message: String, is_problem: bool) {
+        self.remarks.push(Remark { at, message, is_problem });
+    }
+}
+
+fn text(node: &Node) -> Result<String, String> {
+    match verbatim(node) {
+        Some(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        _ => Err(expected("text", node)),
+    }
+}
+
+fn texts(node: &Node) -> Result<Vec<String>, String> {
+    const WHAT: &str = "a list of texts";
+    let Kind::List(items) = &node.kind else { return Err(expected(WHAT, node)) };
+    items
+        .iter()
+        .map(|item| match verbatim(item) {
+            Some(text) if text.contains('\0') => Err("text without NUL is expected".to_owned()),
+            Some(text) => Ok(text.to_owned()),
+            None => Err(expected(WHAT, item)),
+        })
+        .collect()
+}
+
+/// Patterns of variables: a list of them, or one.
+pub(crate) fn pass_env(node: &Node) -> Result<Vec<Pattern>, String> {
+    let items = match &node.kind {
+        Kind::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    items
+        .iter()
+        .map(|item| match item.as_text().map(|text| (text, check_pattern(text))) {
+            Some((text, Ok(()))) => Ok(Pattern::new(text)),
+            Some((_, Err(what))) => Err(expected(what, item)),
+            None => Err(expected("a list of patterns of variables", item)),
+        })
+        .collect()
+}
+
+/// A text, or a number as it is written: `args: [-n, 5]` means the text.
+fn verbatim(node: &Node) -> Option<&str> {
+    let scalar = node.as_scalar()?;
+    scalar.as_text().or_else(|| scalar.is_number().then_some(&*scalar.text))
+}
+
+fn input_schema(node: &Node) -> Result<TypeExpr, String> {
+    input_from_declaration(&node.to_json()).map_err(|err| err.to_string())
+}
+
+fn output_schema(node: &Node) -> Result<TypeExpr, String> {
+    schema_from_declaration(&node.to_json()).map_err(|err| err.to_string())
+}
+
+fn output(node: &Node) -> Result<OutputForm, String> {
+    match node.as_text() {
+        Some("text") => Ok(OutputForm::Text),
+        Some("json") => Ok(OutputForm::Json),
+        Some("mcp") => Ok(OutputForm::Mcp),
+        _ => Err(expected("text, json or mcp", node)),
+    }
+}
+
+fn seconds(node: &Node) -> Result<Duration, String> {
+    node.to_json()
+        .as_f64()
+        .filter(|seconds| *seconds <= f64::from(MAX_TIMEOUT))
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|timeout| !timeout.is_zero())
+        .ok_or_else(|| expected(&format!("seconds above 0 and at most {MAX_TIMEOUT}"), node))
+}
+
+fn annotations(node: &Node) -> Result<Value, String> {
+    let Kind::Map(members) = &node.kind else { return Err(expected("an object", node)) };
+    let is_boolean = |node: &Node| node.as_scalar().is_some_and(|scalar| scalar.as_bool().is_some());
+    match members.iter().find(|(key, hint)| HINTS.contains(&&*key.text) && !is_boolean(hint)) {
+        Some((key, hint)) => Err(format!("{}: {}", key.text, expected("true or false", hint))),
+        None => Ok(node.to_json()),
+    }
+}
+
+fn expected(what: &str, got: &Node) -> String {
+    format!("expected {what}, got {}", excerpt::beginning(&got.to_json().to_string(), SHOWN))
+}
+
+/// Other words for keys, which MCP and other formats use.
+const ALIASES: [(&str, &str); 5] = [
+    ("inputs", "input_schema"),
+    ("parameters", "input_schema"),
+    ("inputSchema", "input_schema"),
+    ("outputs", "output_schema"),
+    ("outputSchema", "output_schema"),
+];
+
+fn did_you_mean(key: &str, known: &[&str]) -> String {
+    // The comparison takes the product of the lengths.
+    if key.len() > SHOWN {
+        return String::new();
+    }
+    let nearest = known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(key, known), *known))
+        .min()
+        .filter(|(distance, _)| *distance <= 3 && *distance < key.len())
+        .map(|(_, known)| known);
+    let alias = ALIASES.iter().find(|(alias, meant)| *alias == key && known.contains(meant));
+    let meant = alias.map(|(_, meant)| *meant).or(nearest);
+    meant.map(|meant| format!(", did you mean {meant}?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header;
+    use super::*;
+
+    fn remarks(yaml: &str) -> Vec<String> {
+        let (_, remarks) = read_file(yaml.as_bytes());
+        remarks.iter().map(|r| format!("{}:{}: {}", r.at.line, r.at.column, r.message)).collect()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let (metadata, remarks) = read_file(
+            b"title: Adder\ndescription: Adds.\noutput: json\ntimeout: 1.5\nargs: [-n, 5]\n\
+              annotations: {readOnlyHint: true}\npermissions: ['net:example.com']\n",
+        );
+        assert_eq!(remarks, []);
+        assert_eq!(metadata.title.as_deref(), Some("Adder"));
+        assert_eq!(metadata.description.as_deref(), Some("Adds."));
+        assert_eq!(metadata.output, Some(OutputForm::Json));
+        assert_eq!(metadata.timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(metadata.args, ["-n", "5"]);
+        assert_eq!(metadata.annotations, Some(serde_json::json!({"readOnlyHint": true})));
+        assert_eq!(metadata.permissions, ["net:example.com"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let cases = [
+            (
+                "timeout: soon\n",
+                "1:10: timeout: expected seconds above 0 and at most 86400, got \"soon\"",
+            ),
+            ("timeout: -1\n", "1:10: timeout: expected seconds above 0 and at most 86400, got -1"),
+            ("timeout: 1e-12\n", "1:10: timeout: expected seconds above 0 and at most 86400, got 1e-12"),
+            ("timeout: 1e19\n", "1:10: timeout: expected seconds above 0 and at most 86400, got 1e+19"),
+            ("output: xml\n", "1:9: output: expected text, json or mcp, got \"xml\""),
+            ("args: -n\n", "1:7: args: expected a list of texts, got \"-n\""),
+            ("title: {}\n", "1:8: title: expected text, got {}"),
+            (
+                "annotations: {readOnlyHint: 3}\n",
+                "1:14: annotations: readOnlyHint: expected true or false, got 3",
+            ),
+            ("title: x\ntimeuot: 3\n", "2:1: timeuot: unknown key, did you mean timeout?"),
+            ("inputs: {a: number}\n", "1:1: inputs: unknown key, did you mean input_schema?"),
+            (
+                "annotations: {readonlyHint: true}\n",
+                "1:15: annotations.readonlyHint: unknown key, did you mean readOnlyHint?",
+            ),
+            ("colour: red\n", "1:1: colour: unknown key"),
+            ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
+            ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
+            ("- 1\n", "1:1: expected keys with values, got [1]"),
+        ];
+        for (yaml, expected) in cases {
+            assert_eq!(remarks(yaml), [expected], "{yaml}");
+        }
+    }
+
+    #[test]
+    fn what_explodes_is_refused_in_plain_words() {
+        let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..7 {
+            aliases.push_str(&format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(8)));
+        }
+        let cases = [
+            (format!("annotations: {}", "[".repeat(60_000)), "nested too deep"),
+            (format!("annotations: {}", "{a: ".repeat(10_000)), "nested deeper than 128 levels"),
+            (aliases, "too large: with its aliases expanded, the text exceeds its bound"),
+        ];
+        for (yaml, expected) in cases {
+            assert!(remarks(&yaml)[0].ends_with(expected), "{:?}", remarks(&yaml));
+        }
+    }
+
+    #[test]
+    fn one_broken_key_does_not_cost_the_others() {
+        let (metadata, remarks) = read_file(b"timeout: soon\ndescription: Adds.\n");
+        assert_eq!(metadata.description.as_deref(), Some("Adds."));
+        assert_eq!(remarks.len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_key_is_a_warning_and_a_broken_one_a_problem() {
+        let (_, remarks) = read_file(b"colour: red\noutput: xml\n");
+        assert_eq!(remarks.iter().map(|remark| remark.is_problem).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn positions_are_those_of_the_file_around_the_block() {
+        let head = b"#!/bin/sh\n# /// orla\n# title: x\n#timeout: soon\n# ///\n";
+        let Some(Ok(block)) = header::read(head).block else { panic!("no block") };
+        let (_, remarks) = read_block(&block);
+        assert_eq!(remarks[0].at, Position { line: 4, column: 11 });
+        let twice = b"#!/bin/sh\n# /// orla\n# title: a\n# title: b\n# ///\n";
+        let Some(Ok(block)) = header::read(twice).block else { panic!("no block") };
+        let (_, remarks) = read_block(&block);
+        assert_eq!(remarks[0].at, Position { line: 4, column: 3 });
+        assert_eq!(remarks[0].message, "title: given twice, first on line 3");
+    }
+
+    #[test]
+    fn nothing_is_fine_and_what_is_not_utf8_is_not() {
+        assert!(remarks("").is_empty());
+        assert!(remarks("# only a comment\n").is_empty());
+        let (_, remarks) = read_file(b"title: x\n\xff\n");
+        assert_eq!((remarks[0].at.line, &*remarks[0].message), (2, "not UTF-8 (at byte 9)"));
+    }
+}

@@ -1,0 +1,30 @@
+//! The simple tool: an executable file as a capability, with a process for each call (RFC 1).
+//!
+//! [`Loader`] makes capabilities of a directory's executable files: [`discovery`] looks at them; [`mod@plan`],
+//! [`naming`], [`header`] and [`metadata`] make sense of names and first bytes. [`ToolExecutor`] runs a call:
+//! [`arguments`] makes a command line of its JSON, [`orla_process::runner`] runs the program, [`directives`] takes
+//! progress and log messages out of its standard error, and [`mod@result`] says what happened.
+//!
+//! Both stand on the marketplace's public seam: a third party could have written them.
+//!
+//! # Invariant
+//!
+//! Arguments are a vector from end to end; no shell ever parses them.
+
+pub mod arguments;
+pub mod directives;
+pub mod discovery;
+mod executor;
+pub mod header;
+pub mod metadata;
+pub mod naming;
+pub mod plan;
+pub mod result;
+mod settings;
+mod source;
+
+pub use discovery::{DirectoryError, Finding, ProgramFile};
+pub use executor::ToolExecutor;
+pub use settings::ToolProvider;
+pub(crate) use settings::requires;
+pub use source::{Loaded, Loader};

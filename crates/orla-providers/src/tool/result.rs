@@ -1,0 +1,419 @@
+//! From how a program ended to what its caller is told (RFC 1 §5.3, §5.4).
+//!
+//! | what happened | what comes back |
+//! |---|---|
+//! | exit 0 | the output, as the tool declares it |
+//! | another exit code, a signal | [`RuntimeError::Failed`] with one sentence |
+//! | the deadline | [`RuntimeError::TimedOut`] |
+//! | output that is not what was declared | [`RuntimeError::InvalidOutput`] |
+//!
+//! Whatever was written is kept: an error carries the same content as a success. Pure functions.
+
+use std::borrow::Cow;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use orla_document::excerpt;
+use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
+use orla_process::runner::{Captured, Cause, Ended, Status};
+use orla_process::signal::signal_name;
+use orla_process::start_failure::{CANNOT_EXECUTE, StartFailure};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::metadata::OutputForm;
+
+/// The call that a result belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The name under which the tool is served.
+    pub name: &'a str,
+    /// Unique within the instance; it is in the address of embedded output.
+    pub call_id: &'a str,
+    /// The time the call was given.
+    pub timeout: Duration,
+    /// What the tool's standard output is.
+    pub form: OutputForm,
+    /// Whether it declares a schema for it.
+    pub has_schema: bool,
+}
+
+/// How much of standard error is in the sentence about an exit code, in bytes.
+const STDERR_SHOWN: usize = 2000;
+
+/// How much is shown of what is not JSON, in bytes.
+const JSON_SHOWN: usize = 40;
+
+/// The outcome of a program that ran.
+///
+/// # Errors
+/// It failed, was ended, or wrote something else than it declares; the error keeps what it wrote.
+pub fn of_ended(context: &Context<'_>, ended: Ended) -> RuntimeResult<Outcome> {
+    let id = || context.name.to_owned();
+    let execution = Execution::of(&ended);
+    let failure = match ended.cause {
+        Cause::Itself => sentence(context.name, &execution),
+        Cause::Deadline | Cause::Cancelled => None,
+    };
+    if ended.cause == Cause::Itself && failure.is_none() {
+        return success(context, &execution, ended.stdout);
+    }
+    let outcome = Some(Box::new(failed(context, &execution, &ended.stdout)?));
+    Err(match (ended.cause, failure) {
+        (Cause::Deadline, _) => RuntimeError::TimedOut { id: id(), limit: context.timeout, outcome },
+        (Cause::Cancelled, _) => RuntimeError::Cancelled { id: id(), outcome },
+        (Cause::Itself, message) => {
+            RuntimeError::Failed { id: id(), message: message.unwrap_or_default(), outcome }
+        }
+    })
+}
+
+/// The error of a program that could not be started.
+pub fn of_start_failure(
+    context: &Context<'_>,
+    failure: &StartFailure,
+    ended: Option<&Ended>,
+) -> RuntimeError {
+    let message = format!("{} could not start: {}", context.name, failure.reason);
+    let nothing = Captured::default();
+    let mut execution = ended.map(Execution::of).unwrap_or_default();
+    execution.exit_code = failure.exit_code;
+    if let (None, Some(detail)) = (ended, &failure.detail) {
+        // Where a shell would say it.
+        execution.stderr = Cow::Borrowed(detail);
+    }
+    let stdout = ended.map_or(&nothing, |ended| &ended.stdout);
+    let outcome = failed(context, &execution, stdout).ok().map(Box::new);
+    RuntimeError::Failed { id: context.name.to_owned(), message, outcome }
+}
+
+/// The exit code by the shell's conventions: 128 + n for signal n, and 126 for what was not run at all.
+pub fn exit_code(status: Status) -> i32 {
+    const KILLED: i32 = 128 + 9;
+    match status {
+        Status::NeverStarted => CANNOT_EXECUTE,
+        Status::Lost => KILLED,
+        Status::Exited(status) => {
+            status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(KILLED)
+        }
+    }
+}
+
+/// What `_meta["orla/execution"]` says of every call.
+#[derive(Debug, Default, Serialize)]
+struct Execution<'a> {
+    exit_code: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<Cow<'static, str>>,
+    stderr: Cow<'a, str>,
+    duration_ms: u64,
+    timed_out: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<Truncated>,
+}
+
+/// Bytes dropped from each stream.
+#[derive(Debug, Serialize)]
+struct Truncated {
+    stdout: u64,
+    stderr: u64,
+}
+
+impl<'a> Execution<'a> {
+    fn of(ended: &'a Ended) -> Execution<'static> {
+        let truncated = Truncated { stdout: ended.stdout.dropped, stderr: ended.stderr.dropped };
+        Execution {
+            exit_code: exit_code(ended.status),
+            signal: ended.status.exit().and_then(|status| status.signal()).map(signal_name),
+            stderr: Cow::Owned(String::from_utf8_lossy(&ended.stderr.bytes).into_owned()),
+            duration_ms: whole_millis(ended.duration),
+            timed_out: ended.cause == Cause::Deadline,
+            truncated: (truncated.stdout + truncated.stderr > 0).then_some(truncated),
+        }
+    }
+}
+
+/// Milliseconds, rounded up: what ran for a second is not said to have run for less.
+fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+/// One sentence on an end that was no success.
+fn sentence(name: &str, execution: &Execution<'_>) -> Option<String> {
+    if let Some(signal) = &execution.signal {
+        return Some(format!("{name} was killed by {signal}"));
+    }
+    if execution.exit_code == 0 {
+        return None;
+    }
+    let end = excerpt::end(execution.stderr.trim(), STDERR_SHOWN).trim();
+    let separator = if end.is_empty() { "" } else { ": " };
+    Some(format!("{name} exited with code {}{separator}{end}", execution.exit_code))
+}
+
+fn success(
+    context: &Context<'_>,
+    execution: &Execution<'_>,
+    stdout: Captured,
+) -> RuntimeResult<Outcome> {
+    if context.form == OutputForm::Mcp {
+        return mcp(context, execution, stdout);
+    }
+    let content = Some(blocks(context, &stdout)?);
+    let meta = Some(meta(execution, None)?);
+    if context.form == OutputForm::Text && !context.has_schema {
+        let structured = Some(Payload::from_json(streams(execution, &stdout)?));
+        return Ok(Outcome { structured, content, meta, ..Outcome::default() });
+    }
+    let (dropped, bytes) = (stdout.dropped, Bytes::from(stdout.bytes));
+    match JsonText::parse(bytes.clone()) {
+        Ok(json) if context.has_schema || json.as_str().starts_with('{') => Ok(Outcome {
+            structured: Some(Payload::from_json(json)),
+            content,
+            meta,
+            ..Outcome::default()
+        }),
+        // Clients of session-based revisions take nothing but an object.
+        Ok(json) => {
+            let wrapped = serialised(&Wrapped { result: &json })?;
+            Ok(Outcome {
+                structured: Some(Payload::from_json(wrapped)),
+                content,
+                meta,
+                ..Outcome::default()
+            })
+        }
+        Err(err) => {
+            let outcome = Outcome { content, meta, ..Outcome::default() };
+            Err(unreadable(context, "one JSON value", not_json(&bytes, &err, dropped), outcome))
+        }
+    }
+}
+
+/// What a result holds when it is an error.
+fn failed(
+    context: &Context<'_>,
+    execution: &Execution<'_>,
+    stdout: &Captured,
+) -> RuntimeResult<Outcome> {
+    let given =
+        (context.form == OutputForm::Mcp).then(|| McpResult::parse(&stdout.bytes).ok()).flatten();
+    let content = match given.as_ref().and_then(|given| given.content) {
+        Some(content) => serialised(content)?,
+        None => blocks(context, stdout)?,
+    };
+    let structured = (context.form != OutputForm::Mcp && !context.has_schema)
+        .then(|| streams(execution, stdout).map(Payload::from_json))
+        .transpose()?;
+    let meta = Some(meta(execution, None)?);
+    Ok(Outcome { structured, content: Some(content), meta, ..Outcome::default() })
+}
+
+/// Standard output that is a whole MCP tool result.
+fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> RuntimeResult<Outcome> {
+    let dropped = stdout.dropped;
+    let body = Bytes::from(stdout.bytes);
+    let given = match McpResult::parse(&body) {
+        Ok(given) => given,
+        Err(err) => {
+            let captured = Captured { bytes: body.to_vec(), dropped };
+            let outcome = failed(context, execution, &captured)?;
+            let got = not_json(&body, &err, dropped);
+            return Err(unreadable(context, "one MCP tool result", got, outcome));
+        }
+    };
+    let content = match given.content {
+        Some(content) => JsonText::slice_of(&body, content),
+        None => serialised(&[(); 0])?,
+    };
+    let structured =
+        given.structured_content.map(|json| Payload::from_json(JsonText::slice_of(&body, json)));
+    let meta = Some(meta(execution, given.meta)?);
+    let outcome = Outcome {
+        structured,
+        content: Some(content),
+        meta,
+        is_error: given.is_error,
+        ..Outcome::default()
+    };
+    if given.is_error == Some(true) {
+        return Err(RuntimeError::reported(context.name, outcome));
+    }
+    Ok(outcome)
+}
+
+/// A tool result as MCP writes it, as far as it has to be understood.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct McpResult<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    structured_content: Option<&'a RawValue>,
+    is_error: Option<bool>,
+    #[serde(rename = "_meta")]
+    meta: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+impl<'a> McpResult<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, serde_json::Error> {
+        /// What every block has.
+        #[derive(Deserialize)]
+        struct Block {
+            #[serde(rename = "type")]
+            _kind: String,
+        }
+        let result: Self = serde_json::from_slice(bytes)?;
+        if let Some(content) = result.content {
+            serde_json::from_str::<Vec<Block>>(content.get())?;
+        }
+        Ok(result)
+    }
+}
+
+fn unreadable(context: &Context<'_>, expected: &str, got: String, outcome: Outcome) -> RuntimeError {
+    let id = context.name.to_owned();
+    if context.has_schema {
+        let violation = Violation { path: "output".to_owned(), expected: expected.to_owned(), got };
+        return RuntimeError::InvalidOutput {
+            id,
+            violations: vec![violation],
+            outcome: Box::new(outcome),
+        };
+    }
+    let message = format!("{id} declares that it writes {expected}, and wrote {got}");
+    RuntimeError::Failed { id, message, outcome: Some(Box::new(outcome)) }
+}
+
+/// What a tool wrote instead of JSON, in words.
+fn not_json(bytes: &[u8], err: &serde_json::Error, dropped: u64) -> String {
+    let text = err.to_string();
+    if dropped > 0 {
+        return format!("more than is kept of it ({dropped} bytes were dropped)");
+    }
+    match text.strip_prefix("trailing characters") {
+        Some(place) => format!("a value followed by something else{place}"),
+        None if text.starts_with("EOF while parsing a value at line 1 column 0") => "nothing".to_owned(),
+        None if err.is_data() => text,
+        None => {
+            // Its beginning says more to people than what a parser expected there.
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * JSON_SHOWN)]);
+            let shown = excerpt::beginning(text.trim(), JSON_SHOWN);
+            format!("text that is not JSON at line {} column {}: {shown}", err.line(), err.column())
+        }
+    }
+}
+
+/// The name by which clients know a media type that was once experimental.
+fn common_name(mime_type: &'static str) -> &'static str {
+    match mime_type {
+        "audio/x-wav" => "audio/wav",
+        "audio/x-flac" => "audio/flac",
+        "audio/x-aiff" => "audio/aiff",
+        other => other,
+    }
+}
+
+/// A block of MCP content.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ContentBlock<'a> {
+    Text {
+        text: &'a str,
+    },
+    Image {
+        data: String,
+        #[serde(rename = "mimeType")]
+        mime_type: &'static str,
+    },
+    Audio {
+        data: String,
+        #[serde(rename = "mimeType")]
+        mime_type: &'static str,
+    },
+    Resource {
+        resource: BlobResource,
+    },
+}
+
+#[derive(Serialize)]
+struct BlobResource {
+    uri: String,
+    #[serde(rename = "mimeType")]
+    mime_type: &'static str,
+    blob: String,
+}
+
+/// Standard output as content: text if it is, else what its first bytes say.
+fn blocks(context: &Context<'_>, stdout: &Captured) -> RuntimeResult<JsonText> {
+    let bytes = &stdout.bytes;
+    let block = match str::from_utf8(bytes) {
+        Ok(text) => ContentBlock::Text { text },
+        Err(_) => {
+            let data = BASE64.encode(bytes);
+            match infer::get(bytes).map(|kind| (kind.matcher_type(), kind.mime_type())) {
+                Some((infer::MatcherType::Image, mime_type)) => ContentBlock::Image { data, mime_type },
+                Some((infer::MatcherType::Audio, mime_type)) => {
+                    ContentBlock::Audio { data, mime_type: common_name(mime_type) }
+                }
+                other => ContentBlock::Resource {
+                    resource: BlobResource {
+                        uri: format!("orla://call/{}/stdout", context.call_id),
+                        mime_type: other.map_or("application/octet-stream", |(_, mime_type)| mime_type),
+                        blob: data,
+                    },
+                },
+            }
+        }
+    };
+    serialised(&[block])
+}
+
+/// The value of a tool that declares no schema.
+fn streams(execution: &Execution<'_>, stdout: &Captured) -> RuntimeResult<JsonText> {
+    #[derive(Serialize)]
+    struct Streams<'a> {
+        stdout: Cow<'a, str>,
+        stderr: &'a str,
+        exit_code: i32,
+    }
+    serialised(&Streams {
+        stdout: String::from_utf8_lossy(&stdout.bytes),
+        stderr: &execution.stderr,
+        exit_code: execution.exit_code,
+    })
+}
+
+#[derive(Serialize)]
+struct Wrapped<'a> {
+    result: &'a JsonText,
+}
+
+fn meta(
+    execution: &Execution<'_>,
+    own: Option<serde_json::Map<String, serde_json::Value>>,
+) -> RuntimeResult<JsonText> {
+    const KEY: &str = "orla/execution";
+    let Some(mut own) = own else {
+        #[derive(Serialize)]
+        struct Meta<'a> {
+            #[serde(rename = "orla/execution")]
+            execution: &'a Execution<'a>,
+        }
+        return serialised(&Meta { execution });
+    };
+    let execution =
+        serde_json::to_value(execution).map_err(|err| RuntimeError::Generic(err.to_string()))?;
+    own.insert(KEY.to_owned(), execution);
+    serialised(&own)
+}
+
+fn serialised(value: &(impl Serialize + ?Sized)) -> RuntimeResult<JsonText> {
+    JsonText::of(value).map_err(|err| RuntimeError::Generic(err.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! The capabilities of a tools directory.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use orla_marketplace::id::Pattern;
+use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ProviderType, Registration, TITLE};
+use orla_process::Limits;
+use orla_process::child::Program;
+use orla_process::file::reason;
+
+use super::discovery::{Described, DirectoryError, Finding, Found, ProgramFile, Scanner};
+use super::settings::ToolProvider;
+
+/// The capabilities of a directory, and what there is to say about it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// One capability for each tool, in the order of their names.
+    pub registrations: Vec<Registration>,
+    /// Programs in RTFS, which are tools of another kind, in the order of their names.
+    pub programs: Vec<ProgramFile>,
+    /// Directories with a manifest of their own.
+    pub packages: Vec<PathBuf>,
+    /// What the owner of the directory should know.
+    pub warnings: Vec<Finding>,
+    /// What was declared and cannot be in force. The tools are unavailable.
+    pub problems: Vec<Finding>,
+    /// What is no tool, with the reason.
+    pub skipped: Vec<Finding>,
+}
+
+/// Makes capabilities of directories, and remembers what it has read of them.
+#[derive(Debug, Default)]
+pub struct Loader {
+    scanner: Scanner,
+    /// The capabilities of the newest scan, and what they were made of.
+    made: HashMap<PathBuf, Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    of: Arc<Described>,
+    limits: Limits,
+    pass_env: Vec<Pattern>,
+    registration: Registration,
+}
+
+impl Loader {
+    /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
+    /// by `limits`. `pass_env` has patterns of variables, by the name of the tool that gets them besides
+    /// those of its own declaration. Blocks while it reads the directory; starts no process.
+    ///
+    /// # Errors
+    /// The directory is there and cannot be used.
+    pub fn load(
+        &mut self,
+        directory: &Path,
+        limits: Limits,
+        pass_env: &HashMap<String, Vec<Pattern>>,
+    ) -> Result<Loaded, DirectoryError> {
+        let found = self.scanner.scan(directory)?;
+        let mut registrations = Vec::with_capacity(found.tools.len());
+        let mut before = std::mem::take(&mut self.made);
+        for tool in found.tools {
+            let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
+            let pass_env = pass_env.get(&tool.name).cloned().unwrap_or_default();
+            let same = before.remove(&path).filter(|made| {
+                let manifest = &made.registration.manifest;
+                let same_rules = made.limits == limits && made.pass_env == pass_env;
+                Arc::ptr_eq(&made.of, &read) && same_rules && manifest.id == tool.name
+            });
+            // One provider as long as the file is the same: so the catalogue knows that nothing changed.
+            let made = match same {
+                Some(made) => made,
+                None => match registration(tool, limits, &pass_env) {
+                    Ok(registration) => Made { of: read, limits, pass_env, registration },
+                    Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
+                },
+            };
+            registrations.push(made.registration.clone());
+            self.made.insert(path, made);
+        }
+        Ok(Loaded {
+            registrations,
+            programs: found.programs,
+            packages: found.packages,
+            warnings: found.warnings,
+            problems: found.problems,
+            skipped: found.skipped,
+        })
+    }
+}
+
+fn registration(tool: Found, limits: Limits, pass_env: &[Pattern]) -> io::Result<Registration> {
+    let mut metadata = tool.metadata;
+    metadata.pass_env.extend_from_slice(pass_env);
+    let provider = ToolProvider {
+        program: Arc::new(Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env)),
+        interpreter: tool.interpreter,
+        args: metadata.args,
+        form: metadata.output.unwrap_or_default(),
+        has_output_schema: metadata.output_schema.is_some(),
+        limits,
+        package: None,
+    };
+    let mut manifest =
+        CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
+    manifest.input_schema = metadata.input_schema;
+    manifest.output_schema = metadata.output_schema;
+    manifest.permissions = metadata.permissions;
+    if let Some(title) = metadata.title {
+        manifest.metadata.insert(TITLE.to_owned(), title);
+    }
+    if let Some(annotations) = metadata.annotations {
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
+    }
+    let mut registration = Registration::from(manifest);
+    registration.policy.timeout = metadata.timeout;
+    if let Some(fault) = tool.fault {
+        registration.policy = registration.policy.unavailable(fault);
+    }
+    Ok(registration)
+}
