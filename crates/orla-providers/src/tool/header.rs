@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The comment mark is `#`, `//`, `--` or `;`; what follows it is YAML, read by
-//! [`metadata`](crate::metadata). Pure functions over the first bytes of a file.
+//! [`metadata`](super::metadata). Pure functions over the first bytes of a file.
 
 use orla_process::shebang::FileKind;
 
