@@ -184,7 +184,7 @@ fn is_text(json: &JsonText, text: &str) -> bool {
 
 /// What a notification of a server means.
 #[derive(Debug, PartialEq)]
-pub enum Told {
+pub enum ServerNotification {
     /// Something to say to the caller of the request whose progress token, a request's id, this is.
     Progress(u64, Notice),
     /// Something for the log of whoever calls.
@@ -198,25 +198,27 @@ pub enum Told {
 }
 
 /// Reads a notification.
-pub fn told(method: &str, params: Option<&JsonText>) -> Told {
+pub fn notification(method: &str, params: Option<&JsonText>) -> ServerNotification {
     let read = match (method, params) {
         ("notifications/progress", Some(params)) => {
-            progress(params).map(|(token, notice)| Told::Progress(token, notice))
+            progress(params).map(|(token, notice)| ServerNotification::Progress(token, notice))
         }
         ("notifications/message", Some(params)) => {
-            log(params).map(|(level, message)| Told::Log(level, message))
+            log(params).map(|(level, message)| ServerNotification::Log(level, message))
         }
-        ("notifications/tools/list_changed", _) => Some(Told::ToolsChanged),
-        ("notifications/prompts/list_changed", _) => Some(Told::Surface(SurfaceNotice::PromptsChanged)),
+        ("notifications/tools/list_changed", _) => Some(ServerNotification::ToolsChanged),
+        ("notifications/prompts/list_changed", _) => {
+            Some(ServerNotification::Surface(SurfaceNotice::PromptsChanged))
+        }
         ("notifications/resources/list_changed", _) => {
-            Some(Told::Surface(SurfaceNotice::ResourcesChanged))
+            Some(ServerNotification::Surface(SurfaceNotice::ResourcesChanged))
         }
         ("notifications/resources/updated", Some(params)) => {
-            uri(params).map(|uri| Told::Surface(SurfaceNotice::ResourceUpdated { uri }))
+            uri(params).map(|uri| ServerNotification::Surface(SurfaceNotice::ResourceUpdated { uri }))
         }
         _ => None,
     };
-    read.unwrap_or(Told::Nothing)
+    read.unwrap_or(ServerNotification::Nothing)
 }
 
 /// Reads `notifications/progress`: the token, which is a request's id, and the notice.

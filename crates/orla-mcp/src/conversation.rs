@@ -23,8 +23,8 @@ use orla_marketplace::{
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::answer::{self, ListedTool, Offers, Told};
-use super::era::{Era, Meta};
+use super::answer::{self, ListedTool, Offers, ServerNotification};
+use super::mode::{Meta, RequestMode};
 use super::object;
 use super::wire::{self, Hello, Message, RpcError};
 use crate::framing::Outgoing;
@@ -38,7 +38,7 @@ pub const MAX_TOOLS: usize = 10_000;
 
 /// How a process opens the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Greeting {
+pub enum Handshake {
     /// It says `orla.hello` by itself (RFC 2 §9).
     Hello,
     /// It answers `initialize`, or `server/discover`.
@@ -150,32 +150,32 @@ pub enum Fault {
 
 /// What a server serves.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Learned {
+pub struct ServerInfo {
     /// None where it does not say: then it is a tool itself.
     pub tools: Option<Vec<ListedTool>>,
     /// What it offers besides.
     pub offers: Offers,
     /// How it is spoken to.
-    pub era: Era,
+    pub mode: RequestMode,
 }
 
-/// What a line meant beyond what the conversation settles by itself.
+/// What a received line means to the owner of the conversation.
 #[derive(Debug, PartialEq)]
-pub enum Heard {
-    /// Nothing that concerns the supervisor.
+pub enum Incoming {
+    /// Nothing.
     Nothing,
     /// The handshake of a capsule, which comes once.
     Hello(Option<Hello>),
     /// A capsule has answered `initialize`, and is asked what it serves.
     Initialized,
     /// A server has answered its first request; also what it serves, where that needs no further one.
-    Ready(Option<Learned>),
+    Ready(Option<ServerInfo>),
     /// A server can be spoken to in no way that is known here.
     Unusable(String),
     /// What it serves, when that is first known and when it has changed.
-    Learned(Learned),
+    Info(ServerInfo),
     /// Something besides tools has changed.
-    Told(SurfaceNotice),
+    Notice(SurfaceNotice),
     /// It asks the client of a call.
     Question(Question),
 }
@@ -226,8 +226,8 @@ enum Pending {
     ListTools,
     /// A stream of notifications; it is answered when it ends.
     Listen,
-    /// The answer makes no difference.
-    Told,
+    /// A request whose answer makes no difference.
+    Ignored,
     /// What was written before this has been read: see [`Settling`].
     Ping,
 }
@@ -247,8 +247,8 @@ enum Settling {
 #[derive(Debug)]
 pub struct Conversation {
     name: Arc<str>,
-    greeting: Greeting,
-    era: Era,
+    handshake: Handshake,
+    mode: RequestMode,
     tickets: Arc<AtomicU64>,
     /// The first number that this process may answer.
     first: u64,
@@ -265,19 +265,19 @@ pub struct Conversation {
     listed: (Vec<ListedTool>, usize),
     /// They have changed since they were asked for.
     list_again: bool,
-    /// What has been logged once.
-    noise: bool,
-    strays: bool,
+    /// Whether these were logged: they are warned of once.
+    has_logged_noise: bool,
+    has_logged_unknown_id: bool,
 }
 
 impl Conversation {
     /// The conversation with the next process of this name; `tickets` numbers the requests of all of them.
-    pub fn new(name: Arc<str>, tickets: Arc<AtomicU64>, greeting: Greeting) -> Self {
+    pub fn new(name: Arc<str>, tickets: Arc<AtomicU64>, handshake: Handshake) -> Self {
         let first = tickets.load(Ordering::Relaxed);
-        let mut talk = Self {
+        let mut conversation = Self {
             name,
-            greeting,
-            era: Era::Capsule,
+            handshake,
+            mode: RequestMode::Capsule,
             tickets,
             first,
             out: Outgoing::default(),
@@ -289,20 +289,20 @@ impl Conversation {
             offers: Offers::default(),
             listed: (Vec::new(), 0),
             list_again: false,
-            noise: false,
-            strays: false,
+            has_logged_noise: false,
+            has_logged_unknown_id: false,
         };
-        if greeting == Greeting::Initialize {
-            talk.era = Era::Session;
-            talk.initialize();
+        if handshake == Handshake::Initialize {
+            conversation.mode = RequestMode::Session;
+            conversation.initialize();
         }
-        talk
+        conversation
     }
 
     /// Whether calls may be sent: what it serves is known, or known to be unknowable, or need not be known.
     pub fn is_open(&self) -> bool {
         self.opening == Opening::Open
-            || (self.opening == Opening::Listing && self.greeting == Greeting::Initialize)
+            || (self.opening == Opening::Listing && self.handshake == Handshake::Initialize)
     }
 
     /// Requests that were sent and wait for their answers, without our own.
@@ -343,7 +343,7 @@ impl Conversation {
         let Request { ask, caller, traceparent } = request;
         let capabilities = caller.client.as_ref().map(|client| client.capabilities());
         let meta = Meta {
-            era: self.era,
+            mode: self.mode,
             progress: caller.notices.is_wanted().then_some(ticket),
             traceparent: traceparent.as_deref(),
             capabilities: capabilities.as_ref().map(JsonText::as_str),
@@ -357,7 +357,7 @@ impl Conversation {
             }
             Ask::Method { method, params } => {
                 // What is no call of a tool carries nothing that a capsule would know.
-                let meta = if self.era == Era::Capsule { Meta::default() } else { meta };
+                let meta = if self.mode == RequestMode::Capsule { Meta::default() } else { meta };
                 wire::write_request(self.out.buffer(), ticket, &method, params.as_str(), meta);
             }
         }
@@ -374,7 +374,7 @@ impl Conversation {
         self.in_flight -= 1;
         wire::write_cancelled(self.out.buffer(), ticket);
         match self.settling {
-            Settling::Settled if self.speaks_mcp && self.era != Era::Sessionless => self.ping(),
+            Settling::Settled if self.speaks_mcp && self.mode != RequestMode::Sessionless => self.ping(),
             // Without MCP it asks nothing, and without sessions only in its answers.
             Settling::Settled => {}
             Settling::Pinged | Settling::PingAgain => self.settling = Settling::PingAgain,
@@ -398,81 +398,81 @@ impl Conversation {
     }
 
     /// Takes a line of the process's standard output.
-    pub fn hear(&mut self, line: &Bytes) -> Heard {
+    pub fn receive(&mut self, line: &Bytes) -> Incoming {
         match wire::read(line) {
             // A handshake with an id asks for an answer; it is a handshake all the same.
             Some(Message::Notification { method, params } | Message::Request { method, params, .. })
-                if method == Hello::METHOD && self.greeting == Greeting::Hello =>
+                if method == Hello::METHOD && self.handshake == Handshake::Hello =>
             {
                 self.hello(params.as_ref())
             }
             Some(_) if self.opening == Opening::Silent => self.noise(line, "came before orla.hello"),
             Some(Message::Answer { id, result }) => self.answer(id, result),
-            Some(Message::Stray { id }) => self.stray(&id),
+            Some(Message::Stray { id }) => self.unknown_id(&id),
             Some(Message::Notification { method, params }) => {
                 self.notification(&method, params.as_ref())
             }
             Some(Message::Request { id, method, params }) => self.request(id, method, params),
-            None if line.trim_ascii().is_empty() => Heard::Nothing,
+            None if line.trim_ascii().is_empty() => Incoming::Nothing,
             None => self.noise(line, "is no JSON-RPC message"),
         }
     }
 
     fn ask(&mut self, method: &str, params: &str, pending: Pending) {
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
-        wire::write_request(self.out.buffer(), id, method, params, Meta::own(self.era));
+        wire::write_request(self.out.buffer(), id, method, params, Meta::own(self.mode));
         self.pending.insert(id, pending);
     }
 
-    fn answer(&mut self, id: u64, result: Result<JsonText, RpcError>) -> Heard {
+    fn answer(&mut self, id: u64, result: Result<JsonText, RpcError>) -> Incoming {
         match self.pending.remove(&id) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
                 // Whoever asked may have gone this very moment.
                 let _ = reply.send(result.map_err(Fault::Refused));
-                Heard::Nothing
+                Incoming::Nothing
             }
             Some(Pending::Initialize) => self.initialized(&result),
             Some(Pending::Discover) => self.discovered(result),
             Some(Pending::ListTools) => self.listed(result),
-            Some(Pending::Told | Pending::Listen) => Heard::Nothing,
+            Some(Pending::Ignored | Pending::Listen) => Incoming::Nothing,
             Some(Pending::Ping) => {
                 if self.settling == Settling::PingAgain {
                     self.ping();
                 } else {
                     self.settling = Settling::Settled;
                 }
-                Heard::Nothing
+                Incoming::Nothing
             }
             None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
                 tracing::debug!(capsule = &*self.name, id, "an answer that nobody waits for is dropped");
-                Heard::Nothing
+                Incoming::Nothing
             }
-            None => self.stray(&id.to_string()),
+            None => self.unknown_id(&id.to_string()),
         }
     }
 
-    fn notification(&mut self, method: &str, params: Option<&JsonText>) -> Heard {
-        match answer::told(method, params) {
-            Told::Progress(ticket, notice) => {
+    fn notification(&mut self, method: &str, params: Option<&JsonText>) -> Incoming {
+        match answer::notification(method, params) {
+            ServerNotification::Progress(ticket, notice) => {
                 if let Some(Pending::Call { caller, .. }) = self.pending.get(&ticket) {
                     caller.notices.send(notice);
                 }
             }
-            Told::Log(level, message) => self.log(level, message),
-            Told::ToolsChanged => {
+            ServerNotification::Log(level, message) => self.log(level, message),
+            ServerNotification::ToolsChanged => {
                 if self.pending.values().any(|pending| matches!(pending, Pending::ListTools)) {
                     self.list_again = true;
                 } else if self.opening == Opening::Open {
                     self.list(None);
                 }
             }
-            Told::Surface(notice) => return Heard::Told(notice),
-            Told::Nothing => {
+            ServerNotification::Surface(notice) => return Incoming::Notice(notice),
+            ServerNotification::Nothing => {
                 tracing::debug!(capsule = &*self.name, method, "a notification is not relayed");
             }
         }
-        Heard::Nothing
+        Incoming::Nothing
     }
 
     /// A message for the log of whoever calls. MCP does not say which request it belongs to, so it goes
@@ -484,9 +484,9 @@ impl Conversation {
         }
     }
 
-    fn noise(&mut self, line: &[u8], why: &str) -> Heard {
+    fn noise(&mut self, line: &[u8], why: &str) -> Incoming {
         let (capsule, text) = (&*self.name, wire::quoted(line));
-        if std::mem::replace(&mut self.noise, true) {
+        if std::mem::replace(&mut self.has_logged_noise, true) {
             tracing::debug!(capsule, text, "a line on standard output {why}, and is ignored");
         } else {
             tracing::warn!(
@@ -495,11 +495,11 @@ impl Conversation {
                 "a line on standard output {why}, and is ignored; diagnostics belong on standard error"
             );
         }
-        Heard::Nothing
+        Incoming::Nothing
     }
 
-    fn stray(&mut self, id: &str) -> Heard {
-        if !std::mem::replace(&mut self.strays, true) {
+    fn unknown_id(&mut self, id: &str) -> Incoming {
+        if !std::mem::replace(&mut self.has_logged_unknown_id, true) {
             let id: String = id.chars().take(60).collect();
             tracing::warn!(
                 capsule = &*self.name,
@@ -507,7 +507,7 @@ impl Conversation {
                 "an answer to a request that was never sent is dropped"
             );
         }
-        Heard::Nothing
+        Incoming::Nothing
     }
 }
 

@@ -17,9 +17,9 @@
 
 pub mod answer;
 pub mod conversation;
-pub mod era;
 pub mod framing;
 mod messages;
+pub mod mode;
 pub mod object;
 mod peer;
 pub mod rounds;
@@ -30,11 +30,11 @@ mod tools;
 pub mod wire;
 
 pub use conversation::{
-    Ask, Caller, Failure, Fault, Greeting, Learned, MAX_PAGES, MAX_TOOLS, Reply, only,
+    Ask, Caller, Failure, Fault, Handshake, MAX_PAGES, MAX_TOOLS, Reply, ServerInfo, only,
     write_client_answer,
 };
-pub use era::Era;
 pub use messages::Messages;
+pub use mode::RequestMode;
 pub use peer::{Ending, Peer, call, failure};
 pub use rounds::QUESTIONS;
 pub use subscriptions::{Subscriptions, TooMany};

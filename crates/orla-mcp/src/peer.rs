@@ -33,8 +33,8 @@ pub trait Peer: Send + Sync {
     /// Waits until it is known what it serves, within bounds of its own, and once.
     async fn learn(&self);
 
-    /// What it tells unasked, from now on.
-    fn told(&self) -> broadcast::Receiver<SurfaceNotice>;
+    /// The changes that it reports from now on.
+    fn notices(&self) -> broadcast::Receiver<SurfaceNotice>;
 
     /// One more caller wants to hear of a resource's changes.
     ///

@@ -263,7 +263,7 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
     }
 
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
-        Some(self.peer.told())
+        Some(self.peer.notices())
     }
 
     async fn request(

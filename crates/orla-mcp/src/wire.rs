@@ -11,7 +11,7 @@ use orla_marketplace::JsonText;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::era::Meta;
+use super::mode::Meta;
 use super::object::push_text;
 use crate::framing::end_line;
 pub use crate::framing::{MAX_MESSAGE, quoted};

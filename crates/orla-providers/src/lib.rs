@@ -27,7 +27,7 @@ mod wasm {
     use std::sync::Arc;
 
     use orla_marketplace::{CallContext, JsonText, ProviderStatus};
-    use orla_mcp::{Ending, Learned};
+    use orla_mcp::{Ending, ServerInfo};
 
     use crate::plugin::PluginSettings;
 
@@ -56,7 +56,7 @@ mod wasm {
             match self.0 {}
         }
 
-        pub(crate) fn learned(&self) -> Option<Arc<Learned>> {
+        pub(crate) fn info(&self) -> Option<Arc<ServerInfo>> {
             match self.0 {}
         }
 

@@ -287,7 +287,7 @@ impl App {
             let change = config.tools.get(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
         }
-        let renamed = packages::give_way(&mut found.registrations, &packages.packages);
+        let renamed = packages::rename_conflicts(&mut found.registrations, &packages.packages);
         findings.warnings.extend(sentences(&renamed));
         // One that is unavailable has no process to be supervised.
         let is_capsule = |package: &packages::Package| {

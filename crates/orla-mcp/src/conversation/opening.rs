@@ -3,7 +3,7 @@
 //! A capsule says `orla.hello`; then MCP is opened: `initialize`, `notifications/initialized`, `tools/list`.
 //! A capsule that only answers `tools/call` refuses this, or says nothing; then it has one tool, itself.
 //!
-//! A server of MCP ([`Greeting::Initialize`]) says nothing by itself: it is asked to `initialize`, which every
+//! A server of MCP ([`Handshake::Initialize`]) says nothing by itself: it is asked to `initialize`, which every
 //! published server answers. One that refuses knows the revision without sessions alone, and is asked for
 //! `server/discover`.
 
@@ -11,17 +11,17 @@ use orla_marketplace::JsonText;
 use serde_json::json;
 
 use super::super::answer::{ListedTool, Offers, ToolPage};
-use super::super::era::{self, Era};
+use super::super::mode::{self, RequestMode};
 use super::super::rounds;
 use super::super::wire::{self, Hello, RpcError};
-use super::{Conversation, Greeting, Heard, Learned, MAX_PAGES, MAX_TOOLS, Opening, Pending};
+use super::{Conversation, Handshake, Incoming, MAX_PAGES, MAX_TOOLS, Opening, Pending, ServerInfo};
 
 impl Conversation {
-    pub(super) fn hello(&mut self, params: Option<&JsonText>) -> Heard {
+    pub(super) fn hello(&mut self, params: Option<&JsonText>) -> Incoming {
         let capsule = &*self.name;
         if self.opening != Opening::Silent {
             tracing::warn!(capsule, "said orla.hello more than once; the first one counts");
-            return Heard::Nothing;
+            return Incoming::Nothing;
         }
         let hello = Hello::read(params);
         match hello.as_ref().and_then(|hello| hello.name.as_deref()) {
@@ -33,35 +33,35 @@ impl Conversation {
             None => tracing::warn!(capsule, "orla.hello does not say who it is: params.name is missing"),
         }
         self.initialize();
-        Heard::Hello(hello)
+        Incoming::Hello(hello)
     }
 
     pub(super) fn initialize(&mut self) {
         self.opening = Opening::Initializing;
-        self.ask("initialize", &era::initialize(), Pending::Initialize);
+        self.ask("initialize", &mode::initialize(), Pending::Initialize);
     }
 
-    pub(super) fn initialized(&mut self, result: &Result<JsonText, RpcError>) -> Heard {
-        match (result.as_ref().ok().and_then(Offers::read), self.greeting) {
+    pub(super) fn initialized(&mut self, result: &Result<JsonText, RpcError>) -> Incoming {
+        match (result.as_ref().ok().and_then(Offers::read), self.handshake) {
             (Some(offers), _) => self.offers = offers,
-            (None, Greeting::Hello) => return self.opened(None),
-            (None, Greeting::Initialize) => {
+            (None, Handshake::Hello) => return self.opened(None),
+            (None, Handshake::Initialize) => {
                 self.opening = Opening::Discovering;
-                self.era = Era::Sessionless;
+                self.mode = RequestMode::Sessionless;
                 self.ask("server/discover", "{}", Pending::Discover);
-                return Heard::Nothing;
+                return Incoming::Nothing;
             }
         }
         self.speaks_mcp = true;
         wire::write_notification(self.out.buffer(), "notifications/initialized", None);
         if self.offers.logging {
             // Each caller hears from the level on that it wants; here all of them are needed.
-            self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Told);
+            self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Ignored);
         }
         self.begin()
     }
 
-    pub(super) fn discovered(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+    pub(super) fn discovered(&mut self, result: Result<JsonText, RpcError>) -> Incoming {
         let offers = match result {
             Ok(result) => Offers::read(&result).ok_or_else(|| "its answer is no object".to_owned()),
             Err(error) => Err(error.message),
@@ -75,26 +75,28 @@ impl Conversation {
             }
             Err(problem) => {
                 let problem = wire::quoted(problem.as_bytes());
-                Heard::Unusable(format!("it answers neither initialize nor server/discover: {problem}"))
+                Incoming::Unusable(format!(
+                    "it answers neither initialize nor server/discover: {problem}"
+                ))
             }
         }
     }
 
     /// It has answered its first request.
-    fn begin(&mut self) -> Heard {
-        let heard = if self.offers.tools {
+    fn begin(&mut self) -> Incoming {
+        let incoming = if self.offers.tools {
             self.opening = Opening::Listing;
             self.list(None);
             None
         } else {
             // It speaks MCP and has no tools.
             self.opening = Opening::Open;
-            Some(self.learned(Some(Vec::new())))
+            Some(self.info(Some(Vec::new())))
         };
-        match (self.greeting, heard) {
-            (Greeting::Initialize, learned) => Heard::Ready(learned),
-            (Greeting::Hello, Some(learned)) => Heard::Learned(learned),
-            (Greeting::Hello, None) => Heard::Initialized,
+        match (self.handshake, incoming) {
+            (Handshake::Initialize, info) => Incoming::Ready(info),
+            (Handshake::Hello, Some(info)) => Incoming::Info(info),
+            (Handshake::Hello, None) => Incoming::Initialized,
         }
     }
 
@@ -112,19 +114,19 @@ impl Conversation {
     /// The resources whose changes someone wants to hear of are these now. A server with a session is
     /// told of each by itself.
     pub fn subscriptions(&mut self, uris: &[String]) {
-        if self.era == Era::Sessionless && self.speaks_mcp && self.offers.subscriptions {
+        if self.mode == RequestMode::Sessionless && self.speaks_mcp && self.offers.subscriptions {
             self.listen(uris);
         }
     }
 
     /// How it is spoken to.
-    pub fn era(&self) -> Era {
-        self.era
+    pub fn mode(&self) -> RequestMode {
+        self.mode
     }
 
     /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
     pub fn subscribe(&mut self, uri: &str) {
-        self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Told);
+        self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Ignored);
     }
 
     pub(super) fn list(&mut self, cursor: Option<&str>) {
@@ -132,7 +134,7 @@ impl Conversation {
         self.ask("tools/list", &params.to_string(), Pending::ListTools);
     }
 
-    pub(super) fn listed(&mut self, result: Result<JsonText, RpcError>) -> Heard {
+    pub(super) fn listed(&mut self, result: Result<JsonText, RpcError>) -> Incoming {
         let page = match result {
             Ok(page) => ToolPage::read(&page),
             Err(error) => Err(error.message),
@@ -144,10 +146,10 @@ impl Conversation {
                 tracing::warn!(capsule = &*self.name, problem, "tools/list gave no list");
                 self.listed = (Vec::new(), 0);
                 self.list_again = false;
-                return match (self.opening, self.greeting) {
-                    (Opening::Open, _) => Heard::Nothing,
-                    (_, Greeting::Hello) => self.opened(None),
-                    (_, Greeting::Initialize) => self.opened(Some(Vec::new())),
+                return match (self.opening, self.handshake) {
+                    (Opening::Open, _) => Incoming::Nothing,
+                    (_, Handshake::Hello) => self.opened(None),
+                    (_, Handshake::Initialize) => self.opened(Some(Vec::new())),
                 };
             }
         };
@@ -161,7 +163,7 @@ impl Conversation {
         if let Some(cursor) = page.next_cursor {
             if *pages < MAX_PAGES && tools.len() < MAX_TOOLS {
                 self.list(Some(&cursor));
-                return Heard::Nothing;
+                return Incoming::Nothing;
             }
             let (capsule, tools) = (&*self.name, tools.len());
             tracing::warn!(capsule, tools, "its list of tools goes on and on, and is cut");
@@ -174,12 +176,12 @@ impl Conversation {
         self.opened(Some(tools))
     }
 
-    fn opened(&mut self, tools: Option<Vec<ListedTool>>) -> Heard {
+    fn opened(&mut self, tools: Option<Vec<ListedTool>>) -> Incoming {
         self.opening = Opening::Open;
-        Heard::Learned(self.learned(tools))
+        Incoming::Info(self.info(tools))
     }
 
-    fn learned(&self, tools: Option<Vec<ListedTool>>) -> Learned {
-        Learned { tools, offers: self.offers.clone(), era: self.era }
+    fn info(&self, tools: Option<Vec<ListedTool>>) -> ServerInfo {
+        ServerInfo { tools, offers: self.offers.clone(), mode: self.mode }
     }
 }

@@ -6,7 +6,7 @@ use super::super::answer;
 use super::super::object;
 use super::super::rounds::QUESTIONS;
 use super::super::wire::{self, RpcError};
-use super::{Caller, Conversation, Heard, Pending, Question, Settling};
+use super::{Caller, Conversation, Incoming, Pending, Question, Settling};
 
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
@@ -27,14 +27,19 @@ impl Conversation {
     /// A request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
     /// the id of the call's request), else of the only call in flight, unless one was cancelled this very
     /// moment: MCP has no word for this, and a question must not reach another's client.
-    pub(super) fn request(&mut self, id: JsonText, method: String, params: Option<JsonText>) -> Heard {
+    pub(super) fn request(
+        &mut self,
+        id: JsonText,
+        method: String,
+        params: Option<JsonText>,
+    ) -> Incoming {
         if method == "ping" {
             wire::write_answer(self.out.buffer(), &id, Ok("{}"));
-            return Heard::Nothing;
+            return Incoming::Nothing;
         }
         if !QUESTIONS.contains(&method.as_str()) {
             self.refuse(&id, METHOD_NOT_FOUND, format!("{method}: not offered"));
-            return Heard::Nothing;
+            return Incoming::Nothing;
         }
         let named = params.as_ref().and_then(answer::call_of);
         let (caller, problem) = match named.map(|ticket| self.pending.get(&ticket)) {
@@ -48,7 +53,7 @@ impl Conversation {
         };
         let Some(caller) = caller else {
             self.refuse(&id, INVALID_PARAMS, format!("{method}: {problem}"));
-            return Heard::Nothing;
+            return Incoming::Nothing;
         };
         let Some(client) = caller.client.clone() else {
             self.refuse(
@@ -56,10 +61,10 @@ impl Conversation {
                 METHOD_NOT_FOUND,
                 format!("{method}: this caller's client cannot be asked"),
             );
-            return Heard::Nothing;
+            return Incoming::Nothing;
         };
         let params = params.unwrap_or_else(object::empty);
-        Heard::Question(Question { id, method, params, client })
+        Incoming::Question(Question { id, method, params, client })
     }
 
     fn refuse(&mut self, id: &JsonText, code: i64, message: String) {

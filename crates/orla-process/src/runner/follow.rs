@@ -165,7 +165,7 @@ enum Phase {
         until: Instant,
     },
     /// SIGTERM was sent.
-    Asked {
+    Terminating {
         until: Instant,
     },
     /// SIGKILL was sent.
@@ -177,7 +177,7 @@ enum Phase {
 impl Phase {
     fn until(self) -> Instant {
         match self {
-            Self::Running { until } | Self::Asked { until } | Self::Killed { until } => until,
+            Self::Running { until } | Self::Terminating { until } | Self::Killed { until } => until,
         }
     }
 }
@@ -188,7 +188,9 @@ impl Following {
     fn until_it_ends(&mut self, control: &Control, wake: &Wake, buffer: &mut [u8]) {
         loop {
             self.wait(wake, buffer);
-            if self.exited && !(matches!(self.phase, Phase::Asked { .. }) && self.streams.are_open()) {
+            if self.exited
+                && !(matches!(self.phase, Phase::Terminating { .. }) && self.streams.are_open())
+            {
                 return;
             }
             if matches!(self.phase, Phase::Running { .. }) && control.is_cancelled() {
@@ -197,8 +199,8 @@ impl Following {
             if Instant::now() >= self.phase.until() {
                 match self.phase {
                     Phase::Running { .. } => self.ask(Cause::Deadline),
-                    Phase::Asked { .. } if self.exited => return,
-                    Phase::Asked { .. } => self.kill(),
+                    Phase::Terminating { .. } if self.exited => return,
+                    Phase::Terminating { .. } => self.kill(),
                     Phase::Killed { .. } => return,
                 }
             }
@@ -248,7 +250,7 @@ impl Following {
         if self.limits.grace.is_zero() {
             return self.kill();
         }
-        self.phase = Phase::Asked { until: Instant::now() + self.limits.grace };
+        self.phase = Phase::Terminating { until: Instant::now() + self.limits.grace };
         signal(self.group, Signal::TERM);
         // A stopped process would sleep through it.
         signal(self.group, Signal::CONT);

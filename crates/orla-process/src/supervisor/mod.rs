@@ -210,7 +210,7 @@ impl<S: Service> Supervisor<S> {
     pub fn start_eager(&self, all: bool) {
         for supervised in self.current() {
             if all || supervised.service().is_eager() {
-                supervised.start();
+                supervised.request_start();
             }
         }
     }
@@ -221,7 +221,7 @@ impl<S: Service> Supervisor<S> {
         let unknown: Vec<Arc<Supervised<S>>> =
             self.current().into_iter().filter(|supervised| !supervised.is_settled()).collect();
         // All at once, and then one after the other: the waits overlap.
-        unknown.iter().for_each(|supervised| supervised.start());
+        unknown.iter().for_each(|supervised| supervised.request_start());
         let since = Instant::now();
         for supervised in unknown {
             supervised.learn_until(since + supervised.listing_timeout()).await;
@@ -365,7 +365,7 @@ impl<S: Service> Supervised<S> {
     }
 
     /// Starts it, if it does not run.
-    pub fn start(&self) {
+    pub fn request_start(&self) {
         self.run();
         self.shared.command(|commands| commands.start = true);
     }
@@ -373,7 +373,7 @@ impl<S: Service> Supervised<S> {
     /// Waits once, within bounds, until it is known what it serves.
     pub async fn learn(&self) {
         if !self.is_settled() {
-            self.start();
+            self.request_start();
             self.learn_until(Instant::now() + self.listing_timeout()).await;
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct Agent {
 
 #[derive(Default)]
 struct Known {
-    learned: Option<Arc<Learned>>,
+    learned: Option<Arc<AgentInfo>>,
     /// When it was last asked.
     asked: Option<Instant>,
     /// Why it last gave no card.
@@ -55,7 +55,7 @@ struct Known {
 }
 
 /// What an agent's card told.
-pub(super) struct Learned {
+pub(super) struct AgentInfo {
     pub(super) card: Card,
     pub(super) wire: Wire,
 }
@@ -86,7 +86,7 @@ impl Agent {
     }
 
     /// What its card told, if it has been asked.
-    pub(super) fn known(&self) -> Option<Arc<Learned>> {
+    pub(super) fn known(&self) -> Option<Arc<AgentInfo>> {
         self.lock().learned.clone()
     }
 
@@ -107,7 +107,7 @@ impl Agent {
     ///
     /// # Errors
     /// It gives no card, or one that cannot be used.
-    pub(super) async fn learned(&self) -> Result<Arc<Learned>, Fault> {
+    pub(super) async fn learned(&self) -> Result<Arc<AgentInfo>, Fault> {
         if let Some(learned) = self.known() {
             return Ok(learned);
         }
@@ -161,7 +161,7 @@ impl Agent {
         let _ = self.answered.subscribe().wait_for(|answered| *answered).await;
     }
 
-    async fn ask(&self) -> Result<Arc<Learned>, Fault> {
+    async fn ask(&self) -> Result<Arc<AgentInfo>, Fault> {
         let limit = self.settings.startup_timeout;
         let late = || Fault::Away(format!("gives no card within {}", seconds(limit)));
         let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
@@ -189,7 +189,7 @@ impl Agent {
         }
     }
 
-    async fn fetch(&self) -> Result<Learned, Fault> {
+    async fn fetch(&self) -> Result<AgentInfo, Fault> {
         let base = base(&self.settings).map_err(Fault::Wrong)?;
         let headers = headers(&self.settings).map_err(Fault::Wrong)?;
         let card = match self.card(&base, &headers).await? {
@@ -199,7 +199,7 @@ impl Agent {
         };
         let (interface, url) = choose(&card, &self.settings, &base).map_err(Fault::Wrong)?;
         let wire = Wire::new(&self.clients, &interface, url, headers).map_err(Fault::Wrong)?;
-        Ok(Learned { card, wire })
+        Ok(AgentInfo { card, wire })
     }
 
     /// The card, or none where there is none at any of its places.

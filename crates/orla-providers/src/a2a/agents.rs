@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::agent::{Agent, Learned};
+use super::agent::{Agent, AgentInfo};
 use super::card::Skill;
 use super::input;
 use super::settings::{AgentSettings, Protocol};
@@ -199,7 +199,7 @@ impl Source for Agents {
 }
 
 /// The capabilities of an agent: one for each skill, or one for the agent where its card names none.
-fn registrations(agent: &Arc<Agent>, learned: &Learned) -> Vec<Registration> {
+fn registrations(agent: &Arc<Agent>, learned: &AgentInfo) -> Vec<Registration> {
     if learned.card.skills.is_empty() {
         let card = &learned.card;
         let (id, about) = (agent.settings.name.clone(), described(&card.description, &card.name));
@@ -228,7 +228,7 @@ fn described(description: &str, name: &str) -> String {
 
 fn registration(
     agent: &Arc<Agent>,
-    learned: &Learned,
+    learned: &AgentInfo,
     id: String,
     about: String,
     skill: Option<&Skill>,

@@ -162,7 +162,7 @@ pub fn is_package(directory: &Path) -> bool {
 }
 
 /// Lets packages have their names: a simple tool with the same one is served under another.
-pub fn give_way(tools: &mut [Registration], packages: &[Package]) -> Vec<Finding> {
+pub fn rename_conflicts(tools: &mut [Registration], packages: &[Package]) -> Vec<Finding> {
     let mut warnings = Vec::new();
     for package in packages {
         let name = &package.manifest.name;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use orla_marketplace::attestation::ContentSource;
-use orla_mcp::Greeting;
+use orla_mcp::Handshake;
 use orla_process::child::Program;
 use orla_process::start_failure;
 use orla_process::supervisor::{Kind, Service};
@@ -27,7 +27,7 @@ impl Service for Package {
     }
 
     fn protocol(&self, tickets: &Arc<AtomicU64>, shared: &Arc<SharedOfProcess>) -> McpProtocol {
-        McpProtocol::new(&self.manifest.name, tickets, shared, Greeting::Hello)
+        McpProtocol::new(&self.manifest.name, tickets, shared, Handshake::Hello)
     }
 
     fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {

@@ -57,10 +57,10 @@ pub(crate) fn prepare(http: &HttpCapability, input: &JsonText) -> Result<Prepare
     let plan = Plan::of(http)?;
     if plan.takes_whole_input(http) {
         // The usual case: the body is the input, byte for byte.
-        return plan.finish(http, &Given::default(), Some(input.bytes().clone()));
+        return plan.finish(http, &CallArguments::default(), Some(input.bytes().clone()));
     }
     let arguments = Arguments::parse(input.as_str())?;
-    let given = Given { arguments: Some(&arguments), used: plan.used() };
+    let given = CallArguments { arguments: Some(&arguments), used: plan.used() };
     plan.finish(http, &given, None)
 }
 
@@ -76,7 +76,7 @@ pub fn check(http: &HttpCapability) -> Result<(), String> {
     let plan = Plan::of(http).map_err(unfit)?;
     for (name, pieces) in &plan.headers {
         if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) {
-            header_value(name.as_str(), &Given::default(), pieces).map_err(unfit)?;
+            header_value(name.as_str(), &CallArguments::default(), pieces).map_err(unfit)?;
         }
     }
     let mut headers = HeaderMap::new();
@@ -118,12 +118,12 @@ struct Plan<'a> {
 
 /// The arguments of a call, and which of them the templates name.
 #[derive(Default)]
-struct Given<'a> {
+struct CallArguments<'a> {
     arguments: Option<&'a Arguments<'a>>,
     used: HashSet<&'a str>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> CallArguments<'a> {
     fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.arguments.and_then(|arguments| arguments.get(name))
     }
@@ -200,7 +200,7 @@ impl<'a> Plan<'a> {
     fn finish(
         &self,
         http: &HttpCapability,
-        given: &Given<'_>,
+        given: &CallArguments<'_>,
         whole: Option<Bytes>,
     ) -> Result<Prepared, Unfit> {
         let mut url = self.base.clone();
@@ -239,7 +239,7 @@ impl<'a> Plan<'a> {
         Ok(Prepared { method: self.method.clone(), url, common: common(http), own, body })
     }
 
-    fn path_text(&self, given: &Given<'_>) -> Result<String, Refused> {
+    fn path_text(&self, given: &CallArguments<'_>) -> Result<String, Refused> {
         let mut path = String::new();
         for piece in &self.path {
             match piece {
@@ -271,7 +271,7 @@ impl<'a> Plan<'a> {
         Ok(path)
     }
 
-    fn add_query(&self, given: &Given<'_>, pairs: &mut Vec<String>) {
+    fn add_query(&self, given: &CallArguments<'_>, pairs: &mut Vec<String>) {
         for (name, pieces) in &self.query {
             if let [Piece::Argument(argument)] = pieces[..] {
                 let Some(raw) = given.get(argument) else { continue };
@@ -295,7 +295,7 @@ impl<'a> Plan<'a> {
 
     fn add_headers(
         &self,
-        given: &Given<'_>,
+        given: &CallArguments<'_>,
         headers: &mut HeaderMap,
         cookies: &mut Vec<String>,
     ) -> Result<(), Unfit> {
@@ -322,7 +322,7 @@ impl<'a> Plan<'a> {
     fn body(
         &self,
         http: &HttpCapability,
-        given: &Given<'_>,
+        given: &CallArguments<'_>,
         pairs: &mut Vec<String>,
     ) -> Result<body::Body, Refused> {
         let parts = &http.options.parts;
@@ -389,7 +389,7 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
 }
 
 /// The text of a template, or nothing where an argument is absent.
-fn expanded(given: &Given<'_>, pieces: &[Piece<'_>]) -> Option<String> {
+fn expanded(given: &CallArguments<'_>, pieces: &[Piece<'_>]) -> Option<String> {
     pieces
         .iter()
         .map(|piece| match piece {
@@ -408,7 +408,7 @@ fn header_name(name: &str) -> Result<HeaderName, Unfit> {
 
 fn header_value(
     name: &str,
-    given: &Given<'_>,
+    given: &CallArguments<'_>,
     pieces: &[Piece<'_>],
 ) -> Result<Option<HeaderValue>, Unfit> {
     let Some(text) = expanded(given, pieces) else { return Ok(None) };

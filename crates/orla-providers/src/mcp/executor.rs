@@ -147,7 +147,7 @@ fn chosen(
 
 /// The list of a server's tools, as a value.
 fn list(server: &Server, pattern: &Pattern, ctx: &CallContext) -> RuntimeResult<Outcome> {
-    if server.learned().is_none() {
+    if server.info().is_none() {
         let reason = server.status().last_failure;
         let reason = reason.unwrap_or_else(|| "it has not said what it serves".to_owned());
         return Err(RuntimeError::Unavailable { id: ctx.name.to_string(), reason, source: None });

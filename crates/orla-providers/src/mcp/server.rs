@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::{ListedTool, Offers};
-use orla_mcp::{Ask, Ending, Fault, Learned, Peer};
+use orla_mcp::{Ask, Ending, Fault, Peer, ServerInfo};
 use tokio::sync::broadcast;
 
 use super::http::Remote;
@@ -24,30 +24,30 @@ pub(super) enum Server {
 
 impl Server {
     /// What it serves, as far as that is known.
-    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
+    pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         match self {
             Self::Process(process) => process.0.info(),
-            Self::Remote(remote) => remote.learned(),
+            Self::Remote(remote) => remote.info(),
             Self::Broken(..) => None,
         }
     }
 
     /// Its tools, as far as they are known.
     pub(super) fn tools<T>(&self, read: impl FnOnce(&[ListedTool]) -> T) -> T {
-        let learned = self.learned();
-        read(learned.as_deref().and_then(|learned| learned.tools.as_deref()).unwrap_or_default())
+        let info = self.info();
+        read(info.as_deref().and_then(|info| info.tools.as_deref()).unwrap_or_default())
     }
 
     /// Whether it can be asked what it serves and has not answered yet.
     pub(super) fn is_unlearned(&self) -> bool {
-        !matches!(self, Self::Broken(..)) && self.learned().is_none()
+        !matches!(self, Self::Broken(..)) && self.info().is_none()
     }
 
     /// Starts it, if it does not run.
-    pub(super) fn want(&self) {
+    pub(super) fn request_start(&self) {
         match self {
-            Self::Process(process) => process.0.start(),
-            Self::Remote(remote) => remote.want(),
+            Self::Process(process) => process.0.request_start(),
+            Self::Remote(remote) => remote.request_start(),
             Self::Broken(..) => {}
         }
     }
@@ -101,10 +101,10 @@ impl Peer for Server {
         }
     }
 
-    fn told(&self) -> broadcast::Receiver<SurfaceNotice> {
+    fn notices(&self) -> broadcast::Receiver<SurfaceNotice> {
         match self {
-            Self::Process(process) => process.told(),
-            Self::Remote(remote) => remote.told(),
+            Self::Process(process) => process.notices(),
+            Self::Remote(remote) => remote.notices(),
             Self::Broken(..) => broadcast::Sender::new(1).subscribe(),
         }
     }

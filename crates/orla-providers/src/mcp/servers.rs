@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::address::{self, Address};
-use super::http::{self, Remote, Surroundings};
+use super::http::{self, Context, Remote};
 use super::naming;
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
@@ -170,7 +170,7 @@ impl McpServers {
             if let Some(reason) = missing(declared, server) {
                 return Some(DeclaredProblem { id, reason, may_pass: false });
             }
-            let failure = server.learned().is_none().then(|| server.status().last_failure)??;
+            let failure = server.info().is_none().then(|| server.status().last_failure)??;
             let reason = format!("MCP server {}: {failure}", server.name());
             Some(DeclaredProblem { id, reason, may_pass: matches!(**server, Server::Remote(_)) })
         };
@@ -200,14 +200,14 @@ impl McpServers {
         let server = match stdio_server(settings) {
             Some(server) => Ok(Server::Process(McpProcess(self.processes.get_or_add(server)))),
             None => self.client(settings).and_then(|client| {
-                let around = Surroundings {
+                let context = Context {
                     client,
                     policy: Arc::clone(&self.policy),
                     tasks: self.tasks.clone(),
                     changes: self.changes.clone(),
                     stop: self.stop.clone(),
                 };
-                Remote::new(settings, around).map(Server::Remote)
+                Remote::new(settings, context).map(Server::Remote)
             }),
         };
         Arc::new(server.unwrap_or_else(|problem| {
@@ -386,7 +386,7 @@ fn missing_problem((declared, server): &(Registration, Arc<Server>)) -> Option<P
 /// Why a declared capability is not served although its server has said what it serves: it has no such tool.
 fn missing(declared: &Registration, server: &Server) -> Option<String> {
     let mcp: &MCPCapability = declared.manifest.provider.settings().ok()?;
-    server.learned()?;
+    server.info()?;
     let pattern = mcp.pattern().unwrap_or_else(|| Pattern::new(&*mcp.tool_name));
     server.tools(|tools| {
         if tools.iter().any(|tool| pattern.matches(&tool.name)) {
@@ -431,7 +431,7 @@ impl Source for McpServers {
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = lock(&self.known);
         let silent = known.entries.iter().filter(|(settings, server)| {
-            server.learned().is_none() && name.is_none_or(|name| settings.may_serve(name))
+            server.info().is_none() && name.is_none_or(|name| settings.may_serve(name))
         });
         let problem = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let failure = server.status().last_failure?;
@@ -451,7 +451,7 @@ impl Source for McpServers {
     fn start_eager(&self, all: bool) {
         for (settings, server) in &lock(&self.known).entries {
             if all || settings.eager {
-                server.want();
+                server.request_start();
             }
         }
     }

@@ -398,7 +398,7 @@ impl<'a> Answers<'a> {
 
 /// The schema of an answer that has one of these; none where it cannot be used.
 fn together(document: &Document, schemas: &[&Json]) -> Option<Json> {
-    let mut converter = Converter::new(document, Side::Answer);
+    let mut converter = Converter::new(document, Side::Response);
     let mut converted =
         schemas.iter().map(|schema| converter.convert(schema)).collect::<Result<Vec<_>, _>>().ok()?;
     let mut schema = match converted.len() {

@@ -64,7 +64,7 @@ const BEYOND_THE_OUTLINE: [&str; 26] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Request,
-    Answer,
+    Response,
 }
 
 /// Makes the schemas of one root, which share their definitions.
@@ -155,23 +155,23 @@ impl<'a> Converter<'a> {
         value: &Json,
         depth: usize,
     ) -> Result<(), String> {
-        if self.side == Side::Answer && BEYOND_THE_OUTLINE.contains(&key) {
+        if self.side == Side::Response && BEYOND_THE_OUTLINE.contains(&key) {
             return Ok(());
         }
         let converted = match key {
             // One value may well fit two alternatives that are told apart by words alone.
-            "oneOf" if self.side == Side::Answer => {
+            "oneOf" if self.side == Side::Response => {
                 let list = self.list(value, depth)?;
                 out.extend(list.map(|list| ("anyOf".to_owned(), list)));
                 None
             }
-            "enum" if self.side == Side::Answer => {
+            "enum" if self.side == Side::Response => {
                 if value.is_array() {
                     out.insert("examples".into(), value.clone());
                 }
                 None
             }
-            "additionalProperties" if self.side == Side::Answer && !value.is_object() => None,
+            "additionalProperties" if self.side == Side::Response && !value.is_object() => None,
             "properties" => match value {
                 Json::Object(members) => {
                     let mut properties = Map::new();
@@ -260,7 +260,7 @@ impl<'a> Converter<'a> {
     fn is_hidden(&self, property: &Json) -> bool {
         let key = match self.side {
             Side::Request => "readOnly",
-            Side::Answer => "writeOnly",
+            Side::Response => "writeOnly",
         };
         let is_set = |schema: &Json| schema.get(key) == Some(&Json::Bool(true));
         is_set(property) || self.document.resolve(property).is_ok_and(|(target, _)| is_set(target))

@@ -66,7 +66,7 @@ fn what_only_the_other_side_has_is_left_out() {
         request,
         json!({"type": "object", "required": ["secret", "name"], "properties": {"secret": {}, "name": {}}})
     );
-    let answer = converted("3.1.0", Side::Answer, &schema, &components).unwrap();
+    let answer = converted("3.1.0", Side::Response, &schema, &components).unwrap();
     assert_eq!(answer["properties"], json!({"id": {"$ref": "#/$defs/Id"}, "name": {}}));
     assert_eq!(answer["$defs"], json!({"Id": {"type": "integer"}}));
 }
@@ -82,7 +82,7 @@ fn of_answers_the_outline_is_kept() {
         },
     });
     assert_eq!(
-        converted("3.1.0", Side::Answer, &schema, &json!({})).unwrap(),
+        converted("3.1.0", Side::Response, &schema, &json!({})).unwrap(),
         json!({
             "type": "object",
             "properties": {

@@ -158,7 +158,7 @@ impl Plugins {
     pub async fn check(&self) -> Vec<Problem> {
         self.learn().await;
         let known = lock(&self.known);
-        let silent = known.entries.iter().filter(|(_, plugin)| plugin.learned().is_none());
+        let silent = known.entries.iter().filter(|(_, plugin)| plugin.info().is_none());
         silent
             .filter_map(|(settings, plugin)| {
                 let reason = plugin.status().last_failure?;
@@ -240,8 +240,8 @@ fn provider(plugin: &Arc<Plugin>, function: &str, permissions: &[String]) -> Pro
 }
 
 fn functions<T>(plugin: &Plugin, read: impl FnOnce(&[ListedTool]) -> T) -> T {
-    let learned = plugin.learned();
-    read(learned.as_deref().and_then(|learned| learned.tools.as_deref()).unwrap_or_default())
+    let info = plugin.info();
+    read(info.as_deref().and_then(|info| info.tools.as_deref()).unwrap_or_default())
 }
 
 /// Adds to a capability what a plugin says of a function. Its schemas may be in any form in which people write them; one
@@ -318,7 +318,7 @@ impl Source for Plugins {
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = lock(&self.known);
         let silent = known.entries.iter().filter(|(settings, plugin)| {
-            plugin.learned().is_none() && name.is_none_or(|name| settings.may_serve(name))
+            plugin.info().is_none() && name.is_none_or(|name| settings.may_serve(name))
         });
         let problem = |(settings, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
             let text = format!("plugin {}: {}", plugin.name, plugin.status().last_failure?);
@@ -330,7 +330,7 @@ impl Source for Plugins {
     fn start_eager(&self, all: bool) {
         for (settings, plugin) in &lock(&self.known).entries {
             if all || settings.eager {
-                plugin.want();
+                plugin.request_start();
             }
         }
     }

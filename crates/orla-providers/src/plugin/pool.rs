@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
-use orla_mcp::{Ending, Fault, Learned};
+use orla_mcp::{Ending, Fault, ServerInfo};
 use orla_process::Command;
 use orla_process::supervisor::{Gate, NoResponse, Service as _, Supervised, Supervisor};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -157,10 +157,10 @@ impl Plugin {
     }
 
     /// What it serves, as far as that is known.
-    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
+    pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         match &self.works {
             Works::Processes(processes) => processes.all[0].info(),
-            Works::Component(component, _) => component.learned(),
+            Works::Component(component, _) => component.info(),
             Works::Broken(_) => None,
         }
     }
@@ -177,9 +177,9 @@ impl Plugin {
     }
 
     /// Starts it, if it does not run.
-    pub(super) fn want(&self) {
+    pub(super) fn request_start(&self) {
         if let Works::Processes(processes) = &self.works {
-            processes.all.iter().for_each(|process| process.start());
+            processes.all.iter().for_each(|process| process.request_start());
         }
     }
 

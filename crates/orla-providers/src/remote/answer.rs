@@ -26,7 +26,7 @@ const MAX_LISTED: usize = 100;
 
 /// What an answer may hold.
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct Response<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     value: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -41,7 +41,7 @@ struct Answer<'a> {
 }
 
 #[derive(Deserialize)]
-struct Told<'a> {
+struct RemoteError<'a> {
     #[serde(borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -95,7 +95,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawV
 
 /// A call of another instance, for the words of its errors.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Request<'a> {
     pub(super) ctx: &'a CallContext,
     pub(super) host: &'a str,
     /// What the capability is called there.
@@ -104,27 +104,27 @@ pub(super) struct Asked<'a> {
 }
 
 /// The outcome of a whole answer.
-pub(super) fn read(asked: Asked<'_>, status: StatusCode, body: &Bytes) -> RuntimeResult<Outcome> {
-    let Ok(answer) = serde_json::from_slice::<Answer<'_>>(body) else {
-        return Err(foreign(asked, status));
+pub(super) fn read(request: Request<'_>, status: StatusCode, body: &Bytes) -> RuntimeResult<Outcome> {
+    let Ok(answer) = serde_json::from_slice::<Response<'_>>(body) else {
+        return Err(foreign(request, status));
     };
     if let Some(error) = answer.error {
-        let Ok(told) = serde_json::from_str::<Told<'_>>(error.get()) else {
-            return Err(foreign(asked, status));
+        let Ok(told) = serde_json::from_str::<RemoteError<'_>>(error.get()) else {
+            return Err(foreign(request, status));
         };
         let came = answer.outcome.and_then(|came| {
-            let parts: Answer<'_> = serde_json::from_str(came.get()).ok()?;
+            let parts: Response<'_> = serde_json::from_str(came.get()).ok()?;
             outcome(body, &parts)
         });
-        return Err(same(asked, &told, error, came));
+        return Err(same(request, &told, error, came));
     }
     match outcome(body, &answer).filter(|_| status.is_success()) {
         Some(outcome) => Ok(outcome),
-        None => Err(foreign(asked, status)),
+        None => Err(foreign(request, status)),
     }
 }
 
-fn outcome(body: &Bytes, answer: &Answer<'_>) -> Option<Outcome> {
+fn outcome(body: &Bytes, answer: &Response<'_>) -> Option<Outcome> {
     let part = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
     let starts = |raw: Option<&RawValue>, with: char| raw.is_none_or(|raw| raw.get().starts_with(with));
     // What is no list of blocks, or no object, could not go out.
@@ -141,8 +141,13 @@ fn outcome(body: &Bytes, answer: &Answer<'_>) -> Option<Outcome> {
 }
 
 /// The error that it was there, of the same kind. What could be taken for this instance's own names the other one.
-fn same(asked: Asked<'_>, told: &Told<'_>, error: &RawValue, came: Option<Outcome>) -> RuntimeError {
-    let Asked { ctx, host, capability, .. } = asked;
+fn same(
+    request: Request<'_>,
+    told: &RemoteError<'_>,
+    error: &RawValue,
+    came: Option<Outcome>,
+) -> RuntimeError {
+    let Request { ctx, host, capability, .. } = request;
     let id = ctx.name.to_string();
     let there = |what: String| format!("the remote instance {host}: {what}");
     let detail: Detail =
@@ -223,7 +228,7 @@ fn at_remote(id: String, error: &RawValue, text: &str) -> RuntimeError {
 
 /// An error that is given on as it is: a program's, or one that says more than its kind has room for. `text` is what the
 /// caller is told, if that is more than the message.
-fn as_told(id: String, told: &Told<'_>, error: &RawValue, text: Option<String>) -> RuntimeError {
+fn as_told(id: String, told: &RemoteError<'_>, error: &RawValue, text: Option<String>) -> RuntimeError {
     let cut = |text: &str| -> String { text.chars().take(MAX_MESSAGE).collect() };
     let value = |json: Option<&RawValue>| {
         json.and_then(|json| value_from_json(json.get()).ok()).unwrap_or_default()
@@ -246,19 +251,19 @@ fn as_told(id: String, told: &Told<'_>, error: &RawValue, text: Option<String>) 
     RuntimeError::Told { id, message, error: Box::new(same), outcome }
 }
 
-fn data<T: for<'de> Deserialize<'de>>(told: &Told<'_>) -> Option<T> {
+fn data<T: for<'de> Deserialize<'de>>(told: &RemoteError<'_>) -> Option<T> {
     serde_json::from_str(told.data?.get()).ok()
 }
 
-fn violations(told: &Told<'_>) -> Option<Vec<Violation>> {
+fn violations(told: &RemoteError<'_>) -> Option<Vec<Violation>> {
     let broken: Vec<Broken> = data(told)?;
     let of = |Broken { path, expected, got }| Violation { path, expected, got };
     (!broken.is_empty()).then(|| broken.into_iter().take(MAX_LISTED).map(of).collect())
 }
 
 /// Something else than an instance of orla answered, or it refuses whoever calls.
-fn foreign(asked: Asked<'_>, status: StatusCode) -> RuntimeError {
-    let Asked { ctx, host, has_token, .. } = asked;
+fn foreign(request: Request<'_>, status: StatusCode) -> RuntimeError {
+    let Request { ctx, host, has_token, .. } = request;
     let id = ctx.name.to_string();
     if matches!(status.as_u16(), 408 | 425 | 429 | 502 | 503 | 504) {
         let reason = format!("{host} answers {status}; trying again may help");
@@ -282,13 +287,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked(ctx: &CallContext) -> Asked<'_> {
-        Asked { ctx, host: "b:1", capability: "there", has_token: true }
+    fn request(ctx: &CallContext) -> Request<'_> {
+        Request { ctx, host: "b:1", capability: "there", has_token: true }
     }
 
     fn read_text(body: &str) -> RuntimeResult<Outcome> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        read(asked(&CallContext::for_tests("far")), StatusCode::OK, &body)
+        read(request(&CallContext::for_tests("far")), StatusCode::OK, &body)
     }
 
     #[test]
@@ -407,7 +412,7 @@ mod tests {
             (500, r#"{"value": 1}"#, "b:1 answers 500 Internal Server Error; trying again may help"),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            let error = read(asked(&ctx), status, &Bytes::from_static(body.as_bytes())).unwrap_err();
+            let error = read(request(&ctx), status, &Bytes::from_static(body.as_bytes())).unwrap_err();
             assert!(error.to_string().contains(words), "{status}: {error}");
         }
     }

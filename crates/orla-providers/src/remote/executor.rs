@@ -111,7 +111,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
             let limit = remote.options.max_answer_bytes;
             let body = read_body(limit, &ctx.name, host, response, &arrived).await?;
             let has_token = remote.auth_token.is_some();
-            answer::read(answer::Asked { ctx, host, capability, has_token }, status, &body)
+            answer::read(answer::Request { ctx, host, capability, has_token }, status, &body)
         };
         tokio::select! {
             biased;

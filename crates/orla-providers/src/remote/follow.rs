@@ -45,7 +45,7 @@ pub(super) struct Followed {
 }
 
 /// What all instances share.
-pub(super) struct Surroundings {
+pub(super) struct Context {
     pub(super) own: Arc<str>,
     pub(super) clients: Arc<Clients>,
     pub(super) changes: Arc<watch::Sender<u64>>,
@@ -90,7 +90,7 @@ impl Followed {
     }
 
     /// Asks again and again until it is no longer wanted. The task holds nothing of it that would keep it.
-    pub(super) fn follow(self: Arc<Self>, around: Surroundings) -> impl Future<Output = ()> + Send {
+    pub(super) fn follow(self: Arc<Self>, context: Context) -> impl Future<Output = ()> + Send {
         let stop = self.stop.clone();
         let remote = Arc::downgrade(&self);
         async move {
@@ -101,7 +101,7 @@ impl Followed {
                 drop(this);
                 let since = Instant::now();
                 let asked = tokio::select! {
-                    asked = ask(&settings, &around, version.as_deref()) => asked,
+                    asked = ask(&settings, &context, version.as_deref()) => asked,
                     () = stop.cancelled() => return,
                 };
                 let Some(this) = remote.upgrade() else { return };
@@ -110,7 +110,7 @@ impl Followed {
                         backoff = BACKOFF_MIN;
                         let is_news = listing.is_some_and(|listing| {
                             version = Some(listing.version.clone());
-                            this.take(listing, &around)
+                            this.take(listing, &context)
                         });
                         this.note(None);
                         idle = pause_after(idle, is_news, since.elapsed());
@@ -136,7 +136,7 @@ impl Followed {
     }
 
     /// Whether it serves something else than it did.
-    fn take(&self, listing: Listing, around: &Surroundings) -> bool {
+    fn take(&self, listing: Listing, context: &Context) -> bool {
         let Listing { capabilities, left_out, .. } = listing;
         if left_out > 0 {
             let remote = &self.settings.name;
@@ -153,7 +153,7 @@ impl Followed {
         );
         *listed = Arc::new(capabilities);
         drop(listed);
-        around.changes.send_modify(|count| *count += 1);
+        context.changes.send_modify(|count| *count += 1);
         true
     }
 
@@ -177,13 +177,13 @@ fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
 /// Asks for the catalogue; nothing where it is still the one that is known.
 async fn ask(
     settings: &RemoteSettings,
-    around: &Surroundings,
+    context: &Context,
     version: Option<&str>,
 ) -> Result<Option<Listing>, String> {
     let url = request::url_of(&settings.url)?;
     let host = host_of(&url);
     let request = request::of_catalogue(url, settings.token.as_deref(), version, WAIT)?;
-    let client = around.clients.configured()?;
+    let client = context.clients.configured()?;
     let patience = if version.is_some() { WAIT + ANSWER } else { ANSWER };
     let said = |err: RuntimeError| match err {
         RuntimeError::Unavailable { reason, .. } => reason,
@@ -203,7 +203,7 @@ async fn ask(
             StatusCode::UNAUTHORIZED => return Err(format!("{host} does not accept the token")),
             status => return Err(format!("{host} answers {status}, and gives no catalogue")),
         };
-        listing::read(&body, settings, &around.own).map(Some)
+        listing::read(&body, settings, &context.own).map(Some)
     };
     let done = timeout(patience, exchange).await;
     done.unwrap_or_else(|_| Err(format!("{host} does not answer within {} s", patience.as_secs())))

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::follow::{Followed, Surroundings};
+use super::follow::{Context, Followed};
 use super::listing;
 use super::settings::RemoteSettings;
 use crate::http::{Clients, HttpLimits};
@@ -62,16 +62,16 @@ impl Remotes {
     }
 
     /// Begins to follow those that are not followed yet.
-    fn want<'a>(&self, remotes: impl IntoIterator<Item = &'a Arc<Followed>>) {
+    fn request_start<'a>(&self, remotes: impl IntoIterator<Item = &'a Arc<Followed>>) {
         let Ok(runtime) = Handle::try_current() else { return };
         for remote in remotes {
             if remote.begin() {
-                let around = Surroundings {
+                let context = Context {
                     own: Arc::clone(&self.own),
                     clients: Arc::clone(&self.clients),
                     changes: Arc::clone(&self.changes),
                 };
-                self.tasks.spawn_on(Arc::clone(remote).follow(around), &runtime);
+                self.tasks.spawn_on(Arc::clone(remote).follow(context), &runtime);
             }
         }
     }
@@ -126,12 +126,12 @@ impl Source for Remotes {
 
     fn start_eager(&self, all: bool) {
         let known = self.known();
-        self.want(known.iter().filter(|remote| all || remote.settings.eager));
+        self.request_start(known.iter().filter(|remote| all || remote.settings.eager));
     }
 
     async fn learn(&self) {
         let known = self.known().clone();
-        self.want(&known);
+        self.request_start(&known);
         let all = join_all(known.iter().map(|remote| remote.answered()));
         // Who has not answered by then is told as a change.
         let _ = tokio::time::timeout(LEARN, all).await;

@@ -44,12 +44,12 @@ pub(super) struct Connector {
     stream_type: StreamType,
     max: usize,
     buffer: usize,
-    way: Way,
+    way: Transport,
     /// What an attestation that is required allows to run.
     custody: Option<Custody>,
 }
 
-enum Way {
+enum Transport {
     Http { prepared: Box<Prepared>, host: Arc<str> },
     Program(Arc<Command>),
 }
@@ -112,11 +112,11 @@ impl Connector {
         last_id: Option<&Bytes>,
     ) -> RuntimeResult<Option<(Source, Sink)>> {
         match (&self.way, self.transport) {
-            (Way::Program(server), _) => self.start(server).await.map(Some),
-            (Way::Http { prepared, host }, StreamTransport::WebSocket) => {
+            (Transport::Program(server), _) => self.start(server).await.map(Some),
+            (Transport::Http { prepared, host }, StreamTransport::WebSocket) => {
                 self.upgrade(prepared, host).await.map(Some)
             }
-            (Way::Http { prepared, host }, transport) => {
+            (Transport::Http { prepared, host }, transport) => {
                 if self.stream_type.takes() {
                     return self.upload(prepared, host).await.map(Some);
                 }
@@ -262,7 +262,7 @@ fn of_http(
     stream: &StreamCapabilityImpl,
     input: &JsonText,
     ctx: &CallContext,
-) -> RuntimeResult<Way> {
+) -> RuntimeResult<Transport> {
     let mut http = http.clone();
     let takes = stream.stream_type.takes();
     if http.options.method.is_none() {
@@ -276,7 +276,7 @@ fn of_http(
     // What accepts plain answers would accept anything.
     prepared.common.remove(ACCEPT);
     let host = host_of(&prepared.url).into();
-    Ok(Way::Http { prepared: Box::new(prepared), host })
+    Ok(Transport::Http { prepared: Box::new(prepared), host })
 }
 
 fn of_program(
@@ -284,7 +284,7 @@ fn of_program(
     stream: &StreamCapabilityImpl,
     input: &JsonText,
     ctx: &CallContext,
-) -> RuntimeResult<Way> {
+) -> RuntimeResult<Transport> {
     let options = &stream.options;
     let text = input.as_str();
     if text.len() > MAX_INPUT {
@@ -299,7 +299,7 @@ fn of_program(
     let mut env: Vec<(String, String)> =
         options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     env.push((INPUT.to_owned(), text.to_owned()));
-    Ok(Way::Program(Arc::new(Command {
+    Ok(Transport::Program(Arc::new(Command {
         name: ctx.name.to_string(),
         command: program.plugin_path.clone(),
         args: options.args.clone(),

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
-use orla_mcp::{Ending, Fault, Learned};
+use orla_mcp::{Ending, Fault, ServerInfo};
 use orla_process::file::FileVersion;
 use tokio::time::{Instant, sleep_until, timeout};
 use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
@@ -77,7 +77,7 @@ impl fmt::Debug for Component {
 #[derive(Debug, Default)]
 struct State {
     loaded: Option<Arc<Loaded>>,
-    learned: Option<Arc<Learned>>,
+    info: Option<Arc<ServerInfo>>,
     loads: u64,
     failure: Option<String>,
     /// The file that cannot be compiled, and why: it is not tried again before it changes.
@@ -228,27 +228,27 @@ impl Component {
     }
 
     /// What it serves, as far as that is known.
-    pub(crate) fn learned(&self) -> Option<Arc<Learned>> {
-        self.state().learned.clone()
+    pub(crate) fn info(&self) -> Option<Arc<ServerInfo>> {
+        self.state().info.clone()
     }
 
     /// Finds out what it serves, with these permissions. Whether that is something else than it was.
     pub(crate) async fn learn(&self, permissions: &Arc<[String]>) -> bool {
-        let before = self.learned();
+        let before = self.info();
         let learnt = timeout(self.startup, self.describe(permissions)).await;
         let learnt = learnt.unwrap_or_else(|_| Err("it did not describe itself in time".to_owned()));
         let mut state = self.state();
         match learnt {
-            Ok(learned) => {
+            Ok(info) => {
                 state.failure = None;
-                state.learned = Some(Arc::new(learned));
+                state.info = Some(Arc::new(info));
             }
             Err(reason) => state.failure = Some(reason),
         }
-        before.as_deref() != state.learned.as_deref()
+        before.as_deref() != state.info.as_deref()
     }
 
-    async fn describe(&self, permissions: &Arc<[String]>) -> Result<Learned, String> {
+    async fn describe(&self, permissions: &Arc<[String]>) -> Result<ServerInfo, String> {
         let loaded = self.loaded().await?;
         let mut store = self.store(permissions).await?;
         let instance = loaded.pre.instantiate_async(&mut store).await;
@@ -260,7 +260,7 @@ impl Component {
             JsonText::parse(text).map_err(|err| format!("what it describes is no JSON: {err}"))?;
         let (functions, _) = wire::functions(&described)
             .map_err(|err| format!("what it describes are no functions: {err}"))?;
-        Ok(Learned { tools: Some(functions), ..Learned::default() })
+        Ok(ServerInfo { tools: Some(functions), ..ServerInfo::default() })
     }
 
     /// How it is.

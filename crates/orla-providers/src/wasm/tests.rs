@@ -48,7 +48,7 @@ async fn the_component_that_the_examples_have_as_text_answers() {
     fs::write(dir.path().join("c.wasm"), wat::parse_file(text).unwrap()).unwrap();
     let component = component(&settings(&dir));
     assert!(component.learn(&Arc::default()).await);
-    let tools = component.learned().unwrap().tools.clone().unwrap();
+    let tools = component.info().unwrap().tools.clone().unwrap();
     assert_eq!((tools.len(), &*tools[0].name), (1, "size"));
     for _ in 0..3 {
         assert_eq!(called(&component, "size", &[]).await, "11");
@@ -62,7 +62,7 @@ async fn a_component_describes_itself_and_answers() {
     assert_eq!(component.status().state.as_deref(), Some("CREATED"));
     let none: Arc<[String]> = Arc::default();
     assert!(component.learn(&none).await && !component.learn(&none).await);
-    let tools = component.learned().unwrap().tools.clone().unwrap();
+    let tools = component.info().unwrap().tools.clone().unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     assert_eq!(names, ["echo", "fail"]);
     for _ in 0..3 {

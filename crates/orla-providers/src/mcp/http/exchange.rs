@@ -15,17 +15,17 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use orla_marketplace::JsonText;
-use orla_mcp::answer::{self, Told};
-use orla_mcp::era::Meta;
+use orla_mcp::answer::{self, ServerNotification};
 use orla_mcp::framing::Events;
+use orla_mcp::mode::Meta;
 use orla_mcp::wire::{self, MAX_MESSAGE, Message, RpcError};
-use orla_mcp::{Caller, Era, Fault, object};
+use orla_mcp::{Caller, Fault, RequestMode, object};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, Request, Response, StatusCode};
 
 use super::client::root;
 use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
-use super::link::Way;
+use super::link::Channel;
 use super::shared::{InFlight, Question, Shared};
 
 /// How long to wait before a stream is taken up again, where the server does not say.
@@ -39,13 +39,13 @@ const MAX_QUESTIONS: usize = 64;
 /// The most that is read of the body of an error.
 const MAX_ERROR: usize = 64 * 1024;
 
-/// An answer to what a server asked, on its way.
+/// An answer to a question of the server, while it is sent.
 type Answering<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// One request.
 pub(super) struct Exchange<'a> {
     shared: &'a Shared,
-    way: &'a Way,
+    channel: &'a Channel,
     caller: Caller,
     traceparent: Option<&'a str>,
     ticket: u64,
@@ -53,7 +53,7 @@ pub(super) struct Exchange<'a> {
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Reply {
     pub(super) result: JsonText,
     /// The session that came with it.
     pub(super) session: Option<HeaderValue>,
@@ -91,7 +91,7 @@ impl From<String> for Failure {
 }
 
 /// What a response turned out to be.
-enum Heard {
+enum Received {
     Answer(Result<JsonText, RpcError>),
     /// A stream that has ended without it.
     Cut,
@@ -99,17 +99,17 @@ enum Heard {
 
 impl<'a> Exchange<'a> {
     /// A request that nobody's client stands behind.
-    pub(super) fn own(shared: &'a Shared, way: &'a Way) -> Self {
-        Self::new(shared, way, Caller::default(), None)
+    pub(super) fn own(shared: &'a Shared, channel: &'a Channel) -> Self {
+        Self::new(shared, channel, Caller::default(), None)
     }
 
     pub(super) fn new(
         shared: &'a Shared,
-        way: &'a Way,
+        channel: &'a Channel,
         caller: Caller,
         traceparent: Option<&'a str>,
     ) -> Self {
-        Self { shared, way, caller, traceparent, ticket: shared.ticket() }
+        Self { shared, channel, caller, traceparent, ticket: shared.ticket() }
     }
 
     /// Lets whatever the server says on other streams find the caller, until what is given is dropped.
@@ -129,7 +129,7 @@ impl<'a> Exchange<'a> {
         let meta = self.meta(capabilities.as_ref());
         wire::write_call(&mut body, self.ticket, tool, arguments, more, meta);
         let mut request = self.post(body);
-        if self.way.era == Era::Sessionless {
+        if self.channel.mode == RequestMode::Sessionless {
             let fields = request.headers_mut();
             fields.insert(METHOD, HeaderValue::from_static("tools/call"));
             fields.insert(NAME, headers::encoded(tool));
@@ -141,7 +141,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Asks anything else. `params` is a JSON object without `_meta`.
-    pub(super) async fn request(self, method: &str, params: &JsonText) -> Result<Answer, Failure> {
+    pub(super) async fn request(self, method: &str, params: &JsonText) -> Result<Reply, Failure> {
         let request = self.of_method(method, params);
         self.exchange(request).await
     }
@@ -153,7 +153,7 @@ impl<'a> Exchange<'a> {
         let meta = self.meta(capabilities.as_ref());
         wire::write_request(&mut body, self.ticket, method, params.as_str(), meta);
         let mut request = self.post(body);
-        if self.way.era == Era::Sessionless {
+        if self.channel.mode == RequestMode::Sessionless {
             let fields = request.headers_mut();
             fields.insert(METHOD, headers::encoded(method));
             if let Some(name) = headers::name_of(method, params) {
@@ -172,7 +172,7 @@ impl<'a> Exchange<'a> {
 
     fn meta<'m>(&'m self, capabilities: Option<&'m JsonText>) -> Meta<'m> {
         Meta {
-            era: self.way.era,
+            mode: self.channel.mode,
             progress: self.caller.notices.is_wanted().then_some(self.ticket),
             traceparent: self.traceparent,
             capabilities: capabilities.map(JsonText::as_str),
@@ -183,7 +183,7 @@ impl<'a> Exchange<'a> {
         // The end of a line, which pipes need.
         body.pop();
         let mut request = Request::new(Method::POST, self.shared.url.clone());
-        request.headers_mut().clone_from(&self.way.headers);
+        request.headers_mut().clone_from(&self.channel.headers);
         *request.body_mut() = Some(Body::from(body));
         request
     }
@@ -208,32 +208,32 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    async fn exchange(self, request: Request) -> Result<Answer, Failure> {
+    async fn exchange(self, request: Request) -> Result<Reply, Failure> {
         let withdrawal = Withdrawal::new(&self);
         let answered = self.answered(request).await;
         withdrawal.answered();
         answered
     }
 
-    async fn answered(&self, request: Request) -> Result<Answer, Failure> {
+    async fn answered(&self, request: Request) -> Result<Reply, Failure> {
         let response = self.send(request).await?;
         let session = response.headers().get(SESSION_ID).cloned();
         let mut place = Place::default();
-        let mut heard = self.hear(response, &mut place).await?;
+        let mut received = self.receive(response, &mut place).await?;
         loop {
-            match heard {
-                Heard::Answer(answer) => {
+            match received {
+                Received::Answer(answer) => {
                     let result = answer.map_err(|error| Failure::Fault(Fault::Refused(error)))?;
-                    return Ok(Answer { result, session });
+                    return Ok(Reply { result, session });
                 }
-                Heard::Cut => {
+                Received::Cut => {
                     let Some(event) = place.last.clone() else {
                         return Err("its stream ended before the answer".to_owned().into());
                     };
                     tokio::time::sleep(place.retry()).await;
-                    heard = match self.take_up(&event).await {
-                        Ok(response) => self.hear(response, &mut place).await?,
-                        Err(Failure::Lost(_)) => Heard::Cut,
+                    received = match self.take_up(&event).await {
+                        Ok(response) => self.receive(response, &mut place).await?,
+                        Err(Failure::Lost(_)) => Received::Cut,
                         Err(other) => return Err(other),
                     };
                 }
@@ -245,7 +245,7 @@ impl<'a> Exchange<'a> {
     async fn take_up(&self, event: &Bytes) -> Result<Response, Failure> {
         let mut request = Request::new(Method::GET, self.shared.url.clone());
         let fields = request.headers_mut();
-        fields.clone_from(&self.way.headers);
+        fields.clone_from(&self.channel.headers);
         fields.remove(CONTENT_TYPE);
         fields.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Ok(event) = HeaderValue::from_bytes(event) {
@@ -255,16 +255,16 @@ impl<'a> Exchange<'a> {
     }
 
     /// Reads a response until the answer to this request is there.
-    async fn hear(&self, response: Response, place: &mut Place) -> Result<Heard, Failure> {
+    async fn receive(&self, response: Response, place: &mut Place) -> Result<Received, Failure> {
         let status = response.status();
-        if status == StatusCode::NOT_FOUND && self.way.has_session() {
+        if status == StatusCode::NOT_FOUND && self.channel.has_session() {
             return Err(Failure::Expired);
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
         let is = |name: &str| kind.eq_ignore_ascii_case(name);
         if is("text/event-stream") && status.is_success() {
-            return self.hear_stream(response, place).await;
+            return self.receive_stream(response, place).await;
         }
         if is("application/json") {
             let limit = if status.is_success() { MAX_MESSAGE } else { MAX_ERROR };
@@ -272,11 +272,11 @@ impl<'a> Exchange<'a> {
             for message in wire::messages(body) {
                 match wire::read(&message) {
                     Some(Message::Answer { id, result }) if id == self.ticket => {
-                        return Ok(Heard::Answer(result));
+                        return Ok(Received::Answer(result));
                     }
                     // The error of a request that could not even be read has no id of ours.
                     Some(Message::Answer { result: Err(error), .. }) if !status.is_success() => {
-                        return Ok(Heard::Answer(Err(error)));
+                        return Ok(Received::Answer(Err(error)));
                     }
                     _ => {}
                 }
@@ -292,7 +292,11 @@ impl<'a> Exchange<'a> {
         Err(refusal(status).into())
     }
 
-    async fn hear_stream(&self, mut response: Response, place: &mut Place) -> Result<Heard, Failure> {
+    async fn receive_stream(
+        &self,
+        mut response: Response,
+        place: &mut Place,
+    ) -> Result<Received, Failure> {
         let mut events = Events::default();
         let mut answering: FuturesUnordered<Answering<'_>> = FuturesUnordered::new();
         loop {
@@ -302,7 +306,7 @@ impl<'a> Exchange<'a> {
                     if let Some(answer) = self.take(&message, &mut answering) {
                         drop(answering);
                         self.read_out(response);
-                        return Ok(Heard::Answer(answer));
+                        return Ok(Received::Answer(answer));
                     }
                 }
             }
@@ -311,7 +315,7 @@ impl<'a> Exchange<'a> {
             tokio::select! {
                 chunk = response.chunk() => match chunk {
                     Ok(Some(chunk)) => events.push(&chunk),
-                    Ok(None) | Err(_) => return Ok(Heard::Cut),
+                    Ok(None) | Err(_) => return Ok(Received::Cut),
                 },
                 _ = questions => {}
             }
@@ -335,15 +339,17 @@ impl<'a> Exchange<'a> {
         match wire::read(message)? {
             Message::Answer { id, result } if id == self.ticket => return Some(result),
             Message::Answer { .. } | Message::Stray { .. } => {}
-            Message::Notification { method, params } => match answer::told(&method, params.as_ref()) {
-                Told::Progress(token, notice) if token == self.ticket => {
-                    self.caller.notices.send(notice);
+            Message::Notification { method, params } => {
+                match answer::notification(&method, params.as_ref()) {
+                    ServerNotification::Progress(token, notice) if token == self.ticket => {
+                        self.caller.notices.send(notice);
+                    }
+                    ServerNotification::Log(level, message) => {
+                        self.caller.notices.send(orla_marketplace::Notice::Log { level, message });
+                    }
+                    notification => self.shared.receive(notification),
                 }
-                Told::Log(level, message) => {
-                    self.caller.notices.send(orla_marketplace::Notice::Log { level, message });
-                }
-                told => self.shared.heard(told),
-            },
+            }
             Message::Request { id, method, params } => {
                 let params = params.unwrap_or_else(object::empty);
                 if answering.len() < MAX_QUESTIONS {
@@ -382,12 +388,12 @@ impl Place {
 
 /// Tells a server with sessions that nobody waits for a request any more, when it is dropped before the
 /// answer. One without learns it from the end of the connection.
-struct Withdrawal<'a>(Option<(&'a Shared, u64, &'a Way)>);
+struct Withdrawal<'a>(Option<(&'a Shared, u64, &'a Channel)>);
 
 impl<'a> Withdrawal<'a> {
     fn new(exchange: &Exchange<'a>) -> Self {
-        let is_needed = exchange.way.era == Era::Session;
-        Self(is_needed.then_some((exchange.shared, exchange.ticket, exchange.way)))
+        let is_needed = exchange.channel.mode == RequestMode::Session;
+        Self(is_needed.then_some((exchange.shared, exchange.ticket, exchange.channel)))
     }
 
     fn answered(mut self) {
@@ -397,12 +403,12 @@ impl<'a> Withdrawal<'a> {
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
-        let Some((shared, ticket, way)) = self.0.take() else { return };
+        let Some((shared, ticket, channel)) = self.0.take() else { return };
         let mut body = Vec::new();
         wire::write_cancelled(&mut body, ticket);
         body.pop();
         let mut request = Request::new(Method::POST, shared.url.clone());
-        request.headers_mut().clone_from(&way.headers);
+        request.headers_mut().clone_from(&channel.headers);
         *request.body_mut() = Some(Body::from(body));
         *request.timeout_mut() = Some(MAX_RETRY);
         let client = shared.client.clone();

@@ -1,4 +1,4 @@
-//! A way to a server that has been opened: without a session, with one, or both.
+//! An open link to a server: without a session, with one, or both.
 //!
 //! A server that knows both is asked in the way in which its caller's client asks orla: then questions to that
 //! client take the form that the server's tools were written for. Whoever has no client is asked without.
@@ -9,7 +9,7 @@ use std::time::Duration;
 use orla_marketplace::JsonText;
 use orla_mcp::answer::Offers;
 use orla_mcp::object::Object;
-use orla_mcp::{Caller, Era, era, object};
+use orla_mcp::{Caller, RequestMode, mode, object};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
@@ -25,20 +25,20 @@ const DISCOVERY: Duration = Duration::from_secs(2);
 pub(super) struct Link {
     /// Larger than that of every link before.
     pub(super) number: u64,
-    pub(super) sessionless: Option<Way>,
-    pub(super) session: Option<Way>,
+    pub(super) sessionless: Option<Channel>,
+    pub(super) session: Option<Channel>,
 }
 
-/// One way to speak to the server.
+/// How requests are sent to the server.
 #[derive(Debug)]
-pub(super) struct Way {
-    pub(super) era: Era,
+pub(super) struct Channel {
+    pub(super) mode: RequestMode,
     /// Sent with every request.
     pub(super) headers: HeaderMap,
     pub(super) offers: Offers,
 }
 
-impl Way {
+impl Channel {
     /// Whether the server has given it a session.
     pub(super) fn has_session(&self) -> bool {
         self.headers.contains_key(SESSION_ID)
@@ -46,19 +46,19 @@ impl Way {
 }
 
 impl Link {
-    /// The way for this caller.
-    pub(super) fn way(&self, caller: &Caller) -> Option<&Way> {
+    /// The channel for this caller.
+    pub(super) fn channel(&self, caller: &Caller) -> Option<&Channel> {
         let has_session = caller.client.as_ref().is_some_and(|client| client.session().is_some());
         if has_session { self.session.as_ref().or(self.sessionless.as_ref()) } else { self.own() }
     }
 
-    /// The way for what nobody's client stands behind.
-    pub(super) fn own(&self) -> Option<&Way> {
+    /// The channel for requests that no client stands behind.
+    pub(super) fn own(&self) -> Option<&Channel> {
         self.sessionless.as_ref().or(self.session.as_ref())
     }
 }
 
-/// Opens a way to the server, both where it knows both.
+/// Opens a link to the server, both where it knows both.
 ///
 /// # Errors
 /// Why there is none, for people.
@@ -77,28 +77,31 @@ pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, String> {
     }
 }
 
-async fn discover(shared: &Shared) -> Result<Way, String> {
-    let headers = headers(&shared.headers, &[(PROTOCOL_VERSION, era::SESSIONLESS)]);
-    let way = Way { era: Era::Sessionless, headers, offers: Offers::default() };
+async fn discover(shared: &Shared) -> Result<Channel, String> {
+    let headers = headers(&shared.headers, &[(PROTOCOL_VERSION, mode::SESSIONLESS)]);
+    let channel = Channel { mode: RequestMode::Sessionless, headers, offers: Offers::default() };
     let nothing = object::empty();
-    let asked = Exchange::own(shared, &way).request("server/discover", &nothing);
+    let asked = Exchange::own(shared, &channel).request("server/discover", &nothing);
     let answer = match timeout(DISCOVERY, asked).await {
         Ok(answer) => answer.map_err(|failure| failure.to_string())?,
         Err(_) => return Err("it does not answer server/discover".to_owned()),
     };
     let versions = Object::parse(answer.result.as_str())
         .and_then(|result| serde_json::from_str::<Vec<String>>(result.get("supportedVersions")?).ok());
-    if versions.is_some_and(|versions| !versions.iter().any(|version| version == era::SESSIONLESS)) {
-        return Err(format!("it does not know {}", era::SESSIONLESS));
+    if versions.is_some_and(|versions| !versions.iter().any(|version| version == mode::SESSIONLESS)) {
+        return Err(format!("it does not know {}", mode::SESSIONLESS));
     }
     let offers = Offers::read(&answer.result).ok_or("its answer to server/discover is no object")?;
-    Ok(Way { offers, ..way })
+    Ok(Channel { offers, ..channel })
 }
 
-async fn initialize(shared: &Shared) -> Result<Way, String> {
-    let bare =
-        Way { era: Era::Session, headers: headers(&shared.headers, &[]), offers: Offers::default() };
-    let params = object::trusted(era::initialize());
+async fn initialize(shared: &Shared) -> Result<Channel, String> {
+    let bare = Channel {
+        mode: RequestMode::Session,
+        headers: headers(&shared.headers, &[]),
+        offers: Offers::default(),
+    };
+    let params = object::trusted(mode::initialize());
     let asked = Exchange::own(shared, &bare).request("initialize", &params).await;
     let answer = asked.map_err(|failure| match failure {
         Failure::Expired => "it answered initialize with HTTP 404".to_owned(),
@@ -107,33 +110,33 @@ async fn initialize(shared: &Shared) -> Result<Way, String> {
     let offers = Offers::read(&answer.result).ok_or("its answer to initialize is no object")?;
     let version =
         Object::parse(answer.result.as_str()).and_then(|result| result.text("protocolVersion"));
-    let version = version.as_deref().unwrap_or(era::SESSION);
-    let mut way =
-        Way { headers: headers(&shared.headers, &[(PROTOCOL_VERSION, version)]), offers, ..bare };
+    let version = version.as_deref().unwrap_or(mode::SESSION);
+    let mut channel =
+        Channel { headers: headers(&shared.headers, &[(PROTOCOL_VERSION, version)]), offers, ..bare };
     if let Some(id) = answer.session {
-        way.headers.insert(SESSION_ID, id);
+        channel.headers.insert(SESSION_ID, id);
     }
-    let told = Exchange::own(shared, &way).notify("notifications/initialized", None).await;
+    let told = Exchange::own(shared, &channel).notify("notifications/initialized", None).await;
     if let Err(failure @ Failure::Lost(_)) = told {
         return Err(failure.to_string());
     }
-    let mut wishes = Vec::new();
-    if way.offers.logging {
+    let mut requests = Vec::new();
+    if channel.offers.logging {
         // Each caller hears from the level on that it wants; here all of them are needed.
-        wishes.push(("logging/setLevel", object::trusted(r#"{"level":"debug"}"#)));
+        requests.push(("logging/setLevel", object::trusted(r#"{"level":"debug"}"#)));
     }
     for uri in shared.subscriptions.uris() {
         let uri = object::trusted(serde_json::json!({ "uri": uri }).to_string());
-        wishes.push(("resources/subscribe", uri));
+        requests.push(("resources/subscribe", uri));
     }
-    for (method, params) in wishes {
+    for (method, params) in requests {
         // One that refuses, or does not answer, goes on without.
-        let wished = Exchange::own(shared, &way).request(method, &params);
-        if timeout(DISCOVERY, wished).await.is_err() {
+        let response = Exchange::own(shared, &channel).request(method, &params);
+        if timeout(DISCOVERY, response).await.is_err() {
             break;
         }
     }
-    Ok(way)
+    Ok(channel)
 }
 
 fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::wire::RpcError;
-use orla_mcp::{Ask, Caller, Ending, Fault, Learned, Peer};
+use orla_mcp::{Ask, Caller, Ending, Fault, Peer, ServerInfo};
 use orla_process::supervisor::Policy;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -51,7 +51,7 @@ const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
 pub(super) struct Remote {
     shared: Arc<Shared>,
     /// The task that has not been started yet: only the first use needs one.
-    unborn: Mutex<Option<CancellationToken>>,
+    unstarted: Mutex<Option<CancellationToken>>,
     _stop: DropGuard,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for Remote {
 }
 
 /// What all servers behind HTTP have in common.
-pub(super) struct Surroundings {
+pub(super) struct Context {
     pub(super) client: reqwest::Client,
     pub(super) policy: Arc<Mutex<Policy>>,
     pub(super) tasks: TaskTracker,
@@ -75,7 +75,7 @@ impl Remote {
     ///
     /// # Errors
     /// What is wrong with the address or the header fields.
-    pub(super) fn new(settings: &ServerSettings, around: Surroundings) -> Result<Self, String> {
+    pub(super) fn new(settings: &ServerSettings, context: Context) -> Result<Self, String> {
         let Reach::Http { url, headers } = &settings.reach else {
             return Err("it is a process".to_owned());
         };
@@ -85,18 +85,18 @@ impl Remote {
             headers: link::configured(headers)?,
             startup_timeout: settings.startup_timeout,
         };
-        let shared = Shared::new(setup, around.client, around.policy, around.tasks, around.changes);
-        let stop = around.stop.child_token();
+        let shared = Shared::new(setup, context.client, context.policy, context.tasks, context.changes);
+        let stop = context.stop.child_token();
         Ok(Self {
             shared: Arc::new(shared),
-            unborn: Mutex::new(Some(stop.clone())),
+            unstarted: Mutex::new(Some(stop.clone())),
             _stop: stop.drop_guard(),
         })
     }
 
     /// Starts to open it, if nobody has; does not wait for the next attempt.
-    pub(super) fn want(&self) {
-        if let Some(stop) = lock(&self.unborn).take() {
+    pub(super) fn request_start(&self) {
+        if let Some(stop) = lock(&self.unstarted).take() {
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(supervisor::run(shared, stop));
         }
@@ -119,8 +119,8 @@ impl Remote {
     }
 
     /// What it serves, as far as that is known.
-    pub(super) fn learned(&self) -> Option<Arc<Learned>> {
-        self.shared.knowledge.borrow().learned.clone()
+    pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
+        self.shared.knowledge.borrow().info.clone()
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -141,7 +141,7 @@ impl Remote {
             State::Crashed { attempt, .. } => *attempt,
             _ => 0,
         };
-        self.want();
+        self.request_start();
         loop {
             match &*states.borrow_and_update() {
                 State::Crashed { attempt, reason } if *attempt > before => {
@@ -167,8 +167,9 @@ impl Remote {
         // A session that has ended is opened anew, once: the server has done nothing then.
         for _ in 0..2 {
             let link = self.link(newer_than).await?;
-            let way = link.way(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
-            let exchange = Exchange::new(shared, way, caller.clone(), ctx.scope.traceparent.as_deref());
+            let channel = link.channel(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
+            let exchange =
+                Exchange::new(shared, channel, caller.clone(), ctx.scope.traceparent.as_deref());
             let _in_flight = exchange.in_flight();
             let answer = match ask {
                 Ask::Call { tool, arguments, more } => {
@@ -224,8 +225,8 @@ impl Peer for Remote {
 
     fn offers(&self) -> Option<Offers> {
         let knowledge = self.shared.knowledge.borrow();
-        match &knowledge.learned {
-            Some(learned) => Some(learned.offers.clone()),
+        match &knowledge.info {
+            Some(info) => Some(info.offers.clone()),
             None => knowledge.settled.then(Offers::default),
         }
     }
@@ -234,7 +235,7 @@ impl Peer for Remote {
         if self.is_settled() {
             return;
         }
-        self.want();
+        self.request_start();
         let latest = Instant::now() + self.shared.startup_timeout + LISTING_GRACE;
         let mut knowledge = self.shared.knowledge.subscribe();
         // Whatever ends the wait, it ends.
@@ -242,8 +243,8 @@ impl Peer for Remote {
         self.shared.settled();
     }
 
-    fn told(&self) -> broadcast::Receiver<SurfaceNotice> {
-        self.shared.told.subscribe()
+    fn notices(&self) -> broadcast::Receiver<SurfaceNotice> {
+        self.shared.notices.subscribe()
     }
 
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending> {

@@ -37,7 +37,7 @@ impl ServerHandler for Probe {
         let tool = |name: &str| -> Tool {
             serde_json::from_value(json!({"name": name, "inputSchema": {"type": "object"}})).unwrap()
         };
-        ready(Ok(ListToolsResult::with_all_items(vec![tool("era"), tool("ask")])))
+        ready(Ok(ListToolsResult::with_all_items(vec![tool("mode"), tool("ask")])))
     }
 
     fn call_tool(
@@ -45,10 +45,10 @@ impl ServerHandler for Probe {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> impl Future<Output = Result<CallToolResponse, ErrorData>> + Send + '_ {
-        let era = context.protocol_version().map(|version| version.to_string()).unwrap_or_default();
+        let mode = context.protocol_version().map(|version| version.to_string()).unwrap_or_default();
         let text = |text: String| CallToolResult::success(vec![ContentBlock::text(text)]).into();
         let answer = match (&*request.name, request.input_responses) {
-            ("era", _) => Ok(text(era)),
+            ("mode", _) => Ok(text(mode)),
             ("ask", None) => {
                 let question = json!({"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}});
                 let question: InputRequest = serde_json::from_value(question).unwrap();
@@ -80,13 +80,13 @@ async fn a_server_of_the_sdk_is_spoken_to_as_its_callers_speak() {
     let world = World::new([settings], []).await;
     assert_eq!(world.names(), "sdk__ask sdk__era");
 
-    let era = async |session: Option<u64>| {
+    let mode = async |session: Option<u64>| {
         let mut called = with_client(call("sdk__era", "{}"), Named("me", session));
         // Where progress is wanted, the answer may come as a stream.
         called.scope.notices = NoticeSink::new(drop);
         text_of(&world.call_with(called).await.unwrap())
     };
-    assert_eq!((era(Some(1)).await.as_str(), era(None).await.as_str()), ("2025-11-25", "2026-07-28"));
+    assert_eq!((mode(Some(1)).await.as_str(), mode(None).await.as_str()), ("2025-11-25", "2026-07-28"));
     assert_eq!(world.text("sdk__era", "{}").await, "2026-07-28");
 
     let asked = with_client(call("sdk__ask", "{}"), Named("me", None));

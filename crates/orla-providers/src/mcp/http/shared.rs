@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
-use orla_mcp::answer::Told;
+use orla_mcp::answer::ServerNotification;
 use orla_mcp::wire::{self, RpcError};
-use orla_mcp::{Caller, Learned, QUESTIONS, Subscriptions, only, write_client_answer};
+use orla_mcp::{Caller, QUESTIONS, ServerInfo, Subscriptions, only, write_client_answer};
 use orla_process::supervisor::Policy;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client as HttpClient, Url};
@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 use super::headers::{self, Repeated};
 use super::link::Link;
 
-/// Notices that one who listens may be late for.
-const TOLD: usize = 64;
+/// Notices that a slow listener may be late for.
+const NOTICES: usize = 64;
 /// Questions without a request of their own that a server may have open.
 const MAX_QUESTIONS: usize = 64;
 
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     tickets: AtomicU64,
     pub(super) state: watch::Sender<State>,
     pub(super) knowledge: watch::Sender<Knowledge>,
-    pub(super) told: broadcast::Sender<SurfaceNotice>,
+    pub(super) notices: broadcast::Sender<SurfaceNotice>,
     changes: watch::Sender<u64>,
     pub(super) restarts: AtomicU64,
     pub(super) last_failure: Mutex<Option<String>>,
@@ -90,7 +90,7 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Knowledge {
     pub(super) settled: bool,
-    pub(super) learned: Option<Arc<Learned>>,
+    pub(super) info: Option<Arc<ServerInfo>>,
 }
 
 /// What a server wants to be asked with.
@@ -120,7 +120,7 @@ impl Shared {
             tickets: AtomicU64::new(1),
             state: watch::Sender::new(State::Created),
             knowledge: watch::Sender::new(Knowledge::default()),
-            told: broadcast::Sender::new(TOLD),
+            notices: broadcast::Sender::new(NOTICES),
             changes,
             restarts: AtomicU64::new(0),
             last_failure: Mutex::default(),
@@ -153,12 +153,12 @@ impl Shared {
     }
 
     /// What it serves is known.
-    pub(super) fn learned(&self, learned: Learned) {
-        let repeated = headers::repeated(learned.tools.as_deref().unwrap_or_default());
+    pub(super) fn set_info(&self, info: ServerInfo) {
+        let repeated = headers::repeated(info.tools.as_deref().unwrap_or_default());
         *self.repeated.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(repeated);
-        let is_news = self.knowledge.borrow().learned.as_deref() != Some(&learned);
+        let is_news = self.knowledge.borrow().info.as_deref() != Some(&info);
         if is_news {
-            self.knowledge.send_modify(|knowledge| knowledge.learned = Some(Arc::new(learned)));
+            self.knowledge.send_modify(|knowledge| knowledge.info = Some(Arc::new(info)));
             // Before those go on who wait for it: they look whether anything has changed.
             self.changes.send_modify(|count| *count += 1);
         }
@@ -176,21 +176,21 @@ impl Shared {
         repeated.get(tool).map(|all| headers::of_arguments(all, arguments)).unwrap_or_default()
     }
 
-    /// Something was told that belongs to no request in particular.
-    pub(super) fn heard(&self, told: Told) {
-        match told {
-            Told::ToolsChanged => self.tools_changed.notify_one(),
+    /// Takes a notification that belongs to no request in particular.
+    pub(super) fn receive(&self, notification: ServerNotification) {
+        match notification {
+            ServerNotification::ToolsChanged => self.tools_changed.notify_one(),
             // Fails where nobody listens.
-            Told::Surface(notice) => drop(self.told.send(notice)),
-            Told::Progress(ticket, notice) => {
+            ServerNotification::Surface(notice) => drop(self.notices.send(notice)),
+            ServerNotification::Progress(ticket, notice) => {
                 let caller = lock(&self.callers).get(&ticket).cloned();
                 caller.inspect(|caller| caller.notices.send(notice));
             }
-            Told::Log(level, message) => {
+            ServerNotification::Log(level, message) => {
                 let caller = only(lock(&self.callers).values()).cloned();
                 caller.inspect(|caller| caller.notices.send(Notice::Log { level, message }));
             }
-            Told::Nothing => {}
+            ServerNotification::Nothing => {}
         }
     }
 

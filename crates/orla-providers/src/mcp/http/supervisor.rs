@@ -13,7 +13,7 @@ use orla_mcp::answer::{self, ToolPage};
 use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
-use orla_mcp::{Learned, MAX_PAGES, MAX_TOOLS, object, rounds};
+use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, object, rounds};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
-use super::link::{self, Link, Way};
+use super::link::{self, Channel, Link};
 use super::shared::{Question, Shared, State, lock};
 
 /// How long a server may take to end a session when orla ends.
@@ -139,15 +139,15 @@ async fn serve(shared: &Shared, link: &Link) -> Option<String> {
 
 /// Asks for the tools.
 async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
-    let Some(way) = link.own() else { return Ok(()) };
+    let Some(channel) = link.own() else { return Ok(()) };
     let mut tools = Vec::new();
     let mut cursor: Option<String> = None;
     for page in 1..=MAX_PAGES {
-        if !way.offers.tools {
+        if !channel.offers.tools {
             break;
         }
         let params = link::list_request(cursor.as_deref());
-        let listed = match Exchange::own(shared, way).request("tools/list", &params).await {
+        let listed = match Exchange::own(shared, channel).request("tools/list", &params).await {
             Ok(answer) => ToolPage::read(&answer.result),
             Err(Failure::Fault(fault)) => Err(Failure::Fault(fault).to_string()),
             Err(failure) => return Err(failure),
@@ -176,26 +176,30 @@ async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
             break;
         }
     }
-    shared.learned(Learned { tools: Some(tools), offers: way.offers.clone(), era: way.era });
+    shared.set_info(ServerInfo {
+        tools: Some(tools),
+        offers: channel.offers.clone(),
+        mode: channel.mode,
+    });
     Ok(())
 }
 
 /// Keeps the stream of a session open on which the server speaks unasked, where it offers one.
 async fn listen(shared: &Shared, link: &Link) -> Failure {
-    let Some(way) = &link.session else { return std::future::pending().await };
+    let Some(channel) = &link.session else { return std::future::pending().await };
     let mut place = Place::default();
     let mut short = 0;
     loop {
         let mut request = Request::new(Method::GET, shared.url.clone());
         let fields = request.headers_mut();
-        fields.clone_from(&way.headers);
+        fields.clone_from(&channel.headers);
         fields.remove(CONTENT_TYPE);
         fields.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(Ok(event)) = place.last.as_ref().map(|event| HeaderValue::from_bytes(event)) {
             fields.insert(LAST_EVENT_ID, event);
         }
         let since = Instant::now();
-        match stream(shared, way, request, &mut place).await {
+        match stream(shared, channel, request, &mut place).await {
             Ended::Refused => return std::future::pending().await,
             Ended::Failed(failure) => return failure,
             Ended::Cut => pause(shared, since, &mut short, place.retry()).await,
@@ -205,15 +209,15 @@ async fn listen(shared: &Shared, link: &Link) -> Failure {
 
 /// Keeps open what a server without sessions tells unasked.
 async fn follow(shared: &Shared, link: &Link) -> Failure {
-    let Some(way) = &link.sessionless else { return std::future::pending().await };
+    let Some(channel) = &link.sessionless else { return std::future::pending().await };
     let mut short = 0;
     loop {
-        let params = object::trusted(rounds::listen(&way.offers, &shared.subscriptions.uris()));
-        let request = Exchange::own(shared, way).of_method("subscriptions/listen", &params);
+        let params = object::trusted(rounds::listen(&channel.offers, &shared.subscriptions.uris()));
+        let request = Exchange::own(shared, channel).of_method("subscriptions/listen", &params);
         let since = Instant::now();
         let mut place = Place::default();
         let ended = tokio::select! {
-            ended = stream(shared, way, request, &mut place) => ended,
+            ended = stream(shared, channel, request, &mut place) => ended,
             // The old stream ends when it is dropped.
             () = shared.resubscribe.notified() => continue,
         };
@@ -242,7 +246,7 @@ enum Ended {
 }
 
 /// Reads one stream to its end.
-async fn stream(shared: &Shared, way: &Way, request: Request, place: &mut Place) -> Ended {
+async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mut Place) -> Ended {
     let mut response: Response = match shared.client.execute(request).await {
         Ok(response) => response,
         Err(err) if err.is_connect() => {
@@ -252,7 +256,7 @@ async fn stream(shared: &Shared, way: &Way, request: Request, place: &mut Place)
         Err(_) => return Ended::Cut,
     };
     let status = response.status();
-    if status == StatusCode::NOT_FOUND && way.has_session() {
+    if status == StatusCode::NOT_FOUND && channel.has_session() {
         return Ended::Failed(Failure::Expired);
     }
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -268,7 +272,7 @@ async fn stream(shared: &Shared, way: &Way, request: Request, place: &mut Place)
         }
         loop {
             match events.next() {
-                Ok(Some(event)) => take(shared, way, event, place),
+                Ok(Some(event)) => take(shared, channel, event, place),
                 Ok(None) => break,
                 Err(_) => return Ended::Cut,
             }
@@ -277,7 +281,7 @@ async fn stream(shared: &Shared, way: &Way, request: Request, place: &mut Place)
 }
 
 /// Takes an event of such a stream.
-fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
+fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
     place.note(&event);
     for message in wire::messages(event.data) {
         match wire::read(&message) {
@@ -285,7 +289,7 @@ fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
                 shared.acknowledged.send_replace(Some(acknowledged(&params)));
             }
             Some(Message::Notification { method, params }) => {
-                shared.heard(answer::told(&method, params.as_ref()));
+                shared.receive(answer::notification(&method, params.as_ref()));
             }
             Some(Message::Request { id, method, params }) => {
                 // The server hears nothing of one too many, and its own time ends the question.
@@ -295,7 +299,7 @@ fn take(shared: &Shared, way: &Way, event: Event, place: &mut Place) {
                 let params = params.unwrap_or_else(object::empty);
                 let question = Question { id, method, params, client };
                 let (client, url, headers) =
-                    (shared.client.clone(), shared.url.clone(), way.headers.clone());
+                    (shared.client.clone(), shared.url.clone(), channel.headers.clone());
                 shared.tasks.spawn(async move {
                     let mut body = question.answer().await;
                     body.pop();
@@ -323,11 +327,11 @@ fn acknowledged(params: &JsonText) -> Vec<String> {
 }
 
 /// Ends a session.
-async fn end(shared: &Shared, way: &Way) {
-    let Some(id) = way.headers.get(SESSION_ID) else { return };
+async fn end(shared: &Shared, channel: &Channel) {
+    let Some(id) = channel.headers.get(SESSION_ID) else { return };
     let mut request = Request::new(Method::DELETE, shared.url.clone());
     let fields = request.headers_mut();
-    fields.clone_from(&way.headers);
+    fields.clone_from(&channel.headers);
     fields.remove(CONTENT_TYPE);
     fields.insert(SESSION_ID, id.clone());
     *request.timeout_mut() = Some(GOODBYE);

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::conversation::Request;
-use orla_mcp::{Ask, Caller, Ending, Era, Peer};
+use orla_mcp::{Ask, Caller, Ending, Peer, RequestMode};
 use orla_process::supervisor::{Service, Supervised};
 use tokio::sync::broadcast;
 
@@ -25,7 +25,7 @@ impl<S: Service> fmt::Debug for McpProcess<S> {
 
 impl<S: Service<Protocol = McpProtocol>> McpProcess<S> {
     fn is_sessionless(&self) -> bool {
-        self.0.info().is_some_and(|info| info.era == Era::Sessionless)
+        self.0.info().is_some_and(|info| info.mode == RequestMode::Sessionless)
     }
 }
 
@@ -53,7 +53,7 @@ impl<S: Service<Protocol = McpProtocol>> Peer for McpProcess<S> {
         self.0.learn().await;
     }
 
-    fn told(&self) -> broadcast::Receiver<SurfaceNotice> {
+    fn notices(&self) -> broadcast::Receiver<SurfaceNotice> {
         self.0.shared().notices.subscribe()
     }
 

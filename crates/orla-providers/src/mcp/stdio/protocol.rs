@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::BytesMut;
 use orla_marketplace::{ClientError, JsonText, SurfaceNotice};
-use orla_mcp::conversation::{Conversation, Heard, Question, Request};
-use orla_mcp::{Era, Greeting, Learned, Messages, Reply, Subscriptions};
+use orla_mcp::conversation::{self, Conversation, Question, Request};
+use orla_mcp::{Handshake, Messages, Reply, RequestMode, ServerInfo, Subscriptions};
 use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal};
 use tokio::sync::{broadcast, oneshot};
 
@@ -49,11 +49,11 @@ impl McpProtocol {
         name: &str,
         tickets: &Arc<AtomicU64>,
         shared: &Arc<Shared>,
-        greeting: Greeting,
+        handshake: Handshake,
     ) -> Self {
         let name: Arc<str> = name.into();
         Self {
-            conversation: Conversation::new(Arc::clone(&name), Arc::clone(tickets), greeting),
+            conversation: Conversation::new(Arc::clone(&name), Arc::clone(tickets), handshake),
             name,
             messages: Messages::default(),
             shared: Arc::clone(shared),
@@ -68,9 +68,9 @@ impl McpProtocol {
             return;
         }
         let uris = self.shared.subscriptions.uris();
-        match self.conversation.era() {
-            Era::Sessionless => self.conversation.subscriptions(&uris),
-            Era::Capsule | Era::Session => {
+        match self.conversation.mode() {
+            RequestMode::Sessionless => self.conversation.subscriptions(&uris),
+            RequestMode::Capsule | RequestMode::Session => {
                 uris.iter().for_each(|uri| self.conversation.subscribe(uri));
             }
         }
@@ -94,7 +94,7 @@ impl McpProtocol {
 impl Protocol for McpProtocol {
     type Request = Request;
     type Response = Reply;
-    type Info = Learned;
+    type Info = ServerInfo;
     type Shared = Shared;
     type Answer = (JsonText, Result<JsonText, ClientError>);
 
@@ -120,22 +120,22 @@ impl Protocol for McpProtocol {
                 Ok(message) => message?,
                 Err(reason) => return Some(Incoming::Broken(reason)),
             };
-            match self.conversation.hear(&message) {
-                Heard::Nothing => {}
-                Heard::Hello(_) => return Some(Incoming::Hello),
-                Heard::Initialized => return Some(Incoming::Handshaking),
-                Heard::Ready(info) => {
+            match self.conversation.receive(&message) {
+                conversation::Incoming::Nothing => {}
+                conversation::Incoming::Hello(_) => return Some(Incoming::Hello),
+                conversation::Incoming::Initialized => return Some(Incoming::Handshaking),
+                conversation::Incoming::Ready(info) => {
                     self.subscribe();
                     return Some(Incoming::Ready(info));
                 }
-                Heard::Learned(info) => {
+                conversation::Incoming::Info(info) => {
                     self.subscribe();
                     return Some(Incoming::Info(info));
                 }
-                Heard::Unusable(reason) => return Some(Incoming::Broken(reason)),
+                conversation::Incoming::Unusable(reason) => return Some(Incoming::Broken(reason)),
                 // Fails where no one listens.
-                Heard::Told(notice) => drop(self.shared.notices.send(notice)),
-                Heard::Question(question) => {
+                conversation::Incoming::Notice(notice) => drop(self.shared.notices.send(notice)),
+                conversation::Incoming::Question(question) => {
                     if let Some(question) = self.ask(question) {
                         return Some(question);
                     }
@@ -161,7 +161,7 @@ impl Protocol for McpProtocol {
         ticket: u64,
         request: Request,
         reply: oneshot::Sender<Reply>,
-        info: impl FnOnce() -> Option<Arc<Learned>>,
+        info: impl FnOnce() -> Option<Arc<ServerInfo>>,
     ) {
         // The name of the only tool: what the server calls it, else the server's own.
         let only = || match info().as_deref().and_then(|info| info.tools.as_deref()) {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use orla_marketplace::attestation::ContentSource;
-use orla_mcp::Greeting;
+use orla_mcp::Handshake;
 use orla_process::Command;
 use orla_process::child::Program;
 use orla_process::supervisor::{Kind, Service};
@@ -30,7 +30,7 @@ impl Service for StdioServer {
     }
 
     fn protocol(&self, tickets: &Arc<AtomicU64>, shared: &Arc<Shared>) -> McpProtocol {
-        McpProtocol::new(&self.0.name, tickets, shared, Greeting::Initialize)
+        McpProtocol::new(&self.0.name, tickets, shared, Handshake::Initialize)
     }
 
     fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use orla_document::excerpt::beginning;
 use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use orla_mcp::framing::{Outgoing, quoted};
-use orla_mcp::{Fault, Learned, Messages, Reply};
+use orla_mcp::{Fault, Messages, Reply, ServerInfo};
 use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
 use tokio::sync::oneshot;
 
@@ -91,9 +91,9 @@ pub(crate) struct Conversation {
     /// Whether it was asked to describe itself again, so that it says something.
     is_probed: bool,
     shared: Arc<Shared>,
-    /// What has been logged once.
-    noise: bool,
-    strays: bool,
+    /// Whether these were logged: they are warned of once.
+    has_logged_noise: bool,
+    has_logged_unknown_id: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +157,8 @@ impl Conversation {
             is_concurrent: false,
             is_probed: false,
             shared: Arc::clone(shared),
-            noise: false,
-            strays: false,
+            has_logged_noise: false,
+            has_logged_unknown_id: false,
         }
     }
 
@@ -190,7 +190,7 @@ impl Conversation {
             return None;
         }
         if self.describing != Describing::Asked {
-            self.stray(wire::DESCRIBE);
+            self.unknown_id(wire::DESCRIBE);
             return None;
         }
         let read = match body {
@@ -210,7 +210,10 @@ impl Conversation {
                     );
                 }
                 self.functions = functions.iter().map(|function| (*function.name).into()).collect();
-                Some(Incoming::Ready(Some(Learned { tools: Some(functions), ..Learned::default() })))
+                Some(Incoming::Ready(Some(ServerInfo {
+                    tools: Some(functions),
+                    ..ServerInfo::default()
+                })))
             }
             Err(problem) => {
                 let problem = quoted(problem.as_bytes());
@@ -243,7 +246,7 @@ impl Conversation {
             None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
                 tracing::debug!(plugin = &*self.name, id, "an answer that nobody waits for is dropped");
             }
-            None => self.stray(id),
+            None => self.unknown_id(id),
         }
     }
 
@@ -261,7 +264,7 @@ impl Conversation {
     fn noise(&mut self, line: &[u8]) {
         self.note_wrong(line);
         let (plugin, text) = (&*self.name, quoted(line));
-        if std::mem::replace(&mut self.noise, true) {
+        if std::mem::replace(&mut self.has_logged_noise, true) {
             tracing::debug!(plugin, text, "a line on standard output is no answer, and is ignored");
         } else {
             tracing::warn!(
@@ -272,8 +275,8 @@ impl Conversation {
         }
     }
 
-    fn stray(&mut self, id: u64) {
-        if !std::mem::replace(&mut self.strays, true) {
+    fn unknown_id(&mut self, id: u64) {
+        if !std::mem::replace(&mut self.has_logged_unknown_id, true) {
             let plugin = &*self.name;
             tracing::warn!(plugin, id, "an answer to a request that was never sent is dropped");
         }
@@ -283,7 +286,7 @@ impl Conversation {
 impl Protocol for Conversation {
     type Request = Call;
     type Response = Reply;
-    type Info = Learned;
+    type Info = ServerInfo;
     type Shared = Shared;
     /// It asks nothing.
     type Answer = Infallible;
@@ -344,7 +347,7 @@ impl Protocol for Conversation {
         ticket: u64,
         call: Call,
         reply: oneshot::Sender<Reply>,
-        _: impl FnOnce() -> Option<Arc<Learned>>,
+        _: impl FnOnce() -> Option<Arc<ServerInfo>>,
     ) {
         let Call { function, arguments, notices, principal } = call;
         if self.describing == Describing::Done && !self.functions.contains(&function) {
@@ -432,7 +435,7 @@ mod tests {
     use super::*;
 
     struct Setting {
-        talk: Conversation,
+        conversation: Conversation,
         tickets: Arc<AtomicU64>,
     }
 
@@ -443,7 +446,7 @@ mod tests {
 
         fn with(manner: Manner) -> Self {
             let tickets = Arc::new(AtomicU64::new(1));
-            Self { talk: Conversation::new("p", &tickets, &Arc::default(), manner), tickets }
+            Self { conversation: Conversation::new("p", &tickets, &Arc::default(), manner), tickets }
         }
 
         fn call(&mut self, function: &str) -> (u64, oneshot::Receiver<Reply>) {
@@ -461,26 +464,26 @@ mod tests {
             let principal = principal.map(|name| Principal(name.into()));
             let notices = NoticeSink::default();
             let call = Call { function: function.into(), arguments, notices, principal };
-            self.talk.send(ticket, call, reply, || None);
+            self.conversation.send(ticket, call, reply, || None);
             (ticket, answer)
         }
 
         fn hear(&mut self, line: &str) -> Option<Incoming<Conversation>> {
-            self.talk.receive(&Bytes::from(line.to_owned()))
+            self.conversation.receive(&Bytes::from(line.to_owned()))
         }
 
         /// The function of a cancelled call that the process works at.
         fn runs_on(&self, ticket: u64) -> Option<&str> {
-            self.talk.running_on(ticket).map(|running| running.function)
+            self.conversation.running_on(ticket).map(|running| running.function)
         }
 
         fn answers_others(&self, ticket: u64) -> bool {
-            self.talk.running_on(ticket).is_some_and(|running| running.answers_others)
+            self.conversation.running_on(ticket).is_some_and(|running| running.answers_others)
         }
 
         fn written(&mut self) -> String {
-            let written = String::from_utf8(self.talk.unwritten().to_vec()).unwrap();
-            self.talk.wrote(written.len());
+            let written = String::from_utf8(self.conversation.unwritten().to_vec()).unwrap();
+            self.conversation.wrote(written.len());
             written
         }
     }
@@ -488,7 +491,7 @@ mod tests {
     #[test]
     fn answers_meet_their_calls_in_any_order() {
         let mut setting = Setting::new(false);
-        assert!(setting.talk.is_open());
+        assert!(setting.conversation.is_open());
         let ((_, mut one), (_, mut two)) = (setting.call("a"), setting.call("b"));
         assert_eq!(
             setting.written(),
@@ -501,7 +504,7 @@ mod tests {
         assert_eq!((&*failure.kind, &*failure.message), ("k", "m"));
         assert_eq!(failure.whole.unwrap().as_str(), r#"{"kind":"k","message":"m"}"#);
         assert_eq!(two.try_recv().unwrap().unwrap().as_str(), "\"b\"");
-        assert_eq!(setting.talk.in_flight(), 0);
+        assert_eq!(setting.conversation.in_flight(), 0);
     }
 
     #[test]
@@ -513,12 +516,12 @@ mod tests {
         {
             assert!(setting.hear(line).is_none(), "{line}");
         }
-        assert!(answer.try_recv().is_err() && setting.talk.in_flight() == 1);
-        assert_eq!(setting.talk.shared.wrong_answer(ticket), Some(no_answer("\u{fffd}")));
+        assert!(answer.try_recv().is_err() && setting.conversation.in_flight() == 1);
+        assert_eq!(setting.conversation.shared.wrong_answer(ticket), Some(no_answer("\u{fffd}")));
         setting.hear(&format!(r#"{{"id":{ticket},"ok":1}}"#));
         setting.hear(&format!(r#"{{"id":{ticket},"ok":2}}"#));
         assert_eq!(answer.try_recv().unwrap().unwrap().as_str(), "1");
-        assert_eq!(setting.talk.shared.wrong_answer(ticket), None, "its call was answered");
+        assert_eq!(setting.conversation.shared.wrong_answer(ticket), None, "its call was answered");
     }
 
     #[test]
@@ -532,17 +535,17 @@ mod tests {
         setting.hear("user=alice");
         let (_, mut bob) = setting.call_of(Some("bob"), "b");
         setting.hear("whose is this?");
-        setting.talk.fail("it ended");
+        setting.conversation.fail("it ended");
         assert!(told(&mut alice).contains("user=alice"));
         assert_eq!(told(&mut bob), "it ended");
 
         // What may be about a withdrawn call is shown to a later one of the same caller alone.
         for (who, is_shown) in [("bob", false), ("alice", true)] {
             let (one, _) = setting.call_of(Some("alice"), "a");
-            setting.talk.cancel(one);
+            setting.conversation.cancel(one);
             let (_, mut later) = setting.call_of(Some(who), "b");
             setting.hear("user=alice");
-            setting.talk.fail("it ended");
+            setting.conversation.fail("it ended");
             assert_eq!(told(&mut later).contains("user=alice"), is_shown, "{who}");
         }
     }
@@ -552,11 +555,11 @@ mod tests {
         let mut setting = Setting::new(false);
         let (ticket, _answer) = setting.call("slow");
         setting.written();
-        let cancelled = [ticket, ticket, 77].map(|ticket| setting.talk.cancel(ticket));
+        let cancelled = [ticket, ticket, 77].map(|ticket| setting.conversation.cancel(ticket));
         let expected = [Cancellation::Binding, Cancellation::NotSent, Cancellation::NotSent];
         assert_eq!(cancelled, expected);
         assert_eq!(setting.written(), "{\"id\":2,\"cancel\":1}\n");
-        assert_eq!((setting.talk.in_flight(), setting.runs_on(ticket)), (0, Some("slow")));
+        assert_eq!((setting.conversation.in_flight(), setting.runs_on(ticket)), (0, Some("slow")));
         setting.hear(r#"{"id":1,"progress":0.5}"#);
         setting.hear(r#"{"id":2,"ok":null}"#);
         assert_eq!(setting.runs_on(ticket), Some("slow"));
@@ -568,31 +571,31 @@ mod tests {
     fn nothing_is_sent_to_one_that_may_not_read_it() {
         let mut setting = Setting::new(false);
         let ((one, _), (two, _)) = (setting.call("a"), setting.call("b"));
-        assert!(setting.talk.is_free());
-        setting.talk.cancel(one);
-        assert!(!setting.talk.is_free());
+        assert!(setting.conversation.is_free());
+        setting.conversation.cancel(one);
+        assert!(!setting.conversation.is_free());
         // It says something: it does more than one thing at once.
         setting.hear(&format!(r#"{{"id":{two},"progress":1}}"#));
-        assert!(setting.talk.is_free());
-        setting.talk.cancel(two);
+        assert!(setting.conversation.is_free());
+        setting.conversation.cancel(two);
         setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
-        assert!(setting.talk.is_free() && setting.runs_on(one).is_some());
+        assert!(setting.conversation.is_free() && setting.runs_on(one).is_some());
 
         // Now that this is known, nothing is held back any more.
         let ((three, _), (four, _)) = (setting.call("a"), setting.call("b"));
-        setting.talk.cancel(three);
-        setting.talk.cancel(four);
-        assert!(setting.talk.is_free() && setting.answers_others(four));
+        setting.conversation.cancel(three);
+        setting.conversation.cancel(four);
+        assert!(setting.conversation.is_free() && setting.answers_others(four));
 
         let mut serial = Setting::with(Manner { describes: false, is_serial: true });
-        assert!(serial.talk.is_free());
+        assert!(serial.conversation.is_free());
         let (one, _) = serial.call("a");
         serial.hear(&format!(r#"{{"id":{one},"progress":1}}"#));
-        assert!(!serial.talk.is_free());
-        serial.talk.cancel(one);
-        assert!(!serial.talk.is_free());
+        assert!(!serial.conversation.is_free());
+        serial.conversation.cancel(one);
+        assert!(!serial.conversation.is_free());
         serial.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
-        assert!(serial.talk.is_free());
+        assert!(serial.conversation.is_free());
     }
 
     #[test]
@@ -602,41 +605,41 @@ mod tests {
         setting.hear(described);
         let ((one, _), (two, _)) = (setting.call("a"), setting.call("a"));
         setting.written();
-        setting.talk.cancel(one);
-        setting.talk.cancel(two);
+        setting.conversation.cancel(one);
+        setting.conversation.cancel(two);
         // It is asked once, until it has answered.
         assert_eq!(
             setting.written(),
             "{\"id\":3,\"cancel\":1}\n{\"id\":0,\"function\":\"describe\"}\n{\"id\":4,\"cancel\":2}\n"
         );
-        assert!(!setting.talk.is_free());
+        assert!(!setting.conversation.is_free());
         assert!(setting.hear(described).is_none());
-        assert!(setting.talk.is_free() && setting.answers_others(one));
+        assert!(setting.conversation.is_free() && setting.answers_others(one));
 
         // One that answers only what it was asked before is not taken for one.
         let mut setting = Setting::new(true);
         setting.hear(described);
         let (one, _) = setting.call("a");
-        setting.talk.cancel(one);
+        setting.conversation.cancel(one);
         setting.hear(&format!(r#"{{"id":{one},"ok":1}}"#));
         setting.hear(r#"{"id":0,"error":{"kind":"unknown","message":""}}"#);
-        assert!(setting.talk.is_free() && !setting.talk.is_concurrent);
+        assert!(setting.conversation.is_free() && !setting.conversation.is_concurrent);
     }
 
     #[test]
     fn it_is_ready_when_it_has_described_itself() {
         let mut setting = Setting::new(true);
-        assert!(!setting.talk.is_open());
+        assert!(!setting.conversation.is_open());
         assert_eq!(setting.written(), "{\"id\":0,\"function\":\"describe\"}\n");
         let described = setting.hear(r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#);
-        let Some(Incoming::Ready(Some(learned))) = described else { panic!("not ready") };
-        assert_eq!(learned.tools.unwrap()[0].name, "a");
+        let Some(Incoming::Ready(Some(info))) = described else { panic!("not ready") };
+        assert_eq!(info.tools.unwrap()[0].name, "a");
         let (_, mut answer) = setting.call("b");
         let Err(Fault::Failed(failure)) = answer.try_recv().unwrap() else { panic!("it was sent") };
         assert_eq!(failure.message, "it has no such function, only a");
-        assert_eq!((setting.talk.in_flight(), setting.written().as_str()), (0, ""));
+        assert_eq!((setting.conversation.in_flight(), setting.written().as_str()), (0, ""));
         setting.call("a");
-        assert_eq!(setting.talk.in_flight(), 1);
+        assert_eq!(setting.conversation.in_flight(), 1);
         for (line, problem) in [
             (r#"{"id":0,"error":{"kind":"unknown","message":"no such function"}}"#, "no such function"),
             (r#"{"id":0,"ok":[]}"#, "expected an object with functions"),
@@ -652,12 +655,12 @@ mod tests {
         let (_, mut one) = setting.call("a");
         setting.hear("\u{1b}[2J oh");
         let (two, _) = setting.call("b");
-        setting.talk.cancel(two);
-        setting.talk.fail("it is gone");
+        setting.conversation.cancel(two);
+        setting.conversation.fail("it is gone");
         assert_eq!(
             one.try_recv().unwrap(),
             Err(Fault::Gone("it is gone; it wrote a line that answers no call: \" [2J oh\"".into()))
         );
-        assert_eq!((setting.talk.in_flight(), setting.runs_on(two)), (0, None));
+        assert_eq!((setting.conversation.in_flight(), setting.runs_on(two)), (0, None));
     }
 }

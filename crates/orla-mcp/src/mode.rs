@@ -9,7 +9,7 @@ pub const SESSIONLESS: &str = "2026-07-28";
 
 /// How requests are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Era {
+pub enum RequestMode {
     /// As a capsule is asked: its caller's abilities go with each call.
     #[default]
     Capsule,
@@ -42,7 +42,7 @@ fn client_info() -> serde_json::Value {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meta<'a> {
     /// How the server is spoken to.
-    pub era: Era,
+    pub mode: RequestMode,
     /// The progress token, where progress is wanted.
     pub progress: Option<u64>,
     /// The caller's trace context.
@@ -53,8 +53,8 @@ pub struct Meta<'a> {
 
 impl Meta<'_> {
     /// The context of a request that nobody's client stands behind.
-    pub fn own(era: Era) -> Self {
-        Self { era, ..Self::default() }
+    pub fn own(mode: RequestMode) -> Self {
+        Self { mode, ..Self::default() }
     }
 
     /// Appends `"_meta":{…}`; nothing where there is nothing to say.
@@ -77,7 +77,7 @@ impl Meta<'_> {
             member(out, "traceparent");
             super::object::push_text(out, traceparent);
         }
-        if self.era == Era::Sessionless {
+        if self.mode == RequestMode::Sessionless {
             member(out, "io.modelcontextprotocol/protocolVersion");
             super::object::push_text(out, SESSIONLESS);
             member(out, "io.modelcontextprotocol/clientInfo");
@@ -91,10 +91,10 @@ impl Meta<'_> {
             }
         }
         // A server with a session knows them from `initialize`.
-        let capabilities = match self.era {
-            Era::Capsule => self.capabilities,
-            Era::Session => None,
-            Era::Sessionless => Some(self.capabilities.unwrap_or("{}")),
+        let capabilities = match self.mode {
+            RequestMode::Capsule => self.capabilities,
+            RequestMode::Session => None,
+            RequestMode::Sessionless => Some(self.capabilities.unwrap_or("{}")),
         };
         if let Some(capabilities) = capabilities {
             member(out, "io.modelcontextprotocol/clientCapabilities");
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn each_era_says_what_it_has_to() {
-        let meta = |era| Meta {
-            era,
+        let meta = |mode| Meta {
+            mode,
             progress: Some(7),
             traceparent: Some("00-a-b-01"),
             capabilities: Some(r#"{"roots":{}}"#),
@@ -124,19 +124,19 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         assert_eq!(
-            written(meta(Era::Capsule)),
+            written(meta(RequestMode::Capsule)),
             r#","_meta":{"progressToken":7,"traceparent":"00-a-b-01","io.modelcontextprotocol/clientCapabilities":{"roots":{}}}"#
         );
         assert_eq!(
-            written(meta(Era::Session)),
+            written(meta(RequestMode::Session)),
             r#","_meta":{"progressToken":7,"traceparent":"00-a-b-01"}"#
         );
         assert_eq!(
-            written(Meta::own(Era::Sessionless)).replace(env!("CARGO_PKG_VERSION"), "V"),
+            written(Meta::own(RequestMode::Sessionless)).replace(env!("CARGO_PKG_VERSION"), "V"),
             r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"orla","version":"V"},"io.modelcontextprotocol/clientCapabilities":{}}"#
         );
-        assert!(written(meta(Era::Sessionless)).contains(r#"logLevel":"debug""#));
-        assert_eq!(written(Meta::own(Era::Session)), "");
-        assert_eq!(written(Meta::own(Era::Capsule)), "");
+        assert!(written(meta(RequestMode::Sessionless)).contains(r#"logLevel":"debug""#));
+        assert_eq!(written(Meta::own(RequestMode::Session)), "");
+        assert_eq!(written(Meta::own(RequestMode::Capsule)), "");
     }
 }
