@@ -16,6 +16,8 @@ pub mod remote;
 pub mod stream;
 pub mod tool;
 
+pub use names::NameRules;
+
 #[cfg(feature = "wasm")]
 mod wasm;
 

@@ -1,7 +1,54 @@
-//! What capabilities of a provider are called that has several.
+//! What the capabilities of a provider with several are called, and which of them are served. Pure functions.
 
-use orla_marketplace::id::Pattern;
-use orla_marketplace::id::mcp_name;
+use std::collections::BTreeMap;
+
+use orla_marketplace::ProviderProblem;
+use orla_marketplace::id::{Pattern, mcp_name};
+
+/// What a configuration says of the names of a provider's capabilities: tools of a server, functions of a plugin,
+/// skills of an agent. It speaks of them by the provider's own names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameRules {
+    /// Stands before their names instead of `PROVIDER.`; may be empty.
+    pub prefix: Option<String>,
+    /// Other names for single ones.
+    pub rename: BTreeMap<String, String>,
+    /// Those that are served; all where absent.
+    pub include: Option<Vec<Pattern>>,
+    /// Those that are not served, included or not.
+    pub exclude: Vec<Pattern>,
+}
+
+impl NameRules {
+    /// The id of a capability: `PROVIDER.NAME`, also where there is only one, so that an id never changes because
+    /// another capability or provider is added.
+    pub(crate) fn id_of(&self, provider: &str, name: &str) -> String {
+        let shown = self.rename.get(name).map_or(name, String::as_str);
+        match &self.prefix {
+            Some(prefix) => format!("{prefix}{shown}"),
+            None => format!("{provider}.{shown}"),
+        }
+    }
+
+    /// Whether a capability is served.
+    pub(crate) fn serves(&self, name: &str) -> bool {
+        let matches = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        self.include.as_deref().is_none_or(matches) && !matches(&self.exclude)
+    }
+
+    /// Whether a capability with this id or name may turn out to be served.
+    pub(crate) fn may_serve(&self, provider: &str, name: &str) -> bool {
+        match &self.prefix {
+            Some(prefix) => name.starts_with(&**prefix) || name.starts_with(&mcp_name(prefix)),
+            None => name == provider || is_below(provider, name),
+        }
+    }
+
+    /// Why the provider serves nothing.
+    pub(crate) fn problem(&self, provider: &str, text: String) -> ProviderProblem {
+        ProviderProblem::new(provider, self.prefix.as_deref(), text)
+    }
+}
 
 /// Whether `name` is the id or the name of something below `id`.
 pub(crate) fn is_below(id: &str, name: &str) -> bool {
@@ -11,8 +58,44 @@ pub(crate) fn is_below(id: &str, name: &str) -> bool {
     rest(id, ".") || rest(&mcp_name(&format!("{id}.")), "") || rest(id, "__")
 }
 
-/// Whether what has this name is included, where not all is, and not excluded.
-pub(crate) fn is_chosen(include: Option<&[Pattern]>, exclude: &[Pattern], name: &str) -> bool {
-    let is_included = include.is_none_or(|included| included.iter().any(|one| one.matches(name)));
-    is_included && !exclude.iter().any(|one| one.matches(name))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_the_provider_before_them_or_the_prefix() {
+        let mut names = NameRules::default();
+        assert_eq!(names.id_of("s", "a.b"), "s.a.b");
+        names.rename.insert("a".into(), "z".into());
+        assert_eq!((names.id_of("s", "a"), names.id_of("s", "b")), ("s.z".into(), "s.b".into()));
+        for (prefix, a, b) in [("", "z", "b"), ("x_", "x_z", "x_b")] {
+            names.prefix = Some(prefix.into());
+            assert_eq!((&*names.id_of("s", "a"), &*names.id_of("s", "b")), (a, b));
+        }
+    }
+
+    #[test]
+    fn what_is_included_and_not_excluded_is_served() {
+        let patterns = |names: &[&str]| names.iter().map(|name| Pattern::new(*name)).collect();
+        let mut names = NameRules::default();
+        assert!(names.serves("get_a"));
+        names.exclude = patterns(&["*_b"]);
+        assert!(names.serves("get_a") && !names.serves("get_b"));
+        names.include = Some(patterns(&["get_*"]));
+        assert!(names.serves("get_a") && !names.serves("get_b") && !names.serves("set_a"));
+        names.include = Some(Vec::new());
+        assert!(!names.serves("get_a"));
+    }
+
+    #[test]
+    fn what_may_come_is_told_by_its_beginning() {
+        let mut names = NameRules::default();
+        for (name, may) in [("s__a", true), ("s.a", true), ("s", true), ("sa", false), ("t__a", false)] {
+            assert_eq!(names.may_serve("s", name), may, "{name}");
+        }
+        names.prefix = Some("x.".into());
+        for (name, may) in [("x.a", true), ("x__a", true), ("s__a", false), ("s", false)] {
+            assert_eq!(names.may_serve("s", name), may, "{name}");
+        }
+    }
 }

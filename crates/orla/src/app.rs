@@ -326,14 +326,14 @@ impl App {
         for server in &config.servers {
             let mut settings = server.value.clone();
             let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
-            if settings.prefix.is_none() && is_taken(&settings.name) {
+            if settings.names.prefix.is_none() && is_taken(&settings.name) {
                 let prefix = format!("{}_2__", settings.name);
                 let text = format!(
                     "mcpServers.{}: a capsule has this name; the server's tools are called {prefix}…",
                     settings.name
                 );
                 findings.warnings.push(config.placed(server.at, text));
-                settings.prefix = Some(prefix);
+                settings.names.prefix = Some(prefix);
             }
             if let Err(problem) = mcp::check_program(&settings) {
                 let text = format!("mcpServers.{}.command: {problem}", settings.name);

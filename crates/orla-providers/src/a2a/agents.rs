@@ -22,7 +22,6 @@ use super::card::Skill;
 use super::input;
 use super::settings::{AgentSettings, Protocol};
 use super::wire::Clients;
-use crate::names::{is_below, is_chosen};
 
 /// How long who lists waits for the cards of agents that were never asked.
 const LEARN: Duration = Duration::from_secs(5);
@@ -134,18 +133,15 @@ impl Default for Agents {
 
 /// Whether an agent may turn out to have a skill of this name.
 fn may_serve(settings: &AgentSettings, name: &str) -> bool {
-    match &settings.prefix {
-        Some(prefix) => name.starts_with(prefix.as_str()),
-        None => name == settings.name || is_below(&settings.name, name),
-    }
+    settings.names.may_serve(&settings.name, name)
 }
 
 #[async_trait]
 impl Source for Agents {
     fn registrations(&self) -> Vec<Registration> {
         let of = |agent: Arc<Agent>| {
-            let learned = agent.known();
-            learned.map(|learned| registrations(&agent, &learned)).unwrap_or_default()
+            let info = agent.known();
+            info.map(|info| registrations(&agent, &info)).unwrap_or_default()
         };
         self.entries().into_iter().flat_map(of).collect()
     }
@@ -170,7 +166,7 @@ impl Source for Agents {
         let problem = |agent: &Arc<Agent>| {
             let settings = &agent.settings;
             let text = format!("agent {}: {}", settings.name, agent.failure()?);
-            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
+            Some(settings.names.problem(&settings.name, text))
         };
         silent.filter_map(problem).collect()
     }
@@ -199,27 +195,23 @@ impl Source for Agents {
 }
 
 /// The capabilities of an agent: one for each skill, or one for the agent where its card names none.
-fn registrations(agent: &Arc<Agent>, learned: &AgentInfo) -> Vec<Registration> {
-    if learned.card.skills.is_empty() {
-        let card = &learned.card;
+fn registrations(agent: &Arc<Agent>, info: &AgentInfo) -> Vec<Registration> {
+    if info.card.skills.is_empty() {
+        let card = &info.card;
         let (id, about) = (agent.settings.name.clone(), described(&card.description, &card.name));
-        return vec![registration(agent, learned, id, about, None)];
+        return vec![registration(agent, info, id, about, None)];
     }
-    let serves = |skill: &&Skill| {
-        is_chosen(agent.settings.include.as_deref(), &agent.settings.exclude, &skill.id)
-    };
+    let settings = &agent.settings;
     let of = |skill: &Skill| {
-        let id = match &agent.settings.prefix {
-            Some(prefix) => format!("{prefix}{}", skill.id),
-            None => format!("{}.{}", agent.settings.name, skill.id),
-        };
+        let id = settings.names.id_of(&settings.name, &skill.id);
         let mut about = described(&skill.description, &skill.name);
         if let Some(example) = skill.examples.first() {
             about.push_str(&format!(" For example: {example}"));
         }
-        registration(agent, learned, id, about, Some(skill))
+        registration(agent, info, id, about, Some(skill))
     };
-    learned.card.skills.iter().filter(serves).map(of).collect()
+    let served = info.card.skills.iter().filter(|skill| settings.names.serves(&skill.id));
+    served.map(of).collect()
 }
 
 fn described(description: &str, name: &str) -> String {
@@ -228,7 +220,7 @@ fn described(description: &str, name: &str) -> String {
 
 fn registration(
     agent: &Arc<Agent>,
-    learned: &AgentInfo,
+    info: &AgentInfo,
     id: String,
     about: String,
     skill: Option<&Skill>,
@@ -243,13 +235,13 @@ fn registration(
     let connected = Connected { agent: Arc::clone(agent) };
     capability.options.connection = Some(Connection::new(Arc::new(connected)));
     let mut manifest = CapabilityManifest::new(id, about, ProviderType::A2A(capability));
-    manifest.version.clone_from(&learned.card.version);
+    manifest.version.clone_from(&info.card.version);
     manifest.input_schema = schema_from_declaration(&input::schema()).ok();
     // The card may lead to another origin that is allowed: that is one more host to be reached.
-    manifest.permissions = vec![format!("net:{}", learned.wire.host())];
+    manifest.permissions = vec![format!("net:{}", info.wire.host())];
     if let Some(skill) = skill {
         manifest.metadata.insert(TITLE.to_owned(), skill.name.clone());
-        let about = json!({"_meta": {"orla/a2a": {"agent": learned.card.name, "skill": skill.id, "tags": skill.tags}}});
+        let about = json!({"_meta": {"orla/a2a": {"agent": info.card.name, "skill": skill.id, "tags": skill.tags}}});
         manifest.metadata.insert(LISTED.to_owned(), about.to_string());
     }
     let mut registration = Registration::from(manifest);

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use orla_marketplace::HttpCapability;
-use orla_marketplace::id::Pattern;
+
+use crate::names::NameRules;
 
 /// One entry of `agents`.
 #[derive(Clone, PartialEq)]
@@ -26,12 +27,8 @@ pub struct AgentSettings {
     pub timeout: Option<Duration>,
     /// How long it may take to give its card.
     pub startup_timeout: Duration,
-    /// What stands before the names of its skills instead of `NAME__`; may be empty.
-    pub prefix: Option<String>,
-    /// The skills that are served, by their ids; all where absent.
-    pub include: Option<Vec<Pattern>>,
-    /// The skills that are not served, included or not.
-    pub exclude: Vec<Pattern>,
+    /// What its skills are called, and which of them are served.
+    pub names: NameRules,
     /// The keys that its card has to be signed with, as the text of a JSON Web Key Set; where absent, the set that
     /// the card's signature names is used, if it is at the agent's own origin.
     pub keys: Option<String>,
@@ -85,9 +82,7 @@ impl AgentSettings {
             origins: Vec::new(),
             timeout: None,
             startup_timeout: Self::STARTUP_TIMEOUT,
-            prefix: None,
-            include: None,
-            exclude: Vec::new(),
+            names: NameRules::default(),
             keys: None,
         }
     }

@@ -14,7 +14,6 @@
 mod address;
 mod executor;
 mod http;
-mod naming;
 mod server;
 mod servers;
 mod settings;

@@ -1,6 +1,6 @@
 //! Every MCP server that is configured, and what they serve.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use orla_marketplace::{
     Availability, CapabilityManifest, Connection, MCPCapability, ProviderProblem, ProviderType,
     Registration, Source, Surface,
 };
+use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
 use orla_process::supervisor::{Policy, Supervisor};
 use orla_process::{Command, Instance};
@@ -21,7 +22,6 @@ use tokio_util::task::TaskTracker;
 
 use super::address::{self, Address};
 use super::http::{self, Context, Remote};
-use super::naming;
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
 use super::stdio::{McpProcess, StdioServer};
@@ -309,12 +309,13 @@ fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server
 
 /// The capabilities of a configured server.
 fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
-    let registration = |tool: &orla_mcp::answer::ListedTool| {
+    let registration = |tool: &ListedTool| {
         let timeout = settings.timeout_of(&tool.name);
         let timeout_ms =
             timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
         let provider = provider(format!("mcp:{}", settings.name), &tool.name, timeout_ms, server);
-        let manifest = CapabilityManifest::new(settings.id_of(&tool.name), "", provider);
+        let manifest =
+            CapabilityManifest::new(settings.names.id_of(&settings.name, &tool.name), "", provider);
         let mut registration = Registration::from(manifest);
         describe(&mut registration, tool, false);
         registration.policy.timeout = timeout;
@@ -322,9 +323,22 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         registration
     };
     server.tools(|tools| {
-        let served = naming::unique(&settings.name, tools);
-        served.into_iter().filter(|tool| settings.serves(&tool.name)).map(registration).collect()
+        let served = unique(&settings.name, tools);
+        let served = served.into_iter().filter(|tool| settings.names.serves(&tool.name));
+        served.map(registration).collect()
     })
+}
+
+/// The tools without those that were listed before under the same name.
+fn unique<'a>(server: &str, tools: &'a [ListedTool]) -> Vec<&'a ListedTool> {
+    let mut seen = HashSet::new();
+    let (unique, again): (Vec<_>, Vec<_>) =
+        tools.iter().partition(|tool| seen.insert(tool.name.as_str()));
+    if let Some(tool) = again.first() {
+        let (tool, more) = (&tool.name, again.len() - 1);
+        tracing::warn!(server, tool, more, "a tool is listed twice, and counts once");
+    }
+    unique
 }
 
 /// What calls share their fate with. A process has a supervisor, which knows better.
@@ -361,7 +375,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             }
             return vec![registration];
         };
-        let one_of = |tool: &&orla_mcp::answer::ListedTool| {
+        let one_of = |tool: &&ListedTool| {
             let mut registration = complete(declared.clone(), &tool.name);
             let manifest = &mut registration.manifest;
             manifest.id = format!("{}.{}", manifest.id, tool.name);
@@ -371,7 +385,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             describe(&mut registration, tool, false);
             registration
         };
-        let listed = naming::unique(&declared.manifest.id, tools);
+        let listed = unique(&declared.manifest.id, tools);
         listed.iter().filter(|tool| pattern.matches(&tool.name)).map(one_of).collect()
     })
 }
@@ -412,7 +426,7 @@ impl Source for McpServers {
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
         let known = lock(&self.known);
         let surface = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
-            let surface = PeerSurface::new(Arc::clone(server), settings.prefix.clone());
+            let surface = PeerSurface::new(Arc::clone(server), settings.names.prefix.clone());
             Arc::new(surface) as Arc<dyn Surface>
         };
         known.entries.iter().map(surface).collect()
@@ -424,19 +438,20 @@ impl Source for McpServers {
 
     fn may_serve(&self, name: &str) -> bool {
         let known = lock(&self.known);
-        known.entries.iter().any(|(settings, _)| settings.may_serve(name))
+        known.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
             || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = lock(&self.known);
         let silent = known.entries.iter().filter(|(settings, server)| {
-            server.info().is_none() && name.is_none_or(|name| settings.may_serve(name))
+            server.info().is_none()
+                && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
         let problem = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let failure = server.status().last_failure?;
             let text = format!("MCP server {}: {failure}", server.name());
-            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
+            Some(settings.names.problem(&settings.name, text))
         };
         let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
         let declared = known.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));

@@ -8,6 +8,8 @@ use std::time::Duration;
 use orla_marketplace::HttpCapability;
 use orla_marketplace::id::Pattern;
 
+use crate::names::NameRules;
+
 /// One entry of `mcpServers`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSettings {
@@ -21,14 +23,8 @@ pub struct ServerSettings {
     pub tool_timeouts: BTreeMap<String, Duration>,
     /// How long it may take to answer its first request.
     pub startup_timeout: Duration,
-    /// What stands before the names of its tools and prompts instead of `NAME__`; may be empty.
-    pub prefix: Option<String>,
-    /// Other names for single tools, by the server's own names for them.
-    pub rename: BTreeMap<String, String>,
-    /// The tools that are served, by the server's own names for them; all where absent.
-    pub include: Option<Vec<Pattern>>,
-    /// The tools that are not served, included or not.
-    pub exclude: Vec<Pattern>,
+    /// What its tools are called, and which of them are served; the prefix is that of its prompts, too.
+    pub names: NameRules,
     /// Whether it is started with orla, and not by the first use.
     pub eager: bool,
 }
@@ -91,12 +87,14 @@ impl ServerSettings {
             timeout: None,
             tool_timeouts: BTreeMap::new(),
             startup_timeout: Self::STARTUP_TIMEOUT,
-            prefix: None,
-            rename: BTreeMap::new(),
-            include: None,
-            exclude: Vec::new(),
+            names: NameRules::default(),
             eager: false,
         }
+    }
+
+    /// How long a call of a tool may take.
+    pub(super) fn timeout_of(&self, tool: &str) -> Option<Duration> {
+        self.tool_timeouts.get(tool).copied().or(self.timeout)
     }
 }
 
@@ -120,5 +118,17 @@ mod tests {
             assert!(!shown.contains("s3cret"), "{shown}");
             assert!(shown.contains("KEY") || shown.contains("https://example.com/mcp"), "{shown}");
         }
+    }
+    #[test]
+    fn single_tools_may_have_a_time_of_their_own() {
+        let reach = Reach::Http { url: "http://localhost".into(), headers: Default::default() };
+        let mut timed = ServerSettings::new("s", reach);
+        assert_eq!(timed.timeout_of("a"), None);
+        timed.timeout = Some(Duration::from_secs(2));
+        timed.tool_timeouts.insert("a".into(), Duration::from_secs(9));
+        assert_eq!(
+            (timed.timeout_of("a"), timed.timeout_of("b")),
+            (Some(Duration::from_secs(9)), Some(Duration::from_secs(2)))
+        );
     }
 }

@@ -312,9 +312,9 @@ async fn prompts_and_resources_pass_through() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_decide_what_is_served_under_which_name() {
     let mut chosen = fake("f", &[]);
-    chosen.include = Some(vec![Pattern::new("e*"), Pattern::new("say")]);
-    chosen.exclude = vec![Pattern::new("env")];
-    chosen.rename.insert("say".into(), "speak".into());
+    chosen.names.include = Some(vec![Pattern::new("e*"), Pattern::new("say")]);
+    chosen.names.exclude = vec![Pattern::new("env")];
+    chosen.names.rename.insert("say".into(), "speak".into());
     chosen.timeout = Some(Duration::from_secs(2));
     let world = World::new([chosen.clone()], []).await;
     assert_eq!(world.names(), "f__echo f__speak");
@@ -322,7 +322,7 @@ async fn settings_decide_what_is_served_under_which_name() {
     assert_eq!(world.market.get("f__echo").unwrap().policy.timeout, Some(Duration::from_secs(2)));
     // Names change with the settings, and the process stays.
     let restarts = |target: &str| world.market.status(&world.market.get(target).unwrap()).restarts;
-    chosen.prefix = Some(String::new());
+    chosen.names.prefix = Some(String::new());
     world.servers.load([chosen], [], quick());
     world.serve();
     assert_eq!((world.names().as_str(), restarts("echo")), ("echo speak", Some(0)));

@@ -5,7 +5,6 @@
 //! said with a plugin is in [`protocol`]; its processes are supervised ([`orla_process::supervisor`]).
 
 mod executor;
-mod naming;
 mod plugins;
 mod pool;
 mod process;

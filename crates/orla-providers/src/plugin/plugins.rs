@@ -260,21 +260,25 @@ fn complete(registration: &mut Registration, function: &ListedTool, has_descript
     describe(registration, function, has_description);
 }
 
-/// The capabilities of an entry.
+/// The capabilities of an entry: `PLUGIN.FUNCTION` each, or the plugin's name where there is only one.
 fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration> {
     functions(plugin, |functions| {
         let only = functions.len() == 1;
         let registration = |function: &ListedTool| {
-            let id = settings.id_of(&function.name, only);
+            let name = &*function.name;
+            let names = &settings.names;
+            let is_itself = only && names.prefix.is_none() && !names.rename.contains_key(name);
+            let id = if is_itself { settings.name.clone() } else { names.id_of(&settings.name, name) };
             let manifest =
-                CapabilityManifest::new(id, "", provider(plugin, &function.name, &settings.permissions));
+                CapabilityManifest::new(id, "", provider(plugin, name, &settings.permissions));
             let mut registration = Registration::from(manifest);
             complete(&mut registration, function, false);
             registration.manifest.permissions.clone_from(&settings.permissions);
             registration.policy.timeout = settings.timeout;
             registration
         };
-        functions.iter().filter(|function| settings.serves(&function.name)).map(registration).collect()
+        let served = functions.iter().filter(|function| settings.names.serves(&function.name));
+        served.map(registration).collect()
     })
 }
 
@@ -312,17 +316,19 @@ impl Source for Plugins {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        lock(&self.known).entries.iter().any(|(settings, _)| settings.may_serve(name))
+        let known = lock(&self.known);
+        known.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = lock(&self.known);
         let silent = known.entries.iter().filter(|(settings, plugin)| {
-            plugin.info().is_none() && name.is_none_or(|name| settings.may_serve(name))
+            plugin.info().is_none()
+                && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
         let problem = |(settings, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
             let text = format!("plugin {}: {}", plugin.name, plugin.status().last_failure?);
-            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
+            Some(settings.names.problem(&settings.name, text))
         };
         silent.filter_map(problem).collect()
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 
+use crate::names::NameRules;
+
 /// Stands before the name of an entry of `plugins`, where a path could stand.
 pub const ENTRY: &str = "plugin:";
 
@@ -40,14 +42,8 @@ pub struct PluginSettings {
     pub timeout: Option<Duration>,
     /// How long it may take to say what it serves.
     pub startup_timeout: Duration,
-    /// What stands before the names of its functions instead of `NAME__`; may be empty.
-    pub prefix: Option<String>,
-    /// Other names for single functions, by the plugin's own names for them.
-    pub rename: BTreeMap<String, String>,
-    /// The functions that are served, by the plugin's own names for them; all where absent.
-    pub include: Option<Vec<Pattern>>,
-    /// The functions that are not served, included or not.
-    pub exclude: Vec<Pattern>,
+    /// What its functions are called, and which of them are served.
+    pub names: NameRules,
     /// What its functions need besides running it.
     pub permissions: Vec<String>,
     /// Whether it is started with orla, and not by the first use.
@@ -80,10 +76,7 @@ impl PluginSettings {
             watch: Vec::new(),
             timeout: None,
             startup_timeout: Self::STARTUP_TIMEOUT,
-            prefix: None,
-            rename: BTreeMap::new(),
-            include: None,
-            exclude: Vec::new(),
+            names: NameRules::default(),
             permissions: Vec::new(),
             eager: false,
         }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::RemoteSettings;
-use crate::names::is_chosen;
 
 /// The most capabilities that are taken over of one instance.
 pub(super) const MAX_CAPABILITIES: usize = 10_000;
@@ -74,8 +73,7 @@ pub(super) fn read(body: &Bytes, settings: &RemoteSettings, own: &str) -> Result
             continue;
         };
         // What comes from here would come back to where it began.
-        let is_chosen = is_chosen(settings.include.as_deref(), &settings.exclude, &one.id);
-        if one.via.iter().any(|instance| &**instance == own) || !is_chosen {
+        if one.via.iter().any(|instance| &**instance == own) || !settings.names.serves(&one.id) {
             continue;
         }
         let is_plain =
@@ -99,7 +97,7 @@ pub(super) fn registration(settings: &RemoteSettings, listed: &Listed) -> Option
     remote.options.name = Some(settings.name.as_str().into());
     remote.options.via.clone_from(&listed.via);
     let tool = tool(&listed.tool)?;
-    let id = settings.id_of(&listed.id);
+    let id = settings.names.id_of(&settings.name, &listed.id);
     let manifest = CapabilityManifest::new(id, "", ProviderType::RemoteRTFS(remote));
     let mut registration = Registration::from(manifest);
     describe(&mut registration, &tool, false);
@@ -127,7 +125,7 @@ mod tests {
 
     fn settings() -> RemoteSettings {
         let mut settings = RemoteSettings::new("b", "http://b:1");
-        settings.exclude = vec![Pattern::new("hidden.*")];
+        settings.names.exclude = vec![Pattern::new("hidden.*")];
         settings
     }
 

@@ -88,6 +88,11 @@ impl fmt::Debug for Remotes {
     }
 }
 
+/// Whether a capability of this id or name may turn out to be served.
+fn may_serve(settings: &RemoteSettings, name: &str) -> bool {
+    settings.names.may_serve(&settings.name, name)
+}
+
 #[async_trait]
 impl Source for Remotes {
     fn registrations(&self) -> Vec<Registration> {
@@ -109,17 +114,17 @@ impl Source for Remotes {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        self.known().iter().any(|remote| remote.settings.may_serve(name))
+        self.known().iter().any(|remote| may_serve(&remote.settings, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let known = self.known();
         let known =
-            known.iter().filter(|remote| name.is_none_or(|name| remote.settings.may_serve(name)));
+            known.iter().filter(|remote| name.is_none_or(|name| may_serve(&remote.settings, name)));
         let problem = |remote: &Arc<Followed>| {
             let settings = &remote.settings;
             let text = format!("remote {}: {}", settings.name, remote.problem()?);
-            Some(ProviderProblem::new(&settings.name, settings.prefix.as_deref(), text))
+            Some(settings.names.problem(&settings.name, text))
         };
         known.filter_map(problem).collect()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use orla_marketplace::id::{Pattern, mcp_name};
+use crate::names::NameRules;
 
 /// Another instance whose catalogue is served here.
 #[derive(Clone, PartialEq, Eq)]
@@ -15,12 +15,8 @@ pub struct RemoteSettings {
     pub url: String,
     /// Sent as a bearer token.
     pub token: Option<String>,
-    /// Stands before the ids of its capabilities; `NAME.` where absent.
-    pub prefix: Option<String>,
-    /// Its ids that are served; all where absent.
-    pub include: Option<Vec<Pattern>>,
-    /// Its ids that are not.
-    pub exclude: Vec<Pattern>,
+    /// What its capabilities are called here, and which of them are served.
+    pub names: NameRules,
     /// How long one call may take; as long as the caller gives it where absent.
     pub timeout: Option<Duration>,
     /// Whether it is asked when the server starts, and not at the first need.
@@ -34,26 +30,10 @@ impl RemoteSettings {
             name: name.into(),
             url: url.into(),
             token: None,
-            prefix: None,
-            include: None,
-            exclude: Vec::new(),
+            names: NameRules::default(),
             timeout: None,
             eager: false,
         }
-    }
-
-    /// The id here of what has this id there.
-    pub fn id_of(&self, id: &str) -> String {
-        match &self.prefix {
-            Some(prefix) => format!("{prefix}{id}"),
-            None => format!("{}.{id}", self.name),
-        }
-    }
-
-    /// Whether a capability of this id or name may turn out to be served.
-    pub fn may_serve(&self, name: &str) -> bool {
-        let start = self.id_of("");
-        name.starts_with(&start) || name.starts_with(&mcp_name(&start))
     }
 }
 
@@ -69,12 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_have_the_name_before_them_or_the_prefix() {
+    fn secrets_are_not_shown() {
         let mut remote = RemoteSettings::new("b", "http://b");
-        assert_eq!(remote.id_of("x.y"), "b.x.y");
-        assert!(remote.may_serve("b.x") && remote.may_serve("b__x") && !remote.may_serve("bx"));
-        remote.prefix = Some("far_".into());
-        assert_eq!(remote.id_of("x.y"), "far_x.y");
         remote.token = Some("hush".into());
         assert!(!format!("{remote:?}").contains("hush"));
     }

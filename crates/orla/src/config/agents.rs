@@ -117,9 +117,9 @@ fn field(
             settings.startup_timeout =
                 reader.seconds(path, node).unwrap_or(AgentSettings::STARTUP_TIMEOUT);
         }
-        "prefix" => settings.prefix = prefix(reader, path, node),
-        "include" => settings.include = reader.patterns(path, node),
-        "exclude" => settings.exclude = reader.patterns(path, node).unwrap_or_default(),
+        "prefix" => settings.names.prefix = prefix(reader, path, node),
+        "include" => settings.names.include = reader.patterns(path, node),
+        "exclude" => settings.names.exclude = reader.patterns(path, node).unwrap_or_default(),
         "keys" => settings.keys = keys(reader, config, path, node),
         other => {
             let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);

@@ -123,10 +123,10 @@ fn field(reader: &mut Reader<'_>, settings: &mut PluginSettings, place: &str, ke
             settings.startup_timeout =
                 reader.seconds(place, node).unwrap_or(PluginSettings::STARTUP_TIMEOUT);
         }
-        "prefix" => settings.prefix = prefix(reader, place, node),
-        "rename" => settings.rename = renames(reader, place, node),
-        "include" => settings.include = reader.patterns(place, node),
-        "exclude" => settings.exclude = reader.patterns(place, node).unwrap_or_default(),
+        "prefix" => settings.names.prefix = prefix(reader, place, node),
+        "rename" => settings.names.rename = renames(reader, place, node),
+        "include" => settings.names.include = reader.patterns(place, node),
+        "exclude" => settings.names.exclude = reader.patterns(place, node).unwrap_or_default(),
         "permissions" => {
             settings.permissions = reader.list(place, node, "a list of permissions").unwrap_or_default();
         }

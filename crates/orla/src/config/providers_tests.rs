@@ -157,7 +157,7 @@ fn what_cursor_has_works_unchanged() {
 fn what_windsurf_has_works_unchanged() {
     let (_dir, config) = client("mcp_config.json");
     assert_eq!(config.servers.len(), 1, "a server that is switched off is not there");
-    assert_eq!(server(&config, "github").exclude, [Pattern::new("delete_repository")]);
+    assert_eq!(server(&config, "github").names.exclude, [Pattern::new("delete_repository")]);
     assert_eq!(warnings(&config), Vec::<String>::new());
 }
 
@@ -192,17 +192,17 @@ fn what_is_added_to_a_server_is_read() {
             cwd: Some("/etc/orla/work".into()),
         },
     );
-    expected.prefix = Some(String::new());
-    expected.rename = pairs(&[("get", "fetch")]);
-    expected.include = Some(vec![Pattern::new("g*"), Pattern::new("put")]);
-    expected.exclude = vec![Pattern::new("delete_*")];
+    expected.names.prefix = Some(String::new());
+    expected.names.rename = pairs(&[("get", "fetch")]);
+    expected.names.include = Some(vec![Pattern::new("g*"), Pattern::new("put")]);
+    expected.names.exclude = vec![Pattern::new("delete_*")];
     expected.timeout = Some(Duration::from_millis(1500));
     expected.startup_timeout = Duration::from_secs(60);
     expected.eager = true;
     expected.tool_timeouts.insert("get".to_owned(), Duration::from_secs(5));
     assert_eq!(config.servers[0].value, expected);
     let only = good("mcpServers: {x: {url: 'http://h/mcp', tools: [a, 'b*']}}");
-    assert_eq!(server(&only, "x").include, Some(vec![Pattern::new("a"), Pattern::new("b*")]));
+    assert_eq!(server(&only, "x").names.include, Some(vec![Pattern::new("a"), Pattern::new("b*")]));
 }
 
 #[test]

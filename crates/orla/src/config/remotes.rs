@@ -71,9 +71,9 @@ fn instance(reader: &mut Reader<'_>, path: &str, name: &str, node: &Node) -> Opt
             "url" => {}
             "token" if node.is_null() => {}
             "token" => settings.token = Some(token(reader, &place, node)?),
-            "prefix" => settings.prefix = Some(prefix(reader, &place, node)?),
-            "include" => settings.include = reader.patterns(&place, node),
-            "exclude" => settings.exclude = reader.patterns(&place, node).unwrap_or_default(),
+            "prefix" => settings.names.prefix = Some(prefix(reader, &place, node)?),
+            "include" => settings.names.include = reader.patterns(&place, node),
+            "exclude" => settings.names.exclude = reader.patterns(&place, node).unwrap_or_default(),
             "timeout" => settings.timeout = reader.seconds(&place, node),
             "eager" => settings.eager = reader.flag(&place, node, "true or false") == Some(true),
             other => reader.unknown(key.at, other, &format!("{path}."), FIELDS),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use orla_document::{Key, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
+use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
 
@@ -105,10 +106,7 @@ struct Draft {
     disabled: bool,
     timeout: Option<Duration>,
     startup_timeout: Option<Duration>,
-    prefix: Option<String>,
-    rename: BTreeMap<String, String>,
-    include: Option<Vec<Pattern>>,
-    exclude: Vec<Pattern>,
+    names: NameRules,
     tool_timeouts: BTreeMap<String, Duration>,
     eager: bool,
     unknown: Vec<(String, Position)>,
@@ -211,11 +209,11 @@ fn field(
         "enabled" => draft.disabled |= reader.flag(path, node, "true or false") == Some(false),
         "timeout" => draft.timeout = timeout(reader, path, node),
         "startup_timeout" => draft.startup_timeout = reader.seconds(path, node),
-        "prefix" => draft.prefix = prefix(reader, path, node),
-        "rename" => draft.rename = renames(reader, path, node),
-        "include" | "includeTools" => draft.include = reader.patterns(path, node),
+        "prefix" => draft.names.prefix = prefix(reader, path, node),
+        "rename" => draft.names.rename = renames(reader, path, node),
+        "include" | "includeTools" => draft.names.include = reader.patterns(path, node),
         "exclude" | "excludeTools" | "disabledTools" => {
-            draft.exclude.extend(reader.patterns(path, node).unwrap_or_default());
+            draft.names.exclude.extend(reader.patterns(path, node).unwrap_or_default());
         }
         "tools" => tools(reader, draft, path, node),
         "eager" => draft.eager = reader.flag(path, node, "true or false") == Some(true),
@@ -248,10 +246,7 @@ fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, draft: Draft) -> O
     settings.timeout = draft.timeout;
     settings.tool_timeouts = draft.tool_timeouts;
     settings.startup_timeout = draft.startup_timeout.unwrap_or(ServerSettings::STARTUP_TIMEOUT);
-    settings.prefix = draft.prefix;
-    settings.rename = draft.rename;
-    settings.include = draft.include;
-    settings.exclude = draft.exclude;
+    settings.names = draft.names;
     settings.eager = draft.eager;
     (!draft.disabled).then_some(settings)
 }
@@ -384,7 +379,7 @@ pub(super) fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> BTree
 /// What is said of single tools; as a list, which tools there are, as some clients have it.
 fn tools(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
     if let Shape::List(_) = &node.kind {
-        draft.include = reader.patterns(path, node);
+        draft.names.include = reader.patterns(path, node);
         return;
     }
     let Some(pairs) = reader.pairs(path, node, "a mapping from names of tools to their timeout") else {
