@@ -153,7 +153,7 @@ fn notices_go_to_the_call_they_belong_to() {
     receive(&mut conversation, log);
     let (_, _other) = send(&mut conversation, Caller { notices: sink("two"), ..Caller::default() });
     receive(&mut conversation, log);
-    hear(
+    receive(
         &mut conversation,
         &format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{one},"progress":1}}}}"#
