@@ -78,16 +78,16 @@ async fn a_server_of_the_sdk_is_spoken_to_as_its_callers_speak() {
     });
     let settings = ServerSettings::new("sdk", Reach::Http { url, headers: Default::default() });
     let world = World::new([settings], []).await;
-    assert_eq!(world.names(), "sdk__ask sdk__era");
+    assert_eq!(world.names(), "sdk__ask sdk__mode");
 
     let mode = async |session: Option<u64>| {
-        let mut called = with_client(call("sdk__era", "{}"), Named("me", session));
+        let mut called = with_client(call("sdk__mode", "{}"), Named("me", session));
         // Where progress is wanted, the answer may come as a stream.
         called.scope.notices = NoticeSink::new(drop);
         text_of(&world.call_with(called).await.unwrap())
     };
     assert_eq!((mode(Some(1)).await.as_str(), mode(None).await.as_str()), ("2025-11-25", "2026-07-28"));
-    assert_eq!(world.text("sdk__era", "{}").await, "2026-07-28");
+    assert_eq!(world.text("sdk__mode", "{}").await, "2026-07-28");
 
     let asked = with_client(call("sdk__ask", "{}"), Named("me", None));
     let answered = text_of(&world.call_with(asked).await.unwrap());
