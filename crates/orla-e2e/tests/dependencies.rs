@@ -17,8 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-registry", &["rtfs"]),
     ("orla-marketplace", &["rtfs"]),
     ("orla-mcp", &["orla-marketplace"]),
-    // The supervisor still names the protocols that its processes speak.
-    ("orla-process", &["orla-document", "orla-marketplace", "orla-mcp"]),
+    ("orla-process", &["orla-marketplace"]),
     ("orla-server", &["orla-marketplace"]),
     (
         "orla-providers",
