@@ -8,9 +8,10 @@ use orla_marketplace::attestation::PublicKey;
 use orla_marketplace::discovery::MAX_LIMIT;
 
 use crate::commands::new::{Kind, Language};
-use crate::config::Source;
 #[cfg(feature = "agent")]
-use crate::config::agent::{Approve, MAX_STEPS};
+use crate::config::Approve;
+use crate::config::Source;
+use crate::config::table::MAX_STEPS;
 
 /// Serves the executables of a directory to every MCP client.
 #[derive(Debug, Parser)]

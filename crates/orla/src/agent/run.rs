@@ -148,7 +148,7 @@ impl Run {
 impl Budget {
     /// What the configuration grants, untouched.
     pub(crate) fn new(config: &AgentConfig) -> Arc<Self> {
-        let (steps, tokens, price) = (config.max_steps, config.max_tokens, config.price);
+        let (steps, tokens, price) = (config.max_steps, config.max_tokens, config.price());
         Arc::new(Self { steps, tokens, price, used: Mutex::default() })
     }
 
@@ -343,12 +343,20 @@ mod tests {
 
     #[test]
     fn each_bound_ends_the_run_before_the_calls_that_would_go_beyond_it() {
-        let price = Price { input: 1_000_000.0, output: 1_000_000.0, max: 15.0 };
         let default = AgentConfig::default;
+        let million = Some(1_000_000.0);
         let cases = [
             (AgentConfig { max_steps: 1, ..default() }, End::Steps(1)),
             (AgentConfig { max_tokens: Some(15), ..default() }, End::Tokens(15)),
-            (AgentConfig { price: Some(price), ..default() }, End::Cost(15.0)),
+            (
+                AgentConfig {
+                    max_cost: Some(15.0),
+                    input_price: million,
+                    output_price: million,
+                    ..default()
+                },
+                End::Cost(15.0),
+            ),
         ];
         for (config, expected) in cases {
             let mut run = run(|own| *own = config);

@@ -8,71 +8,65 @@ use orla_marketplace::{ANONYMOUS, AccessPolicy, Permission, Rule};
 use orla_server::BearerToken;
 use serde_json::{Value, json};
 
-use super::keys::Own;
-use super::read::Reader;
-use super::{Config, keys};
+use super::Config;
+use super::forms::{PATTERNS, Read, check_token, listed, text_schema, texts_or_text};
+use super::keys::{Key, key, object};
+use super::read::{Reader, excerpt, unexpected};
 
-/// The key `policy`.
-pub(super) const POLICY: Own =
-    Own { read: read_policy, schema: policy_schema, expected: "a list of rules", variable: None };
+const RULES: &str = "a list of rules (with to, capabilities, allow, deny)";
+const TOKENS: &str = "a list of texts, or a mapping from names to texts";
 
-/// The key `auth_tokens`.
-pub(super) const TOKENS: Own = Own {
-    read: read_tokens,
-    schema: tokens_schema,
-    expected: "a list of texts, or a mapping from names to texts",
-    variable: Some(tokens_of_variable),
-};
-
-const RULE_KEYS: [&str; 4] = ["to", "capabilities", "allow", "deny"];
-
-fn read_policy(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
-    let Shape::List(items) = &node.kind else {
-        let problem =
-            super::read::unexpected("a list of rules (with to, capabilities, allow, deny)", node);
-        return reader.problem(node.at, || format!("{path}{problem}"));
-    };
-    let rules = items.iter().enumerate();
-    let rules = rules.filter_map(|(index, item)| read_rule(reader, &format!("{path}[{index}]"), item));
-    config.access = Some(AccessPolicy { rules: rules.collect(), ..AccessPolicy::default() });
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn rule_keys() -> Vec<Key<Rule>> {
+    vec![
+        key("to", PATTERNS, |r| &mut r.to,
+            "name patterns of callers: names in `auth_tokens`, or `anonymous`; all by default"),
+        key("capabilities", PATTERNS, |r| &mut r.capabilities,
+            "name patterns of capabilities; all by default"),
+        key("allow", Read(read_permissions, texts_or_text), |r| &mut r.allow,
+            "granted permissions, such as `net:api.example.com`, `fs:read:./data`, `exec` or `mcp:server/*`"),
+        key("deny", Read(read_permissions, texts_or_text), |r| &mut r.deny,
+            "denied permissions, which override all grants; `*` denies the capabilities altogether"),
+    ]
 }
 
-fn read_rule(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Rule> {
-    let pairs = reader.pairs(path, node, "a mapping with to, capabilities, allow or deny")?;
+/// A rule without permissions, for all callers and capabilities.
+fn rule() -> Rule {
     let everything = || vec![Pattern::new("*")];
-    let mut rule =
-        Rule { to: everything(), capabilities: everything(), allow: Vec::new(), deny: Vec::new() };
-    for (key, node) in pairs {
-        let path = format!("{path}.{}", super::read::excerpt(&key.text));
-        match key.text.as_str() {
-            "to" => rule.to = reader.patterns(&path, node).unwrap_or_default(),
-            "capabilities" => rule.capabilities = reader.patterns(&path, node).unwrap_or_default(),
-            "allow" => rule.allow = read_permissions(reader, &path, node),
-            "deny" => rule.deny = read_permissions(reader, &path, node),
-            other => {
-                let prefix = path.strip_suffix(&*super::read::excerpt(other)).unwrap_or_default();
-                reader.unknown(key.at, other, prefix, RULE_KEYS);
-            }
+    Rule { to: everything(), capabilities: everything(), allow: Vec::new(), deny: Vec::new() }
+}
+
+pub(super) fn read_policy(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let Shape::List(items) = &node.kind else {
+        return reader.problem(node.at, || format!("{path}{}", unexpected(RULES, node)));
+    };
+    let (keys, mut rules) = (rule_keys(), Vec::new());
+    for (index, item) in items.iter().enumerate() {
+        let (path, mut rule) = (format!("{path}[{index}]"), rule());
+        let expected = "a mapping with to, capabilities, allow or deny";
+        let Some(pairs) = reader.pairs(&path, item, expected) else { continue };
+        if reader.mapping(&path, item.at, pairs, &keys, &mut rule).is_some() {
+            rules.push(rule);
         }
     }
-    Some(rule)
+    config.access = Some(AccessPolicy { rules, ..AccessPolicy::default() });
 }
 
-fn read_permissions(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<Permission> {
-    let texts = reader.list(path, node, "a list of permissions, such as net:api.example.com");
+fn read_permissions(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Permission>> {
+    let texts = reader.list(path, node, "a list of permissions, such as net:api.example.com")?;
     let mut permissions = Vec::new();
-    for (index, text) in texts.unwrap_or_default().iter().enumerate() {
+    for (index, text) in texts.iter().enumerate() {
         match text.parse() {
             Ok(permission) => permissions.push(permission),
             Err(problem) => reader.problem(node.at, || format!("{path}[{index}]: {problem}")),
         }
     }
-    permissions
+    Some(permissions)
 }
 
-fn tokens_of_variable(config: &mut Config, text: &str) -> Result<(), String> {
-    let secrets = keys::listed(text);
-    secrets.iter().try_for_each(|secret| keys::token(secret))?;
+pub(super) fn tokens_of_variable(config: &mut Config, text: &str) -> Result<(), String> {
+    let secrets = listed(text);
+    secrets.iter().try_for_each(|secret| check_token(secret))?;
     if (1..secrets.len()).any(|at| secrets[..at].contains(&secrets[at])) {
         return Err("two tokens are the same; every caller needs its own".to_owned());
     }
@@ -81,19 +75,19 @@ fn tokens_of_variable(config: &mut Config, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
     // Nothing that stands here is ever repeated in a message.
     let (named, tokens): (Vec<Option<&str>>, Vec<&Node>) = match &node.kind {
         Shape::List(items) => items.iter().map(|item| (None, item)).unzip(),
         Shape::Map(pairs) => pairs.iter().map(|(name, item)| (Some(&*name.text), item)).unzip(),
         Shape::Scalar(_) => {
-            return reader.problem(node.at, || format!("{path}: expected {}", TOKENS.expected));
+            return reader.problem(node.at, || format!("{path}: expected {TOKENS}"));
         }
     };
     let mut read = Vec::with_capacity(tokens.len());
     for (index, (name, item)) in named.into_iter().zip(tokens).enumerate() {
         let path = match name {
-            Some(name) => format!("{path}.{}", super::read::excerpt(name)),
+            Some(name) => format!("{path}.{}", excerpt(name)),
             None => format!("{path}[{index}]"),
         };
         let is_text = matches!(&item.kind, Shape::Scalar(scalar) if scalar.as_text().is_some());
@@ -102,7 +96,7 @@ fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &'static str,
             continue;
         }
         let Some(secret) = reader.secret(&path, item) else { continue };
-        if let Err(problem) = keys::token(&secret) {
+        if let Err(problem) = check_token(&secret) {
             reader.problem(item.at, || format!("{path}: {problem}"));
             continue;
         }
@@ -113,7 +107,7 @@ fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &'static str,
         }
         if let Some(other) = read.iter().position(|token: &BearerToken| token.secret == secret) {
             let other = match &read[other].name {
-                Some(name) => format!("auth_tokens.{}", super::read::excerpt(name)),
+                Some(name) => format!("auth_tokens.{}", excerpt(name)),
                 None => format!("auth_tokens[{other}]"),
             };
             let problem = "is the same token; every caller needs its own";
@@ -168,36 +162,14 @@ fn program_paths(permission: Permission, base: &Path, directories: &[&Path]) -> 
     below.chain([permission.clone()]).collect()
 }
 
-fn policy_schema() -> Value {
-    let texts = json!({"anyOf": [
-        {"type": "array", "items": {"type": "string", "minLength": 1}},
-        {"type": "string", "minLength": 1},
-    ]});
-    let described = |about: &str| {
-        let mut schema = texts.clone();
-        schema["description"] = about.into();
-        schema
-    };
-    json!({
-        "type": "array",
-        "items": {
-            "type": "object",
-            "additionalProperties": false,
-            "properties": {
-                "to": described("Name patterns of callers: names in auth_tokens, or `anonymous`. All where absent."),
-                "capabilities": described("Name patterns of capabilities. All where absent."),
-                "allow": described("What is granted: permissions such as net:api.example.com, fs:read:./data, exec, mcp:server/*."),
-                "deny": described("What is refused, whoever grants it; `*` refuses the capabilities altogether."),
-            },
-        },
-    })
+pub(super) fn policy_schema() -> Value {
+    json!({"type": "array", "items": object(&rule_keys(), &mut rule())})
 }
 
-fn tokens_schema() -> Value {
-    let token = json!({"type": "string", "minLength": 1});
+pub(super) fn tokens_schema() -> Value {
     json!({"anyOf": [
-        {"type": "array", "items": token},
-        {"type": "object", "additionalProperties": token},
+        {"type": "array", "items": text_schema()},
+        {"type": "object", "additionalProperties": text_schema()},
     ]})
 }
 

@@ -2,45 +2,7 @@
 
 use std::time::Duration;
 
-use orla_document::Node;
-use serde_json::{Value, json};
-
-use super::Config;
-use super::keys::{MAX_TOOL_TIMEOUT, Own, list_of};
-use super::provider::API;
-use super::read::{Reader, excerpt, unexpected};
-use super::schema::{seconds, variable, whole};
-
-/// The key.
-pub(super) const KEY: Own = Own {
-    read,
-    schema,
-    expected: "a mapping with model, base_url, api_key_env, max_steps and others",
-    variable: None,
-};
-
-const FIELDS: [&str; 12] = [
-    "model",
-    "base_url",
-    "api_key_env",
-    "approve",
-    "max_steps",
-    "max_tokens",
-    "max_cost",
-    "input_price",
-    "output_price",
-    "timeout",
-    "max_tools",
-    "max_result_bytes",
-];
-/// Answers of a model in one run, at most.
-pub(crate) const MAX_STEPS: usize = 1_000;
-/// Tools that a model can be offered, at most.
-const MAX_TOOLS: usize = 1_000;
-/// Bytes of one result that a model can be given, at most.
-const MAX_RESULT: usize = 64 * 1024 * 1024;
-
-/// How a prompt is gone about. Read without the feature `agent`, too, so that it is checked all the same.
+/// The keys of `agent`. They are read and checked without the feature `agent` too.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AgentConfig {
     /// The model's name, `PROVIDER::NAME` where the name alone does not say whose it is.
@@ -54,7 +16,12 @@ pub(crate) struct AgentConfig {
     pub(crate) max_steps: usize,
     /// Tokens read and written, all answers together.
     pub(crate) max_tokens: Option<u64>,
-    pub(crate) price: Option<Price>,
+    /// What all tokens of one run may cost. Needs both prices.
+    pub(crate) max_cost: Option<f64>,
+    /// Price of a million tokens that the model reads.
+    pub(crate) input_price: Option<f64>,
+    /// Price of a million tokens that the model writes.
+    pub(crate) output_price: Option<f64>,
     pub(crate) timeout: Duration,
     /// Above this many tools, the model is offered those to find and call the others.
     pub(crate) max_tools: usize,
@@ -73,7 +40,7 @@ pub(crate) enum Approve {
     Always,
 }
 
-/// What tokens cost, and what all of them may, in whatever currency.
+/// What tokens cost, and what all of them may cost, in one currency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Price {
     /// Of a million tokens that the model reads.
@@ -84,11 +51,19 @@ pub(crate) struct Price {
 }
 
 impl Approve {
-    pub(crate) const WORDS: [(&'static str, Self); 3] =
-        [("never", Self::Never), ("destructive", Self::Destructive), ("always", Self::Always)];
+    pub(crate) const WORDS: &'static [(&'static str, Self)] =
+        &[("never", Self::Never), ("destructive", Self::Destructive), ("always", Self::Always)];
 
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, approve)| *approve)
+    }
+}
+
+impl AgentConfig {
+    /// The prices and the limit of the cost, if there is one.
+    pub(crate) fn price(&self) -> Option<Price> {
+        let (max, input, output) = (self.max_cost?, self.input_price?, self.output_price?);
+        Some(Price { input, output, max })
     }
 }
 
@@ -101,7 +76,9 @@ impl Default for AgentConfig {
             approve: Approve::default(),
             max_steps: 20,
             max_tokens: None,
-            price: None,
+            max_cost: None,
+            input_price: None,
+            output_price: None,
             timeout: Duration::from_secs(600),
             max_tools: 64,
             max_result_bytes: 64 * 1024,
@@ -109,83 +86,9 @@ impl Default for AgentConfig {
     }
 }
 
-fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
-    let Some(pairs) = reader.pairs(path, node, KEY.expected) else { return };
-    let agent = &mut config.agent;
-    let (mut max_cost, mut input, mut output) = (None, None, None);
-    for (key, node) in pairs.iter().filter(|(_, node)| !node.is_null()) {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        match key.text.as_str() {
-            "model" => agent.model = reader.line(&place, node, "the name of a model"),
-            "base_url" => agent.base_url = reader.url(&place, node, API),
-            "api_key_env" => {
-                agent.api_key_env = reader.line(&place, node, "the name of an environment variable");
-            }
-            "approve" => agent.approve = approve(reader, &place, node).unwrap_or_default(),
-            "max_steps" => set(&mut agent.max_steps, reader.count(&place, node, 1, MAX_STEPS)),
-            "max_tokens" => agent.max_tokens = reader.count(&place, node, 1, u64::from(u32::MAX)),
-            "max_cost" => max_cost = reader.amount(&place, node),
-            "input_price" => input = reader.amount(&place, node),
-            "output_price" => output = reader.amount(&place, node),
-            "timeout" => set(&mut agent.timeout, reader.seconds(&place, node)),
-            "max_tools" => set(&mut agent.max_tools, reader.count(&place, node, 1, MAX_TOOLS)),
-            "max_result_bytes" => {
-                set(&mut agent.max_result_bytes, reader.count(&place, node, 1, MAX_RESULT));
-            }
-            other => reader.unknown(key.at, other, &format!("{path}."), FIELDS),
-        }
-    }
-    match (max_cost, input, output) {
-        (Some(max), Some(input), Some(output)) => agent.price = Some(Price { input, output, max }),
-        (Some(_), ..) => reader.problem(node.at, || {
-            format!("{path}.max_cost: needs input_price and output_price, those of a million tokens")
-        }),
-        (None, ..) => {}
-    }
-}
-
-fn set<T>(place: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *place = value;
-    }
-}
-
-fn approve(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Approve> {
-    let expected = list_of(&Approve::WORDS.map(|(word, _)| word));
-    let word = reader.word_at(path, node, &expected)?;
-    let known = Approve::of_word(&word);
-    if known.is_none() {
-        reader.problem(node.at, || format!("{path}{}", unexpected(&expected, node)));
-    }
-    known
-}
-
-fn schema() -> Value {
-    let default = AgentConfig::default();
-    let text = |about: &str| json!({"type": "string", "minLength": 1, "description": about});
-    let count = |max: usize, default: usize, about: &str| json!({"anyOf": [whole(1, max), variable()], "default": default, "description": about});
-    let amount = |about: &str| json!({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, variable()], "description": about});
-    json!({"type": "object", "properties": {
-        "model": text("The model's name, with which the tool agent is served too; PROVIDER::NAME where the name alone does not say whose it is, such as openai::qwen3 for a server that speaks OpenAI's protocol; sampling for that of the client that calls the tool."),
-        "base_url": text("Where the model is reached, if not at its provider."),
-        "api_key_env": text("The environment variable that holds the key, if not the provider's own; with base_url, no other key is sent."),
-        "approve": {"enum": Approve::WORDS.map(|(word, _)| word), "default": "destructive",
-            "description": "Which calls a person, at the terminal or at the client, has to agree to: none, those of capabilities that may destroy something, or all."},
-        "max_steps": count(MAX_STEPS, default.max_steps, "Answers of the model in one run."),
-        "max_tokens": {"anyOf": [whole(1, u32::MAX as usize), variable()],
-            "description": "Tokens that the model reads and writes in one run, as its provider counts them."},
-        "max_cost": amount("What the tokens of one run may cost; needs the two prices."),
-        "input_price": amount("Of a million tokens that the model reads."),
-        "output_price": amount("Of a million tokens that the model writes."),
-        "timeout": {"anyOf": [seconds(MAX_TOOL_TIMEOUT), variable()], "default": default.timeout.as_secs(),
-            "description": "Seconds that one run may take."},
-        "max_tools": count(MAX_TOOLS, default.max_tools, "Capabilities that the model is offered directly; with more, it is offered those that find, describe and call the others."),
-        "max_result_bytes": count(MAX_RESULT, default.max_result_bytes, "Bytes of one result that the model is given; the rest is left out, and the model told."),
-    }, "additionalProperties": false})
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Config;
     use super::*;
 
     #[test]
@@ -200,7 +103,9 @@ mod tests {
             approve: Approve::Always,
             max_steps: 3,
             max_tokens: Some(1000),
-            price: Some(Price { input: 1.0, output: 2.5, max: 0.5 }),
+            max_cost: Some(0.5),
+            input_price: Some(1.0),
+            output_price: Some(2.5),
             timeout: Duration::from_millis(1500),
             max_tools: 8,
             max_result_bytes: 100,

@@ -4,54 +4,73 @@
 
 use std::collections::HashMap;
 
-use orla_document::{Key, Node, Position};
+use orla_document::{Key as Name, Node, Position};
 use orla_marketplace::A2ACapability;
 use orla_providers::a2a::{self, AgentSettings, Protocol};
 use serde_json::{Value, json};
 
-use super::keys::Own;
+use super::forms::{
+    Count, DAY, DAY_MS, HEADERS, PATTERNS, Read, Seconds, TOKEN, Text, text_schema, texts_or_text,
+};
+use super::keys::{Key, key, object, present};
 use super::read::{Reader, excerpt};
-use super::schema::{seconds, variable};
-use super::servers::{header, prefix, safe_name};
+use super::servers::{PREFIX, safe_name};
 use super::{Config, Placed};
 
-/// The key.
-pub(super) const KEY: Own = Own {
-    read,
-    schema,
-    expected: "a mapping from names of agents to how they are reached",
-    variable: None,
-};
-
-const FIELDS: [&str; 11] = [
-    "url",
-    "protocol",
-    "token",
-    "headers",
-    "origins",
-    "timeout",
-    "startup_timeout",
-    "prefix",
-    "include",
-    "exclude",
-    "keys",
-];
-/// The members of the provider of a single capability.
-const PROVIDER: [&str; 8] =
-    ["agent_id", "endpoint", "protocol", "timeout_ms", "skill", "auth_token", "headers", "origins"];
-/// The names of protocols, as the document and as cards have them.
+/// The names of protocols in the Capability System's document and in cards.
 const PROTOCOLS: [&str; 7] = ["http", "websocket", "grpc", "JSONRPC", "HTTP+JSON", "GRPC", "WEBSOCKET"];
-/// A day.
-const MAX_MS: u64 = 86_400_000;
 /// Bytes of a file of keys that are read.
 const MAX_KEYS: u64 = 1024 * 1024;
 
-fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
-    let Some(pairs) = reader.pairs(path, node, KEY.expected) else { return };
-    let mut known: HashMap<String, Position> = HashMap::new();
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn keys() -> Vec<Key<AgentSettings>> {
+    vec![
+        key("url", Read(address, text_schema), |a: &mut AgentSettings| &mut a.url,
+            "the address of the agent's card (its directory `/.well-known` is searched), or of one of its endpoints").required(),
+        key("protocol", Read(protocol, protocol_schema), |a| &mut a.protocol,
+            "`http` by default: JSON-RPC, or HTTP and JSON, as the card says"),
+        key("token", TOKEN, |a| &mut a.token,
+            "bearer token, which orla sends only to the origin of `url` and to `origins`"),
+        key("headers", HEADERS, |a| &mut a.headers, "header fields of every request"),
+        key("origins", Read(origins, texts_or_text), |a| &mut a.origins,
+            "other origins that the card may refer to"),
+        key("timeout", Seconds(DAY), |a| &mut a.timeout, "maximum seconds for one call"),
+        key("startup_timeout", Seconds(DAY), |a| &mut a.startup_timeout,
+            "maximum seconds until the agent returns its card"),
+        key("prefix", PREFIX, |a| &mut a.names.prefix,
+            "replaces `NAME__` before the names of skills; may be empty"),
+        key("include", PATTERNS, |a| &mut a.names.include, "patterns of the skills that are served; all by default"),
+        key("exclude", PATTERNS, |a| &mut a.names.exclude, "patterns of the skills that are not served"),
+        key("keys", Read(json_web_keys, text_schema), |a| &mut a.keys,
+            "a file with the JSON Web Key Set that must sign the card"),
+    ]
+}
+
+/// The keys of the provider of a single capability.
+#[rustfmt::skip] // A table.
+pub(super) fn provider_keys() -> Vec<Key<A2ACapability>> {
+    vec![
+        key("agent_id", Text("the id of an agent"), |a| &mut a.agent_id, "the agent's name, for people"),
+        key("endpoint", Read(address, text_schema), |a: &mut A2ACapability| &mut a.endpoint,
+            "the address of the agent's card (its directory `/.well-known` is searched), or of one of its endpoints").required(),
+        key("protocol", Read(|reader, path, node| Some(protocol(reader, path, node)?.as_str().to_owned()), protocol_schema),
+            |a| &mut a.protocol, "`http` by default: JSON-RPC, or HTTP and JSON, as the card says"),
+        key("timeout_ms", Count(0, DAY_MS), |a| &mut a.timeout_ms, "maximum milliseconds for one call"),
+        key("skill", Text("the id of a skill"), |a| &mut a.options.skill, "the id of the skill in the card"),
+        key("auth_token", TOKEN, |a| &mut a.options.auth_token, "bearer token"),
+        key("headers", HEADERS, |a| &mut a.options.headers, "header fields of every request"),
+        key("origins", Read(origins, texts_or_text), |a| &mut a.options.origins,
+            "other origins that the card may refer to"),
+    ]
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let expected = "a mapping from names of agents to how they are reached";
+    let Some(pairs) = reader.pairs(path, node, expected) else { return };
+    let (keys, mut known) = (keys(), HashMap::<String, Position>::new());
     for (name, node) in pairs {
         let place = format!("{path}.{}", excerpt(&name.text));
-        let Some(settings) = agent(reader, config, &place, name, node) else { continue };
+        let Some(settings) = agent(reader, &keys, &place, name, node) else { continue };
         if let Some(first) = known.insert(settings.name.clone(), name.at) {
             let line = first.line;
             reader.problem(name.at, || {
@@ -65,67 +84,21 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
 
 fn agent(
     reader: &mut Reader<'_>,
-    config: &mut Config,
+    keys: &[Key<AgentSettings>],
     place: &str,
-    name: &Key,
+    name: &Name,
     node: &Node,
 ) -> Option<AgentSettings> {
     let mut settings = AgentSettings::new(safe_name(&name.text), "");
     if node.as_scalar().is_some() {
         settings.url = address(reader, place, node)?;
     } else {
-        for (key, node) in reader.pairs(place, node, "an address, or a mapping with url")? {
-            if !node.is_null() {
-                field(
-                    reader,
-                    config,
-                    &mut settings,
-                    &format!("{place}.{}", excerpt(&key.text)),
-                    key,
-                    node,
-                );
-            }
-        }
-        if settings.url.is_empty() {
-            reader.problem(name.at, || format!("{place}.url: missing, and required"));
-            return None;
-        }
+        let pairs = reader.pairs(place, node, "an address, or a mapping with url")?;
+        reader.mapping(place, name.at, present(pairs), keys, &mut settings)?;
     }
-    if let Err(problem) = reachable(&settings.url, settings.protocol) {
-        reader.problem(name.at, || format!("{place}: {problem}"));
-        return None;
-    }
+    let checked = reachable(&settings.url, settings.protocol);
+    checked.map_err(|problem| reader.problem(name.at, || format!("{place}: {problem}"))).ok()?;
     Some(settings)
-}
-
-fn field(
-    reader: &mut Reader<'_>,
-    config: &mut Config,
-    settings: &mut AgentSettings,
-    path: &str,
-    key: &Key,
-    node: &Node,
-) {
-    match key.text.as_str() {
-        "url" => settings.url = address(reader, path, node).unwrap_or_default(),
-        "protocol" => settings.protocol = protocol(reader, path, node).unwrap_or_default(),
-        "token" => settings.token = super::provider::token(reader, path, node),
-        "headers" => settings.headers = reader.secrets(path, node, header).unwrap_or_default(),
-        "origins" => settings.origins = origins(reader, path, node),
-        "timeout" => settings.timeout = reader.seconds(path, node),
-        "startup_timeout" => {
-            settings.startup_timeout =
-                reader.seconds(path, node).unwrap_or(AgentSettings::STARTUP_TIMEOUT);
-        }
-        "prefix" => settings.names.prefix = prefix(reader, path, node),
-        "include" => settings.names.include = reader.patterns(path, node),
-        "exclude" => settings.names.exclude = reader.patterns(path, node).unwrap_or_default(),
-        "keys" => settings.keys = keys(reader, config, path, node),
-        other => {
-            let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
-            reader.unknown(key.at, other, &format!("{parent}."), FIELDS);
-        }
-    }
 }
 
 /// The provider of a single capability.
@@ -133,52 +106,14 @@ pub(super) fn provider(
     reader: &mut Reader<'_>,
     path: &str,
     at: Position,
-    pairs: &[(Key, Node)],
+    pairs: &[(Name, Node)],
 ) -> Option<A2ACapability> {
     let mut agent = A2ACapability::new("", "", Protocol::default().as_str(), 0);
-    for (key, node) in pairs {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        let options = &mut agent.options;
-        match key.text.as_str() {
-            "agent_id" => agent.agent_id = reader.line(&place, node, "the id of an agent")?,
-            "endpoint" => agent.endpoint = address(reader, &place, node)?,
-            "protocol" => agent.protocol = protocol(reader, &place, node)?.as_str().to_owned(),
-            "timeout_ms" => agent.timeout_ms = reader.count(&place, node, 0, MAX_MS)?,
-            "skill" => options.skill = Some(reader.line(&place, node, "the id of a skill")?),
-            "auth_token" if node.is_null() => {}
-            "auth_token" => options.auth_token = Some(super::provider::token(reader, &place, node)?),
-            "headers" => options.headers = reader.secrets(&place, node, header)?,
-            "origins" => options.origins = origins(reader, &place, node),
-            other => reader.unknown(key.at, other, &format!("{path}."), PROVIDER),
-        }
-    }
-    if agent.endpoint.is_empty() {
-        reader.problem(at, || format!("{path}.endpoint: missing, and required"));
-        return None;
-    }
+    reader.mapping(path, at, present(pairs), &provider_keys(), &mut agent)?;
     let protocol = Protocol::named(&agent.protocol).unwrap_or_default();
-    if let Err(problem) = reachable(&agent.endpoint, protocol) {
-        reader.problem(at, || format!("{path}: {problem}"));
-        return None;
-    }
+    let checked = reachable(&agent.endpoint, protocol);
+    checked.map_err(|problem| reader.problem(at, || format!("{path}: {problem}"))).ok()?;
     Some(agent)
-}
-
-/// The schema of that provider's members.
-pub(super) fn provider_properties() -> Value {
-    let texts =
-        json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
-    json!({
-        "agent_id": {"type": "string", "description": "The agent's name, for people."},
-        "endpoint": {"type": "string", "description": "Where its card is found (below /.well-known), or its card, or one of its endpoints."},
-        "protocol": {"enum": PROTOCOLS},
-        "timeout_ms": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_MS}, variable()],
-            "description": "Milliseconds that one call may take."},
-        "skill": {"type": "string", "description": "The skill that is meant, as its card has it."},
-        "auth_token": {"type": ["string", "null"], "description": "Sent as a bearer token."},
-        "headers": texts,
-        "origins": {"type": "array", "items": {"type": "string"}, "description": "Other origins that its card may lead to."},
-    })
 }
 
 /// Whether an address goes with a protocol.
@@ -190,7 +125,8 @@ fn reachable(address: &str, protocol: Protocol) -> Result<(), String> {
     a2a::check(address, protocol.as_str())
 }
 
-/// An address by any of the protocols, or `HOST:PORT`, as cards have those of gRPC. Whatever stands before an `@`, and in the query, may be a secret.
+/// An address of any of the protocols, or `HOST:PORT`, which is how cards write those of gRPC. Its user information and
+/// its query may be secrets.
 fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let url = reader.secret(path, node)?;
     let is_known = ["http", "https", "ws", "wss", "grpc", "grpcs"]
@@ -208,15 +144,15 @@ fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     None
 }
 
-/// The other origins that a card may lead to.
-fn origins(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<String> {
-    let origins = reader.list(path, node, "a list of origins").unwrap_or_default();
+/// The other origins that a card may refer to.
+fn origins(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<String>> {
+    let origins = reader.list(path, node, "a list of origins")?;
     for origin in &origins {
         if let Err(problem) = a2a::check(origin, "http") {
             reader.problem(node.at, || format!("{path}: {problem}"));
         }
     }
-    origins
+    Some(origins)
 }
 
 fn protocol(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Protocol> {
@@ -230,37 +166,20 @@ fn protocol(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Protocol
 }
 
 /// A JSON Web Key Set in a file.
-fn keys(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) -> Option<String> {
+fn json_web_keys(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let file = reader.path_at(path, node)?;
-    let text = super::read_text(&file, MAX_KEYS);
-    config.named_files.push(file);
-    match text {
-        Ok(text) => Some(text),
-        Err(problem) => {
-            reader.problem(node.at, || format!("{path}: {problem}"));
-            None
-        }
-    }
+    let text = super::read_text(&file, MAX_KEYS).map_err(|problem| format!(": {problem}"));
+    reader.named_files.push(file);
+    reader.noted(path, node, text)
 }
 
-fn schema() -> Value {
-    let list = json!({"type": "array", "items": {"type": "string"}});
-    let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}});
-    let seconds = |about: &str| json!({"anyOf": [seconds(86_400), variable()], "description": about});
-    let agent = json!({"type": "object", "required": ["url"], "properties": {
-        "url": {"type": "string", "description": "Where its card is found (below /.well-known), or its card, or one of its endpoints."},
-        "protocol": {"enum": PROTOCOLS, "description": "http (JSON-RPC or HTTP and JSON, as its card says) by default."},
-        "token": {"type": "string", "description": "Sent as a bearer token, to the origin of url and to origins alone."},
-        "headers": texts,
-        "origins": {"anyOf": [list], "description": "Other origins that its card may lead to."},
-        "timeout": seconds("Seconds that one call may take."),
-        "startup_timeout": seconds("Seconds that it may take to give its card."),
-        "prefix": {"type": "string", "description": "Stands before the names of its skills instead of NAME__."},
-        "include": {"anyOf": [list], "description": "Patterns of the skills that are served; all by default."},
-        "exclude": {"anyOf": [list], "description": "Patterns of the skills that are not."},
-        "keys": {"type": "string", "description": "A file with the JSON Web Key Set that its card has to be signed with."},
-    }, "additionalProperties": false});
-    json!({"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, agent]}})
+fn protocol_schema() -> Value {
+    json!({ "enum": PROTOCOLS })
+}
+
+pub(super) fn schema() -> Value {
+    let agent = object(&keys(), &mut AgentSettings::new("", ""));
+    json!({"type": "object", "additionalProperties": {"anyOf": [text_schema(), agent]}})
 }
 
 #[cfg(test)]

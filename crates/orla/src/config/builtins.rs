@@ -6,16 +6,8 @@ use orla_marketplace::id::Pattern;
 use serde_json::{Value, json};
 
 use super::Config;
-use super::keys::{Own, listed};
-use super::read::Reader;
-
-/// The key.
-pub(super) const KEY: Own = Own {
-    read,
-    schema,
-    expected: "true, false or a list of name patterns",
-    variable: Some(of_variable),
-};
+use super::forms::{Flag, Form, Scalar, Texts, listed, variable};
+use super::read::{Reader, shown};
 
 /// Which built-ins there are, and which of them are listed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,7 +38,7 @@ impl Builtins {
     }
 }
 
-fn of_variable(config: &mut Config, text: &str) -> Result<(), String> {
+pub(super) fn of_variable(config: &mut Config, text: &str) -> Result<(), String> {
     config.builtins = match text {
         "true" => Builtins::Listed,
         "false" => Builtins::None,
@@ -55,24 +47,20 @@ fn of_variable(config: &mut Config, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let expected = "true, false or a list of name patterns";
     if let Shape::List(_) = &node.kind {
-        if let Some(patterns) = reader.patterns(path, node) {
-            config.builtins = Builtins::Some(patterns);
-        }
+        config.builtins = reader.patterns(path, node).map(Builtins::Some).unwrap_or_default();
         return;
     }
-    match reader.flag(path, node, KEY.expected) {
-        Some(true) => config.builtins = Builtins::Listed,
-        Some(false) => config.builtins = Builtins::None,
-        None => {}
-    }
+    let builtins = reader.plain_of(node, expected).and_then(|text| match Flag.parse(&text) {
+        Ok(true) => Ok(Builtins::Listed),
+        Ok(false) => Ok(Builtins::None),
+        Err(_) => Err(format!(": expected {expected}, got {}", shown(node, &text))),
+    });
+    config.builtins = reader.noted(path, node, builtins).unwrap_or_default();
 }
 
-fn schema() -> Value {
-    json!({"anyOf": [
-        {"type": "boolean"},
-        {"type": "array", "items": {"type": "string", "minLength": 1}},
-        super::schema::variable(),
-    ]})
+pub(super) fn schema() -> Value {
+    json!({"anyOf": [{"type": "boolean"}, Texts.schema(), variable()]})
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use orla_document::{Key, Kind as Shape, Node, Position};
+use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::schema::{json_schema_of, must_admit_object, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
@@ -17,45 +17,60 @@ use orla_marketplace::{
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
-use super::keys::{MAX_RETRIES, MAX_TOOL_CONCURRENCY, Own, nearest};
+use super::forms::{
+    Count, DAY, INSTANT, PERMISSIONS, Read, Seconds, Text, WORD, WORDS, text_schema, texts_or_text,
+};
+use super::keys::{Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, object, own, suggestion};
 use super::provider;
 use super::read::{Reader, excerpt, unexpected};
-use super::schema::{admit_nulls, defined, seconds, variable, whole};
+use super::schema::{admit_nulls, defined};
 use super::{Config, Placed, Problem, openapi, servers};
 
-/// The key.
-pub(super) const KEY: Own = Own { read, schema, expected: "a list of capabilities", variable: None };
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn keys() -> Vec<Key<Draft>> {
+    let text = || Text("text that is not empty");
+    vec![
+        own("id", id, text_schema, "unique; `PROVIDER.NAME` is served as `PROVIDER__NAME`").required(),
+        key("name", text(), |d| &mut d.name, "the name for people"),
+        key("title", text(), |d| &mut d.title, "the title that clients show"),
+        key("description", text(), |d| &mut d.description, "what it does, in words by which a model can choose"),
+        key("version", WORD, |d| &mut d.version, "the version"),
+        key("provider", Read(provider::read, || defined("provider")), |d| &mut d.provider, "what implements it"),
+        key("providers", Read(providers, providers_schema), |d| &mut d.providers,
+            "several providers of one capability; `route` determines which one a call uses"),
+        key("route", Read(route, route_schema), |d| &mut d.route,
+            "which provider a call uses first; if it cannot be reached, the call uses the next"),
+        own("input_schema", |reader, draft, path, node| {
+            draft.input = schema_of(reader, draft, path, node).map(|schema| (schema, node.at));
+        }, type_schema, "the type of its input"),
+        own("output_schema", |reader, draft, path, node| {
+            draft.output = schema_of(reader, draft, path, node);
+        }, type_schema, "the type of its output"),
+        key("permissions", PERMISSIONS, |d| &mut d.permissions, "permissions that it needs, such as `net:api.example.com`"),
+        key("metadata", WORDS, |d| &mut d.metadata, "texts by name"),
+        key("annotations", Read(annotations, || json!({"type": "object"})), |d| &mut d.annotations,
+            "MCP's tool annotations: `readOnlyHint`, `idempotentHint`, `destructiveHint`, `openWorldHint`"),
+        key("attestation", Read(attestation, || object(&attestation_keys(), &mut AttestationDraft::default())), |d| &mut d.attestation,
+            "who vouches for it"),
+        key("provenance", Read(provenance, || object(&provenance_keys(), &mut ProvenanceDraft::default())), |d| &mut d.provenance,
+            "where it comes from"),
+        key("timeout", Seconds(DAY), |d| &mut d.timeout, "maximum seconds for one call"),
+        key("max_concurrency", Count(1, MAX_TOOL_CONCURRENCY), |d| &mut d.max_concurrency,
+            "maximum number of its calls at once"),
+        key("retries", Count(0, MAX_RETRIES), |d| &mut d.retries,
+            "how often orla repeats a call that failed for a temporary reason, if the annotations say that repeating it is harmless"),
+    ]
+}
 
-const FIELDS: [&str; 18] = [
-    "id",
-    "name",
-    "description",
-    "version",
-    "provider",
-    "providers",
-    "route",
-    "input_schema",
-    "output_schema",
-    "permissions",
-    "metadata",
-    "attestation",
-    "provenance",
-    "timeout",
-    "max_concurrency",
-    "retries",
-    "annotations",
-    "title",
-];
-const ATTESTATION: [&str; 5] = ["signature", "authority", "created_at", "expires_at", "metadata"];
-const PROVENANCE: [&str; 5] = ["source", "version", "content_hash", "custody_chain", "registered_at"];
 /// The longest id, in bytes.
 const MAX_ID: usize = 256;
 
-fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
     let Shape::List(items) = &node.kind else {
-        return reader.problem(node.at, || format!("{path}{}", unexpected(KEY.expected, node)));
+        return reader
+            .problem(node.at, || format!("{path}{}", unexpected("a list of capabilities", node)));
     };
-    let mut ids: HashMap<String, Position> = HashMap::new();
+    let (keys, mut ids) = (keys(), HashMap::<String, Position>::new());
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let expected = "a mapping with id and provider, or with openapi";
@@ -65,7 +80,7 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
             openapi::element(reader, config, &path, item);
             continue;
         }
-        let Some((registration, at)) = manifest(reader, &path, item.at, pairs) else { continue };
+        let Some((registration, at)) = manifest(reader, &keys, &path, item.at, pairs) else { continue };
         let id = &registration.manifest.id;
         if let Some(first) = ids.insert(id.clone(), at) {
             reader.problem(at, || {
@@ -167,8 +182,7 @@ impl Entries<'_> {
             *place = format!("{kind}{safe}");
             return Ok(());
         }
-        let hint = nearest(name, known.iter().copied());
-        let hint = hint.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+        let hint = suggestion(name, known.iter().copied());
         Err(format!("{nothing} {}{hint}", excerpt(name)))
     }
 }
@@ -200,29 +214,26 @@ struct Draft {
 
 fn manifest(
     reader: &mut Reader<'_>,
+    keys: &[Key<Draft>],
     path: &str,
     at: Position,
-    pairs: &[(Key, Node)],
+    pairs: &[(Name, Node)],
 ) -> Option<(Registration, Position)> {
     let mut draft = Draft::default();
-    for (key, node) in pairs {
-        field(reader, &mut draft, path, key, node);
-    }
+    let read = reader.mapping(path, at, pairs, keys, &mut draft);
     let is_given = |name: &str| pairs.iter().any(|(key, _)| key.text == name);
-    if !is_given("id") {
-        reader.problem(at, || format!("{path}.id: missing, and required"));
-    }
     match (is_given("provider"), is_given("providers")) {
         (true, true) => {
             reader.problem(at, || format!("{path}: `provider` and `providers` exclude each other"));
             return None;
         }
-        (false, false) => reader.problem(at, || format!("{path}.provider: missing, and required")),
+        (false, false) => reader.missing(at, path, "provider"),
         (true, false) if is_given("route") => {
             reader.problem(at, || format!("{path}.route: there is one provider; use `providers`"));
         }
         _ => {}
     }
+    read?;
     let (id, at) = draft.id?;
     let idempotent = draft.annotations.as_deref().is_some_and(is_idempotent);
     let provider = match (draft.provider, draft.providers) {
@@ -274,39 +285,9 @@ fn manifest(
     Some((registration, at))
 }
 
-fn field(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, key: &Key, node: &Node) {
-    let place = || format!("{path}.{}", key.text);
-    match key.text.as_str() {
-        "id" => draft.id = id(reader, &place(), node).map(|id| (id, node.at)),
-        "name" => draft.name = reader.line(&place(), node, "text that is not empty"),
-        "description" => draft.description = reader.line(&place(), node, "text that is not empty"),
-        "title" => draft.title = reader.line(&place(), node, "text that is not empty"),
-        "version" => draft.version = reader.word_at(&place(), node, "text"),
-        "provider" => draft.provider = provider::read(reader, &place(), node),
-        "providers" => draft.providers = providers(reader, &place(), node),
-        "route" => draft.route = route(reader, &place(), node),
-        "input_schema" => {
-            draft.input = schema_of(reader, draft, &place(), node).map(|schema| (schema, node.at));
-        }
-        "output_schema" => draft.output = schema_of(reader, draft, &place(), node),
-        "permissions" => {
-            draft.permissions = reader.list(&place(), node, "a list of permissions").unwrap_or_default();
-        }
-        "metadata" => draft.metadata = reader.words(&place(), node).unwrap_or_default(),
-        "attestation" => draft.attestation = attestation(reader, &place(), node),
-        "provenance" => draft.provenance = provenance(reader, &place(), node),
-        "timeout" => draft.timeout = reader.seconds(&place(), node),
-        "max_concurrency" => {
-            draft.max_concurrency = reader.count(&place(), node, 1, MAX_TOOL_CONCURRENCY);
-        }
-        "retries" => draft.retries = reader.count(&place(), node, 0, MAX_RETRIES),
-        "annotations" => {
-            if reader.pairs(&place(), node, "a mapping of MCP's tool annotations").is_some() {
-                draft.annotations = Some(node.to_json().to_string());
-            }
-        }
-        other => reader.unknown(key.at, other, &format!("{path}."), FIELDS),
-    }
+fn annotations(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    reader.pairs(path, node, "a mapping of MCP's tool annotations")?;
+    Some(node.to_json().to_string())
 }
 
 fn providers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<ProviderType>> {
@@ -351,14 +332,14 @@ fn route(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Route> {
     }
 }
 
-fn id(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
-    let id = reader.line(path, node, "an id such as weather.current")?;
+fn id(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
+    let Some(id) = reader.line(path, node, "an id such as weather.current") else { return };
     if id.len() <= MAX_ID && !id.contains(char::is_control) && id.trim() == id {
-        return Some(id);
+        draft.id = Some((id, node.at));
+        return;
     }
     let expected = format!("at most {MAX_ID} bytes in one line, without blanks around");
     reader.problem(node.at, || format!("{path}{}", unexpected(&expected, node)));
-    None
 }
 
 /// The schema of a capability. One that cannot be enforced makes that capability unavailable and no other.
@@ -380,127 +361,84 @@ pub(super) fn type_of(reader: &mut Reader<'_>, path: &str, node: &Node) -> Optio
     }
 }
 
+#[derive(Default)]
+struct AttestationDraft {
+    signature: String,
+    authority: String,
+    created_at: Option<SystemTime>,
+    expires_at: Option<SystemTime>,
+    metadata: BTreeMap<String, String>,
+}
+
+#[rustfmt::skip] // A table.
+fn attestation_keys() -> Vec<Key<AttestationDraft>> {
+    vec![
+        key("signature", Text("text"), |a: &mut AttestationDraft| &mut a.signature, "the signature").required(),
+        key("authority", Text("text"), |a: &mut AttestationDraft| &mut a.authority, "who signed").required(),
+        key("created_at", INSTANT, |a: &mut AttestationDraft| &mut a.created_at, "since when it is valid").required(),
+        key("expires_at", INSTANT, |a| &mut a.expires_at, "until when it is valid"),
+        key("metadata", WORDS, |a| &mut a.metadata, "texts by name"),
+    ]
+}
+
 fn attestation(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<CapabilityAttestation> {
     let pairs = reader.pairs(path, node, "a mapping with signature, authority and created_at")?;
-    let (mut texts, mut times, mut metadata) = (HashMap::new(), HashMap::new(), BTreeMap::new());
-    for (key, node) in pairs {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        match key.text.as_str() {
-            name @ ("signature" | "authority") => {
-                texts.extend(reader.line(&place, node, "text").map(|text| (name, text)));
-            }
-            name @ ("created_at" | "expires_at") => {
-                times.extend(time(reader, &place, node).map(|time| (name, time)));
-            }
-            "metadata" => metadata = reader.words(&place, node).unwrap_or_default(),
-            other => reader.unknown(key.at, other, &format!("{path}."), ATTESTATION),
-        }
-    }
-    require(reader, path, node.at, pairs, &["signature", "authority", "created_at"]);
-    Some(CapabilityAttestation {
-        signature: texts.remove("signature")?,
-        authority: texts.remove("authority")?,
-        created_at: times.remove("created_at")?,
-        expires_at: times.remove("expires_at"),
-        metadata,
-    })
+    let mut draft = AttestationDraft::default();
+    reader.mapping(path, node.at, pairs, &attestation_keys(), &mut draft)?;
+    let AttestationDraft { signature, authority, created_at, expires_at, metadata } = draft;
+    Some(CapabilityAttestation { signature, authority, created_at: created_at?, expires_at, metadata })
+}
+
+#[derive(Default)]
+struct ProvenanceDraft {
+    source: String,
+    version: Option<String>,
+    content_hash: String,
+    custody_chain: Vec<String>,
+    registered_at: Option<SystemTime>,
+}
+
+#[rustfmt::skip] // A table.
+fn provenance_keys() -> Vec<Key<ProvenanceDraft>> {
+    vec![
+        key("source", WORD, |p: &mut ProvenanceDraft| &mut p.source, "where it comes from").required(),
+        key("version", WORD, |p| &mut p.version, "the version there"),
+        key("content_hash", WORD, |p| &mut p.content_hash, "the hash of its content"),
+        key("custody_chain", Read(|reader, path, node| reader.list(path, node, "a list of texts"), texts_or_text),
+            |p| &mut p.custody_chain, "through whose hands it went"),
+        key("registered_at", INSTANT, |p| &mut p.registered_at, "when it was registered"),
+    ]
 }
 
 fn provenance(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<CapabilityProvenance> {
     let pairs = reader.pairs(path, node, "a mapping with source")?;
-    let (mut texts, mut custody_chain, mut registered_at) = (HashMap::new(), Vec::new(), None);
-    for (key, node) in pairs {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        match key.text.as_str() {
-            name @ ("source" | "version" | "content_hash") => {
-                texts.extend(reader.word_at(&place, node, "text").map(|text| (name, text)));
-            }
-            "custody_chain" => {
-                custody_chain = reader.list(&place, node, "a list of texts").unwrap_or_default();
-            }
-            "registered_at" => registered_at = time(reader, &place, node),
-            other => reader.unknown(key.at, other, &format!("{path}."), PROVENANCE),
-        }
-    }
-    require(reader, path, node.at, pairs, &["source"]);
-    Some(CapabilityProvenance {
-        source: texts.remove("source")?,
-        version: texts.remove("version"),
-        content_hash: texts.remove("content_hash").unwrap_or_default(),
-        custody_chain,
-        registered_at: registered_at.unwrap_or_else(SystemTime::now),
-    })
+    let mut draft = ProvenanceDraft::default();
+    reader.mapping(path, node.at, pairs, &provenance_keys(), &mut draft)?;
+    let ProvenanceDraft { source, version, content_hash, custody_chain, registered_at } = draft;
+    let registered_at = registered_at.unwrap_or_else(SystemTime::now);
+    Some(CapabilityProvenance { source, version, content_hash, custody_chain, registered_at })
 }
 
-fn require(reader: &mut Reader<'_>, path: &str, at: Position, pairs: &[(Key, Node)], names: &[&str]) {
-    for name in names {
-        if !pairs.iter().any(|(key, _)| key.text == *name) {
-            reader.problem(at, || format!("{path}.{name}: missing, and required"));
-        }
-    }
+fn providers_schema() -> Value {
+    json!({"type": "array", "minItems": 1, "items": defined("provider")})
 }
 
-/// An instant, as RFC 3339 writes it.
-fn time(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<SystemTime> {
-    let expected = "an instant such as 2026-01-31T12:00:00Z";
-    let text = reader.word_at(path, node, expected)?;
-    let instant = text.parse::<jiff::Timestamp>().ok().map(|instant| {
-        let since = Duration::try_from(instant.duration_since(jiff::Timestamp::UNIX_EPOCH));
-        SystemTime::UNIX_EPOCH + since.unwrap_or_default()
-    });
-    if instant.is_none() {
-        reader.problem(node.at, || format!("{path}{}", unexpected(expected, node)));
-    }
-    instant
+fn route_schema() -> Value {
+    let by = json!({"type": "string", "minLength": 1,
+        "description": "an expression of RTFS over `input`; calls with the same value use the same provider"});
+    json!({"anyOf": [{"enum": ["failover", "round_robin", "least_busy"]},
+        {"type": "object", "properties": {"by": by}, "required": ["by"], "additionalProperties": false}],
+        "default": "failover"})
 }
 
-fn schema() -> Value {
-    let text = json!({"type": "string", "minLength": 1});
-    let texts =
-        json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
-    let list = json!({"type": "array", "items": text});
-    let described = |schema: &Value, about: &str| {
-        let mut schema = schema.clone();
-        schema["description"] = about.into();
-        schema
-    };
-    let schema = json!({"description": "JSON Schema, the shorthand `field: type`, or a type of RTFS.", "type": ["object", "string"]});
-    let mut manifest = json!({
-        "type": "object",
-        "required": ["id"],
-        "oneOf": [{"required": ["provider"]}, {"required": ["providers"]}],
-        "properties": {
-            "id": described(&text, "Unique; PROVIDER.NAME is served as PROVIDER__NAME."),
-            "name": described(&text, "The name for people."),
-            "title": described(&text, "The title that clients show."),
-            "description": described(&text, "What it does, in words that a model can choose by."),
-            "version": {"type": ["string", "number"]},
-            "provider": defined("provider"),
-            "providers": {"type": "array", "minItems": 1, "items": defined("provider"),
-                "description": "Several providers of one capability; `route` says which one a call uses."},
-            "route": {"anyOf": [{"enum": ["failover", "round_robin", "least_busy"]},
-                {"type": "object", "properties": {"by": described(&text, "An expression of RTFS over `input`; the same value goes to the same provider.")},
-                    "required": ["by"], "additionalProperties": false}],
-                "default": "failover", "description": "Which of the providers a call uses first; it goes on to the next where that one cannot be reached."},
-            "input_schema": schema,
-            "output_schema": schema,
-            "permissions": described(&list, "What it needs, such as net:api.example.com."),
-            "metadata": texts,
-            "annotations": {"type": "object", "description": "MCP's tool annotations: readOnlyHint, idempotentHint, destructiveHint, openWorldHint."},
-            "attestation": {"type": "object", "required": ["signature", "authority", "created_at"],
-                "properties": {"signature": text, "authority": text, "created_at": text, "expires_at": text, "metadata": texts},
-                "additionalProperties": false},
-            "provenance": {"type": "object", "required": ["source"],
-                "properties": {"source": text, "version": {"type": ["string", "number"]}, "content_hash": text, "custody_chain": list, "registered_at": text},
-                "additionalProperties": false},
-            "timeout": {"anyOf": [seconds(86_400), variable()], "description": "Seconds that one call may take."},
-            "max_concurrency": {"anyOf": [whole(1, MAX_TOOL_CONCURRENCY), variable()],
-                "description": "Calls of it that run at once."},
-            "retries": {"anyOf": [whole(0, MAX_RETRIES as usize), variable()],
-                "description": "How often a call that failed for a passing reason is made again, if the annotations say that repeating it does no harm."},
-        },
-        "additionalProperties": false,
-    });
+/// The JSON Schema of a type.
+pub(super) fn type_schema() -> Value {
+    json!({"type": ["object", "string"], "description": "JSON Schema, the shorthand `field: type`, or a type of RTFS"})
+}
+
+pub(super) fn schema() -> Value {
+    let mut manifest = object(&keys(), &mut Draft::default());
+    manifest["oneOf"] = json!([{"required": ["provider"]}, {"required": ["providers"]}]);
     admit_nulls(&mut manifest);
     json!({"type": "array", "items": {"anyOf": [manifest, defined("document")]}})
 }

@@ -8,16 +8,7 @@ use orla_marketplace::attestation::{PublicKey, TrustedKeys};
 use serde_json::{Value, json};
 
 use super::Config;
-use super::keys::Own;
 use super::read::{Reader, excerpt};
-
-/// The key `trusted_keys`.
-pub(super) const KEYS: Own = Own {
-    read: read_keys,
-    schema: keys_schema,
-    expected: "a mapping from names of authorities to their public keys",
-    variable: None,
-};
 
 /// What is configured of attestations and of the audit.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,14 +48,6 @@ pub(crate) enum AuditHeads {
     Command(Vec<String>),
 }
 
-/// The key `audit_heads`.
-pub(super) const HEADS: Own = Own {
-    read: read_heads,
-    schema: heads_schema,
-    expected: "a file, or a command as a list",
-    variable: None,
-};
-
 /// When the audit log is written through to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AuditSync {
@@ -82,8 +65,12 @@ impl AuditSync {
         &[("always", Self::Always), ("second", Self::Second), ("never", Self::Never)];
 }
 
-fn read_keys(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
-    let Some(pairs) = reader.pairs(path, node, KEYS.expected) else { return };
+pub(super) fn read_keys(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let Some(pairs) =
+        reader.pairs(path, node, "a mapping from names of authorities to their public keys")
+    else {
+        return;
+    };
     for (name, node) in pairs {
         let path = format!("{path}.{}", excerpt(&name.text));
         let Some(text) = reader.line(&path, node, "a public key (ed25519:BASE64)") else { continue };
@@ -97,7 +84,7 @@ fn read_keys(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, n
     }
 }
 
-fn read_heads(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
+pub(super) fn read_heads(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
     let heads = match &node.kind {
         Kind::List(words) => {
             let words: Option<Vec<String>> =
@@ -116,14 +103,14 @@ fn read_heads(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, 
     config.governance.audit_heads = Some(heads);
 }
 
-fn heads_schema() -> Value {
+pub(super) fn heads_schema() -> Value {
     json!({"oneOf": [
         {"type": "string", "minLength": 1},
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     ]})
 }
 
-fn keys_schema() -> Value {
+pub(super) fn keys_schema() -> Value {
     json!({
         "type": "object",
         "additionalProperties": {"type": "string", "pattern": "^ed25519:[A-Za-z0-9+/]{43}=$|\\$\\{"},

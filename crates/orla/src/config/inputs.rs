@@ -9,11 +9,7 @@ use serde_json::{Value, json};
 
 use super::Config;
 use super::expand::input_variable;
-use super::keys::Own;
 use super::read::{Lookup, Reader, unexpected};
-
-/// The key. What it holds is read before everything else, as variables ([`Clients`]).
-pub(super) const KEY: Own = Own { read, schema, expected: "a list of inputs", variable: None };
 
 /// What clients fill in in their files besides environment variables.
 pub(super) struct Clients {
@@ -74,20 +70,21 @@ fn inputs(root: Option<&Node>) -> BTreeMap<String, Option<String>> {
     items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default")))).collect()
 }
 
-fn read(reader: &mut Reader<'_>, _: &mut Config, path: &'static str, node: &Node) {
+/// Checks the key. [`Clients`] has read its values before, as variables.
+pub(super) fn read(reader: &mut Reader<'_>, _: &mut Config, path: &str, node: &Node) {
     let Shape::List(items) = &node.kind else {
-        return reader.problem(node.at, || format!("{path}{}", unexpected(KEY.expected, node)));
+        return reader.problem(node.at, || format!("{path}{}", unexpected("a list of inputs", node)));
     };
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let Some(pairs) = reader.pairs(&path, item, "a mapping with id") else { continue };
         if !pairs.iter().any(|(key, node)| key.text == "id" && node.as_text().is_some()) {
-            reader.problem(item.at, || format!("{path}.id: missing, and required"));
+            reader.missing(item.at, &path, "id");
         }
     }
 }
 
-fn schema() -> Value {
+pub(super) fn schema() -> Value {
     json!({"type": "array", "items": {"type": "object", "required": ["id"],
         "properties": {"id": {"type": "string"}, "default": {"type": "string"}}}})
 }

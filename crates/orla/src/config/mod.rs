@@ -2,9 +2,10 @@
 //!
 //! # How it works
 //!
-//! [`keys::KEYS`] is one table with an entry for every key: its name, what it admits, its place in
-//! [`Config`] and what it means. Reading a file, reading `ORLA_*` variables and flags, suggesting a
-//! name for a misspelt key and the JSON Schema are all made from that table, so they cannot disagree.
+//! [`table`] has a row for every key: its name, the form of its value, its field in [`Config`] and what it
+//! means. The larger keys have tables of their own in their modules. Reading a file, reading `ORLA_*` variables and
+//! flags, suggesting a name for a misspelt key, the JSON Schema and the table in `docs/configuration.md` are all made
+//! from these tables, so they cannot disagree.
 //!
 //! A file is first read into a tree that keeps positions ([`orla_document`]); the keys are then read off
 //! the tree, and *every* problem is reported, each with its line and column.
@@ -21,8 +22,8 @@ mod capabilities;
 mod comments;
 mod dotenv;
 pub(crate) mod expand;
-mod fields;
 mod file;
+mod forms;
 mod governance;
 mod inputs;
 pub(crate) mod keys;
@@ -34,6 +35,8 @@ mod remotes;
 pub(crate) mod schema;
 mod servers;
 mod streams;
+pub(crate) mod table;
+mod tools;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,12 +56,13 @@ use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
 use orla_server::{AgentOptions, AuthLimits, BearerToken};
 
-pub(crate) use agent::AgentConfig;
+pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
 use file::read_file;
 pub(crate) use file::{read_text, reason};
 pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
 pub(crate) use provider::description as description_of;
+use table::KEYS;
 
 use crate::exposure::Exposure;
 use crate::extensions::Extensions;
@@ -398,33 +402,33 @@ impl Source {
     }
 
     fn overlay(&self, config: &mut Config, env: Lookup<'_>, problems: &mut Vec<Problem>) {
-        for key in keys::KEYS {
+        for key in &*KEYS {
             let Some(variable) = key.variable() else { continue };
             // As in a shell, an empty variable is one that is not set.
             let Some(value) = env(&variable).filter(|value| !value.is_empty()) else { continue };
             let origin = Origin::Environment(variable.clone());
-            set(config, key.name, &variable, &value, origin, problems);
+            set(config, key, &variable, &value, origin, problems);
         }
-        for (flag, key, value) in &self.flags {
-            set(config, key, flag, value, Origin::Flag(flag), problems);
+        for (flag, name, value) in &self.flags {
+            match keys::find(&KEYS, name) {
+                Some(key) => set(config, key, flag, value, Origin::Flag(flag), problems),
+                None => problems.push(Problem::new(format!("{name}: unknown key"))),
+            }
         }
     }
 }
 
 fn set(
     config: &mut Config,
-    key: &'static str,
+    key: &keys::Key<Config>,
     shown: &str,
     value: &OsStr,
     origin: Origin,
     problems: &mut Vec<Problem>,
 ) {
-    let Some(known) = keys::find(key) else {
-        return problems.push(Problem::new(format!("{key}: unknown key")));
-    };
-    match known.kind.read_text(config, value) {
+    match key.read_variable(config, value) {
         Ok(()) => {
-            config.origins.insert(known.name, origin);
+            config.origins.insert(key.name, origin);
         }
         Err(problem) => problems.push(Problem::new(format!("{shown}: {problem}"))),
     }
@@ -500,6 +504,11 @@ impl Config {
                     "capsules: backoff_min_ms is more than backoff_max_ms".to_owned(),
                 ),
             );
+        }
+        if self.agent.max_cost.is_some() && self.agent.price().is_none() {
+            let text = "agent.max_cost: needs input_price and output_price, those of a million tokens"
+                .to_owned();
+            problems.push(self.problem("agent", text));
         }
         if self.governance.audit.as_os_str().is_empty() {
             let key = self.governance.audit_key.as_os_str();

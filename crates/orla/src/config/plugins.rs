@@ -2,49 +2,62 @@
 //!
 //! Values of `env` and `args` may be secrets: no message repeats them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::path::PathBuf;
 
-use orla_document::{Key, Kind as Shape, Node, Position};
+use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_providers::plugin::PluginSettings;
 use serde_json::{Value, json};
 
-use super::keys::Own;
+use super::forms::{
+    ARGUMENTS, Count, DAY, ENVIRONMENT, Flag, PATH, PATTERNS, PERMISSIONS, Read, Seconds, Variables,
+    text_schema, texts_or_text,
+};
+use super::keys::{Key, key, object, present};
 use super::read::{Reader, excerpt};
-use super::schema::{pass_env, seconds, variable, whole};
-use super::servers::{environment, prefix, program, renames, safe_name};
+use super::servers::{PREFIX, PROGRAM, RENAMES, safe_name};
 use super::{Config, Placed};
 
-/// The key.
-pub(super) const KEY: Own =
-    Own { read, schema, expected: "a mapping from names of plugins to their programs", variable: None };
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn keys() -> Vec<Key<PluginSettings>> {
+    vec![
+        key("path", Read(file_at, text_schema), |p| &mut p.command,
+            "the path of the program or of a WebAssembly component"),
+        key("command", PROGRAM, |p| &mut p.command, "the program: a path, or a name in `PATH`"),
+        key("args", ARGUMENTS, |p| &mut p.args, "arguments of the program"),
+        key("env", ENVIRONMENT, |p| &mut p.env, "environment variables of the program"),
+        key("pass_env", Variables, |p| &mut p.pass_env,
+            "environment variables of orla that the program gets in addition to the default ones: names, or patterns with `*`"),
+        key("cwd", PATH, |p| &mut p.cwd, "the working directory of the program"),
+        key("processes", Count(1, PluginSettings::MAX_PROCESSES), |p| &mut p.processes,
+            "maximum number of processes, each of which gets one call at a time; by default, one process gets all calls at once"),
+        key("fuel", Count(1, u64::MAX), |p| &mut p.fuel,
+            "maximum computation of a WebAssembly component in one call; one unit is about one instruction"),
+        key("memory", Count(1, 1 << 32), |p| &mut p.memory,
+            "maximum bytes of memory of an instance of a WebAssembly component"),
+        key("watch", Read(watched, texts_or_text), |p| &mut p.watch,
+            "files and directories whose change restarts the program, in addition to the program itself"),
+        key("timeout", Seconds(DAY), |p| &mut p.timeout, "maximum seconds for one call"),
+        key("startup_timeout", Seconds(DAY), |p| &mut p.startup_timeout,
+            "maximum seconds until the program has described its functions"),
+        key("prefix", PREFIX, |p| &mut p.names.prefix,
+            "replaces `NAME__` before the names of functions; may be empty"),
+        key("rename", RENAMES, |p| &mut p.names.rename, "new names for single functions"),
+        key("include", PATTERNS, |p| &mut p.names.include, "patterns of the functions that are served; all by default"),
+        key("exclude", PATTERNS, |p| &mut p.names.exclude, "patterns of the functions that are not served"),
+        key("permissions", PERMISSIONS, |p| &mut p.permissions,
+            "permissions that the functions need in addition to running the program, such as `net:api.example.com`"),
+        key("eager", Flag, |p| &mut p.eager, "start the program with orla instead of at the first use"),
+    ]
+}
 
-const KEYS: [&str; 18] = [
-    "path",
-    "command",
-    "args",
-    "env",
-    "pass_env",
-    "cwd",
-    "processes",
-    "fuel",
-    "memory",
-    "watch",
-    "timeout",
-    "startup_timeout",
-    "prefix",
-    "rename",
-    "include",
-    "exclude",
-    "permissions",
-    "eager",
-];
-
-fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
-    let Some(pairs) = reader.pairs(path, node, KEY.expected) else { return };
-    let mut known: HashMap<String, Position> = HashMap::new();
+pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let expected = "a mapping from names of plugins to their programs";
+    let Some(pairs) = reader.pairs(path, node, expected) else { return };
+    let (keys, mut known) = (keys(), HashMap::<String, Position>::new());
     for (name, node) in pairs {
         let place = format!("{path}.{}", excerpt(&name.text));
-        let Some(settings) = settings(reader, &place, name, node) else { continue };
+        let Some(settings) = settings(reader, &keys, &place, name, node) else { continue };
         if let Some(first) = known.insert(settings.name.clone(), name.at) {
             let (line, called) = (first.line, &settings.name);
             reader.problem(name.at, || {
@@ -56,86 +69,32 @@ fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: 
     }
 }
 
-fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, node: &Node) -> Option<PluginSettings> {
-    let expected = "the path of a program, or a mapping with path or command";
+fn settings(
+    reader: &mut Reader<'_>,
+    keys: &[Key<PluginSettings>],
+    place: &str,
+    name: &Name,
+    node: &Node,
+) -> Option<PluginSettings> {
     let mut settings = PluginSettings::new(safe_name(&name.text), "");
-    let pairs = match &node.kind {
-        Shape::Scalar(_) => {
-            let path = reader.line(place, node, expected)?;
-            settings.command = file(reader, &path);
-            return Some(settings);
-        }
-        Shape::Map(_) | Shape::List(_) => reader.pairs(place, node, expected)?,
-    };
-    let mut given = HashSet::new();
-    for (key, node) in pairs {
-        let place = format!("{place}.{}", excerpt(&key.text));
-        given.insert(key.text.as_str());
-        field(reader, &mut settings, &place, key, node);
+    if let Shape::Scalar(_) = &node.kind {
+        let path =
+            reader.line(place, node, "the path of a program, or a mapping with path or command")?;
+        settings.command = file(reader, &path);
+        return Some(settings);
     }
-    match (given.contains("path"), given.contains("command")) {
+    let pairs = reader.pairs(place, node, "the path of a program, or a mapping with path or command")?;
+    let is_given = |key: &str| present(pairs).any(|(name, _)| name.text == key);
+    match (is_given("path"), is_given("command")) {
         (true, true) => {
             reader.problem(name.at, || format!("{place}: path and command exclude each other"));
-            None
+            return None;
         }
-        (false, false) => {
-            reader.problem(name.at, || format!("{place}.path: missing, and required"));
-            None
-        }
-        // What is wrong with it has been said.
-        _ => (!settings.command.is_empty()).then_some(settings),
+        (false, false) => reader.missing(name.at, place, "path"),
+        _ => {}
     }
-}
-
-fn field(reader: &mut Reader<'_>, settings: &mut PluginSettings, place: &str, key: &Key, node: &Node) {
-    match key.text.as_str() {
-        "path" => {
-            let path = reader.line(place, node, "a path");
-            settings.command = path.map(|path| file(reader, &path)).unwrap_or_default();
-        }
-        "command" => {
-            let command = reader.line(place, node, "a program");
-            settings.command = command.map(|command| program(reader, &command)).unwrap_or_default();
-        }
-        "args" => settings.args = reader.arguments(place, node).unwrap_or_default(),
-        "env" => settings.env = reader.secrets(place, node, environment).unwrap_or_default(),
-        "pass_env" => settings.pass_env = reader.variables(place, node),
-        "cwd" => settings.cwd = reader.path_at(place, node),
-        "processes" => {
-            settings.processes = reader.count(place, node, 1, PluginSettings::MAX_PROCESSES);
-        }
-        "fuel" => {
-            settings.fuel = reader.count(place, node, 1, u64::MAX).unwrap_or(PluginSettings::FUEL);
-        }
-        "memory" => {
-            settings.memory = reader.count(place, node, 1, 1 << 32).unwrap_or(PluginSettings::MEMORY);
-        }
-        "watch" => {
-            let paths = reader.list(place, node, "a list of paths").unwrap_or_default();
-            let absolute = |path: &String| {
-                let path = reader.beside(path);
-                std::path::absolute(&path).unwrap_or(path)
-            };
-            settings.watch = paths.iter().map(absolute).collect();
-        }
-        "timeout" => settings.timeout = reader.seconds(place, node),
-        "startup_timeout" => {
-            settings.startup_timeout =
-                reader.seconds(place, node).unwrap_or(PluginSettings::STARTUP_TIMEOUT);
-        }
-        "prefix" => settings.names.prefix = prefix(reader, place, node),
-        "rename" => settings.names.rename = renames(reader, place, node),
-        "include" => settings.names.include = reader.patterns(place, node),
-        "exclude" => settings.names.exclude = reader.patterns(place, node).unwrap_or_default(),
-        "permissions" => {
-            settings.permissions = reader.list(place, node, "a list of permissions").unwrap_or_default();
-        }
-        "eager" => settings.eager = reader.flag(place, node, "true or false") == Some(true),
-        other => {
-            let path = place.strip_suffix(&excerpt(other)).unwrap_or(place).to_owned();
-            reader.unknown(key.at, other, &path, KEYS);
-        }
-    }
+    reader.mapping(place, node.at, present(pairs), keys, &mut settings)?;
+    (!settings.command.is_empty()).then_some(settings)
 }
 
 /// The path of a program as the file means it; never a name in `PATH`.
@@ -144,35 +103,20 @@ pub(super) fn file(reader: &Reader<'_>, text: &str) -> String {
     if path.contains('/') { path } else { format!("./{path}") }
 }
 
-fn schema() -> Value {
-    let text = json!({"type": "string", "minLength": 1});
-    let list = json!({"type": "array", "items": {"type": "string"}});
-    let either =
-        |schema: Value, about: &str| json!({"anyOf": [schema, variable()], "description": about});
-    let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}});
-    let entry = json!({"type": "object", "properties": {
-        "path": {"type": "string", "minLength": 1, "description": "The program, or a WebAssembly component. A relative path is relative to this file."},
-        "command": {"type": "string", "minLength": 1, "description": "The program: a path, or a name in PATH."},
-        "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
-        "env": texts,
-        "pass_env": pass_env(),
-        "cwd": {"type": "string", "description": "Where the program runs."},
-        "processes": either(whole(1, PluginSettings::MAX_PROCESSES),
-            "Processes that there may be, each of which is given one call at a time; without it, there is one, which is given every call at once."),
-        "fuel": either(json!({"type": "integer", "minimum": 1}),
-            "How much a WebAssembly component may compute in one call; an instruction is about one."),
-        "memory": either(json!({"type": "integer", "minimum": 1, "maximum": 1_u64 << 32}),
-            "Bytes of memory that an instance of a WebAssembly component may have: 268435456."),
-        "watch": {"anyOf": [list, {"type": "string"}], "description": "Files and directories that restart it when they change, besides the program."},
-        "timeout": either(seconds(86_400), "Seconds that one call may take."),
-        "startup_timeout": either(seconds(86_400), "Seconds that it may take to say what it serves: 10."),
-        "prefix": {"type": "string", "description": "Stands before the names of its functions instead of NAME__."},
-        "rename": {"type": "object", "additionalProperties": {"type": "string"},
-            "description": "Other names for single functions."},
-        "include": {"anyOf": [list], "description": "Patterns of the functions that are served; all by default."},
-        "exclude": {"anyOf": [list], "description": "Patterns of the functions that are not."},
-        "permissions": {"anyOf": [list], "description": "What its functions need besides running it, such as net:api.example.com."},
-        "eager": either(json!({"type": "boolean"}), "Start it with orla, and not at its first use."),
-    }, "additionalProperties": false});
-    json!({"type": "object", "additionalProperties": {"anyOf": [text, entry]}})
+fn file_at(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    reader.line(path, node, "a path").map(|path| file(reader, &path))
+}
+
+fn watched(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<PathBuf>> {
+    let paths = reader.list(path, node, "a list of paths")?;
+    let absolute = |path: &String| {
+        let path = reader.beside(path);
+        std::path::absolute(&path).unwrap_or(path)
+    };
+    Some(paths.iter().map(absolute).collect())
+}
+
+pub(super) fn schema() -> Value {
+    let plugin = object(&keys(), &mut PluginSettings::new("", ""));
+    json!({"type": "object", "additionalProperties": {"anyOf": [text_schema(), plugin]}})
 }

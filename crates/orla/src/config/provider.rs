@@ -4,28 +4,29 @@
 //! `local` alone, where nothing more is to be said. What the document leaves open stands beside its fields,
 //! or below `options`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_document::{Key, Kind as Shape, Node, Position};
+use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::{
-    BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability, HttpCredential,
-    HttpOptions, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects, Route,
-    Routed,
+    A2ACapability, BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability,
+    HttpCredential, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects,
+    RemoteRTFSCapability, Route, Routed,
 };
 use orla_providers::builtin;
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
 use super::agents;
-use super::fields::Check;
-use super::keys::{list_of, nearest};
+use super::forms::{
+    API_URL, Check, Choice, Count, DAY_MS, Flag, Form, HEADERS, Read, SECRETS, TOKEN, Text, WORD,
+    header, text_schema, texts_or_text,
+};
+use super::keys::{Key, key, list_of, nearest, object, present, section};
 use super::plugins::file;
-use super::read::{Reader, excerpt, shown, unexpected};
+use super::read::{Reader, excerpt, unexpected};
 use super::remotes;
-use super::schema::{admit_nulls, variable, whole};
-use super::servers::header;
+use super::schema::admit_nulls;
 use super::streams;
 use crate::extensions::Unusable;
 
@@ -33,29 +34,84 @@ use crate::extensions::Unusable;
 const KINDS: [&str; 9] =
     ["Local", "Http", "MCP", "A2A", "Plugin", "RemoteRTFS", "Remote", "Stream", "Custom"];
 
-const LOCAL: [&str; 1] = ["function"];
-pub(super) const HTTP: [&str; 15] = [
-    "base_url",
-    "auth_token",
-    "timeout_ms",
-    "options",
-    "method",
-    "path",
-    "query",
-    "headers",
-    "body",
-    "media_type",
-    "credentials",
-    "accept",
-    "redirects",
-    "max_redirects",
-    "max_answer_bytes",
+const METHODS: &[(&str, &str)] = &[
+    ("GET", "GET"),
+    ("POST", "POST"),
+    ("PUT", "PUT"),
+    ("PATCH", "PATCH"),
+    ("DELETE", "DELETE"),
+    ("HEAD", "HEAD"),
+    ("OPTIONS", "OPTIONS"),
 ];
-const MCP: [&str; 3] = ["server_url", "tool_name", "timeout_ms"];
-const PLUGIN: [&str; 2] = ["plugin_path", "function_name"];
-const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
-/// A day.
-pub(super) const MAX_MS: u64 = 86_400_000;
+const REDIRECTS: &[(&str, Redirects)] =
+    &[("none", Redirects::None), ("same_origin", Redirects::SameOrigin), ("any", Redirects::Any)];
+const TIMEOUT: &str = "maximum milliseconds for one call";
+
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn local_keys() -> Vec<Key<LocalCapability>> {
+    vec![
+        key("function", Text("the name of a built-in"), |l| &mut l.function,
+            "the built-in; by default, the one with the id of the capability"),
+    ]
+}
+
+#[rustfmt::skip] // A table.
+fn mcp_keys() -> Vec<Key<MCPCapability>> {
+    vec![
+        key("server_url", Read(server_url, text_schema), |m: &mut MCPCapability| &mut m.server_url,
+            "`http(s)://…`, `stdio:COMMAND ARGS…`, or `mcp:NAME` for a server of `mcpServers`").required(),
+        key("tool_name", WORD, |m| &mut m.tool_name,
+            "the tool, or a pattern of tools (`get*`); all tools by default"),
+        key("timeout_ms", Count(0, DAY_MS), |m| &mut m.timeout_ms, TIMEOUT),
+    ]
+}
+
+#[rustfmt::skip] // A table.
+fn plugin_keys() -> Vec<Key<PluginCapability>> {
+    vec![
+        key("plugin_path", Read(plugin_path, text_schema), |p: &mut PluginCapability| &mut p.plugin_path,
+            "the program, relative to this file; or `plugin:NAME` for an entry of `plugins`").required(),
+        key("function_name", Text("the name of a function"), |p: &mut PluginCapability| &mut p.function_name, "the function").required(),
+    ]
+}
+
+#[rustfmt::skip] // A table.
+pub(super) fn http_keys() -> Vec<Key<HttpCapability>> {
+    let mut keys = vec![
+        key("base_url", API_URL, |h: &mut HttpCapability| &mut h.base_url,
+            "the origin, and the path that precedes the path of every request").required(),
+        key("auth_token", TOKEN, |h| &mut h.auth_token, "bearer token"),
+        key("timeout_ms", Count(0, DAY_MS), |h| &mut h.timeout_ms, TIMEOUT),
+    ];
+    keys.extend(http_options());
+    keys.push(section("options", http_options(), "the other keys may stand here too"));
+    keys
+}
+
+#[rustfmt::skip] // A table.
+fn http_options() -> Vec<Key<HttpCapability>> {
+    vec![
+        key("method", Read(method, || Choice(METHODS).schema()), |h| &mut h.options.method, "`POST` by default"),
+        key("path", Read(|reader, path, node| reader.secret(path, node), text_schema), |h| &mut h.options.path,
+            "appended to `base_url`; `{name}` stands for the argument `name`"),
+        key("query", SECRETS, |h| &mut h.options.query, "parameters of the query"),
+        key("headers", HEADERS, |h| &mut h.options.headers, "header fields of the request"),
+        key("body", Read(body, body_schema), |h| &mut h.options.body,
+            "which arguments become the body: `rest`, `none`, or `{argument: NAME}`"),
+        key("media_type", Text("a media type"), |h| &mut h.options.media_type,
+            "media type of the body; `application/json` by default"),
+        key("credentials", Read(credentials, credentials_schema), |h| &mut h.options.credentials,
+            "secrets, as `header`, `query` or `cookie` parameters"),
+        key("accept", Read(|reader, path, node| reader.list(path, node, "a list of media types"), texts_or_text),
+            |h| &mut h.options.accept, "accepted media types of responses; all by default"),
+        key("redirects", Choice(REDIRECTS), |h| &mut h.options.redirects, "which redirects orla follows"),
+        key("max_redirects", Count(0, 20), |h| &mut h.options.max_redirects, "maximum number of redirects"),
+        key("max_answer_bytes", Count(1, 1 << 30), |h| &mut h.options.max_answer_bytes,
+            "maximum bytes of a response"),
+        key("allow_private_redirects", Flag, |h| &mut h.options.allow_private_redirects,
+            "whether redirects may lead to this machine and to local networks"),
+    ]
+}
 
 /// The provider of the capability with this id: a built-in that has no name is the one of that name, and so is
 /// what another instance serves.
@@ -115,7 +171,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<P
     };
     if let Some((_, kind)) = pairs.iter().find(|(key, _)| key.text == "type") {
         let kind = reader.line(&format!("{path}.type"), kind, "a kind of provider")?;
-        let others: Vec<(Key, Node)> =
+        let others: Vec<(Name, Node)> =
             pairs.iter().filter(|(key, _)| key.text != "type").cloned().collect();
         return settings(reader, path, node.at, &kind, &others);
     }
@@ -140,19 +196,31 @@ fn settings(
     path: &str,
     at: Position,
     kind: &str,
-    pairs: &[(Key, Node)],
+    pairs: &[(Name, Node)],
 ) -> Option<ProviderType> {
     let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
     let is = |name: &&&str| plain(name) == plain(kind);
     match KINDS.iter().find(is) {
-        Some(&"Local") => local_of(reader, path, pairs).map(ProviderType::Local),
+        Some(&"Local") => {
+            let mut local = LocalCapability::new("");
+            reader.mapping(path, at, pairs, &local_keys(), &mut local)?;
+            Some(ProviderType::Local(local))
+        }
         Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http),
-        Some(&"Plugin") => plugin(reader, path, at, pairs).map(ProviderType::Plugin),
+        Some(&"Plugin") => {
+            let mut plugin = PluginCapability::new("", "");
+            reader.mapping(path, at, pairs, &plugin_keys(), &mut plugin)?;
+            Some(ProviderType::Plugin(plugin))
+        }
         Some(&("RemoteRTFS" | "Remote")) => {
             remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
         }
         Some(&"Stream") => streams::provider(reader, path, at, pairs).map(ProviderType::Stream),
-        Some(&"MCP") => mcp(reader, path, at, pairs).map(ProviderType::MCP),
+        Some(&"MCP") => {
+            let mut mcp = MCPCapability::new("", "", 0);
+            reader.mapping(path, at, pairs, &mcp_keys(), &mut mcp)?;
+            Some(ProviderType::MCP(mcp))
+        }
         Some(&"Custom") => custom(reader, path, at, pairs).map(ProviderType::Custom),
         Some(_) => agents::provider(reader, path, at, pairs).map(ProviderType::A2A),
         None => {
@@ -164,67 +232,9 @@ fn settings(
     }
 }
 
-fn local_of(reader: &mut Reader<'_>, path: &str, pairs: &[(Key, Node)]) -> Option<LocalCapability> {
-    let mut settings = LocalCapability::new("");
-    for (key, node) in pairs {
-        if key.text == "function" {
-            settings.function =
-                reader.line(&format!("{path}.function"), node, "the name of a built-in")?;
-        } else {
-            reader.unknown(key.at, &key.text, &format!("{path}."), LOCAL);
-        }
-    }
-    Some(settings)
-}
-
-fn mcp(
-    reader: &mut Reader<'_>,
-    path: &str,
-    at: Position,
-    pairs: &[(Key, Node)],
-) -> Option<MCPCapability> {
-    let (mut server, mut tool, mut timeout) = (None, String::new(), 0);
-    for (key, node) in pairs {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        match key.text.as_str() {
-            "server_url" => server = Some(server_url(reader, &place, node)?),
-            "tool_name" => {
-                tool = reader.word_at(&place, node, "the name of a tool, or a pattern of names")?;
-            }
-            "timeout_ms" => timeout = reader.count(&place, node, 0, MAX_MS)?,
-            other => reader.unknown(key.at, other, &format!("{path}."), MCP),
-        }
-    }
-    if server.is_none() {
-        reader.problem(at, || format!("{path}.server_url: missing, and required"));
-    }
-    Some(MCPCapability::new(server?, tool, timeout))
-}
-
-fn plugin(
-    reader: &mut Reader<'_>,
-    path: &str,
-    at: Position,
-    pairs: &[(Key, Node)],
-) -> Option<PluginCapability> {
-    let (mut program, mut function) = (None, None);
-    for (key, node) in pairs {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        match key.text.as_str() {
-            "plugin_path" => {
-                let text = reader.line(&place, node, "a program's path, or plugin:NAME")?;
-                program = Some(if text.starts_with(ENTRY) { text } else { file(reader, &text) });
-            }
-            "function_name" => function = Some(reader.line(&place, node, "the name of a function")?),
-            other => reader.unknown(key.at, other, &format!("{path}."), PLUGIN),
-        }
-    }
-    for (name, is_given) in PLUGIN.into_iter().zip([program.is_some(), function.is_some()]) {
-        if !is_given {
-            reader.problem(at, || format!("{path}.{name}: missing, and required"));
-        }
-    }
-    Some(PluginCapability::new(program?, function?))
+fn plugin_path(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    let text = reader.line(path, node, "a program's path, or plugin:NAME")?;
+    Some(if text.starts_with(ENTRY) { text } else { file(reader, &text) })
 }
 
 /// A kind that the program adds, with the settings that it takes.
@@ -232,7 +242,7 @@ fn custom(
     reader: &mut Reader<'_>,
     path: &str,
     at: Position,
-    pairs: &[(Key, Node)],
+    pairs: &[(Name, Node)],
 ) -> Option<Arc<dyn CustomProvider>> {
     let (mut kind, mut settings) = (None, serde_json::Map::new());
     for (key, node) in pairs {
@@ -245,7 +255,7 @@ fn custom(
         }
     }
     let Some((kind, kind_at)) = kind else {
-        reader.problem(at, || format!("{path}.kind: missing, and required"));
+        reader.missing(at, path, "kind");
         return None;
     };
     match reader.extensions.provider(&kind, settings.into()) {
@@ -273,118 +283,26 @@ fn server_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String
         });
         return None;
     }
-    match orla_providers::mcp::check(&url) {
-        Ok(()) => Some(url),
-        Err(problem) => {
-            reader.problem(node.at, || format!("{path}: {problem}"));
-            None
-        }
-    }
+    let checked = orla_providers::mcp::check(&url).map_err(|problem| format!(": {problem}"));
+    reader.noted(path, node, checked).map(|()| url)
 }
-
-/// An address of an API, as an example.
-pub(super) const API: &str = "https://api.example.com/v1";
 
 pub(super) fn http(
     reader: &mut Reader<'_>,
     path: &str,
     at: Position,
-    pairs: &[(Key, Node)],
+    pairs: &[(Name, Node)],
 ) -> Option<HttpCapability> {
     let mut http = HttpCapability::new("", None, 0);
-    let mut given = HashSet::new();
-    for (key, node) in pairs {
-        let place = format!("{path}.{}", excerpt(&key.text));
-        given.insert(key.text.as_str());
-        match key.text.as_str() {
-            "base_url" => http.base_url = reader.url(&place, node, API)?,
-            "auth_token" if node.is_null() => {}
-            "auth_token" => http.auth_token = Some(token(reader, &place, node)?),
-            "timeout_ms" => http.timeout_ms = reader.count(&place, node, 0, MAX_MS)?,
-            "options" => {
-                for (key, node) in reader.pairs(&place, node, "a mapping of options")? {
-                    let place = format!("{place}.{}", excerpt(&key.text));
-                    option(reader, &mut http.options, &place, path, key, node);
-                }
-            }
-            _ => option(reader, &mut http.options, &place, path, key, node),
-        }
-    }
-    if !given.contains("base_url") {
-        reader.problem(at, || format!("{path}.base_url: missing, and required"));
-        return None;
-    }
-    if let Err(problem) = orla_providers::http::check(&http) {
-        reader.problem(at, || format!("{path}: {problem}"));
-        return None;
-    }
+    reader.mapping(path, at, present(pairs), &http_keys(), &mut http)?;
+    let checked = orla_providers::http::check(&http);
+    checked.map_err(|problem| reader.problem(at, || format!("{path}: {problem}"))).ok()?;
     Some(http)
 }
 
-pub(super) fn token(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
-    let token = reader.secret(path, node)?;
-    if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Some(token);
-    }
-    reader.problem(node.at, || format!("{path}: expected a token of visible ASCII characters"));
-    None
+fn method(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    Choice(METHODS).read(reader, path, node).map(str::to_owned)
 }
-
-fn option(
-    reader: &mut Reader<'_>,
-    options: &mut HttpOptions,
-    place: &str,
-    path: &str,
-    key: &Key,
-    node: &Node,
-) {
-    match key.text.as_str() {
-        "method" => {
-            let expected = list_of(&METHODS);
-            let Some(method) = reader.line(place, node, &expected) else { return };
-            let method = method.to_ascii_uppercase();
-            if METHODS.contains(&method.as_str()) {
-                options.method = Some(method);
-            } else {
-                reader.problem(node.at, || format!("{place}{}", unexpected(&expected, node)));
-            }
-        }
-        "path" => options.path = reader.secret(place, node).unwrap_or_default(),
-        "query" => options.query = reader.secrets(place, node, |_, _| Ok(())).unwrap_or_default(),
-        "headers" => options.headers = reader.secrets(place, node, header).unwrap_or_default(),
-        "body" => options.body = body(reader, place, node).unwrap_or_default(),
-        "media_type" => options.media_type = reader.line(place, node, "a media type"),
-        "credentials" => options.credentials = credentials(reader, place, node),
-        "accept" => {
-            options.accept = reader.list(place, node, "a list of media types").unwrap_or_default();
-        }
-        "redirects" => {
-            options.redirects = match reader.line(place, node, REDIRECTS).as_deref() {
-                Some("none") => Redirects::None,
-                Some("same_origin") => Redirects::SameOrigin,
-                Some("any") | None => Redirects::Any,
-                Some(other) => {
-                    let got = shown(node, other);
-                    return reader
-                        .problem(node.at, || format!("{place}: expected {REDIRECTS}, got {got}"));
-                }
-            }
-        }
-        "max_redirects" => {
-            options.max_redirects = reader.count(place, node, 0, 20).unwrap_or_default();
-        }
-        "max_answer_bytes" => {
-            options.max_answer_bytes = reader.count(place, node, 1, 1 << 30).unwrap_or_default();
-        }
-        "allow_private_redirects" => {
-            options.allow_private_redirects =
-                reader.flag(place, node, "true or false").unwrap_or_default();
-        }
-        other => reader.unknown(key.at, other, &format!("{path}."), HTTP),
-    }
-}
-
-const REDIRECTS: &str = "none, same_origin or any";
 
 /// `rest`, `none`, or `{argument: NAME}`.
 fn body(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<BodyMapping> {
@@ -407,10 +325,10 @@ fn body(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<BodyMapping>
 }
 
 /// `{header: {X-Key: …}, query: {key: …}, cookie: {session: …}}`
-fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCredential> {
+fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<HttpCredential>> {
     let expected = "a mapping with header, query or cookie";
     let mut credentials = Vec::new();
-    for (key, node) in reader.pairs(path, node, expected).unwrap_or_default() {
+    for (key, node) in reader.pairs(path, node, expected)? {
         let place = format!("{path}.{}", excerpt(&key.text));
         let (make, check): (fn(String) -> CredentialPlace, Check) = match key.text.as_str() {
             "header" => (CredentialPlace::Header, header),
@@ -425,7 +343,7 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Vec<HttpCred
         let credential = |(name, value)| HttpCredential { place: make(name), value };
         credentials.extend(secrets.into_iter().map(credential));
     }
-    credentials
+    Some(credentials)
 }
 
 /// Completes the manifest of a built-in with what the built-in says of itself, and that of a stream.
@@ -526,69 +444,57 @@ fn origin(url: &str) -> Option<String> {
     Some(format!("{}://{}", scheme.to_ascii_lowercase(), host.to_ascii_lowercase()))
 }
 
+fn body_schema() -> Value {
+    json!({"anyOf": [{"enum": ["rest", "none"]}, {"type": "object", "properties": {"argument": text_schema()},
+        "required": ["argument"], "additionalProperties": false}]})
+}
+
+fn credentials_schema() -> Value {
+    let texts = SECRETS.schema();
+    json!({"type": "object", "properties": {"header": texts, "query": texts, "cookie": texts},
+        "additionalProperties": false})
+}
+
 /// The schema of a provider in all its forms.
 pub(super) fn definition() -> Value {
-    let text = json!({"type": "string", "minLength": 1});
-    let texts =
-        json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
-    let ms = json!({"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_MS}, variable()],
-        "description": "Milliseconds that one call may take."});
-    let local = json!({"function": {"type": "string", "description": "The built-in; by default, the one of the capability's id."}});
-    let mcp = json!({
-        "server_url": {"type": "string", "description": "http(s)://…, stdio:COMMAND ARGS…, or mcp:NAME for a server of mcpServers."},
-        "tool_name": {"type": ["string", "null"], "description": "The tool, or a pattern of tools (get*); empty is all of them."},
-        "timeout_ms": ms,
-    });
-    let plugin = json!({
-        "plugin_path": {"type": "string", "description": "The program, relative to this file; or plugin:NAME for one of plugins."},
-        "function_name": {"type": "string", "description": "The function."},
-    });
-    let http = json!({
-        "base_url": {"type": "string", "description": "The origin, and the path below which requests go."},
-        "auth_token": {"type": ["string", "null"], "description": "Sent as a bearer token."},
-        "timeout_ms": ms,
-        "method": {"type": "string", "description": "POST by default."},
-        "path": {"type": "string", "description": "Appended to base_url; {name} stands for that argument."},
-        "query": texts,
-        "headers": texts,
-        "body": {"description": "What of the arguments becomes the body.", "anyOf": [{"enum": ["rest", "none"]},
-            {"type": "object", "properties": {"argument": text}, "required": ["argument"], "additionalProperties": false}]},
-        "media_type": {"type": "string", "description": "Of the body; application/json by default."},
-        "credentials": {"type": "object", "properties": {"header": texts, "query": texts, "cookie": texts}, "additionalProperties": false},
-        "accept": {"type": "array", "items": text, "description": "The media types of answers; any by default."},
-        "redirects": {"enum": ["none", "same_origin", "any"]},
-        "max_redirects": {"anyOf": [whole(0, 20), variable()]},
-        "max_answer_bytes": {"anyOf": [whole(1, 1 << 30), variable()]},
-        "allow_private_redirects": {"type": "boolean"},
-        "options": {"type": "object"},
-    });
+    let local = object(&local_keys(), &mut LocalCapability::new(""));
+    let mcp = object(&mcp_keys(), &mut MCPCapability::new("", "", 0));
+    let plugin = object(&plugin_keys(), &mut PluginCapability::new("", ""));
+    let http = object(&http_keys(), &mut HttpCapability::new("", None, 0));
+    let agent = object(&agents::provider_keys(), &mut A2ACapability::new("", "", "http", 0));
+    let remote = object(&remotes::provider_keys(), &mut RemoteRTFSCapability::new("", 0, None));
+    let stream = streams::definition(&http);
     let kind = json!({"type": "string", "minLength": 1,
-        "description": "A kind that a program built on orla adds; the other keys are its settings."});
-    let named = |name: &str, properties: &Value, required: &Value| {
-        json!({"type": "object", "properties": {name: {"type": ["object", "null"], "properties": properties, "required": required,
-            "additionalProperties": false}}, "required": [name], "additionalProperties": false})
+        "description": "a kind that a program built on orla adds; the other keys are its settings"});
+    let named = |name: &str, settings: &Value| {
+        let mut settings = settings.clone();
+        settings["type"] = json!(["object", "null"]);
+        json!({"type": "object", "properties": {name: settings}, "required": [name],
+            "additionalProperties": false})
     };
-    let typed = |names: &Value, properties: &Value, required: &Value| {
-        let mut properties = properties.clone();
-        properties["type"] = json!({"enum": names});
-        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    let typed = |names: &[&str], settings: &Value| {
+        let mut settings = settings.clone();
+        settings["properties"]["type"] = json!({ "enum": names });
+        let required = settings["required"].as_array().cloned().unwrap_or_default();
+        settings["required"] = std::iter::once(json!("type")).chain(required).collect();
+        settings
     };
     let mut definition = json!({"anyOf": [
-        named("Local", &local, &json!([])),
-        named("Http", &http, &json!(["base_url"])),
-        named("MCP", &mcp, &json!(["server_url"])),
-        named("A2A", &agents::provider_properties(), &json!(["endpoint"])),
-        named("Plugin", &plugin, &json!(["plugin_path", "function_name"])),
-        named("RemoteRTFS", &remotes::provider_properties(), &json!(["endpoint"])),
-        named("Stream", &streams::properties(&http), &json!([])),
-        named("Remote", &remotes::provider_properties(), &json!(["endpoint"])),
-        typed(&json!(["local", "Local"]), &local, &json!(["type"])),
-        typed(&json!(["http", "Http", "HTTP"]), &http, &json!(["type", "base_url"])),
-        typed(&json!(["mcp", "MCP"]), &mcp, &json!(["type", "server_url"])),
-        typed(&json!(["a2a", "A2A"]), &agents::provider_properties(), &json!(["type", "endpoint"])),
-        typed(&json!(["plugin", "Plugin"]), &plugin, &json!(["type", "plugin_path", "function_name"])),
-        typed(&json!(["stream", "Stream"]), &streams::properties(&http), &json!(["type"])),
-        typed(&json!(["remote", "Remote", "RemoteRTFS"]), &remotes::provider_properties(), &json!(["type", "endpoint"])),
+        named("Local", &local),
+        named("Http", &http),
+        named("MCP", &mcp),
+        named("A2A", &agent),
+        named("Plugin", &plugin),
+        named("RemoteRTFS", &remote),
+        named("Stream", &stream),
+        named("Remote", &remote),
+        typed(&["local", "Local"], &local),
+        typed(&["http", "Http", "HTTP"], &http),
+        typed(&["mcp", "MCP"], &mcp),
+        typed(&["a2a", "A2A"], &agent),
+        typed(&["plugin", "Plugin"], &plugin),
+        typed(&["stream", "Stream"], &stream),
+        typed(&["remote", "Remote", "RemoteRTFS"], &remote),
         {"type": "object", "properties": {"Custom": {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}},
             "required": ["Custom"], "additionalProperties": false},
         {"type": "object", "properties": {"type": {"enum": ["custom", "Custom"]}, "kind": kind}, "required": ["type", "kind"]},

@@ -545,10 +545,7 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
             "openapi: [[x]]\n",
             "openapi[0]: expected a file, an address, a mapping with openapi, or a list of these, got a list at orla.yaml:1:11",
         ),
-        (
-            "openapi: {name: x}\n",
-            "openapi.openapi: missing, and required: the document's file or address at orla.yaml:1:10",
-        ),
+        ("openapi: {name: x}\n", "openapi.openapi: missing, and required at orla.yaml:1:10"),
         (
             "capabilities: [{openapi: a.yaml, includ: x}]\n",
             "capabilities[0].includ: unknown key, did you mean include? at orla.yaml:1:34",

@@ -1,16 +1,16 @@
 //! Reads the keys off the tree of a file. Nothing is read twice and nothing stops the reading: problems
 //! are collected with their places, up to a bound, and counted beyond it.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orla_document::{Kind as Shape, Node, Position, Scalar};
 
 use super::comments::without_comments;
 use super::expand::expand;
 use super::inputs::Clients;
-use super::keys::{self, KEYS, Key, Kind, TOOL_KEYS, nearest};
-use super::{Config, Origin, Problem, Rename, ToolOverride, capabilities};
+use super::keys::{find, nearest, suggestion};
+use super::table::KEYS;
+use super::{Config, Origin, Problem, capabilities};
 use crate::extensions::Extensions;
 use crate::text::cut;
 
@@ -34,8 +34,15 @@ pub(super) fn file(
     let clients = Clients::new(path, root.as_ref().ok().and_then(Option::as_ref));
     let lookup = |name: &str| clients.variable(name, lookup);
     let extensions = config.extensions.clone();
-    let mut reader =
-        Reader { path, lookup: &lookup, extensions, problems, unreported: 0, warnings: Vec::new() };
+    let mut reader = Reader {
+        path,
+        lookup: &lookup,
+        extensions,
+        named_files: Vec::new(),
+        problems,
+        unreported: 0,
+        warnings: Vec::new(),
+    };
     match root {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(config, &root),
@@ -46,6 +53,7 @@ pub(super) fn file(
         reader.problems.push(Problem::new(text));
     }
     config.warnings.append(&mut reader.warnings);
+    config.named_files.append(&mut reader.named_files);
     config.file = Some(path.to_owned());
 }
 
@@ -54,6 +62,8 @@ pub(super) struct Reader<'a> {
     pub(super) path: &'a Path,
     pub(super) lookup: Lookup<'a>,
     pub(super) extensions: Extensions,
+    /// Files that the configuration names: a change of one is a change of the configuration.
+    pub(super) named_files: Vec<PathBuf>,
     problems: &'a mut Vec<Problem>,
     /// How many problems are beyond the bound.
     unreported: usize,
@@ -71,7 +81,7 @@ pub(super) struct Word {
 /// something to its client.
 fn is_clients(pairs: &[(orla_document::Key, Node)]) -> bool {
     let known: Vec<&str> =
-        pairs.iter().filter_map(|(name, _)| keys::find(&name.text)).map(|key| key.name).collect();
+        pairs.iter().filter_map(|(name, _)| find(&KEYS, &name.text)).map(|key| key.name).collect();
     !known.is_empty() && known.iter().all(|name| matches!(*name, "mcpServers" | "servers" | "inputs"))
 }
 
@@ -83,166 +93,20 @@ impl Reader<'_> {
         };
         let is_clients = self.path.extension().is_some_and(|ext| ext == "json") && is_clients(pairs);
         for (name, node) in pairs {
-            let Some(key) = keys::find(&name.text) else {
-                if is_clients && nearest(&name.text, KEYS.iter().map(|key| key.name)).is_none() {
+            let Some(key) = find(&KEYS, &name.text) else {
+                let known = KEYS.iter().map(|key| key.name);
+                if is_clients && nearest(&name.text, known.clone()).is_none() {
                     let known = excerpt(&name.text);
                     self.warning(name.at, || format!("{known}: unknown key, ignored"));
-                    continue;
+                } else {
+                    self.unknown(name.at, &name.text, "", known);
                 }
-                self.unknown(name.at, &name.text, "", KEYS.iter().map(|key| key.name));
                 continue;
             };
-            match self.key(config, key, node) {
-                Ok(()) => {
-                    config.origins.insert(key.name, Origin::File(node.at));
-                }
-                Err((at, problem)) => self.problem(at, || format!("{}{problem}", key.name)),
-            }
+            key.read(self, config, key.name, node);
+            config.origins.insert(key.name, Origin::File(node.at));
         }
         capabilities::finish(self, config);
-    }
-
-    /// Reads one key; an error continues the key's name (`: expected …`, `[2]: expected …`).
-    fn key(&mut self, config: &mut Config, key: &Key, node: &Node) -> Result<(), (Position, String)> {
-        match (&key.kind, &node.kind) {
-            (Kind::Own(own), _) => {
-                (own.read)(self, config, key.name, node);
-                Ok(())
-            }
-            (Kind::Tools, Shape::Map(pairs)) => {
-                for (name, node) in pairs {
-                    let (mut entry, at) = (ToolOverride::default(), Some(name.at));
-                    entry.at = at;
-                    self.tool(&mut entry, &name.text, node);
-                    config.tools.insert(name.text.clone(), entry);
-                }
-                self.renames(config);
-                Ok(())
-            }
-            (Kind::Texts { put, check }, Shape::List(items)) => {
-                let mut texts = Vec::new();
-                for (index, item) in items.iter().enumerate() {
-                    let is_text =
-                        matches!(&item.kind, Shape::Scalar(scalar) if scalar.as_text().is_some());
-                    if key.is_secret() && !is_text {
-                        let problem = format!("[{index}]: expected text (in quotes, a number is text)");
-                        return Err((item.at, problem));
-                    }
-                    let text =
-                        self.text(item).map_err(|problem| (item.at, format!("[{index}]{problem}")))?;
-                    check(&text).map_err(|problem| (item.at, format!("[{index}]: {problem}")))?;
-                    texts.push(text);
-                }
-                put(config, texts);
-                Ok(())
-            }
-            (Kind::Section(keys), Shape::Map(pairs)) => {
-                for (name, node) in pairs {
-                    let Some(inner) = keys.iter().find(|inner| inner.name == name.text) else {
-                        let prefix = format!("{}.", key.name);
-                        self.unknown(name.at, &name.text, &prefix, keys.iter().map(|inner| inner.name));
-                        continue;
-                    };
-                    if let Err((at, problem)) = self.key(config, inner, node) {
-                        self.problem(at, || format!("{}.{}{problem}", key.name, inner.name));
-                    }
-                }
-                Ok(())
-            }
-            (kind, _) if key.is_secret() => Err((node.at, format!(": expected {}", kind.expected()))),
-            (Kind::Tools | Kind::Section(_) | Kind::Texts { .. }, _) => {
-                Err((node.at, unexpected(&key.kind.expected(), node)))
-            }
-            (kind, _) => {
-                let text = if kind.is_text() {
-                    self.text_of(node, &kind.expected())
-                } else {
-                    self.plain_of(node, &kind.expected())
-                };
-                let text = text.map_err(|problem| (node.at, problem))?;
-                kind.read_scalar(config, &text).map_err(|expected| {
-                    (node.at, format!(": expected {expected}, got {}", shown(node, &text)))
-                })?;
-                if let Kind::Path(place) = kind {
-                    let path = place(config);
-                    *path = self.path.parent().unwrap_or(Path::new("")).join(&*path);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn tool(&mut self, entry: &mut ToolOverride, name: &str, node: &Node) {
-        let Shape::Map(pairs) = &node.kind else {
-            let expected = || format!("a mapping with {}", keys::list_of(&TOOL_KEYS));
-            return self.problem(node.at, || format!("tools.{name}{}", unexpected(&expected(), node)));
-        };
-        for (key, node) in pairs {
-            let read = match key.text.as_str() {
-                "timeout" => {
-                    let expected = keys::expected_seconds(keys::MAX_TOOL_TIMEOUT);
-                    self.plain_of(node, &expected).and_then(|text| {
-                        entry.timeout = keys::seconds(&text, keys::MAX_TOOL_TIMEOUT);
-                        let wrong = || format!(": expected {expected}, got {}", shown(node, &text));
-                        entry.timeout.map(|_| ()).ok_or_else(wrong)
-                    })
-                }
-                "enabled" => self.plain_of(node, "true or false").and_then(|text| {
-                    entry.enabled = text.to_ascii_lowercase().parse().ok();
-                    let wrong = || format!(": expected true or false, got {}", shown(node, &text));
-                    entry.enabled.map(|_| ()).ok_or_else(wrong)
-                }),
-                "description" => self.text(node).map(|text| entry.description = Some(text)),
-                "rename" => self.text(node).and_then(|text| {
-                    if !is_tool_name(&text) {
-                        return Err(format!(
-                            ": expected 1 to 64 letters, digits, `_` or `-`, got {}",
-                            node.describe()
-                        ));
-                    }
-                    entry.rename = Some(Rename { to: text, at: node.at });
-                    Ok(())
-                }),
-                "max_concurrency" => {
-                    let path = format!("tools.{name}.max_concurrency");
-                    entry.max_concurrency = self.count(&path, node, 1, keys::MAX_TOOL_CONCURRENCY);
-                    Ok(())
-                }
-                "retries" => {
-                    let path = format!("tools.{name}.retries");
-                    entry.retries = self.count(&path, node, 0, keys::MAX_RETRIES);
-                    Ok(())
-                }
-                "pass_env" => {
-                    entry.pass_env = self.variables(&format!("tools.{name}.pass_env"), node);
-                    Ok(())
-                }
-                other => {
-                    self.unknown(key.at, other, &format!("tools.{name}."), TOOL_KEYS);
-                    Ok(())
-                }
-            };
-            if let Err(problem) = read {
-                self.problem(node.at, || format!("tools.{name}.{}{problem}", key.text));
-            }
-        }
-    }
-
-    /// Two tools cannot be given one name.
-    fn renames(&mut self, config: &Config) {
-        let mut seen: HashMap<&str, &str> = HashMap::new();
-        for (name, entry) in &config.tools {
-            let Some(Rename { to, at }) = &entry.rename else { continue };
-            if let Some(other) = seen.insert(to, name) {
-                self.problem(*at, || {
-                    format!("tools.{name}.rename: tools.{other} is already called {to}")
-                });
-            }
-        }
-    }
-
-    fn text(&self, node: &Node) -> Result<String, String> {
-        self.text_of(node, "text")
     }
 
     /// The text of a node; a number or a boolean is none, unless a variable said it.
@@ -280,12 +144,17 @@ impl Reader<'_> {
         known: impl IntoIterator<Item = &'a str>,
     ) {
         self.problem(at, || {
-            let problem = match nearest(key, known) {
-                Some(near) => format!("unknown key, did you mean {near}?"),
-                None => "unknown key (`orla schema` prints all of them)".to_owned(),
+            let hint = match suggestion(key, known) {
+                hint if hint.is_empty() => " (`orla schema` prints all of them)".to_owned(),
+                hint => hint,
             };
-            format!("{prefix}{}: {problem}", excerpt(key))
+            format!("{prefix}{}: unknown key{hint}", excerpt(key))
         });
+    }
+
+    /// How many problems there are so far.
+    pub(super) fn problem_count(&self) -> usize {
+        self.problems.len() + self.unreported
     }
 
     /// Notes a problem; its text is made only where it is reported.

@@ -1,69 +1,77 @@
 //! `mcpServers`: MCP servers, as clients' own configuration files have them.
 //!
 //! What people paste here was written for Claude Desktop, VS Code, Cursor, Windsurf, Cline or another
-//! client, and works unchanged: the names that these files have for one thing are all known, keys that mean
-//! something to their client alone are passed over, and a key that nobody knows is a warning. What orla adds
-//! (`prefix`, `rename`, `include`, `exclude`, `tools`, `startup_timeout`, `eager`) stands beside.
+//! client, and works unchanged: all names that these files use for a key are known, keys that only concern a client
+//! are ignored, and an unknown key is a warning. orla adds `prefix`, `rename`, `include`, `exclude`, `tools`,
+//! `startup_timeout` and `eager`.
 //!
 //! Values of `env`, `headers` and `args` may be secrets: no message repeats them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orla_document::{Key, Kind as Shape, Node, Position};
+use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
 use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
 
-use super::keys::{Own, nearest};
+use super::forms::{
+    ARGUMENTS, DAY, ENVIRONMENT, Flag, Form, HEADERS, MORE_PATTERNS, PATH, PATTERNS, Read, Seconds,
+    Variables, text_schema, variable,
+};
+use super::keys::{Key, find, key, nearest, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
-use super::schema::{defined, pass_env, seconds, variable};
+use super::schema::defined;
 use super::{Config, Placed, dotenv};
 
-/// `mcpServers` and `servers`.
-pub(super) const KEY: Own = Own {
-    read,
-    schema,
-    expected: "a mapping from names of servers to how they are reached",
-    variable: None,
-};
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn keys() -> Vec<Key<Draft>> {
+    vec![
+        key("command", PROGRAM, |d| &mut d.command, "the program: a path, or a name in `PATH`"),
+        key("args", ARGUMENTS, |d| &mut d.args, "arguments of the program"),
+        key("env", ENVIRONMENT, |d| &mut d.env, "environment variables of the program"),
+        key("pass_env", Variables, |d| &mut d.pass_env,
+            "environment variables of orla that the program gets in addition to the default ones: names, or patterns with `*`"),
+        key("envFile", Read(env_file, text_schema), |d: &mut Draft| &mut d.env_file,
+            "a file with lines `NAME=VALUE`, to which orla adds `env`").or(&["env_file"]),
+        key("cwd", PATH, |d| &mut d.cwd, "the working directory of the program"),
+        key("url", Read(|reader, path, node| reader.url(path, node, "https://example.com/mcp"), text_schema), |d: &mut Draft| &mut d.url,
+            "the address of a server that is reached over streamable HTTP").or(&["serverUrl", "httpUrl"]),
+        key("headers", HEADERS, |d: &mut Draft| &mut d.headers, "header fields of every request").or(&["http_headers"]),
+        key("type", Read(transport, text_schema), |d: &mut Draft| &mut d.transport,
+            "`stdio` or `http`; by default, `command` or `url` determines it").or(&["transport", "transportType"]),
+        key("disabled", Flag, |d| &mut d.disabled, "ignore this entry"),
+        key("enabled", Flag, |d| &mut d.enabled, "if `false`, ignore this entry"),
+        key("timeout", Read(timeout, timeout_schema), |d| &mut d.timeout, "maximum seconds for one call"),
+        key("startup_timeout", Seconds(DAY), |d| &mut d.startup_timeout,
+            "maximum seconds until the server answers its first request: 30 by default"),
+        key("prefix", PREFIX, |d| &mut d.names.prefix,
+            "replaces `NAME__` before the names of tools and prompts; may be empty"),
+        key("rename", RENAMES, |d| &mut d.names.rename, "new names for single tools"),
+        key("include", PATTERNS, |d: &mut Draft| &mut d.names.include,
+            "patterns of the tools that are served; all by default").or(&["includeTools"]),
+        key("exclude", MORE_PATTERNS, |d: &mut Draft| &mut d.names.exclude,
+            "patterns of the tools that are not served").or(&["excludeTools", "disabledTools"]),
+        own("tools", tools, tools_schema,
+            "settings of single tools: `NAME: {timeout: SECONDS}`; or a list of patterns of the tools that are served"),
+        key("eager", Flag, |d| &mut d.eager, "start the server with orla instead of at the first use"),
+    ]
+}
 
-/// The keys of one server that mean something here.
-const KEYS: [&str; 28] = [
-    "command",
-    "args",
-    "env",
-    "pass_env",
-    "envFile",
-    "cwd",
-    "url",
-    "serverUrl",
-    "httpUrl",
-    "headers",
-    "type",
-    "transport",
-    "transportType",
-    "disabled",
-    "enabled",
-    "timeout",
-    "startup_timeout",
-    "prefix",
-    "rename",
-    "include",
-    "includeTools",
-    "exclude",
-    "excludeTools",
-    "disabledTools",
-    "tools",
-    "eager",
-    "http_headers",
-    "env_file",
-];
+/// A program: a path as the file means it, or a name in `PATH`.
+pub(super) const PROGRAM: Read<String> = Read(
+    |reader, path, node| reader.line(path, node, "a program").map(|text| program(reader, &text)),
+    text_schema,
+);
+/// What stands before the names of an entry's tools.
+pub(super) const PREFIX: Read<String> = Read(prefix, prefix_schema);
+/// New names of an entry's tools, by their own names.
+pub(super) const RENAMES: Read<BTreeMap<String, String>> = Read(renames, renames_schema);
 
-/// The keys that mean something to a client alone: whom it asks before a call, how it shows the server.
-const PASSED_OVER: [&str; 18] = [
+/// Keys that only concern a client, such as which calls a person must approve, and how the server is shown.
+const CLIENTS_OWN: [&str; 18] = [
     "alwaysAllow",
     "autoApprove",
     "autoApproveAll",
@@ -84,14 +92,14 @@ const PASSED_OVER: [&str; 18] = [
     "watchPaths",
 ];
 
-/// What `timeout` may be in seconds. What is more was meant in milliseconds, as some clients have it.
+/// The most seconds that `timeout` may be. A larger number is taken for milliseconds, which some clients use.
 const MAX_SECONDS: f64 = 86_400.0;
 /// The longest name that a server is known by: room is left for those of its tools.
 const MAX_NAME: usize = 48;
 /// Bytes of a file of environment variables that are read.
 const MAX_ENV_FILE: u64 = 1024 * 1024;
 
-/// What is read of one server, before it is known whether it makes sense.
+/// The entry of one server, before it is checked as a whole.
 #[derive(Default)]
 struct Draft {
     command: Option<String>,
@@ -99,29 +107,28 @@ struct Draft {
     env: BTreeMap<String, String>,
     env_file: BTreeMap<String, String>,
     pass_env: Vec<Pattern>,
-    cwd: Option<std::path::PathBuf>,
+    cwd: Option<PathBuf>,
     url: Option<String>,
     headers: BTreeMap<String, String>,
     transport: Option<(String, Position)>,
     disabled: bool,
+    enabled: Option<bool>,
     timeout: Option<Duration>,
     startup_timeout: Option<Duration>,
     names: NameRules,
     tool_timeouts: BTreeMap<String, Duration>,
     eager: bool,
-    unknown: Vec<(String, Position)>,
-    /// Its command or address is none.
-    is_unreachable: bool,
 }
 
-fn read(reader: &mut Reader<'_>, config: &mut Config, path: &'static str, node: &Node) {
-    let Some(pairs) = reader.pairs(path, node, KEY.expected) else { return };
+pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let expected = "a mapping from names of servers to how they are reached";
+    let Some(pairs) = reader.pairs(path, node, expected) else { return };
+    let keys = keys();
     let mut known: HashMap<String, Position> =
         config.servers.iter().map(|server| (server.value.name.clone(), server.at)).collect();
     for (name, node) in pairs {
         let place = format!("{path}.{}", excerpt(&name.text));
-        let Some(draft) = draft(reader, config, &place, node) else { continue };
-        let Some(mut settings) = settings(reader, &place, name, draft) else { continue };
+        let Some(mut settings) = server(reader, &keys, &place, name, node) else { continue };
         if let Some(first) = known.get(&settings.name) {
             let line = first.line;
             if settings.name == name.text {
@@ -163,79 +170,34 @@ fn unused(name: &str, known: &HashMap<String, Position>) -> String {
     }
 }
 
-fn draft(reader: &mut Reader<'_>, config: &mut Config, place: &str, node: &Node) -> Option<Draft> {
-    let pairs = reader.pairs(place, node, "a mapping with command or url")?;
-    let mut draft = Draft::default();
-    for (key, node) in pairs {
-        field(reader, config, &mut draft, &format!("{place}.{}", excerpt(&key.text)), key, node);
-    }
-    // What is wrong with the way to it has been said.
-    (!draft.is_unreachable).then_some(draft)
-}
-
-fn field(
+/// One server, unless its entry is wrong or switched off. Unknown keys are warnings, because entries are written for
+/// many clients.
+fn server(
     reader: &mut Reader<'_>,
-    config: &mut Config,
-    draft: &mut Draft,
-    path: &str,
-    key: &Key,
+    keys: &[Key<Draft>],
+    place: &str,
+    name: &Name,
     node: &Node,
-) {
-    // Files that programs write have keys without a value.
-    if node.is_null() {
-        return;
-    }
-    match key.text.as_str() {
-        "command" => {
-            draft.command = reader.line(path, node, "a program").map(|text| program(reader, &text));
-            draft.is_unreachable |= draft.command.is_none();
-        }
-        "args" => draft.args = reader.arguments(path, node).unwrap_or_default(),
-        "env" => draft.env = reader.secrets(path, node, environment).unwrap_or_default(),
-        "envFile" | "env_file" => draft.env_file = env_file(reader, config, path, node),
-        "pass_env" => draft.pass_env = reader.variables(path, node),
-        "cwd" => draft.cwd = reader.path_at(path, node),
-        "url" | "serverUrl" | "httpUrl" => {
-            draft.url = reader.url(path, node, "https://example.com/mcp");
-            draft.is_unreachable |= draft.url.is_none();
-        }
-        "headers" | "http_headers" => {
-            draft.headers = reader.secrets(path, node, header).unwrap_or_default();
-        }
-        "type" | "transport" | "transportType" => {
-            draft.transport = reader.line(path, node, "text").map(|text| (text, node.at));
-        }
-        "disabled" => draft.disabled |= reader.flag(path, node, "true or false") == Some(true),
-        "enabled" => draft.disabled |= reader.flag(path, node, "true or false") == Some(false),
-        "timeout" => draft.timeout = timeout(reader, path, node),
-        "startup_timeout" => draft.startup_timeout = reader.seconds(path, node),
-        "prefix" => draft.names.prefix = prefix(reader, path, node),
-        "rename" => draft.names.rename = renames(reader, path, node),
-        "include" | "includeTools" => draft.names.include = reader.patterns(path, node),
-        "exclude" | "excludeTools" | "disabledTools" => {
-            draft.names.exclude.extend(reader.patterns(path, node).unwrap_or_default());
-        }
-        "tools" => tools(reader, draft, path, node),
-        "eager" => draft.eager = reader.flag(path, node, "true or false") == Some(true),
-        other if PASSED_OVER.contains(&other) => {}
-        _ => draft.unknown.push((key.text.clone(), key.at)),
-    }
-}
-
-/// What the draft describes, if it makes sense and is not switched off.
-fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, draft: Draft) -> Option<ServerSettings> {
-    let nothing = draft.command.is_none() && draft.url.is_none();
-    for (key, at) in &draft.unknown {
-        let near = nearest(key, KEYS);
+) -> Option<ServerSettings> {
+    let pairs = reader.pairs(place, node, "a mapping with command or url")?;
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        present(pairs).partition(|(key, _)| find(keys, &key.text).is_some());
+    let is_given = |key: &str| {
+        known.iter().any(|(name, _)| find(keys, &name.text).is_some_and(|found| found.name == key))
+    };
+    let is_reachable = is_given("command") || is_given("url");
+    for (key, _) in unknown.into_iter().filter(|(key, _)| !CLIENTS_OWN.contains(&key.text.as_str())) {
+        let near = nearest(&key.text, keys.iter().flat_map(Key::all_names));
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-        let key = excerpt(key);
-        if nothing && matches!(near, Some("command" | "url")) {
-            reader
-                .problem(*at, || format!("{place}.{key}: unknown key{hint} command or url is missing"));
+        let path = format!("{place}.{}", excerpt(&key.text));
+        if !is_reachable && matches!(near, Some("command" | "url")) {
+            reader.problem(key.at, || format!("{path}: unknown key{hint} command or url is missing"));
             return None;
         }
-        reader.warning(*at, || format!("{place}.{key}: unknown key, ignored{hint}"));
+        reader.warning(key.at, || format!("{path}: unknown key, ignored{hint}"));
     }
+    let mut draft = Draft::default();
+    reader.mapping(place, node.at, known, keys, &mut draft)?;
     let reach = reach(reader, place, name, &draft)?;
     if is_itself(&reach, reader.path) {
         reader
@@ -248,10 +210,10 @@ fn settings(reader: &mut Reader<'_>, place: &str, name: &Key, draft: Draft) -> O
     settings.startup_timeout = draft.startup_timeout.unwrap_or(ServerSettings::STARTUP_TIMEOUT);
     settings.names = draft.names;
     settings.eager = draft.eager;
-    (!draft.disabled).then_some(settings)
+    (!draft.disabled && draft.enabled != Some(false)).then_some(settings)
 }
 
-fn reach(reader: &mut Reader<'_>, place: &str, name: &Key, draft: &Draft) -> Option<Reach> {
+fn reach(reader: &mut Reader<'_>, place: &str, name: &Name, draft: &Draft) -> Option<Reach> {
     let kind = draft.transport.as_ref().map(|(kind, at)| (kind.to_lowercase().replace('_', "-"), *at));
     let process = match &kind {
         Some((kind, _)) if matches!(kind.as_str(), "stdio" | "local") => true,
@@ -332,6 +294,10 @@ pub(super) fn program(reader: &Reader<'_>, text: &str) -> String {
     }
 }
 
+fn transport(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<(String, Position)> {
+    reader.line(path, node, "text").map(|text| (text, node.at))
+}
+
 fn timeout(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Duration> {
     let number = node.as_scalar().and_then(|scalar| scalar.text.parse::<f64>().ok());
     if let Some(milliseconds) =
@@ -344,10 +310,10 @@ fn timeout(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Duration>
         });
         return Some(Duration::from_secs_f64(milliseconds / 1000.0));
     }
-    reader.seconds(path, node)
+    Seconds(DAY).read(reader, path, node)
 }
 
-pub(super) fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let text = reader.word_at(path, node, "text")?;
     if text.len() <= MAX_NAME && text.chars().all(is_name_char) {
         return Some(text);
@@ -357,9 +323,8 @@ pub(super) fn prefix(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option
     None
 }
 
-pub(super) fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> BTreeMap<String, String> {
-    let expected = "a mapping from the server's names of tools to others";
-    let Some(pairs) = reader.pairs(path, node, expected) else { return BTreeMap::new() };
+fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<BTreeMap<String, String>> {
+    let pairs = reader.pairs(path, node, "a mapping from the server's names of tools to others")?;
     let (mut renames, mut taken) = (BTreeMap::new(), HashSet::new());
     for (key, node) in pairs {
         let path = format!("{path}.{}", excerpt(&key.text));
@@ -373,7 +338,7 @@ pub(super) fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> BTree
             renames.insert(key.text.clone(), to);
         }
     }
-    renames
+    Some(renames)
 }
 
 /// What is said of single tools; as a list, which tools there are, as some clients have it.
@@ -388,116 +353,47 @@ fn tools(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
     for (tool, node) in pairs {
         let path = format!("{path}.{}", excerpt(&tool.text));
         let Some(pairs) = reader.pairs(&path, node, "a mapping with timeout") else { continue };
-        for (key, node) in pairs {
-            if key.text == "timeout" {
-                if let Some(timeout) = reader.seconds(&format!("{path}.timeout"), node) {
-                    draft.tool_timeouts.insert(tool.text.clone(), timeout);
-                }
-            } else {
-                reader.unknown(key.at, &key.text, &format!("{path}."), ["timeout"]);
-            }
-        }
+        let mut timeout = None;
+        reader.mapping(&path, node.at, pairs, &tool_keys(), &mut timeout);
+        draft.tool_timeouts.extend(timeout.map(|timeout| (tool.text.clone(), timeout)));
     }
 }
 
-fn env_file(
-    reader: &mut Reader<'_>,
-    config: &mut Config,
-    path: &str,
-    node: &Node,
-) -> BTreeMap<String, String> {
-    let Some(file) = reader.path_at(path, node) else { return BTreeMap::new() };
+fn tool_keys() -> Vec<Key<Option<Duration>>> {
+    vec![key("timeout", Seconds(DAY), |timeout| timeout, "maximum seconds for one call of this tool")]
+}
+
+fn env_file(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<BTreeMap<String, String>> {
+    let file = reader.path_at(path, node)?;
     let read = super::read_text(&file, MAX_ENV_FILE).and_then(|text| {
         dotenv::parse(&text).map_err(|err| format!("{}:{}: {}", file.display(), err.line, err.problem))
     });
-    config.named_files.push(file);
-    read.unwrap_or_else(|problem| {
-        reader.problem(node.at, || format!("{path}: {problem}"));
-        BTreeMap::new()
-    })
+    reader.named_files.push(file);
+    reader.noted(path, node, read.map_err(|problem| format!(": {problem}")))
 }
 
-pub(super) fn environment(name: &str, value: &str) -> Result<(), &'static str> {
-    if name.is_empty() || name.contains(['=', '\0']) {
-        return Err("a name that an environment variable can have");
-    }
-    if value.contains('\0') { Err("text without NUL") } else { Ok(()) }
+fn timeout_schema() -> Value {
+    json!({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, variable()]})
 }
 
-/// A header field, as HTTP has it.
-pub(super) fn header(name: &str, value: &str) -> Result<(), &'static str> {
-    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    if name.is_empty() || !name.chars().all(is_token) {
-        return Err("a name that a header field can have");
-    }
-    if value.chars().any(|c| c.is_control() && c != '\t') {
-        return Err("text in one line");
-    }
-    Ok(())
+fn prefix_schema() -> Value {
+    json!({"type": "string"})
 }
 
-impl Reader<'_> {
-    /// The address of an endpoint, such as `example`. What stands before an `@`, and in the query, may be a secret.
-    pub(super) fn url(&mut self, path: &str, node: &Node, example: &str) -> Option<String> {
-        let url = self.secret(path, node)?;
-        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-        let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
-        let is_one = host.is_some_and(|host| !host.is_empty() && !host.ends_with('@'))
-            && !url.contains(|c: char| c.is_whitespace() || c.is_control());
-        if !is_one {
-            self.problem(node.at, || {
-                let hint = match url.contains("://") {
-                    true => "",
-                    false => "; put http:// or https:// in front",
-                };
-                format!("{path}: expected an address such as {example}{hint}")
-            });
-        }
-        is_one.then_some(url)
-    }
-
-    /// A list of arguments, which may be secrets.
-    pub(super) fn arguments(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
-        let Shape::List(items) = &node.kind else {
-            self.problem(node.at, || format!("{path}: expected a list of texts"));
-            return None;
-        };
-        let args = items.iter().enumerate();
-        Some(args.filter_map(|(index, item)| self.secret(&format!("{path}[{index}]"), item)).collect())
-    }
+fn renames_schema() -> Value {
+    json!({"type": "object", "additionalProperties": text_schema()})
 }
 
-fn schema() -> Value {
+fn tools_schema() -> Value {
+    json!({"anyOf": [{"type": "array", "items": {"type": "string"}},
+        {"type": "object", "additionalProperties": object(&tool_keys(), &mut None)}]})
+}
+
+pub(super) fn schema() -> Value {
     json!({"type": "object", "additionalProperties": defined("server")})
 }
 
-/// The schema of one server.
+/// The schema of one server. It admits unknown keys, which other clients may know.
 pub(super) fn definition() -> Value {
-    let texts = json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}});
-    let list = json!({"type": "array", "items": {"type": "string"}});
-    let flag = json!({"anyOf": [{"type": "boolean"}, variable()]});
-    let seconds = json!({"anyOf": [seconds(86_400), variable()]});
-    json!({"type": "object", "properties": {
-        "command": {"type": "string", "description": "The program: a path, or a name in PATH."},
-        "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
-        "env": texts,
-        "pass_env": pass_env(),
-        "envFile": {"type": "string", "description": "A file of NAME=VALUE lines."},
-        "cwd": {"type": "string", "description": "Where the program runs."},
-        "url": {"type": "string", "description": "The endpoint of a server that is reached over HTTP."},
-        "headers": texts,
-        "type": {"type": "string", "description": "stdio or http; by default, what command or url say."},
-        "disabled": flag,
-        "timeout": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, variable()],
-            "description": "Seconds that one call may take."},
-        "startup_timeout": {"anyOf": [seconds], "description": "Seconds that it may take to answer its first request."},
-        "prefix": {"type": "string", "description": "Stands before the names of its tools instead of NAME__."},
-        "rename": {"type": "object", "additionalProperties": {"type": "string"},
-            "description": "Other names for single tools."},
-        "include": {"anyOf": [list], "description": "Patterns of the tools that are served; all by default."},
-        "exclude": {"anyOf": [list], "description": "Patterns of the tools that are not."},
-        "tools": {"description": "What is different for single tools.", "anyOf": [list, {"type": "object",
-            "additionalProperties": {"type": "object", "properties": {"timeout": seconds}, "additionalProperties": false}}]},
-        "eager": {"anyOf": [flag], "description": "Start it with orla, and not at its first use."},
-    }})
+    json!({"type": "object", "properties": properties(&keys(), &mut Draft::default())})
 }

@@ -1,49 +1,56 @@
 //! The provider of a capability that is a stream (RTFS capability system §3.2): `{stream: {url: …}}` or
 //! `{stream: {command: …}}`. What concerns the request stands beside, as with an HTTP endpoint.
 
-use std::time::Duration;
-
-use orla_document::{Key, Kind as Shape, Node, Position, Scalar};
+use orla_document::{Key as Name, Kind as Shape, Node, Position, Scalar};
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
-    CapabilityManifest, PluginCapability, ProviderType, SendAs, StreamCapabilityImpl, StreamItems,
-    StreamOptions, StreamTransport, StreamType,
+    CapabilityManifest, HttpCapability, PluginCapability, ProviderType, SendAs, StreamCapabilityImpl,
+    StreamItems, StreamTransport, StreamType,
 };
 use orla_providers::stream;
 use serde_json::{Value, json};
 
-use super::capabilities::type_of;
-use super::keys::{list_of, nearest};
-use super::provider::{self, MAX_MS};
-use super::read::{Reader, excerpt, shown};
-use super::schema::{pass_env, variable, whole};
-use super::servers::{environment, program};
+use super::capabilities::{type_of, type_schema};
+use super::forms::{
+    ARGUMENTS, Choice, Count, DAY_MS, ENVIRONMENT, Flag, Form, Milliseconds, PATH, Read, Variables,
+};
+use super::keys::{Key, find, key, own, properties};
+use super::provider;
+use super::read::{Reader, excerpt};
+use super::servers::PROGRAM;
 
-/// The keys of a stream itself; whatever else there is concerns its requests.
-const FIELDS: [&str; 22] = [
-    "url",
-    "command",
-    "args",
-    "env",
-    "pass_env",
-    "cwd",
-    "kind",
-    "direction",
-    "items",
-    "send_as",
-    "input_schema",
-    "output_schema",
-    "supports_progress",
-    "supports_cancellation",
-    "max_item_bytes",
-    "buffer",
-    "heartbeat_ms",
-    "idle_ms",
-    "reconnect",
-    "max_reconnects",
-    "timeout_ms",
-    "stream_type",
-];
+/// The keys of a stream itself. All other keys concern its requests.
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn keys() -> Vec<Key<StreamCapabilityImpl>> {
+    vec![
+        key("args", ARGUMENTS, |s| &mut s.options.args, "arguments of the program"),
+        key("env", ENVIRONMENT, |s| &mut s.options.env, "environment variables of the program"),
+        key("pass_env", Variables, |s| &mut s.options.pass_env,
+            "environment variables of orla that the program gets in addition to the default ones: names, or patterns with `*`"),
+        key("cwd", PATH, |s| &mut s.options.directory, "the working directory of the program"),
+        key("kind", Choice(&StreamTransport::ALL), |s| &mut s.options.transport, "how items travel"),
+        key("direction", Choice(&StreamType::ALL), |s| &mut s.stream_type, "who sends values"),
+        own("stream_type", stream_type, stream_type_schema,
+            "the direction, or `unidirectional` for a source or a sink"),
+        key("items", Choice(&StreamItems::ALL), |s| &mut s.options.items, "how an item is read"),
+        key("send_as", Choice(&SendAs::ALL), |s| &mut s.options.send_as, "how a text is sent"),
+        key("input_schema", Read(type_of, type_schema), |s| &mut s.input_schema, "the type of each value that is sent"),
+        key("output_schema", Read(type_of, type_schema), |s| &mut s.output_schema, "the type of each received item"),
+        key("supports_progress", Flag, |s| &mut s.supports_progress, "whether the stream reports progress"),
+        key("supports_cancellation", Flag, |s| &mut s.supports_cancellation, "whether the stream can be cancelled"),
+        key("max_item_bytes", Count(1, 16 << 20), |s| &mut s.options.max_item_bytes, "maximum bytes of an item"),
+        key("buffer", Count(1, 65_536), |s| &mut s.options.buffer,
+            "maximum number of values that wait to be sent over HTTP"),
+        key("heartbeat_ms", Milliseconds(0, DAY_MS), |s| &mut s.options.heartbeat,
+            "milliseconds without any data after which the connection counts as broken; `0` means never"),
+        key("idle_ms", Milliseconds(0, DAY_MS), |s| &mut s.options.idle,
+            "milliseconds without an item after which the stream ends with an error; `0` means never"),
+        key("reconnect", Flag, |s| &mut s.options.reconnect,
+            "whether orla reconnects after a broken connection, although items may be lost"),
+        key("max_reconnects", Count(0, 1_000_000), |s| &mut s.options.max_reconnects,
+            "maximum number of reconnections in a row"),
+    ]
+}
 
 /// The groups that a document may put keys of a stream in, and the streams that they are for (RTFS capability system §3.2).
 const GROUPS: [(&str, Option<StreamType>); 3] = [
@@ -52,49 +59,36 @@ const GROUPS: [(&str, Option<StreamType>); 3] = [
     ("duplex_config", Some(StreamType::Duplex)),
 ];
 
-/// What the key `stream_type` may say: a stream that flows one way is a source, unless `direction` says otherwise.
-fn stream_types() -> [(&'static str, Option<StreamType>); 6] {
-    let [source, sink, transform, bidirectional, duplex] =
-        StreamType::ALL.map(|(name, direction)| (name, Some(direction)));
-    [("unidirectional", None), bidirectional, duplex, source, sink, transform]
-}
-
 /// A stream.
 pub(super) fn provider(
     reader: &mut Reader<'_>,
     path: &str,
     at: Position,
-    pairs: &[(Key, Node)],
+    pairs: &[(Name, Node)],
 ) -> Option<StreamCapabilityImpl> {
     let (pairs, implied) = spread(reader, path, pairs)?;
-    let pairs = pairs.as_slice();
+    let keys = keys();
+    let (own, others): (Vec<_>, Vec<_>) =
+        pairs.iter().partition(|(name, _)| find(&keys, &name.text).is_some());
     let find = |name: &str| pairs.iter().find(|(key, _)| key.text == name);
     let (reached, transport) = match (find("url"), find("command")) {
         (Some(url), None) => {
-            let (text, is_socket) = address(reader, path, url)?;
-            let mut others: Vec<(Key, Node)> = Vec::new();
-            for (key, node) in pairs.iter().filter(|(key, _)| !FIELDS.contains(&key.text.as_str())) {
-                let name = key.text.as_str();
-                if provider::HTTP.contains(&name) || nearest(name, FIELDS).is_none() {
-                    others.push((key.clone(), node.clone()));
-                } else {
-                    // What is meant is a key of the stream itself.
-                    reader.unknown(key.at, name, &format!("{path}."), FIELDS);
-                }
-            }
-            others.push((Key { text: "base_url".to_owned(), ..url.0.clone() }, text));
-            let mut http = provider::http(reader, path, at, &others)?;
-            if let Some((key, node)) = find("timeout_ms") {
-                http.timeout_ms = reader.count(&format!("{path}.{}", key.text), node, 0, MAX_MS)?;
-            }
+            let (address, is_socket) = address(reader, path, url)?;
+            let http = requests(reader, path, at, (&url.0, address), &keys, &others)?;
             let by_default = if is_socket { StreamTransport::WebSocket } else { StreamTransport::Sse };
             (ProviderType::Http(http), by_default)
         }
         (None, Some((_, node))) => {
-            let command = reader.line(&format!("{path}.command"), node, "a program")?;
-            let command = program(reader, &command);
-            for (key, _) in pairs.iter().filter(|(key, _)| !FIELDS.contains(&key.text.as_str())) {
-                reader.unknown(key.at, &key.text, &format!("{path}."), FIELDS);
+            let command = PROGRAM.read(reader, &format!("{path}.command"), node)?;
+            for (name, _) in
+                others.iter().filter(|(name, _)| !is_named(name, &["command", "timeout_ms"]))
+            {
+                reader.unknown(
+                    name.at,
+                    &name.text,
+                    &format!("{path}."),
+                    keys.iter().map(|key| key.name),
+                );
             }
             (ProviderType::Plugin(PluginCapability::new(command, "")), StreamTransport::Lines)
         }
@@ -105,9 +99,7 @@ pub(super) fn provider(
     };
     let mut stream = StreamCapabilityImpl::new(reached, StreamType::Source);
     stream.options.transport = transport;
-    for (key, node) in pairs {
-        field(reader, &mut stream, &format!("{path}.{}", excerpt(&key.text)), &key.text, node);
-    }
+    reader.mapping(path, at, own, &keys, &mut stream)?;
     if let Some((group, wanted)) = implied {
         let is_told = find("stream_type").or_else(|| find("direction")).is_some();
         if is_told && stream.stream_type != wanted {
@@ -123,15 +115,41 @@ pub(super) fn provider(
     Some(stream)
 }
 
+fn is_named(name: &Name, names: &[&str]) -> bool {
+    names.contains(&name.text.as_str())
+}
+
+/// The endpoint of a stream: its address, and the keys that concern its requests.
+fn requests(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    (url, address): (&Name, Node),
+    keys: &[Key<StreamCapabilityImpl>],
+    others: &[&(Name, Node)],
+) -> Option<HttpCapability> {
+    let known = provider::http_keys();
+    let mut pairs = vec![(Name { text: "base_url".to_owned(), ..url.clone() }, address)];
+    for (name, node) in others.iter().filter(|(name, _)| !is_named(name, &["url"])) {
+        if find(&known, &name.text).is_some() {
+            pairs.push((name.clone(), node.clone()));
+        } else {
+            let names = keys.iter().map(|key| key.name).chain(known.iter().map(|key| key.name));
+            reader.unknown(name.at, &name.text, &format!("{path}."), names);
+        }
+    }
+    provider::http(reader, path, at, &pairs)
+}
+
 /// The keys of a stream beside each other, those of its groups and of its `provider` among them, and what a group
 /// that is there says of its direction.
 #[expect(clippy::type_complexity, reason = "it is taken apart where it is made")]
 fn spread(
     reader: &mut Reader<'_>,
     path: &str,
-    pairs: &[(Key, Node)],
-) -> Option<(Vec<(Key, Node)>, Option<(&'static str, StreamType)>)> {
-    let mut all: Vec<(Key, Node)> = Vec::new();
+    pairs: &[(Name, Node)],
+) -> Option<(Vec<(Name, Node)>, Option<(&'static str, StreamType)>)> {
+    let mut all: Vec<(Name, Node)> = Vec::new();
     let mut implied = None;
     for (key, node) in pairs {
         let name = key.text.as_str();
@@ -150,7 +168,7 @@ fn spread(
             }
             // The way its items travel, by name.
             ("provider", None, Shape::Scalar(_)) => {
-                all.push((Key { text: "kind".to_owned(), ..key.clone() }, node.clone()));
+                all.push((Name { text: "kind".to_owned(), ..key.clone() }, node.clone()));
             }
             _ => all.push((key.clone(), node.clone())),
         }
@@ -169,8 +187,8 @@ fn reached_through(
     reader: &mut Reader<'_>,
     path: &str,
     at: Position,
-    pairs: &[(Key, Node)],
-) -> Option<Vec<(Key, Node)>> {
+    pairs: &[(Name, Node)],
+) -> Option<Vec<(Name, Node)>> {
     let found = match pairs {
         [(kind, Node { kind: Shape::Map(inner), .. })] => {
             let known = [("http", "base_url", "url"), ("plugin", "plugin_path", "command")];
@@ -183,71 +201,32 @@ fn reached_through(
         reader.problem(at, || format!("{path}.provider: expected {{Http: …}} or {{Plugin: …}}"));
         return None;
     };
-    let renamed = |(key, node): &(Key, Node)| {
+    let renamed = |(key, node): &(Name, Node)| {
         let text = if key.text == from { to.to_owned() } else { key.text.clone() };
-        (Key { text, ..key.clone() }, node.clone())
+        (Name { text, ..key.clone() }, node.clone())
     };
     // A program whose lines are the stream has no functions.
     Some(inner.iter().filter(|(key, _)| key.text != "function_name").map(renamed).collect())
 }
 
-fn field(
-    reader: &mut Reader<'_>,
-    stream: &mut StreamCapabilityImpl,
-    path: &str,
-    key: &str,
-    node: &Node,
-) {
-    let options: &mut StreamOptions = &mut stream.options;
-    let milliseconds =
-        |reader: &mut Reader<'_>| reader.count(path, node, 0, MAX_MS).map(Duration::from_millis);
-    let flag = |reader: &mut Reader<'_>| reader.flag(path, node, "true or false") == Some(true);
-    match key {
-        "kind" => {
-            if let Some(kind) = choice(reader, path, node, &StreamTransport::ALL) {
-                options.transport = kind;
-            }
-        }
-        "direction" => {
-            if let Some(direction) = choice(reader, path, node, &StreamType::ALL) {
-                stream.stream_type = direction;
-            }
-        }
-        "stream_type" => {
-            if let Some(Some(direction)) = choice(reader, path, node, &stream_types()) {
-                stream.stream_type = direction;
-            }
-        }
-        "items" => {
-            if let Some(items) = choice(reader, path, node, &StreamItems::ALL) {
-                options.items = items;
-            }
-        }
-        "send_as" => options.send_as = choice(reader, path, node, &SendAs::ALL),
-        "args" => options.args = reader.arguments(path, node).unwrap_or_default(),
-        "env" => options.env = reader.secrets(path, node, environment).unwrap_or_default(),
-        "pass_env" => options.pass_env = reader.variables(path, node),
-        "cwd" => options.directory = reader.path_at(path, node),
-        "input_schema" => stream.input_schema = type_of(reader, path, node),
-        "output_schema" => stream.output_schema = type_of(reader, path, node),
-        "supports_progress" => stream.supports_progress = flag(reader),
-        "supports_cancellation" => stream.supports_cancellation = flag(reader),
-        "max_item_bytes" => {
-            options.max_item_bytes = reader.count(path, node, 1, 16 << 20).unwrap_or_default();
-        }
-        "buffer" => options.buffer = reader.count(path, node, 1, 65_536).unwrap_or_default(),
-        "heartbeat_ms" => options.heartbeat = milliseconds(reader),
-        "idle_ms" => options.idle = milliseconds(reader),
-        "reconnect" => options.reconnect = flag(reader),
-        "max_reconnects" => {
-            options.max_reconnects = reader.count(path, node, 0, 1_000_000).unwrap_or_default();
-        }
-        _ => {}
+/// A stream that flows in one direction is a source, unless `direction` says otherwise.
+const UNIDIRECTIONAL: &str = "unidirectional";
+
+fn stream_type(reader: &mut Reader<'_>, stream: &mut StreamCapabilityImpl, path: &str, node: &Node) {
+    if node.as_text().is_some_and(|text| text.eq_ignore_ascii_case(UNIDIRECTIONAL)) {
+        return;
+    }
+    if let Some(direction) = Choice(&StreamType::ALL).read(reader, path, node) {
+        stream.stream_type = direction;
     }
 }
 
+fn stream_type_schema() -> Value {
+    json!({"anyOf": [{"enum": [UNIDIRECTIONAL]}, Choice(&StreamType::ALL).schema()]})
+}
+
 /// The address as one of HTTP, and whether it is one of a WebSocket.
-fn address(reader: &mut Reader<'_>, path: &str, (_, node): &(Key, Node)) -> Option<(Node, bool)> {
+fn address(reader: &mut Reader<'_>, path: &str, (_, node): &(Name, Node)) -> Option<(Node, bool)> {
     let url = reader.secret(&format!("{path}.url"), node)?;
     let http = [("ws://", "http://"), ("wss://", "https://")];
     let found =
@@ -258,18 +237,6 @@ fn address(reader: &mut Reader<'_>, path: &str, (_, node): &(Key, Node)) -> Opti
         None => node.kind.clone(),
     };
     Some((Node { at: node.at, kind }, is_socket))
-}
-
-fn choice<T: Copy>(reader: &mut Reader<'_>, path: &str, node: &Node, all: &[(&str, T)]) -> Option<T> {
-    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-    let expected = list_of(&names);
-    let word = reader.line(path, node, &expected)?;
-    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(&word)).map(|(_, value)| *value);
-    if found.is_none() {
-        let got = shown(node, &word);
-        reader.problem(node.at, || format!("{path}: expected {expected}, got {got}"));
-    }
-    found
 }
 
 /// Completes the manifest of a stream: what its calls are given is more than what it is opened with.
@@ -291,7 +258,7 @@ pub(super) fn description(stream: &StreamCapabilityImpl) -> String {
     };
     match &*stream.provider {
         ProviderType::Http(http) => format!("{what} at {}.", http.address()),
-        // Its directory does not concern whoever reads this.
+        // The directory of the program is not shown.
         ProviderType::Plugin(program) => {
             let name = program.plugin_path.rsplit('/').next().unwrap_or_default();
             format!("{what} of the program {name}.")
@@ -300,42 +267,25 @@ pub(super) fn description(stream: &StreamCapabilityImpl) -> String {
     }
 }
 
-/// The schema of a stream's settings, beside those of its requests.
-pub(super) fn properties(http: &Value) -> Value {
-    let names = |all: Vec<&str>| json!({ "enum": all });
-    let ms = |about: &str| json!({"anyOf": [whole(0, usize::try_from(MAX_MS).unwrap_or(usize::MAX)), variable()], "description": about});
-    let texts =
-        json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}});
-    let mut all = http.clone();
+/// The schema of a stream, whose endpoint has the settings of `http`.
+pub(super) fn definition(http: &Value) -> Value {
+    let mut definition = http.clone();
+    let mut stream = StreamCapabilityImpl::new(
+        ProviderType::Plugin(PluginCapability::new("", "")),
+        StreamType::Source,
+    );
+    let group = json!({"type": ["object", "null"], "description": "keys of the stream, which may also stand beside it"});
     let own = json!({
-        "url": {"type": "string", "description": "The endpoint: http(s):// or ws(s)://."},
-        "command": {"type": "string", "description": "The program: a path, or a name in PATH."},
-        "args": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
-        "env": texts,
-        "pass_env": pass_env(),
-        "cwd": {"type": "string", "description": "Where the program runs."},
-        "kind": names(StreamTransport::ALL.map(|(name, _)| name).to_vec()),
-        "direction": names(StreamType::ALL.map(|(name, _)| name).to_vec()),
-        "items": names(StreamItems::ALL.map(|(name, _)| name).to_vec()),
-        "send_as": names(SendAs::ALL.map(|(name, _)| name).to_vec()),
-        "input_schema": {"type": ["object", "string"], "description": "The type of each value that is sent."},
-        "output_schema": {"type": ["object", "string"], "description": "The type of each item that comes."},
-        "supports_progress": {"type": "boolean"},
-        "supports_cancellation": {"type": "boolean"},
-        "max_item_bytes": {"anyOf": [whole(1, 16 << 20), variable()]},
-        "buffer": {"anyOf": [whole(1, 65_536), variable()], "description": "Values that may wait to be sent over HTTP."},
-        "heartbeat_ms": ms("Milliseconds that nothing at all may come before the connection counts as cut; 0 is for ever."),
-        "idle_ms": ms("Milliseconds that no item may come before the stream ends with an error; 0 is for ever."),
-        "reconnect": {"type": "boolean", "description": "Connect again after a cut, although items may be lost by that."},
-        "max_reconnects": {"anyOf": [whole(0, 1_000_000), variable()]},
-        "stream_type": names(stream_types().map(|(name, _)| name).to_vec()),
-        "provider": {"type": ["object", "string"], "description": "{Http: …} or {Plugin: …} instead of url or command; or the kind, by name."},
+        "url": {"type": "string", "description": "the endpoint: `http(s)://` or `ws(s)://`"},
+        "command": {"type": "string", "description": "the program: a path, or a name in `PATH`"},
+        "provider": {"type": ["object", "string"], "description": "`{Http: …}` or `{Plugin: …}` instead of `url` or `command`; or the kind, by name"},
     });
-    if let (Some(all), Some(own)) = (all.as_object_mut(), own.as_object()) {
+    definition["required"] = json!([]);
+    if let Some(all) = definition["properties"].as_object_mut() {
         all.remove("base_url");
-        all.extend(own.clone());
-        let group = json!({"type": ["object", "null"], "description": "Keys of the stream, which may stand beside it as well."});
+        all.extend(own.as_object().cloned().unwrap_or_default());
+        all.extend(properties(&keys(), &mut stream));
         all.extend(GROUPS.map(|(name, _)| (name.to_owned(), group.clone())));
     }
-    all
+    definition
 }

@@ -35,18 +35,9 @@ fn every_mistake_is_named_with_its_place() {
             "timeout: \"5\"\n",
             "timeout: expected a number of seconds above 0 and at most 86400, got text \"5\" at orla.yaml:1:10",
         ),
-        (
-            "port: 70000\n",
-            "port: expected a port from 0 to 65535 (0 is any free one), got 70000 at orla.yaml:1:7",
-        ),
-        (
-            "port: 80.5\n",
-            "port: expected a port from 0 to 65535 (0 is any free one), got 80.5 at orla.yaml:1:7",
-        ),
-        (
-            "port:\n",
-            "port: expected a port from 0 to 65535 (0 is any free one), got nothing at orla.yaml:1:5",
-        ),
+        ("port: 70000\n", "port: expected a whole number from 0 to 65535, got 70000 at orla.yaml:1:7"),
+        ("port: 80.5\n", "port: expected a whole number from 0 to 65535, got 80.5 at orla.yaml:1:7"),
+        ("port:\n", "port: expected a whole number from 0 to 65535, got nothing at orla.yaml:1:5"),
         (
             "log_level: loud\n",
             "log_level: expected debug, info, warn, error or fatal, got text \"loud\" at orla.yaml:1:12",
@@ -230,7 +221,7 @@ fn a_bad_variable_or_flag_is_named() {
     assert_eq!(
         found,
         [
-            "ORLA_PORT: expected a port from 0 to 65535 (0 is any free one), got text \"99999\"",
+            "ORLA_PORT: expected a whole number from 0 to 65535, got text \"99999\"",
             "ORLA_AUTH_TOKENS: expected a token of visible ASCII characters",
             "--timeout: expected a number of seconds above 0 and at most 86400, got text \"soon\"",
         ]
@@ -273,18 +264,37 @@ fn an_address_of_this_machine_needs_no_token() {
     }
 }
 
+/// Compares a file of the repository with what it must contain. With `ORLA_WRITE_DOCS=1`, writes the file instead.
+fn assert_current(file: &str, current: impl Fn(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let published = std::fs::read_to_string(&path).unwrap();
+    let current = current(&published);
+    if std::env::var_os("ORLA_WRITE_DOCS").is_some() {
+        return std::fs::write(&path, current).unwrap();
+    }
+    assert!(published == current, "{file} is out of date: run this test with ORLA_WRITE_DOCS=1");
+}
+
 #[test]
 fn the_schema_has_every_key_and_the_published_copy_is_current() {
     let schema = schema::schema();
     let properties = schema["properties"].as_object().unwrap();
-    let names: Vec<&str> = keys::KEYS.iter().map(|key| key.name).collect();
+    let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
     assert_eq!(properties.keys().map(String::as_str).collect::<Vec<_>>(), names);
-    let tool = schema["properties"]["tools"]["additionalProperties"]["properties"].as_object().unwrap();
-    assert_eq!(tool.keys().map(String::as_str).collect::<Vec<_>>(), keys::TOOL_KEYS);
-    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../orla.schema.json");
-    let published = std::fs::read_to_string(published).unwrap();
-    let current = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
-    assert!(published == current, "run `orla schema > orla.schema.json`");
+    assert_current("orla.schema.json", |_| {
+        format!("{}\n", serde_json::to_string_pretty(&schema).unwrap())
+    });
+}
+
+#[test]
+fn the_documentation_has_every_key_with_its_default() {
+    let header = "| key | default | meaning |\n|---|---|---|\n";
+    let rows = keys::documentation(&KEYS, "", &mut Config::default());
+    assert_current("docs/configuration.md", |published| {
+        let (before, table) = published.split_once(header).unwrap();
+        let (_, after) = table.split_once("\n\n").unwrap();
+        format!("{before}{header}{rows}\n{after}")
+    });
 }
 
 #[test]
