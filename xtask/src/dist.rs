@@ -1,7 +1,7 @@
 //! The archive that is published for a release: the binary with every feature, and what belongs beside it.
 //!
 //! It is built in a folder of its own, as the binary that tests and benches use has the default features.
-//! Packing and the checksum are left to `tar` and `sha256sum`, which are wherever a release is made.
+//! `tar` packs, and `sha256sum` makes the checksum; both are present where releases are made.
 
 use std::fs;
 use std::path::Path;

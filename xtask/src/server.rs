@@ -216,7 +216,7 @@ pub(crate) fn resident(pid: u32) -> Result<u64, String> {
 
 /// The processor time that a process and the children that it has reaped have taken, where the system has `/proc`.
 pub(crate) fn processor_time(pid: u32) -> Result<Duration, String> {
-    /// What `/proc` counts in, whatever the kernel's own clock: a hundredth of a second.
+    /// The unit of times in `/proc`: a hundredth of a second on every kernel.
     const TICK: Duration = Duration::from_millis(10);
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;

@@ -1,6 +1,6 @@
 //! The official compatibility kit of the A2A project against orla as an agent.
 //!
-//! The kit (github.com/a2aproject/a2a-tck, branch `1.0-dev`) is in no package registry, so whoever wants to run it checks it out
+//! The kit (github.com/a2aproject/a2a-tck, branch `1.0-dev`) is in no package registry, so check it out to run it
 //! and names the folder; nothing is written there. What it asks for by the ids of its messages is played by
 //! `xtask/fixtures/agent`, which is an ordinary configuration. Its levels are those of RFC 2119: what fails at SHOULD and MAY is
 //! shown, and counts as passed.
@@ -16,7 +16,7 @@ use crate::tally::Tally;
 use crate::{Outcome, process};
 
 /// How long an installation, or all tests of one level, may take.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// What the kit demands against the protocol's text, by a part of the test's name.
 const AGAINST_THE_PROTOCOL: [(&str, &str); 2] = [
@@ -74,7 +74,7 @@ fn install(kit: &Path, folder: &Path) -> Result<PathBuf, String> {
     let mut fill = Command::new(&python);
     fill.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).arg(kit);
     for mut step in [make, fill] {
-        process::run(&mut step, folder, PATIENCE)?.stdout_of_success()?;
+        process::run(&mut step, folder, TIMEOUT)?.stdout_of_success()?;
     }
     std::fs::write(&done, "").map_err(|err| format!("{}: {err}", done.display()))?;
     Ok(python)
@@ -98,7 +98,7 @@ fn test(
         .arg(format!("--compatibility-report={}", report.display()))
         .env("COLUMNS", "2000")
         .current_dir(kit);
-    let printed = process::run(&mut pytest, folder, PATIENCE)?;
+    let printed = process::run(&mut pytest, folder, TIMEOUT)?;
     let report = report.with_extension("json");
     let figures =
         std::fs::read_to_string(&report).ok().and_then(|text| serde_json::from_str(&text).ok());

@@ -33,7 +33,7 @@ pub struct Request {
 
 /// A whole answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     /// The status code.
     pub status: u16,
     /// The headers, names in lower case.
@@ -118,15 +118,15 @@ impl Http {
     }
 
     /// `GET path`, answered whole.
-    pub fn get(&mut self, path: &str) -> Answer {
+    pub fn get(&mut self, path: &str) -> Response {
         self.send(&Request::new("GET", path)).expect("GET is answered")
     }
 
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// Whatever the connection fails with; nothing is ever sent twice.
-    pub fn send(&mut self, request: &Request) -> io::Result<Answer> {
+    /// The connection's error. A request is never sent twice.
+    pub fn send(&mut self, request: &Request) -> io::Result<Response> {
         let exchange = self.write(request)?.head()?;
         let (answer, stream) = exchange.whole()?;
         self.stream = stream;
@@ -136,7 +136,7 @@ impl Http {
     /// Sends a request and leaves its answer to the caller.
     ///
     /// # Errors
-    /// Whatever the connection fails with.
+    /// The connection's error.
     pub fn write(&mut self, request: &Request) -> io::Result<Unanswered> {
         let bytes = request.bytes(self.address);
         self.raw(&bytes)
@@ -145,7 +145,7 @@ impl Http {
     /// Sends any bytes.
     ///
     /// # Errors
-    /// Whatever the connection fails with. A server that answers before it has read everything and
+    /// The connection's error. A server that answers before it has read everything and
     /// then closes is no error: its answer is there to be read.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<Unanswered> {
         let mut stream = self.connection()?;
@@ -184,7 +184,7 @@ impl Unanswered {
     /// Sends more of the request.
     ///
     /// # Errors
-    /// Whatever the connection fails with.
+    /// The connection's error.
     pub fn more(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -220,7 +220,7 @@ impl Unanswered {
     ///
     /// # Errors
     /// As [`Self::head`], and `UnexpectedEof` where the body ends early.
-    pub fn answer(self) -> io::Result<Answer> {
+    pub fn answer(self) -> io::Result<Response> {
         Ok(self.head()?.whole()?.0)
     }
 }
@@ -240,13 +240,13 @@ impl Exchange {
     }
 
     /// Reads the rest; the connection comes back where it can be used again.
-    pub(crate) fn whole(mut self) -> io::Result<(Answer, Option<TcpStream>)> {
+    pub(crate) fn whole(mut self) -> io::Result<(Response, Option<TcpStream>)> {
         while self.framing != Framing::Done {
             self.read()?;
         }
         let closes = self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let reusable = !closes && self.wire.is_empty();
-        let answer = Answer { status: self.status, headers: self.headers, body: self.body };
+        let answer = Response { status: self.status, headers: self.headers, body: self.body };
         Ok((answer, reusable.then_some(self.stream)))
     }
 
@@ -371,7 +371,7 @@ impl Exchange {
     }
 }
 
-impl Answer {
+impl Response {
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunked_body_is_put_together_whatever_the_pieces() {
+    fn a_chunked_body_is_joined_from_any_chunks() {
         for piece in [1, 3, 1000] {
             let bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n";
             assert_eq!(answering(bytes, piece).get("/").text(), "hello!");

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - Whatever a world started is ended with it, by its process id, also when the test panics; then
+//! - Everything that a world started is ended with it, by its process id, also when the test panics; then
 //!   the server's log is printed as well.
 //! - Nothing sleeps to wait for something: [`eventually`] polls with a deadline.
 //! - Nothing here knows a type of the product: a test that compiles says nothing about the wire.
@@ -26,7 +26,7 @@ mod terminal;
 mod wait;
 mod world;
 
-pub use http::{Answer, Exchange, Http, Request, Unanswered};
+pub use http::{Exchange, Http, Request, Response, Unanswered};
 pub use mcp::{Client, Pending, Revision, RpcError, SESSION_BASED, SESSIONLESS, ToolResult};
 pub use process::{Process, processes_with};
 pub use server::{LogLine, Server};

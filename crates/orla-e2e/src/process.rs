@@ -1,6 +1,6 @@
 //! What the system knows about processes: who carries a mark, open descriptors, resident memory.
 //!
-//! All of it is read from `/proc`. Where there is none, or it may not be read, the answers are `None`
+//! All of it is read from `/proc`. Where `/proc` is missing or unreadable, the answers are `None`
 //! or empty, and tests that need them say so.
 
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Process {
         };
         let command_line = text("cmdline")?.replace('\0', " ");
         let environment = text("environ").unwrap_or_default().replace('\0', "\n");
-        // A zombie has neither, and whoever looks between clone and exec sees it with both.
+        // A zombie has neither. Between clone and exec, a process has both of its parent.
         let alive = state(id).is_some_and(|state| state != 'Z' && state != 'X');
         alive.then_some(Self { id, command_line, environment })
     }

@@ -23,7 +23,7 @@ pub struct Server {
     child: Child,
     address: SocketAddr,
     ended: Option<ExitStatus>,
-    // Last: the directory and whatever else runs in it go after the server.
+    // Last: the directory and other processes in it are removed after the server.
     world: World,
 }
 
@@ -186,7 +186,7 @@ impl Server {
         process::children(self.id()).iter().filter(|(_, state)| *state == 'Z').count()
     }
 
-    /// The server's living children: tools, and whatever helps it.
+    /// The server's living children: tools and helpers.
     pub fn children(&self) -> Vec<Process> {
         process::children(self.id()).into_iter().filter_map(|(id, _)| Process::read(id)).collect()
     }
@@ -227,7 +227,7 @@ pub(crate) fn show_log(log: &str, ended: Option<ExitStatus>) {
     eprintln!("--- the server's log ({ended:?})\n{}---", &log[start..]);
 }
 
-/// The address in the line `listening`, whatever the log's format.
+/// The address in the line `listening`, in any format of the log.
 fn address_in(log: &str) -> Option<SocketAddr> {
     let complete = &log[..=log.rfind('\n')?];
     let line = complete.lines().find(|line| line.contains("listening"))?;
@@ -242,7 +242,7 @@ impl LogLine {
         self.0["level"].as_str().unwrap_or_default().to_lowercase()
     }
 
-    /// A field, wherever the format puts it.
+    /// A field, in any format.
     pub fn field(&self, name: &str) -> &Value {
         match self.0.get(name) {
             Some(value) => value,

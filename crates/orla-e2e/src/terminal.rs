@@ -1,4 +1,4 @@
-//! A command at a terminal, with somebody who types.
+//! A command at a terminal, with typed input.
 //!
 //! What a key does depends on the terminal's mode when it is typed. While an editor shows its prompt, it reads every key as a byte.
 //! While a program runs, the terminal itself makes a signal of Ctrl-C and an end of the input of Ctrl-D, and an editor that starts
@@ -47,7 +47,7 @@ impl Terminal {
         let mut screen = keys.try_clone().expect("a descriptor");
         let shown: Arc<Mutex<Vec<u8>>> = Arc::default();
         let taking = Arc::clone(&shown);
-        // It ends when nobody has the other side any more.
+        // It ends when the other side is closed.
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut bytes) {

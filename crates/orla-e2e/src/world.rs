@@ -22,7 +22,7 @@ use crate::wait::eventually;
 static FILES_AND_PROCESSES: Mutex<()> = Mutex::new(());
 static WORLDS: AtomicU64 = AtomicU64::new(0);
 
-/// A temporary directory in which the binary runs. Whatever was started there ends with it.
+/// A temporary directory in which the binary runs. Everything that was started there ends with it.
 #[derive(Debug)]
 pub struct World {
     binary: PathBuf,
@@ -184,7 +184,7 @@ impl World {
         fs::remove_file(self.path(path)).expect("a file can be removed");
     }
 
-    /// A file's text; empty if there is none.
+    /// The text of a file; empty if the file does not exist.
     pub fn read(&self, path: impl AsRef<Path>) -> String {
         fs::read(self.path(path))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -236,7 +236,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Whoever started a server has ended it by now; what is left is a failure's, or set out to stay.
+        // Servers have been stopped by now. Remaining processes belong to a failed test or outlive their server on purpose.
         for process in self.processes() {
             kill(process.id, rustix::process::Signal::KILL);
         }

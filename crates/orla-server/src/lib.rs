@@ -12,13 +12,13 @@
 //! malformed requests otherwise than the specification says.
 //!
 //! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace. In `mcp/` it goes:
-//! envelope (`rpc`) → era (`era`) → `dispatch`, and comes back as a plain answer or a stream (`exchange`). `tools/call` and `tools/list` never build a tree: the body's
-//! bytes are cut, passed on, and put together again (`tools`). Everything that is MCP but no tool goes
-//! to the surfaces of the marketplace (`surfaces`).
+//! envelope (`rpc`) → mode (`request_mode`) → `dispatch`, and comes back as plain JSON or as a stream (`exchange`).
+//! `tools/call` and `tools/list` never build a tree: the body's bytes are cut, passed on, and put together again
+//! (`tools`). Other methods of MCP go to the surfaces of the marketplace (`surfaces`).
 //!
-//! What a provider asks of its caller's client goes out on the stream of a session's call (`client`), or,
-//! without a session, as the request's result, while its work waits for the next request (`rounds`,
-//! `parked`). Programs come in by a route of their own (`programs`). What clients are told unasked has one source (`changes`, `subscriptions`).
+//! A provider's request for input goes to the client on the stream of the session's call (`session::client`). Without a
+//! session, it is the result of the call, whose work waits for the next request (`input::requests`, `dispatch::pending`).
+//! Programs have a route of their own (`rtfs::programs`). Notifications have one source (`notify`).
 //!
 //! # Invariants
 //!
@@ -27,7 +27,7 @@
 //!   that runs a call waits for its reader.
 //! - No client sees another's questions, progress or subscriptions.
 //! - An idle session is memory alone: no task, no channel, no timer.
-//! - Whatever was spawned is waited for before [`Bound::serve`] and [`Server::serve_stdio`] return.
+//! - [`Bound::serve`] and [`Server::serve_stdio`] return after all spawned tasks have ended.
 //!
 //! # What is deliberately absent
 //!
@@ -39,6 +39,7 @@ mod admin;
 mod http;
 mod listener;
 mod mcp;
+mod metrics;
 mod options;
 mod routes;
 mod rtfs;
@@ -85,20 +86,21 @@ impl Server {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
-    /// Has the tasks of the agent kept in this file, from before the first request on; without it, they end with the server.
-    /// To be called within a runtime, and after [`push_with`](Self::push_with): whoever is to be told of a task that the last
-    /// server did not finish is told at once.
+    /// Persists the agent's tasks in this file. Without it, tasks end with the server.
+    ///
+    /// Must be called within a runtime, before the first request, and after [`push_with`](Self::push_with), because push
+    /// notifications of tasks that the last server did not finish are sent at once.
     ///
     /// # Errors
-    /// A sentence that says why the file cannot be used: another server has it, or it is none of tasks.
+    /// Why the file cannot be used: another server uses it, or it is not a file of tasks.
     pub fn keep_tasks(&self, file: &std::path::Path) -> Result<(), String> {
         self.core
             .keep_tasks(file)
             .map_err(|err| format!("{}: tasks cannot be kept there: {err}", file.display()))
     }
 
-    /// Has those who want it told of the agent's tasks (push notifications), through this sender; without one they are refused.
-    /// The first one stays.
+    /// Sends push notifications of the agent's tasks through this sender. Without one, clients that ask for them are refused.
+    /// The first sender stays.
     pub fn push_with(&self, sender: Arc<dyn PushSender>) {
         self.core.push_with(sender);
     }
@@ -121,8 +123,8 @@ impl Server {
         mcp::stdio::serve(Arc::clone(&self.core), reader, writer, shutdown).await;
     }
 
-    /// Cancels whatever runs, without waiting for it: what a second signal asks for. `serve` returns
-    /// once everything has ended.
+    /// Cancels everything that runs, without waiting for it, as after a second signal. `serve` returns once
+    /// everything has ended.
     pub fn abort(&self) {
         self.core.draining.cancel();
         self.core.abort.cancel();

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::http::idle_timeout::{IdleTimeoutStream, Serving};
 use crate::mcp::notify::changes::fan_out;
-use crate::routes::{self, Arrival};
+use crate::routes::{self, ConnectionInfo};
 use crate::state::Core;
 
 /// How long to wait before accepting again when the system has no descriptors left: doubled each
@@ -155,7 +155,7 @@ async fn converse(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
         let core = Arc::clone(core);
         let (guard, is_ambiguous) = (serving.begin(), serving.is_ambiguous());
         async move {
-            let response = routes::serve(core, request, Arrival { peer, is_ambiguous }).await;
+            let response = routes::serve(core, request, ConnectionInfo { peer, is_ambiguous }).await;
             Ok::<_, std::convert::Infallible>(response.map(|body| body.until_end(guard)))
         }
     });

@@ -16,7 +16,7 @@ pub struct ServerOptions {
     /// the scheme's own and `:*` any; or `*`. None by default.
     pub allowed_origins: Vec<String>,
     /// Bearer tokens, one of which every request needs but those for `/healthz` and `/readyz`. None
-    /// by default: then nobody needs one.
+    /// by default: requests then need no token.
     pub auth_tokens: Vec<BearerToken>,
     /// How often peers may fail to authenticate.
     pub auth_limits: AuthLimits,

@@ -12,11 +12,12 @@ use hyper::body::Incoming;
 use orla_marketplace::{Item, Principal};
 
 use crate::a2a;
-use crate::admin::{metrics, status};
+use crate::admin::status;
 use crate::http::body::{self, Body};
 use crate::http::guard::Denied;
 use crate::http::response::{closing, is_json, json, names, not_allowed, text, why_unreadable};
 use crate::mcp::http::endpoint;
+use crate::metrics;
 use crate::options::Unauthenticated;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
@@ -24,7 +25,7 @@ use crate::throttle::Verdict;
 
 /// What is known of a request from its connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Arrival {
+pub(crate) struct ConnectionInfo {
     /// The address that it came from.
     pub(crate) peer: IpAddr,
     /// Whether the connection carried a head with both Content-Length and Transfer-Encoding.
@@ -35,7 +36,7 @@ pub(crate) struct Arrival {
 pub(crate) async fn serve(
     core: Arc<Core>,
     request: Request<Incoming>,
-    arrival: Arrival,
+    arrival: ConnectionInfo,
 ) -> Response<Body> {
     let began = Instant::now();
     let (parts, body) = request.into_parts();
@@ -64,7 +65,7 @@ struct Log {
 
 impl Log {
     /// Writes the request's line (RFC 1 §8.2: request timings). A call has a line of its own already, and
-    /// whoever watches the server asks all the time: these are for those who look for a fault.
+    /// monitoring sends requests all the time, so these lines are for debugging.
     fn write(&self, parts: &Parts, status: StatusCode, took: Duration) {
         /// How much of a text that anyone may send is repeated.
         const SHOWN: usize = 100;

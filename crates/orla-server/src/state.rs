@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::a2a::{Agent, PushSender};
-use crate::admin::metrics::Metrics;
 use crate::http::guard::Guard;
 use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
@@ -23,6 +22,7 @@ use crate::mcp::notify::subscriptions::Subscriptions;
 use crate::mcp::session::Sessions;
 use crate::mcp::surfaces;
 use crate::mcp::tools::{CacheHint, Listings};
+use crate::metrics::Metrics;
 use crate::options::{ServerOptions, Unauthenticated};
 use crate::throttle::Failures;
 
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     /// Takes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
     agent: OnceLock<Agent>,
-    /// Tells of tasks, where somebody can.
+    /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
 }
 
@@ -97,22 +97,22 @@ impl Core {
         })
     }
 
-    /// What answers messages of the Agent2Agent protocol.
+    /// The agent, which answers messages of the Agent2Agent protocol.
     pub(crate) fn agent(&self) -> &Agent {
         self.agent.get_or_init(|| Agent::new(&self.settings.load().options.agent))
     }
 
-    /// What posts what happens to tasks.
+    /// The sender of push notifications.
     pub(crate) fn push(&self) -> Option<&Arc<dyn PushSender>> {
         self.push.get()
     }
 
-    /// Takes what posts what happens to tasks; the first one stays.
+    /// Sets the sender of push notifications. The first one stays.
     pub(crate) fn push_with(&self, sender: Arc<dyn PushSender>) {
         drop(self.push.set(sender));
     }
 
-    /// Has the agent's tasks kept in a file. To be called before anybody asks the agent.
+    /// Has the agent's tasks kept in a file. To be called before the agent is used.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -122,7 +122,7 @@ impl Core {
         if let Some(sender) = self.push() {
             agent.tell_of(&unfinished, sender, &self.tracker, &self.abort);
         }
-        // Where somebody has asked already, its tasks stay where they are.
+        // An agent that is already in use keeps its tasks in memory.
         drop(self.agent.set(agent));
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::config::{Config, Transport};
 /// The file of its tasks cannot be used.
 pub(crate) fn prepare(server: &Server, config: &Config) -> Result<(), Failure> {
     if config.transport != Transport::Http {
-        // Nobody can ask it, and a server beside this one may have the file.
+        // The agent is not reachable on stdio, and another server may use the file.
         return Ok(());
     }
     let own = &config.a2a;
@@ -26,7 +26,7 @@ pub(crate) fn prepare(server: &Server, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Posts to whoever wants to be told of a task.
+/// Sends push notifications.
 struct Sender(WebHooks);
 
 #[async_trait]

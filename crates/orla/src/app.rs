@@ -300,7 +300,7 @@ impl App {
                 Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }
         }
-        // What nobody vouches for is not even started to be asked what it serves, now or later.
+        // A capsule without a required attestation is never started, not even to ask what it serves.
         let (capsules, refused): (Vec<_>, Vec<_>) = capsules
             .into_iter()
             .map(|package| {
@@ -313,7 +313,7 @@ impl App {
         }));
         self.capsules.guard(gate(rules));
         let watched = capsules.into_iter().map(|(_, capsule)| {
-            // Whoever asks for files to be watched means those of capsules too.
+            // `watch` includes the files of capsules.
             if config.watch { capsule.hot_loaded() } else { capsule }
         });
         self.capsules.load(watched, policy(config));

@@ -3,15 +3,48 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use orla_marketplace::attestation::PublicKey;
 use orla_marketplace::discovery::MAX_LIMIT;
 
-use crate::commands::new::{Kind, Language};
 #[cfg(feature = "agent")]
 use crate::config::Approve;
 use crate::config::Source;
+#[cfg(feature = "agent")]
 use crate::config::table::MAX_STEPS;
+
+/// The clients that `orla connect` knows.
+pub(crate) const CLIENTS: [&str; 10] = [
+    "claude-desktop",
+    "claude-code",
+    "vscode",
+    "cursor",
+    "codex",
+    "gemini",
+    "goose",
+    "zed",
+    "opencode",
+    "lmstudio",
+];
+
+/// What `orla new` creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// A program that runs once for each call
+    Tool,
+    /// A program that keeps running, with state between calls
+    Capsule,
+}
+
+/// The language of a skeleton.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    Python,
+    Node,
+    Rust,
+    Go,
+    Bash,
+}
 
 /// Serves the executables of a directory to every MCP client.
 #[derive(Debug, Parser)]
@@ -138,7 +171,7 @@ pub(crate) enum Command {
     #[command(after_help = CONNECT)]
     Connect {
         /// The client
-        #[arg(value_parser = crate::commands::connect::names())]
+        #[arg(value_parser = CLIENTS)]
         client: String,
         /// Write the entry into the client's file, after making a backup
         #[arg(long)]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use orla_marketplace::{CapabilityExecutor, CustomProvider, Registration};
 use serde_json::Value;
 
-use crate::config::keys::nearest;
+use crate::text::nearest;
 
 /// Everything that was added. Cloning it shares the kinds.
 #[derive(Clone, Default)]

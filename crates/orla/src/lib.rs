@@ -10,7 +10,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | all went well |
-//! | 1 | the operation failed: a call, a check, a port in use, a tools directory that is none |
+//! | 1 | the operation failed: a call, a check, a port in use, an invalid tools directory |
 //! | 2 | wrong usage, or a configuration that cannot be used |
 //!
 //! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
@@ -21,6 +21,7 @@ mod a2a;
 #[cfg(feature = "agent")]
 mod agent;
 mod app;
+mod call_result;
 mod cli;
 mod commands;
 mod config;
@@ -28,6 +29,7 @@ mod exposure;
 mod extensions;
 mod findings;
 mod governance;
+mod http_client;
 mod logging;
 mod memory;
 mod programs;

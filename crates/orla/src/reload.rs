@@ -1,5 +1,5 @@
 //! Reload (RFC 1 §7): the next snapshot is built beside the running one and put in its place in one
-//! step. Whatever goes wrong, the running one stays.
+//! step. If anything fails, the running one stays.
 
 use std::fmt;
 use std::sync::Arc;

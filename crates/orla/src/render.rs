@@ -8,7 +8,7 @@
 //! bytes go out as they are. [`Styled`] is text with colours of ours: its constructors spell out what is foreign
 //! in it, so it is safe as it is. There is no third way.
 //!
-//! Progress bars ([`progress`]) are drawn below whatever is written: [`put`] lifts them meanwhile.
+//! Progress bars ([`progress`]) are drawn below all output: [`put`] hides them while it writes.
 
 pub(crate) mod image;
 pub(crate) mod progress;

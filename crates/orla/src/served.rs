@@ -15,12 +15,12 @@ use orla_marketplace::{
     RegistrationError, Rejected, Source, discovery, program,
 };
 
-use crate::config::keys::nearest;
 use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
 use crate::findings::Findings;
 use crate::governance::Rules;
 use crate::memory;
 use crate::prompts::{Prompt, Prompts};
+use crate::text::suggestion;
 
 /// How many names in `tools` that no tool has are told apart.
 pub(crate) const NAMED: usize = 20;
@@ -63,7 +63,7 @@ impl Served {
         let Some(marketplace) = self.marketplace.upgrade() else { return };
         let changes = self.changes();
         let catalog = sources.catalog(&marketplace, &self.providers, findings);
-        want(&sources.prompts, &catalog, &self.providers, findings);
+        check_prompt_tools(&sources.prompts, &catalog, &self.providers, findings);
         marketplace.replace(catalog);
         *newest = Some((sources, changes));
     }
@@ -218,9 +218,8 @@ impl Sources {
                 let renamed = renamed.map(|rename| rename.to.as_str());
                 let mut all = names.iter().map(String::as_str).chain(renamed).chain(own);
                 if !all.any(|name| pattern.matches(name)) {
-                    let near = nearest(text, names.iter().map(String::as_str));
-                    let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-                    findings.warnings.push(format!("{key}: {text} fits no tool{hint}"));
+                    let hint = suggestion(text, names.iter().map(String::as_str));
+                    findings.warnings.push(format!("{key}: {text} matches no tool{hint}"));
                 }
             }
         }
@@ -233,7 +232,7 @@ impl Sources {
         if registration.manifest.description.trim().is_empty() {
             registration.manifest.description = description_of(&registration.manifest.provider);
         }
-        if !self.rules.take_charge(&mut registration, findings) {
+        if !self.rules.apply(&mut registration, findings) {
             return;
         }
         let Err(rejected) = builder.offer(registration) else { return };
@@ -259,8 +258,7 @@ impl Sources {
             |(name, _): &(&String, &ToolOverride)| !names.contains(*name) && !may_come(providers, name);
         let mut unknown = config.tools.iter().filter(unknown);
         for (name, change) in unknown.by_ref().take(NAMED) {
-            let near = nearest(name, names.iter().map(String::as_str));
-            let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+            let hint = suggestion(name, names.iter().map(String::as_str));
             let text = format!("tools.{name}: no tool has this name{hint}");
             findings.warnings.push(placed(config, change.at, text));
         }
@@ -313,8 +311,13 @@ fn placed(config: &Config, at: Option<Position>, text: String) -> String {
     }
 }
 
-/// Every tool that a prompt wants should be there.
-fn want(prompts: &[Prompt], catalog: &Catalog, providers: &[Arc<dyn Source>], findings: &mut Findings) {
+/// Warns of tools that a prompt names and that are not served.
+fn check_prompt_tools(
+    prompts: &[Prompt],
+    catalog: &Catalog,
+    providers: &[Arc<dyn Source>],
+    findings: &mut Findings,
+) {
     for prompt in prompts {
         for (tool, at) in &prompt.tools {
             if catalog.get(tool).is_none() && !may_come(providers, tool) {

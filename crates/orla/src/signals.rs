@@ -7,8 +7,8 @@ use signal_hook::consts::SIGHUP;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// Keeps a signal to reload from ending the process before anyone is there to take it. To be called
-/// first thing: whoever starts a server may tell it to reload at once, which then is needless, as the
-/// configuration has not been read yet.
+/// first thing: a signal that comes right after the start is ignored, because the configuration has not been
+/// read yet.
 pub(crate) fn survive_hangup() {
     // Without a handler the process ends on an early signal, as any program does.
     let _ = signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)));

@@ -1,7 +1,8 @@
-//! Characters that a text of someone else may hold and that must not act on its reader: control characters
-//! command a terminal, bidirectional ones reorder what is shown, tags and zero-width ones hide what is said.
+//! Pure functions of text: similar words, and text that is safe to show.
 //!
-//! Pure functions; [`render`](crate::render) applies them to everything that goes to a terminal.
+//! Text from others can contain characters that act on its reader: control characters command a terminal,
+//! bidirectional ones reorder the line, tags and zero-width characters hide text. [`render`](crate::render) escapes
+//! them in everything that goes to a terminal.
 
 use std::borrow::Cow;
 
@@ -130,6 +131,39 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     let mut cut: String = first.chars().take(width.saturating_sub(1)).collect();
     cut.push('…');
     cut
+}
+
+/// `a, b or c`.
+pub(crate) fn list_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [head @ .., last] => format!("{} or {last}", head.join(", ")),
+    }
+}
+
+/// The longest word that a misspelt one is compared with, in bytes: the comparison takes the product of
+/// the lengths.
+const COMPARED: usize = 200;
+
+/// The known word that is most similar to a misspelt one, if any is similar.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > COMPARED {
+        return None;
+    }
+    let plain = |text: &str| text.to_lowercase().replace(['-', ' ', '_'], "");
+    let word = plain(word);
+    known
+        .into_iter()
+        .map(|candidate| (strsim::normalized_damerau_levenshtein(&word, &plain(candidate)), candidate))
+        .filter(|(likeness, _)| *likeness >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// `, did you mean NAME?`, or nothing if no known word is similar.
+pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map(|near| format!(", did you mean {near}?")).unwrap_or_default()
 }
 
 #[cfg(test)]

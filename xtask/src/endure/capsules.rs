@@ -19,7 +19,7 @@ const IDLE: &str = include_str!("../../fixtures/endure/idle.sh");
 const PROGRAM: &str = "tools/cap/main.py";
 
 /// How long anything may take that has no bound of its own.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls while the capsule's file is saved every 300 ms: none fails, and no two processes live at once.
 pub(super) fn save(world: &World) -> Result<String, String> {
@@ -47,10 +47,10 @@ pub(super) fn save(world: &World) -> Result<String, String> {
         format!("{}; first: {}", answers.shown(), answers.first_problem())
     })?;
     let newest = format!("version={} ", saved.load(Ordering::Relaxed));
-    let waited = until(PATIENCE, "the file that was saved last answers", || {
+    let waited = until(TIMEOUT, "the file that was saved last answers", || {
         answer(&orla.address, &call).is_ok_and(|text| text.contains(&newest))
     })?;
-    orla.end(PATIENCE)?;
+    orla.end(TIMEOUT)?;
     let records = Records::read(&world.path("records"))?;
     let (most, left) = records.most_at_once();
     ensure((most, left) == (1, 0), || format!("{most} processes at once, {left} without an end"))?;
@@ -95,7 +95,7 @@ pub(super) fn crash(world: &World) -> Result<String, String> {
     let most = killed.load(Ordering::Relaxed) * CLIENTS;
     ensure(answers.errors.len() <= most, || format!("more than were in flight: {}", answers.shown()))?;
     // The last one that was killed may take the first of these with it.
-    until(PATIENCE, "it serves again", || answer(&orla.address, &call).is_ok())?;
+    until(TIMEOUT, "it serves again", || answer(&orla.address, &call).is_ok())?;
     let (after, grown) = (descriptors(orla.pid())?, orla.resident()?.saturating_sub(memory));
     // The log and one connection may come and go.
     ensure(after <= before + 4, || format!("{before} descriptors before, {after} after"))?;
@@ -103,7 +103,7 @@ pub(super) fn crash(world: &World) -> Result<String, String> {
     ensure(grown < 32_000_000, || format!("the server grew by {grown} bytes"))?;
     let capsules = processes_in(&world.path("tools/cap")).len();
     ensure(capsules == 1, || format!("{capsules} processes of one capsule"))?;
-    orla.end(PATIENCE)?;
+    orla.end(TIMEOUT)?;
     let records = Records::read(&world.path("records"))?;
     let (most, _) = records.most_at_once();
     ensure(most == 1, || format!("{most} processes at once"))?;
@@ -124,7 +124,7 @@ pub(super) fn idle(world: &World) -> Result<String, String> {
     let empty = world.serve("")?;
     Connection::open(&empty.address)?.exchange(&client::sessionless("tools/list", json!({})))?;
     let base = empty.resident()?;
-    empty.end(PATIENCE)?;
+    empty.end(TIMEOUT)?;
     for number in 0..count {
         let (name, folder) = (format!("c{number}"), format!("tools/c{number}"));
         world.executable(&format!("{folder}/main.sh"), IDLE)?;
@@ -132,7 +132,7 @@ pub(super) fn idle(world: &World) -> Result<String, String> {
         world.write(&format!("{folder}/orla-tool.json"), &manifest.to_string())?;
     }
     let orla = world.serve("capsules: {eager: true}\n")?;
-    let ready = until(PATIENCE, "all are ready", || {
+    let ready = until(TIMEOUT, "all are ready", || {
         readiness(&orla.address).is_ok_and(|text| text.contains(&format!("READY {count}\n")))
     })?;
     for number in 0..count {
@@ -140,7 +140,7 @@ pub(super) fn idle(world: &World) -> Result<String, String> {
         ensure(text.contains("idle"), || text.clone())?;
     }
     let each = orla.resident()?.saturating_sub(base) / count as u64;
-    let status = orla.end(PATIENCE)?;
+    let status = orla.end(TIMEOUT)?;
     ensure(status.success(), || format!("it ended with {status}"))?;
     let left = processes_in(&world.path("tools")).len();
     ensure(left == 0, || format!("{left} processes are left"))?;

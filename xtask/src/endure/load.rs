@@ -9,7 +9,7 @@ use crate::bench::client::{self, Connection};
 
 /// What came of the calls.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct Responses {
     /// Results that are no error.
     pub(super) good: usize,
     /// Texts of results that are errors.
@@ -20,7 +20,7 @@ pub(super) struct Answers {
     pub(super) elapsed: Duration,
 }
 
-impl Answers {
+impl Responses {
     pub(super) fn count(&self) -> usize {
         self.good + self.errors.len() + self.lost.len()
     }
@@ -54,12 +54,12 @@ pub(super) fn calls(
     clients: usize,
     count: usize,
     is_right: impl Fn(&[u8]) -> bool + Sync,
-) -> Result<Answers, String> {
+) -> Result<Responses, String> {
     let begun = AtomicUsize::new(0);
     let started = Instant::now();
     let parts = client::side_by_side(clients, || {
         let mut connection = Connection::open(address)?;
-        let mut part = Answers::default();
+        let mut part = Responses::default();
         while begun.fetch_add(1, Ordering::Relaxed) < count {
             let asked = Instant::now();
             match connection.exchange(request) {
@@ -77,7 +77,7 @@ pub(super) fn calls(
         }
         Ok(vec![part])
     })?;
-    let mut all = Answers { elapsed: started.elapsed(), ..Answers::default() };
+    let mut all = Responses { elapsed: started.elapsed(), ..Responses::default() };
     for part in parts {
         all.good += part.good;
         all.errors.extend(part.errors);

@@ -9,7 +9,7 @@ use super::watch::{peak_resident, processes_in, until};
 use super::{World, ensure};
 use crate::bench::client::{self, Connection, header};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls during a hundred reloads: none fails, and who connected before a tool was removed still calls it.
 pub(super) fn reload(world: &World) -> Result<String, String> {
@@ -30,7 +30,7 @@ pub(super) fn reload(world: &World) -> Result<String, String> {
                     world.write("orla.yaml", "timeout: 20\ndeny: [leaving]\n")?;
                 }
                 orla.hang_up()?;
-                orla.wait_for(PATIENCE, |line| {
+                orla.wait_for(TIMEOUT, |line| {
                     let line: Value = serde_json::from_str(line).ok()?;
                     (line["message"] == "reloaded").then_some(())
                 })?;
@@ -50,7 +50,7 @@ pub(super) fn reload(world: &World) -> Result<String, String> {
         .exchange(&client::call("leaving", &json!({})))
         .map(|answer| !client::is_good(&answer))?;
     ensure(gone, || "who comes now still finds the tool that was removed".to_owned())?;
-    let status = orla.end(PATIENCE)?;
+    let status = orla.end(TIMEOUT)?;
     ensure(status.success(), || format!("it ended with {status}"))?;
     Ok(format!(
         "{}; {done} reloads, {kept} calls of a session that is older than the removal",
@@ -94,7 +94,7 @@ pub(super) fn kill(world: &World) -> Result<String, String> {
         connections.push(connection);
     }
     // The shell and both of its children.
-    until(PATIENCE, "all tools run", || running().len() >= 3 * TOOLS)?;
+    until(TIMEOUT, "all tools run", || running().len() >= 3 * TOOLS)?;
     let before = running().len();
     orla.kill()?;
     let took = until(Duration::from_secs(10), "nothing is left", || running().is_empty())?;

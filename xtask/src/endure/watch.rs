@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Starts and ends that processes of one capsule wrote down, in the order of their clock.
 ///
 /// A process that starts while another one of its capsule lives writes `overlap` instead of `start`: it
-/// finds a lock taken that the system takes from whoever ends, however that happens.
+/// finds a lock held, because the system releases the locks of a process however it ends.
 pub(super) struct Records(Vec<(u64, bool, u32)>);
 
 impl Records {

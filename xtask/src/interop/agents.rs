@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::tally::Tally;
 
 /// How long one call may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What an agent is told, and what has to come of it.
 const CALLS: [(&str, &str, &str); 6] = [
@@ -138,7 +138,7 @@ fn call(binary: &Path, folder: &Path, orla: &Server, input: &str) -> Result<Valu
     let mut command = Command::new(binary);
     command.args(["call", "agent__talk", "--raw", "--json", input, "--url"]);
     command.arg(format!("http://{}/mcp", orla.address));
-    let printed = process::run(&mut command, folder, PATIENCE)?;
+    let printed = process::run(&mut command, folder, TIMEOUT)?;
     serde_json::from_str(&printed.stdout)
         .map_err(|err| format!("{err}: {}{}", printed.stdout, printed.stderr))
 }

@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::tally::Tally;
 
 /// How long one client may take.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Lets each client do everything over each binding.
 pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
@@ -50,6 +50,6 @@ fn script(program: &Path, script: &Path) -> Command {
 
 /// What was checked, and what was wrong.
 fn report(driver: &mut Command, folder: &Path) -> Result<BTreeMap<String, Option<String>>, String> {
-    let printed = process::run(driver, folder, PATIENCE)?.stdout_of_success()?;
+    let printed = process::run(driver, folder, TIMEOUT)?.stdout_of_success()?;
     serde_json::from_str(&printed).map_err(|err| format!("{err}: {printed}"))
 }

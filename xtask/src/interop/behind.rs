@@ -15,7 +15,7 @@ use super::install::Foreign;
 use super::upstream::{Upstream, in_front};
 use crate::tally::Tally;
 
-/// What orla says of a tool that nobody has.
+/// The error for an unknown tool.
 const NO_TOOL: &str = "unknown tool: ";
 
 /// Both sets against each of two servers.

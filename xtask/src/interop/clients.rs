@@ -1,6 +1,6 @@
 //! The official SDKs and the inspector list and call every example tool, and get every prompt.
 //!
-//! Each SDK has a small driver (`xtask/fixtures/clients/`) that calls whatever the server lists and
+//! Each SDK has a small driver (`xtask/fixtures/clients/`) that calls everything the server lists and
 //! prints what came as JSON; what is right is said once, in `calls.json`, and compared here. A tool
 //! that is listed and has no entry there is a failure, and so is an entry that is not listed.
 
@@ -17,12 +17,12 @@ use crate::server::Server;
 use crate::tally::Tally;
 
 /// How long one run of a client may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The revision without sessions; everything before it is `legacy` to the clients.
 const SESSIONLESS: &str = "2026-07-28";
 
-/// Somebody else's client.
+/// A client of another project.
 #[derive(Clone, Copy)]
 pub(crate) enum Client {
     PythonSdk,
@@ -113,7 +113,7 @@ fn drive(client: Client, era: &str, target: &[String], foreign: &Foreign) -> Res
         }
     };
     command.arg(fixtures().join("calls.json")).args(target).current_dir(crate::root());
-    let stdout = process::run(&mut command, &foreign.folder, PATIENCE)?.stdout_of_success()?;
+    let stdout = process::run(&mut command, &foreign.folder, TIMEOUT)?.stdout_of_success()?;
     serde_json::from_str(&stdout).map_err(|err| format!("its report: {err}: {stdout}"))
 }
 
@@ -138,7 +138,7 @@ fn inspect(era: &str, target: &[String], foreign: &Foreign, calls: &Value) -> Re
             // Its settings and stored logins stay away from the user's own.
             .env("HOME", &foreign.folder)
             .current_dir(crate::root());
-        let stdout = process::run(&mut command, &foreign.folder, PATIENCE)?
+        let stdout = process::run(&mut command, &foreign.folder, TIMEOUT)?
             .stdout_of_success()
             .map_err(|err| format!("{}: {err}", request.join(" ")))?;
         let answer: Value =

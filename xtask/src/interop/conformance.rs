@@ -21,7 +21,7 @@ use crate::tally::Tally;
 pub(super) const SETS: &[&str] = &["2025-11-25", "2026-07-28"];
 
 /// How long one set may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs both sets against one server, and against the same server behind another.
 pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result<(), String> {
@@ -76,7 +76,7 @@ pub(super) fn run_set(
         .args(["server", "--url", url, "--requirements", set, "-o"])
         .arg(results);
     // Its exit code says that something failed; the files say what.
-    let finished = process::run(&mut suite, &foreign.folder, PATIENCE)?;
+    let finished = process::run(&mut suite, &foreign.folder, TIMEOUT)?;
     let scenarios = read_results(results).map_err(|err| {
         format!("no results of the suite ({err}): {}{}", finished.stdout, finished.stderr)
     })?;

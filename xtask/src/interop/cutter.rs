@@ -1,4 +1,4 @@
-//! A relay between a client and a server that cuts connections wherever it happens to be.
+//! A relay between a client and a server that cuts connections at arbitrary bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -47,7 +47,7 @@ impl Cutter {
 impl Drop for Cutter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Whoever accepts looks when somebody comes.
+        // The accepting thread checks the flag when a connection comes.
         let _ = TcpStream::connect(&self.address);
     }
 }

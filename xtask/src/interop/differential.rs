@@ -4,7 +4,7 @@
 //! prompt, and prints what came as text, without what the specification makes each hop say by itself. It does so directly and
 //! through orla, over both transports of the server and in both revisions of the client.
 //!
-//! Whatever revision its client speaks, orla speaks one to the server, and a server may write the same thing in another
+//! For every revision of the client, orla speaks one revision to the server, and a server may write the same thing in another
 //! order of keys in another revision. So an answer has to be what the server gives in one of the two.
 
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ use crate::process;
 use crate::tally::Tally;
 
 /// How long one round of all questions may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The revisions of a client.
-const ERAS: [&str; 2] = ["legacy", "2026-07-28"];
+const REVISIONS: [&str; 2] = ["legacy", "2026-07-28"];
 
 /// The exit code of a client that cannot speak to the server in the revision it was given.
-const NO_SUCH_ERA: i32 = 3;
+const UNSUPPORTED_REVISION: i32 = 3;
 
 /// What was asked, and what came.
 type Report = BTreeMap<String, String>;
@@ -57,10 +57,10 @@ fn compare(
     tally: &mut Tally,
 ) -> Result<(), String> {
     let mut direct = Vec::new();
-    for era in ERAS {
+    for era in REVISIONS {
         direct.extend(ask(foreign, upstream, era, target)?);
     }
-    for era in ERAS {
+    for era in REVISIONS {
         // Each client has a server of its own, as it has directly: some keep what they were told.
         let orla = in_front(binary, &foreign.folder.join("differential/orla"), entry.clone())?;
         let url = format!("http://{}/mcp", orla.address);
@@ -82,8 +82,8 @@ fn ask(
     let mut client = Command::new("python3");
     client.arg(fixtures().join("peer.py")).arg(era).arg(upstream.plan()).args(target);
     client.current_dir(&foreign.folder);
-    let finished = process::run(&mut client, &foreign.folder, PATIENCE)?;
-    if finished.status.code() == Some(NO_SUCH_ERA) {
+    let finished = process::run(&mut client, &foreign.folder, TIMEOUT)?;
+    if finished.status.code() == Some(UNSUPPORTED_REVISION) {
         return Ok(None);
     }
     let printed =
@@ -109,7 +109,7 @@ fn judge(title: &str, direct: &[Report], through: &Report, tally: &mut Tally) {
             (None, Some(came)) => {
                 tally.check(
                     &format!("{title}: {question}"),
-                    Err(format!("directly there is none: {came}")),
+                    Err(format!("there is no direct result: {came}")),
                 );
             }
             (None, None) => {}

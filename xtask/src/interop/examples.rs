@@ -14,7 +14,7 @@ use crate::server::{self, Server};
 use crate::tally::Tally;
 
 /// How long one command may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One folder of examples.
 struct Example {
@@ -176,7 +176,7 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
                 command.current_dir(&foreign.folder);
             }
             command.envs(variable.clone());
-            let printed = process::run(&mut command, &logs, PATIENCE)?.stdout_of_success();
+            let printed = process::run(&mut command, &logs, TIMEOUT)?.stdout_of_success();
             let verdict = printed.and_then(|printed| shows(&printed, expected));
             tally.check(&format!("examples/{}: orla {}", example.folder, arguments.join(" ")), verdict);
         }

@@ -10,7 +10,7 @@ use crate::process;
 const NODE: (u32, u32) = (22, 19);
 
 /// How long one installation may take.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Where everything is.
 pub(crate) struct Foreign {
@@ -56,7 +56,7 @@ pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
             .current_dir(&folder);
-        process::run(&mut npm, &folder, PATIENCE)?
+        process::run(&mut npm, &folder, TIMEOUT)?
             .stdout_of_success()
             .map_err(|err| format!("npm: {err}"))?;
         mark(&folder.join("package-lock.json"), &folder.join(".npm-done"))?;
@@ -83,7 +83,7 @@ pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
         for (program, arguments) in steps {
             let mut step = Command::new(program);
             step.args(arguments).current_dir(&folder);
-            process::run(&mut step, &folder, PATIENCE)?
+            process::run(&mut step, &folder, TIMEOUT)?
                 .stdout_of_success()
                 .map_err(|err| format!("{}: {err}", arguments.join(" ")))?;
         }
@@ -108,7 +108,7 @@ fn node(folder: &Path) -> Result<PathBuf, String> {
             return Ok(candidate);
         }
     }
-    Err(format!("Node {}.{} or newer is needed, and there is none for this platform", NODE.0, NODE.1))
+    Err(format!("Node {}.{} or newer is needed, but not available for this platform", NODE.0, NODE.1))
 }
 
 /// Major and minor of `v22.23.3`.

@@ -49,7 +49,7 @@ const PARTS: &[&str] = &[
 /// Runs the named parts, or all of them.
 pub(crate) fn run(names: &[String]) -> Outcome {
     if let Some(unknown) = names.iter().find(|name| !PARTS.contains(&name.as_str())) {
-        return Err(format!("`{unknown}` is none of: {}", PARTS.join(", ")));
+        return Err(format!("`{unknown}` is not one of: {}", PARTS.join(", ")));
     }
     let wanted = |part: &str| names.is_empty() || names.iter().any(|name| name == part);
 

@@ -17,7 +17,7 @@ use crate::server::Server;
 use crate::tally::Tally;
 
 /// How long all calls may take.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// What the document has at least.
 const OPERATIONS: u64 = 1000;
@@ -47,7 +47,7 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     let mut client = Command::new("python3");
     client.arg(&script).arg("call").arg(&document).arg(&address);
     client.arg(format!("http://{}/mcp", orla.address));
-    let printed = process::run(&mut client, &folder, PATIENCE)?.stdout_of_success()?;
+    let printed = process::run(&mut client, &folder, TIMEOUT)?.stdout_of_success()?;
     let mut report: BTreeMap<String, Value> =
         serde_json::from_str(&printed).map_err(|err| format!("its report: {err}: {printed}"))?;
 

@@ -1,6 +1,6 @@
-//! Streams of servers and programs that nobody here wrote: whole, and cut in the middle.
+//! Streams of servers and programs of other projects: whole, and cut in the middle.
 //!
-//! Between orla and the servers stands a relay that cuts connections wherever it happens to be, also within an item. What a
+//! Between orla and the servers stands a relay that cuts connections at arbitrary bytes, also within an item. What a
 //! protocol can take up is taken up: server-sent events by their ids. Where it cannot, the stream fails and says after
 //! how many items, and a program opens it behind them. A program that is ended is started again, and what it has
 //! not read is still there.
@@ -21,7 +21,7 @@ use crate::server::Server;
 use crate::tally::Tally;
 
 /// How long one command may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// After how many bytes connections are cut: the heads of answers are shorter than the least, and hardly one ends an item.
 const CUTS: [usize; 5] = [700, 1501, 902, 2003, 1204];
 /// The same for WebSockets, whose messages are small.
@@ -88,8 +88,8 @@ fn lines(reader: &Reader<'_>, tally: &mut Tally) -> Result<(), String> {
     let fifo = reader.folder.join("fifo");
     let mut make = Command::new("mkfifo");
     make.arg(&fifo);
-    process::run(&mut make, reader.folder, PATIENCE)?.stdout_of_success()?;
-    // Held open for both, it is never at its end, and opening it waits for nobody.
+    process::run(&mut make, reader.folder, TIMEOUT)?.stdout_of_success()?;
+    // Held open for both, it is never at its end, and opening it does not block.
     let mut lines = fs::File::options()
         .read(true)
         .write(true)
@@ -143,7 +143,7 @@ impl Reader<'_> {
         fs::write(&file, config.to_string()).map_err(|err| format!("{}: {err}", file.display()))?;
         let mut command = Command::new(self.binary);
         command.args(["rtfs", "-e", program, "--config"]).arg(&file).current_dir(self.folder);
-        let printed = process::run(&mut command, self.folder, PATIENCE)?.stdout_of_success()?;
+        let printed = process::run(&mut command, self.folder, TIMEOUT)?.stdout_of_success()?;
         match printed.trim() == expected {
             true => Ok(()),
             false => Err(format!("it printed {}", printed.trim())),

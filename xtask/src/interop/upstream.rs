@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::install::Foreign;
 use crate::server::Server;
 
-/// A server that somebody else wrote, or wrote the library of.
+/// A server of another project, or one written with another project's library.
 #[derive(Clone, Copy)]
 pub(super) enum Upstream {
     /// The reference server of npm, which has all that the last revision with sessions knows.
@@ -111,7 +111,7 @@ pub(super) fn fixtures() -> PathBuf {
     crate::root().join("xtask/fixtures/upstreams")
 }
 
-/// A port that nobody listens on at this moment, for servers that cannot choose one.
+/// A port that is free at this moment, for servers that cannot choose one.
 pub(super) fn free_port() -> Result<u16, String> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

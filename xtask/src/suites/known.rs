@@ -1,7 +1,7 @@
 //! The failures that are expected, and why.
 
 /// Cases of a suite that fail for one reason.
-pub(super) struct Known {
+pub(super) struct KnownFailures {
     pub(super) suite: &'static str,
     /// A part of the group's name.
     pub(super) group: &'static str,
@@ -33,7 +33,7 @@ impl Cause {
     }
 }
 
-impl Known {
+impl KnownFailures {
     pub(super) fn explains(&self, group: &str, case: &str, problem: &str) -> bool {
         group.contains(self.group) && case.contains(self.case) && problem.contains(self.problem)
     }
@@ -47,8 +47,8 @@ impl Known {
     }
 }
 
-pub(super) const KNOWN: &[Known] = &[
-    Known {
+pub(super) const KNOWN: &[KnownFailures] = &[
+    KnownFailures {
         suite: "json-schema",
         group: "",
         case: "",
@@ -57,7 +57,7 @@ pub(super) const KNOWN: &[Known] = &[
         cause: Cause::Design,
         reason: "the schema refers to another document, and no reference leads out of a schema; such a capability is not served",
     },
-    Known {
+    KnownFailures {
         suite: "json-schema",
         group: "draft7 format",
         case: "idn-hostname: ",
@@ -66,7 +66,7 @@ pub(super) const KNOWN: &[Known] = &[
         cause: Cause::Design,
         reason: "the format is not checked",
     },
-    Known {
+    KnownFailures {
         suite: "json-schema",
         group: "draft7 format",
         case: "idn-email: ",
@@ -75,7 +75,7 @@ pub(super) const KNOWN: &[Known] = &[
         cause: Cause::Design,
         reason: "the format is not checked",
     },
-    Known {
+    KnownFailures {
         suite: "toml",
         group: "valid",
         case: "",
@@ -84,7 +84,7 @@ pub(super) const KNOWN: &[Known] = &[
         cause: Cause::Design,
         reason: "JSON, and so a value, has neither infinity nor NaN",
     },
-    Known {
+    KnownFailures {
         suite: "csv",
         group: "files",
         case: "location_coordinates",

@@ -135,7 +135,7 @@ fn run_suite(suite: &Suite, checkout: &Path, binary: &Path) -> Outcome {
             count.passed += 1;
             continue;
         };
-        let explains = |known: &known::Known| {
+        let explains = |known: &known::KnownFailures| {
             known.suite == suite.name && known.explains(&case.group, &case.name, &problem)
         };
         match KNOWN.iter().position(explains) {

@@ -218,7 +218,7 @@ fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
 
 #[test]
 fn v3_an_agent_that_gives_no_card_is_waited_for_once_and_told_of_when_it_does() {
-    // Nobody accepts: whoever connects waits.
+    // The listener does not accept, so clients wait.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let config = format!(
@@ -257,7 +257,7 @@ fn the_permission_to_reach_an_agent_is_that_of_its_host() {
     );
     let server = world().config(&config).serve();
     assert!(server.client().tool_names().is_empty());
-    assert!(agent.seen().iter().all(|head| head.starts_with("GET ")), "nobody was sent a message");
+    assert!(agent.seen().iter().all(|head| head.starts_with("GET ")), "no message was sent");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Push notifications: somebody is told of a task over a connection that orla opens.
+//! Push notifications: orla posts the events of a task over a connection that it opens.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -9,19 +9,20 @@ use serde_json::{Value, json};
 
 use crate::a2a_server::{ASKED, agent, ask, calls, message, refusal, send, state, task};
 
-/// Whoever is told: it keeps what is posted, heads in lower case, and answers with a status.
+/// A receiver of push notifications. It keeps all requests, with heads in lower case, and answers with given statuses.
 #[derive(Clone)]
-struct Told {
+struct Receiver {
     address: SocketAddr,
     posts: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
-impl Told {
+impl Receiver {
     /// The first answers are these; all others are 200.
     fn begin(statuses: &'static [u16]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let told = Self { address: listener.local_addr().expect("an address"), posts: Arc::default() };
-        let posts = Arc::clone(&told.posts);
+        let receiver =
+            Self { address: listener.local_addr().expect("an address"), posts: Arc::default() };
+        let posts = Arc::clone(&receiver.posts);
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let Ok(mut stream) = stream else { return };
@@ -41,10 +42,10 @@ impl Told {
                 let answer =
                     format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
                 let _ = stream.write_all(answer.as_bytes());
-                posts.lock().expect("nobody panicked").extend(post);
+                posts.lock().expect("no thread panicked").extend(post);
             }
         });
-        told
+        receiver
     }
 
     fn url(&self) -> String {
@@ -52,7 +53,7 @@ impl Told {
     }
 
     fn posts(&self) -> Vec<(String, Value)> {
-        self.posts.lock().expect("nobody panicked").clone()
+        self.posts.lock().expect("no thread panicked").clone()
     }
 
     /// The states that it was told of.
@@ -72,17 +73,19 @@ fn open() -> Server {
 #[test]
 fn who_wants_to_be_told_of_a_task_is_told_to_its_end() {
     let server = open();
-    let told = Told::begin(&[503]);
+    let receiver = Receiver::begin(&[503]);
     let mut asking = calls("asking.ask", &json!({}));
-    asking["configuration"] = json!({"taskPushNotificationConfig": {"id": "mine", "url": told.url(), "token": "word",
+    asking["configuration"] = json!({"taskPushNotificationConfig": {"id": "mine", "url": receiver.url(), "token": "word",
         "authentication": {"scheme": "Bearer", "credentials": "secret"}}});
     let asked = task(&server, &asking);
-    eventually("the question is told", || told.states().iter().any(|state| state == "INPUT_REQUIRED"));
+    eventually("the question is told", || {
+        receiver.states().iter().any(|state| state == "INPUT_REQUIRED")
+    });
     let mut more = message(&json!({"text": "Ada"}));
     more["message"]["taskId"] = asked["id"].clone();
     task(&server, &more);
-    eventually("the end is told", || told.states().iter().any(|state| state == "COMPLETED"));
-    let posts = told.posts();
+    eventually("the end is told", || receiver.states().iter().any(|state| state == "COMPLETED"));
+    let posts = receiver.posts();
     for (head, _) in &posts {
         for line in [
             "post /told http/1.1",
@@ -136,25 +139,25 @@ fn configurations_are_made_read_listed_and_deleted_over_each_binding() {
 #[test]
 fn private_addresses_are_told_nothing_unless_that_is_configured() {
     let server = agent().serve();
-    let told = Told::begin(&[]);
+    let receiver = Receiver::begin(&[]);
     let mut params = calls("echo", &json!({}));
     for url in [
-        told.url(),
-        format!("http://localhost:{}/", told.address.port()),
+        receiver.url(),
+        format!("http://localhost:{}/", receiver.address.port()),
         "http://169.254.169.254/".to_owned(),
     ] {
         params["configuration"] = json!({"taskPushNotificationConfig": {"url": url}});
         assert_eq!(refusal(&server, "SendMessage", &params), -32602, "{url}");
     }
     assert_eq!(ask(&server, "ListTasks", &json!({}))["totalSize"], 0, "nothing was begun");
-    assert!(told.posts().is_empty());
+    assert!(receiver.posts().is_empty());
     // A proxy would look the name up itself, and there it may lead anywhere.
-    let server = agent().env("http_proxy", told.url()).serve();
+    let server = agent().env("http_proxy", receiver.url()).serve();
     let url = "http://inside.orla.invalid/";
     params["configuration"] = json!({"taskPushNotificationConfig": {"url": url}});
     task(&server, &params);
-    eventually("it is given up", || server.log().contains("somebody could not be told of a task"));
-    assert!(told.posts().is_empty(), "{:?}", told.posts());
+    eventually("it is given up", || server.log().contains("push notification failed"));
+    assert!(receiver.posts().is_empty(), "{:?}", receiver.posts());
 }
 
 #[test]
@@ -163,16 +166,16 @@ fn who_is_told_of_a_task_is_told_that_its_server_was_killed() {
     let file = folder.path().join("tasks");
     let config = format!("{ASKED}a2a: {{tasks: '{}', allow_private_push: true}}\n", file.display());
     let mut first = agent().config(&config).serve();
-    let told = Told::begin(&[]);
+    let receiver = Receiver::begin(&[]);
     let mut begun = calls("slow", &json!({}));
     begun["configuration"] =
-        json!({"returnImmediately": true, "taskPushNotificationConfig": {"url": told.url()}});
+        json!({"returnImmediately": true, "taskPushNotificationConfig": {"url": receiver.url()}});
     let working = task(&first, &begun);
-    // Whoever gets an answer to this knows that everything before is written.
+    // The answer to this means that everything before is written.
     let echoed = task(&first, &calls("echo", &json!({})));
     assert_eq!(state(&echoed), "TASK_STATE_COMPLETED");
     first.kill();
     let second = agent().config(&config).serve();
-    eventually("the end is told", || told.states().iter().any(|state| state == "FAILED"));
+    eventually("the end is told", || receiver.states().iter().any(|state| state == "FAILED"));
     assert_eq!(state(&ask(&second, "GetTask", &json!({"id": working["id"]}))), "TASK_STATE_FAILED");
 }

@@ -1,6 +1,6 @@
 //! orla as an agent: its card, its tasks, and what is said with it over each binding of the Agent2Agent protocol.
 
-use orla_e2e::{Answer, Request, Server, World, eventually};
+use orla_e2e::{Request, Response, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -71,7 +71,7 @@ pub(crate) fn rpc(method: &str, params: &Value) -> Request {
         .body(body.to_string())
 }
 
-pub(crate) fn send(server: &Server, request: &Request) -> Answer {
+pub(crate) fn send(server: &Server, request: &Request) -> Response {
     server.http().send(request).expect("an answer")
 }
 

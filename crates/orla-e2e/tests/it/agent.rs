@@ -357,7 +357,7 @@ fn without_a_name_the_first_model_of_ollama_is_asked_and_without_any_it_is_said_
     let keyless = world.run(&["agent", "--model", "claude-sonnet-4-6", "go"]);
     assert_eq!(keyless.code, Some(2));
     assert!(keyless.stderr.contains("ANTHROPIC_API_KEY is not set"), "{}", keyless.stderr);
-    // Unless somebody has one here.
+    // Unless this machine has one.
     if TcpStream::connect("127.0.0.1:11434").is_err() {
         let none = world.run(&["agent", "go"]);
         assert_eq!(none.code, Some(2));

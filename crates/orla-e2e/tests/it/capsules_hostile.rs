@@ -200,7 +200,7 @@ fn c4_late_second_and_unknown_answers_meet_no_other_call() {
     let mut client = server.client();
     let mut call = |argument: &str| client.call("cap", json!({argument: 1})).text();
     assert!(call("late").ends_with("timed out after 1.5 s"));
-    // It was told that nobody waits any more.
+    // It got the cancellation.
     eventually("it is told", || server.read("notes.log").contains("notifications/cancelled"));
     assert!(call("now").starts_with("n=2 "));
     assert_eq!(call("twice"), "first");

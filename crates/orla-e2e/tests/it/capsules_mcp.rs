@@ -100,7 +100,7 @@ fn tools_are_served_as_the_capsule_describes_them() {
 }
 
 #[test]
-fn a_single_tool_has_the_capsules_name_whatever_its_own() {
+fn a_single_tool_gets_the_capsules_name() {
     let code = bare().other(
         "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
          if method == 'tools/list': out({'id': id, 'result': {'tools': [{'name': 'own', 'description': 'Its own.', 'inputSchema': {'type': 'object'}}]}}); continue",
@@ -178,7 +178,7 @@ fn log_messages_reach_the_caller_from_the_level_on_that_it_wants() {
     let heard = call(&mut server.client(), level);
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!((&heard[0]["level"], &heard[0]["data"]), (&json!("warning"), &json!("me")));
-    assert!(call(&mut server.client(), json!({})).is_empty(), "nobody asked for it");
+    assert!(call(&mut server.client(), json!({})).is_empty(), "no client asked for it");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_cancelled_call_is_cancelled_in_the_capsule() {
             (ids.len() == count).then_some(ids)
         })
     };
-    // A session says so; whoever has none goes away.
+    // A session cancels; a sessionless client disconnects.
     let [_, mut session] = clients(&server);
     let call = session.begin_call("cap__two", json!({"do": "wait", "gate": "never"}));
     eventually("the call is there", || server.read("calls.log").lines().count() == 1);
@@ -241,7 +241,7 @@ fn clients_are_told_when_its_tools_change() {
 }
 
 #[test]
-fn who_subscribed_hears_of_a_resource_and_nobody_else() {
+fn only_subscribers_are_notified_of_a_resource() {
     let server = full();
     let [_, mut subscriber] = clients(&server);
     subscriber.request("resources/subscribe", json!({"uri": "cap://a"})).unwrap();

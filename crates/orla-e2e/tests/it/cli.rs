@@ -376,7 +376,7 @@ fn check_says_what_it_did_not_ask_and_which_patterns_fit_nothing() {
     let world = world().config("allow: ['wrod_*', 'wo*']\ndeny: [world]\n").tool("word", sh("echo"));
     let checked = world.run(&["check"]);
     assert_eq!((checked.code, checked.stdout.contains("not asked")), (Some(0), false), "{checked:?}");
-    for words in ["allow: wrod_* fits no tool", "deny: world fits no tool, did you mean word?"] {
+    for words in ["allow: wrod_* matches no tool", "deny: world matches no tool, did you mean word?"] {
         assert!(checked.stderr.contains(words), "{checked:?}");
     }
     assert!(!checked.stderr.contains("wo* "), "{checked:?}");

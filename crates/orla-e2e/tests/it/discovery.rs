@@ -168,7 +168,7 @@ fn what_is_no_regular_file_is_skipped_and_never_opened() {
 
 /// T6
 #[test]
-fn whatever_a_file_is_called_it_gets_a_safe_unique_stable_name_and_can_be_called_by_it() {
+fn a_file_with_any_name_gets_a_safe_unique_stable_tool_name() {
     let long = "x".repeat(252);
     let names: [&[u8]; 9] = [
         b"with two spaces.sh",
@@ -362,7 +362,7 @@ fn files_inside_of_a_package_are_no_tools_of_their_own() {
 }
 
 #[test]
-fn serving_listens_quickly_whatever_the_tools_are() {
+fn serving_listens_quickly_with_any_tools() {
     let mut world = world();
     for number in 0..100 {
         world = world.tool(format!("t{number}"), sh("touch ran; sleep 1000"));

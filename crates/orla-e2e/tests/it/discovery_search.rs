@@ -223,7 +223,7 @@ fn a_reload_changes_what_is_listed_and_what_models_are_told() {
 }
 
 #[test]
-fn what_a_capsule_serves_is_found_though_nobody_has_listed_it() {
+fn unlisted_tools_of_a_capsule_are_found() {
     let server = with(world(), &manifest(json!({})), FULL).serve();
     let found = server.client().call("capability_search", json!({"query": "the first"}));
     assert_eq!(ids(found.structured())[0], "cap.one");

@@ -61,7 +61,7 @@ fn each_tool_is_the_leader_of_a_process_group_of_its_own() {
     assert_ne!(ids[0], server.id().to_string());
 }
 
-/// A relative `tools_dir` is found wherever the tools are run.
+/// A relative `tools_dir` works from every working directory of a tool.
 #[test]
 fn tools_run_with_a_relative_directory_and_in_deep_ones() {
     let world = world().config("tools_dir: a/b/../c d/tools\n");

@@ -83,7 +83,7 @@ fn a_tool_cannot_forge_a_line_of_the_log() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nothing_up() {
+fn an_unread_log_blocks_nothing() {
     let unread = "\"$@\" 2>&1 >/dev/null | while [ ! -e go ]; do sleep 0.05; done";
     let server = world()
         .tool("t", sh("echo ok"))

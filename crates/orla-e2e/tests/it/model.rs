@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// A request that a model was sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     /// The head as it came, in lower case.
     pub(crate) head: String,
@@ -35,14 +35,14 @@ pub(crate) enum Reply {
 /// A running server. It answers each request with the next reply, and the last one again and again.
 pub(crate) struct Scripted {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Scripted {
     pub(crate) fn new(replies: Vec<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("its address");
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
         let seen = Arc::clone(&asked);
         // It ends with the process of the tests.
         std::thread::spawn(move || {
@@ -63,12 +63,12 @@ impl Scripted {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<ReceivedRequest> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while reader.read_line(&mut head).ok()? > 2 {}
@@ -77,7 +77,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked { path, head, body: serde_json::from_slice(&body).unwrap_or_default() })
+    Some(ReceivedRequest { path, head, body: serde_json::from_slice(&body).unwrap_or_default() })
 }
 
 fn write(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {

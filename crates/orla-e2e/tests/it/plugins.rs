@@ -259,14 +259,14 @@ fn v4_what_never_ends_is_cancelled_and_then_ended_and_others_go_on() {
     for part in ["timed out after 0.3 s", "function never of plugin p"] {
         assert!(failed.sentence().contains(part), "{}", failed.sentence());
     }
-    // It is busy with what nobody waits for; this waits for the next process.
+    // It is busy with a cancelled call; this call waits for the next process.
     assert_eq!(client.call("p__echo", json!({"x": 1})).structured(), &json!({"x": 1}));
     server.log_says(&["goes on with a call that was cancelled", "never"]);
     assert_eq!((notes(&server, "start"), notes(&server, "in")), (2, 1));
 }
 
 #[test]
-fn v4_one_that_works_at_several_calls_is_given_calls_whatever_happened_to_another() {
+fn v4_a_concurrent_plugin_gets_calls_although_another_call_failed() {
     let apart = "threading.Thread(target=lambda: (time.sleep(input['s']), say(id=id, ok=input['s']))).start(); return Own";
     let functions = [("nap", apart), ("pid", "return os.getpid()")];
     let config =

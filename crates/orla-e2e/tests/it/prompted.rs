@@ -118,13 +118,13 @@ fn without_a_model_or_its_key_there_is_no_such_tool() {
     }
     let off = asking(&greets(), "") + "tools: {agent: {enabled: false}}\n";
     assert!(world().config(&off).serve().client().tool_names().is_empty());
-    // Whoever has a tool of this name keeps it.
+    // An existing tool of this name stays.
     let own = world().tool("agent", safe("echo my own")).config(&asking(&greets(), "")).serve();
     assert!(own.client().call("agent", json!({})).text().contains("my own"));
 }
 
 #[test]
-fn what_may_destroy_something_is_asked_of_the_caller_and_not_done_where_nobody_agrees() {
+fn a_destructive_call_needs_the_approval_of_the_caller() {
     let calls = [("wipe", json!({"stdin": "all"})), ("wipe", json!({"stdin": "more"}))];
     let script = || Scripted::new(vec![openai(&[], &calls), openai(&["done"], &[])]);
     let serve = |model: &Scripted| {
@@ -213,7 +213,7 @@ fn a_run_has_the_rights_of_its_caller_and_each_of_its_calls_is_audited() {
 }
 
 #[test]
-fn limits_and_whoever_withdraws_the_call_end_the_run_and_what_it_has_called() {
+fn limits_and_cancellation_end_the_run_and_its_calls() {
     let again = Scripted::new(vec![openai(&["again"], &[("greet", json!({}))])]);
     let told = greeting(&again, ", max_steps: 3").client().call("agent", json!({"prompt": "x"}));
     assert!(told.is_error());

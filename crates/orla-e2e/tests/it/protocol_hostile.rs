@@ -45,7 +45,7 @@ fn a_body_that_is_no_request_gets_the_error_that_the_specification_names() {
         (b"{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}", -32600),
         (b"{\"jsonrpc\":\"2.0\",\"id\":1}", -32600),
         (b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600),
-        // Whoever checks the first and whoever runs the last would see two requests.
+        // A proxy that checks the first value and a server that uses the last would see two requests.
         (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"method\":\"tools/list\"}", -32600),
         (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{\"name\":\"a\",\"name\":\"b\"}}", -32600),
     ] {
@@ -200,9 +200,9 @@ fn a_chunked_body_counts_as_it_comes() {
     assert_eq!(sending.answer().unwrap().status, 413);
 }
 
-/// P2: whoever sends a byte a second holds a connection for as long as the limits say, and no longer.
+/// P2: a client that sends a byte a second holds a connection only as long as the limits allow.
 #[test]
-fn a_slow_head_and_a_slow_body_are_cut_off_and_bother_nobody() {
+fn a_slow_head_and_a_slow_body_are_cut_off_and_delay_no_other_client() {
     let server = world().tool("t", sh("echo ok")).serve();
     let mut head = server.http().raw(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n").unwrap();
     let mut body = server.http().write(&post("").header("content-length", "1000")).unwrap();

@@ -168,7 +168,7 @@ fn a_document_at_an_address_is_served_when_it_has_come() {
     let world = world().tool("a", sh("echo a")).config(&config);
     let server = world.serve();
     eventually("it was asked for", || !upstream.asked().is_empty());
-    assert_eq!(server.client().call("a", json!({})).stdout(), "a\n", "nobody waits for it");
+    assert_eq!(server.client().call("a", json!({})).stdout(), "a\n", "no call waits for it");
     assert_eq!(server.client().tool_names(), ["a"]);
     server.log_says(&["an OpenAPI document cannot be had", "404"]);
     upstream.set("GET /pets.json", 200, PETS);

@@ -173,7 +173,7 @@ fn a_tool_name_may_be_a_pattern_and_one_that_no_tool_has_is_a_finding() {
 }
 
 #[test]
-fn a_server_that_does_not_start_costs_nobody_else_and_says_why() {
+fn a_server_that_does_not_start_delays_no_other_and_says_why() {
     let config = "mcpServers:\n  none: {command: /no/such/program}\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
     let world = calc().config(config);
     assert_eq!(world.run(&["check"]).code, Some(1));

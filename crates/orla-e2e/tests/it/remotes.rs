@@ -124,7 +124,7 @@ fn the_time_that_a_caller_has_is_the_time_of_the_call_there() {
     third.assert_no_tool_is_left();
 }
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
@@ -164,7 +164,7 @@ fn v6_two_instances_that_point_at_each_other_come_to_an_end() {
 }
 
 #[test]
-fn a_token_opens_the_other_instance_and_is_told_to_nobody() {
+fn a_token_opens_the_other_instance_and_is_not_revealed() {
     let far = world().tool("hello", sh("echo hello")).tool("other", sh("echo other"));
     let far = far.config("auth_tokens: {first: s3cret-token}\n").serve_quietly();
     let config = |token: &str| {

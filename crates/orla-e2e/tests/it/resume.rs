@@ -40,7 +40,7 @@ fn another_session_cannot_come_for_it() {
     let mut theirs = other.resume_stream(server.address(), &seen);
     server.write("go", "", 0o644);
     assert_eq!(client.finish_call(pending).unwrap().stdout(), "secret\n");
-    // Whatever they got, a refusal or an empty stream, it is not this session's.
+    // They get a refusal or an empty stream, but nothing of this session.
     if theirs.status == 200 {
         assert_eq!(other.end_session(server.address()) / 100, 2);
         while let Ok(Some(event)) = theirs.next_event() {

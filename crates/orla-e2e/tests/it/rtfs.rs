@@ -175,7 +175,7 @@ fn post(body: &Value) -> Request {
 }
 
 #[test]
-fn one_program_gives_the_same_answer_wherever_it_is_run() {
+fn one_program_gives_the_same_answer_in_every_way_to_run_it() {
     let upstream = Upstream::start();
     let world = reporting(&upstream);
     let expected = json!({

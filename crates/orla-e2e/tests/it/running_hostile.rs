@@ -136,7 +136,7 @@ fn a_daemon_that_keeps_the_pipes_does_not_keep_the_call() {
 
 /// X6
 #[test]
-fn whatever_bytes_a_tool_writes_none_are_lost() {
+fn no_bytes_of_a_tool_are_lost() {
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
     let mut wav = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();
     wav.extend([0x44, 0xac, 0, 0, 0x88, 0x58, 0x01, 0, 0x02, 0, 0x10, 0]);

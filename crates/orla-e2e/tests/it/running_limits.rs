@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{sh, world};
 
-/// How much a call may add to the server's memory, whatever the tool writes.
+/// How much a call may add to the server's memory, for any output of the tool.
 const GROWTH_KIB: u64 = 64 * 1024;
 
 /// X3
@@ -187,7 +187,7 @@ fn a_client_that_disconnects_while_it_waits_is_never_run() {
         gauge().lines().any(|line| line.contains("waiting") && line.ends_with(" 1"))
     });
     drop(second);
-    eventually("nobody waits", || {
+    eventually("no call waits", || {
         gauge().lines().any(|line| line.contains("waiting") && line.ends_with(" 0"))
     });
     server.write("go", "", 0o644);
@@ -348,7 +348,7 @@ fn a_server_out_of_descriptors_recovers_when_they_come_back() {
     assert_eq!(client.call("t", json!({})).stdout(), "ok\n");
     let hoard: Vec<_> =
         (0..100).filter_map(|_| std::net::TcpStream::connect(server.address()).ok()).collect();
-    // Whatever comes now is an answer; which one depends on what is left.
+    // Every result is fine here; which one comes depends on what is left.
     match client.try_call("t", json!({})) {
         Ok(result) if result.is_error() => {
             assert!(result.sentence().contains("could not start"), "{}", result.sentence());
@@ -367,7 +367,7 @@ fn a_server_out_of_descriptors_recovers_when_they_come_back() {
     server.assert_no_tool_is_left();
 }
 
-/// X15: a user of its own for the bomb, so that the limit counts nobody else's processes.
+/// X15: a user of its own for the bomb, so that the limit counts no other processes.
 #[test]
 fn a_fork_bomb_is_ended_and_other_calls_are_told_why_they_could_not_start() {
     let Some(world) = world_of_its_own_user(60) else { return };

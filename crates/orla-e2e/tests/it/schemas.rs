@@ -43,7 +43,7 @@ fn row(server: &Server, name: &str) -> Value {
 
 /// T10
 #[test]
-fn a_capability_with_a_schema_that_cannot_be_enforced_is_unavailable_wherever_it_is_declared() {
+fn a_capability_with_a_schema_that_cannot_be_enforced_is_unavailable_in_every_kind_of_declaration() {
     let tool = |schema: &str| format!("#!/bin/sh\n# /// orla\n# {schema}\n# ///\ntouch ran\n");
     let package =
         "name: package\nversion: 1.0.0\nentrypoint: run.sh\nmcp:\n  input_schema: {$ref: '#/gone'}\n";

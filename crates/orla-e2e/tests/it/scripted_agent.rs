@@ -145,7 +145,7 @@ impl Drop for Agent {
 }
 
 /// What is told of a task, and then: closed, or left open.
-struct Told {
+struct StreamReply {
     events: Vec<Value>,
     then: Then,
 }
@@ -214,7 +214,7 @@ impl Script {
     }
 
     /// What a message makes it do.
-    fn told(&self, message: &Value) -> Told {
+    fn reply(&self, message: &Value) -> StreamReply {
         let text: String = message["parts"]
             .as_array()
             .into_iter()
@@ -236,9 +236,9 @@ impl Script {
                 Some(stood).filter(|_| self.streams).into_iter().chain(done).collect()
             }
             "pieces" => pieces(&id, 3, true),
-            "cut" => return Told { events: pieces(&id, 2, false), then: Then::Cut },
-            "mute" => return Told { events: Vec::new(), then: Then::Hang },
-            "never" => return Told { events: pieces(&id, 1, false), then: Then::Hang },
+            "cut" => return StreamReply { events: pieces(&id, 2, false), then: Then::Cut },
+            "mute" => return StreamReply { events: Vec::new(), then: Then::Hang },
+            "never" => return StreamReply { events: pieces(&id, 1, false), then: Then::Hang },
             "later" => vec![task(&id, "WORKING", &json!([]), None)],
             "file" => done(json!([{"raw": "AQI=", "mediaType": "image/png", "filename": "dot.png"}])),
             "answer at once" => vec![
@@ -265,7 +265,7 @@ impl Script {
             }
             _ => done(json!([{"text": text.trim_start_matches("echo ")}])),
         };
-        Told { events, then: Then::Close }
+        StreamReply { events, then: Then::Close }
     }
 
     /// How a task stands: what it does is in its id.
@@ -284,24 +284,24 @@ impl Script {
     }
 
     /// The answer of an operation.
-    fn answer(&self, operation: &str, params: &Value) -> Result<Told, Value> {
+    fn answer(&self, operation: &str, params: &Value) -> Result<StreamReply, Value> {
         let times = self.note(operation);
         let id = params["id"].as_str().unwrap_or_default();
-        let only = |event: Value| Told { events: vec![event], then: Then::Close };
+        let only = |event: Value| StreamReply { events: vec![event], then: Then::Close };
         Ok(match operation {
             "SendMessage" | "SendStreamingMessage" => {
                 let message = &params["message"];
                 if message["parts"][0]["text"] == "error" {
                     return Err(json!({"code": -32004, "message": "no such thing"}));
                 }
-                self.told(message)
+                self.reply(message)
             }
             "SubscribeToTask" if id.ends_with("-cut") => {
                 let mut events = vec![artifact(id, &json!([{"text": "three"}]), true)];
                 events.push(status(id, "COMPLETED", None));
-                Told { events, then: Then::Close }
+                StreamReply { events, then: Then::Close }
             }
-            "SubscribeToTask" => Told { events: vec![], then: Then::Hang },
+            "SubscribeToTask" => StreamReply { events: vec![], then: Then::Hang },
             "CancelTask" => only(task(id, "CANCELED", &json!([]), None)["task"].clone()),
             _ => only(self.stands(id, times)),
         })

@@ -17,7 +17,7 @@ fn a_session_is_served_and_ends_with_its_input() {
     assert!(!result.is_error());
     server.close_input();
     assert_eq!(server.wait().code(), Some(0));
-    assert!(server.next_message().is_none(), "nothing was written that nobody asked for");
+    assert!(server.next_message().is_none(), "nothing was written without a request");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Streams: servers that nobody here wrote the protocol of, programs that print, and what becomes of both when
-//! nobody reads them any more (RTFS capability system §3.2).
+//! Streams: servers with other protocols, programs that print, and what happens to both when they are no longer read (RTFS capability system §3.2).
 
 use std::path::Path;
 
@@ -187,7 +186,7 @@ fn runs(world: &World, file: &str) -> bool {
 const ENDLESS: &str = "echo $$ > pid; exec yes '{\"text\": \"and again\"}'";
 
 #[test]
-fn v5_programs_are_streams_that_end_when_nobody_reads_them() {
+fn v5_programs_are_streams_that_end_when_they_are_no_longer_read() {
     let config = "capabilities:\n- id: endless\n  provider: {stream: {command: ./endless}}\n- id: sorted\n  provider: {stream: {command: sort, direction: transform}}\n- id: cut\n  provider: {stream: {command: ./cut, reconnect: true}}\n- id: kept\n  provider: {stream: {command: sh, args: [-c, 'cat >> kept'], direction: sink}}\n- id: broken\n  provider: {stream: {command: sh, args: [-c, 'echo 1; echo 2; echo no $API_KEY >&2; exit 3'], env: {API_KEY: hunter22}}}\n- id: odd\n  provider: {stream: {command: sh, args: [-c, 'echo 1; echo 2; echo x; echo 4'], output_schema: int}}\n";
     let server = world()
         .config(config)
@@ -267,11 +266,11 @@ fn a_source_is_a_resource_that_can_be_subscribed_to() {
     );
     assert!(
         other.request("resources/subscribe", news.clone()).is_err(),
-        "and hears nothing of it, although somebody else does"
+        "and is not notified, although another client is"
     );
     assert!(runs(&server, "pid"));
     client.request("resources/unsubscribe", news.clone()).expect("an end");
-    eventually("nobody reads it any more", || !runs(&server, "pid"));
+    eventually("it is no longer read", || !runs(&server, "pid"));
     let once = client.request("resources/read", news).expect("some items");
     assert!(once["contents"][0]["text"].as_str().is_some_and(|text| text.contains("[1,2")), "{once}");
     eventually("it was read, and closed", || !runs(&server, "pid"));

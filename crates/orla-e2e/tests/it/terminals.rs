@@ -275,5 +275,5 @@ fn a_running_server_is_listed_and_checked_by_its_url() {
         checked.code == Some(1) && checked.stderr.contains("dead: ") && checked.stderr.contains("code 7")
     });
     server.terminate();
-    assert_eq!(other.run(&["check", "--url", &url]).code, Some(1), "nobody answers");
+    assert_eq!(other.run(&["check", "--url", &url]).code, Some(1), "no server answers");
 }

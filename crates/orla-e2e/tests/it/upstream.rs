@@ -16,12 +16,12 @@ pub(crate) struct Upstream {
 struct State {
     /// `METHOD /path` → status and body; what is not here is 404.
     answers: BTreeMap<String, (u16, String)>,
-    asked: Vec<Asked>,
+    asked: Vec<ReceivedRequest>,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     /// `METHOD /path?query`
     pub(crate) line: String,
     /// Names in lower case.
@@ -56,7 +56,7 @@ impl Upstream {
     }
 
     /// What was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.state().asked.clone()
     }
 
@@ -93,7 +93,7 @@ impl Upstream {
     }
 }
 
-fn read(reader: &mut impl BufRead) -> Option<Asked> {
+fn read(reader: &mut impl BufRead) -> Option<ReceivedRequest> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
     let line = line.trim_end().strip_suffix(" HTTP/1.1")?.to_owned();
@@ -107,5 +107,5 @@ fn read(reader: &mut impl BufRead) -> Option<Asked> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked { line, headers, body: String::from_utf8_lossy(&body).into_owned() })
+    Some(ReceivedRequest { line, headers, body: String::from_utf8_lossy(&body).into_owned() })
 }

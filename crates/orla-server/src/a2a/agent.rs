@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Caller;
 use super::push::POSTS;
-use super::question::Asker;
+use super::question::TaskClient;
 use super::result::{self, Form};
 use super::store::Store;
 use super::table::{Bounds, shorten};
@@ -89,11 +89,11 @@ fn bounds(options: &AgentOptions) -> Bounds {
     }
 }
 
-type Answer<T> = Result<T, A2AError>;
+type A2AResult<T> = Result<T, A2AError>;
 
 impl Caller {
     /// Begins what a message asks for, or goes on with it, and waits until it is the caller's turn.
-    pub(super) async fn send(&self, request: SendMessageRequest) -> Answer<SendMessageResponse> {
+    pub(super) async fn send(&self, request: SendMessageRequest) -> A2AResult<SendMessageResponse> {
         let configuration = request.configuration.clone();
         let at_once = configuration.as_ref().and_then(|it| it.return_immediately) == Some(true);
         let length = configuration.and_then(|it| it.history_length);
@@ -120,7 +120,7 @@ impl Caller {
     pub(super) fn stream(
         &self,
         request: SendMessageRequest,
-    ) -> Answer<BoxStream<'static, StreamResponse>> {
+    ) -> A2AResult<BoxStream<'static, StreamResponse>> {
         let length = request.configuration.as_ref().and_then(|it| it.history_length);
         let following = self.begin(request, None)?;
         let events = self.agent().tasks.events(following, Until::CallersTurn);
@@ -136,7 +136,7 @@ impl Caller {
     pub(super) fn subscribe(
         &self,
         asked: &SubscribeToTaskRequest,
-    ) -> Answer<BoxStream<'static, StreamResponse>> {
+    ) -> A2AResult<BoxStream<'static, StreamResponse>> {
         let tasks = &self.agent().tasks;
         let following = tasks.follow(&asked.id, self.principal.as_ref());
         let following = following.ok_or_else(|| A2AError::task_not_found(&asked.id))?;
@@ -146,7 +146,7 @@ impl Caller {
         Ok(self.until_the_end(tasks.events(following, Until::End)))
     }
 
-    pub(super) fn get(&self, asked: &GetTaskRequest) -> Answer<Task> {
+    pub(super) fn get(&self, asked: &GetTaskRequest) -> A2AResult<Task> {
         if asked.history_length.is_some_and(|length| length < 0) {
             return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
         }
@@ -156,12 +156,12 @@ impl Caller {
         Ok(task)
     }
 
-    pub(super) fn list(&self, asked: &ListTasksRequest) -> Answer<ListTasksResponse> {
+    pub(super) fn list(&self, asked: &ListTasksRequest) -> A2AResult<ListTasksResponse> {
         self.agent().tasks.list(asked, self.principal.as_ref()).map_err(A2AError::invalid_params)
     }
 
     /// Cancels a task and gives it as it is then.
-    pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> Answer<Task> {
+    pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> A2AResult<Task> {
         let tasks = &self.agent().tasks;
         let lost = || A2AError::task_not_found(&asked.id);
         let following = tasks.follow(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
@@ -192,7 +192,7 @@ impl Caller {
         &self,
         request: SendMessageRequest,
         answer: Option<oneshot::Sender<Message>>,
-    ) -> Answer<Following> {
+    ) -> A2AResult<Following> {
         let message = request.message;
         work::check(&message)?;
         let push =
@@ -215,14 +215,14 @@ impl Caller {
         id: &str,
         message: Message,
         push: Option<TaskPushNotificationConfig>,
-    ) -> Answer<Following> {
+    ) -> A2AResult<Following> {
         let tasks = &self.agent().tasks;
         let lost = || A2AError::task_not_found(id);
         let known = tasks.get(id, self.principal.as_ref()).ok_or_else(lost)?;
         if message.context_id.as_ref().is_some_and(|context| *context != known.context_id) {
             return Err(A2AError::invalid_params("message.contextId: it is not that of the task"));
         }
-        // Whoever is to be told is told from before the message on: the task may be over at any time after it.
+        // Registered before the message is handled, because the task may finish at any time after it.
         let hooked = push.map(|push| self.hook(id, push)).transpose()?;
         let answered = tasks.answer(id, message);
         if let (Err(_), Some(hook)) = (&answered, hooked.and_then(|config| config.id)) {
@@ -245,7 +245,7 @@ impl Caller {
         message: Message,
         push: Option<TaskPushNotificationConfig>,
         answer: Option<oneshot::Sender<Message>>,
-    ) -> Answer<Following> {
+    ) -> A2AResult<Following> {
         let texts = self.core.settings.load().options.agent.text.clone();
         let mut call = work::read(&message).into_call(self.texts(&texts, &self.core.market.snapshot()));
         if let Ok(call) = &mut call {
@@ -320,7 +320,7 @@ impl Caller {
             }
             Notice::Progress(Progress { message: None, .. }) => {}
         });
-        call.scope.client = Some(Arc::new(Asker {
+        call.scope.client = Some(Arc::new(TaskClient {
             tasks: Arc::clone(tasks),
             task: id.to_owned(),
             turn: tokio::sync::Mutex::new(()),

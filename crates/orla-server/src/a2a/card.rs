@@ -130,8 +130,8 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
     }
 }
 
-/// What the agent says of itself where nobody has said anything else.
-const DESCRIPTION: &str = "Runs whatever is served here. A message has a data part {\"capability\": NAME, \"input\": {…}}, \
+/// The default description of the agent.
+const DESCRIPTION: &str = "Calls the capabilities of this server. A message has a data part {\"capability\": NAME, \"input\": {…}}, \
     or names a skill in its metadata (skillId) and has its input as a data part.";
 /// And to those who may run programs.
 const PROGRAMS: &str = " Or it is a program of RTFS, as text or as a data part {\"program\": TEXT}.";

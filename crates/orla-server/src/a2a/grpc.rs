@@ -78,7 +78,7 @@ struct Bound {
     caller: Caller,
 }
 
-type Given<T> = Result<tonic::Response<T>, Status>;
+type GrpcResult<T> = Result<tonic::Response<T>, Status>;
 type Events = Pin<Box<dyn Stream<Item = Result<proto::StreamResponse, Status>> + Send>>;
 
 impl Bound {
@@ -97,7 +97,7 @@ impl A2aService for Bound {
     async fn send_message(
         &self,
         request: tonic::Request<proto::SendMessageRequest>,
-    ) -> Given<proto::SendMessageResponse> {
+    ) -> GrpcResult<proto::SendMessageResponse> {
         let given = self.caller()?.send(sent(request.get_ref())?).await;
         given
             .map(|given| tonic::Response::new(pbconv::to_proto_send_message_response(&given)))
@@ -107,18 +107,18 @@ impl A2aService for Bound {
     async fn send_streaming_message(
         &self,
         request: tonic::Request<proto::SendMessageRequest>,
-    ) -> Given<Events> {
-        told(self.caller()?.stream(sent(request.get_ref())?))
+    ) -> GrpcResult<Events> {
+        event_stream(self.caller()?.stream(sent(request.get_ref())?))
     }
 
-    async fn get_task(&self, request: tonic::Request<proto::GetTaskRequest>) -> Given<proto::Task> {
+    async fn get_task(&self, request: tonic::Request<proto::GetTaskRequest>) -> GrpcResult<proto::Task> {
         task(self.caller()?.get(&pbconv::from_proto_get_task_request(request.get_ref())))
     }
 
     async fn list_tasks(
         &self,
         request: tonic::Request<proto::ListTasksRequest>,
-    ) -> Given<proto::ListTasksResponse> {
+    ) -> GrpcResult<proto::ListTasksResponse> {
         let asked = pbconv::from_proto_list_tasks_request(request.get_ref());
         let given = self.caller()?.list(&asked);
         given
@@ -129,7 +129,7 @@ impl A2aService for Bound {
     async fn cancel_task(
         &self,
         request: tonic::Request<proto::CancelTaskRequest>,
-    ) -> Given<proto::Task> {
+    ) -> GrpcResult<proto::Task> {
         let asked = pbconv::from_proto_cancel_task_request(request.get_ref());
         task(self.caller()?.cancel(&asked).await)
     }
@@ -137,15 +137,15 @@ impl A2aService for Bound {
     async fn subscribe_to_task(
         &self,
         request: tonic::Request<proto::SubscribeToTaskRequest>,
-    ) -> Given<Events> {
+    ) -> GrpcResult<Events> {
         let asked = pbconv::from_proto_subscribe_to_task_request(request.get_ref());
-        told(self.caller()?.subscribe(&asked))
+        event_stream(self.caller()?.subscribe(&asked))
     }
 
     async fn create_task_push_notification_config(
         &self,
         request: tonic::Request<proto::TaskPushNotificationConfig>,
-    ) -> Given<proto::TaskPushNotificationConfig> {
+    ) -> GrpcResult<proto::TaskPushNotificationConfig> {
         let config = pbconv::from_proto_task_push_notification_config(request.get_ref());
         push(self.caller()?.create_push(config).await)
     }
@@ -153,7 +153,7 @@ impl A2aService for Bound {
     async fn get_task_push_notification_config(
         &self,
         request: tonic::Request<proto::GetTaskPushNotificationConfigRequest>,
-    ) -> Given<proto::TaskPushNotificationConfig> {
+    ) -> GrpcResult<proto::TaskPushNotificationConfig> {
         let asked = pbconv::from_proto_get_task_push_notification_config_request(request.get_ref());
         push(self.caller()?.get_push(&asked))
     }
@@ -161,7 +161,7 @@ impl A2aService for Bound {
     async fn list_task_push_notification_configs(
         &self,
         request: tonic::Request<proto::ListTaskPushNotificationConfigsRequest>,
-    ) -> Given<proto::ListTaskPushNotificationConfigsResponse> {
+    ) -> GrpcResult<proto::ListTaskPushNotificationConfigsResponse> {
         let asked = pbconv::from_proto_list_task_push_notification_configs_request(request.get_ref());
         let listed = self.caller()?.list_push(&asked).map_err(|error| status(&error))?;
         Ok(tonic::Response::new(pbconv::to_proto_list_task_push_notification_configs_response(&listed)))
@@ -170,7 +170,7 @@ impl A2aService for Bound {
     async fn delete_task_push_notification_config(
         &self,
         request: tonic::Request<proto::DeleteTaskPushNotificationConfigRequest>,
-    ) -> Given<()> {
+    ) -> GrpcResult<()> {
         let asked = pbconv::from_proto_delete_task_push_notification_config_request(request.get_ref());
         self.caller()?
             .delete_push(&asked)
@@ -182,7 +182,7 @@ impl A2aService for Bound {
     async fn get_extended_agent_card(
         &self,
         _: tonic::Request<proto::GetExtendedAgentCardRequest>,
-    ) -> Given<proto::AgentCard> {
+    ) -> GrpcResult<proto::AgentCard> {
         Err(status(&super::rpc::no_extended_card()))
     }
 }
@@ -200,19 +200,19 @@ fn sent(request: &proto::SendMessageRequest) -> Result<a2a::SendMessageRequest, 
     Ok(sent)
 }
 
-fn task(given: Result<a2a::Task, A2AError>) -> Given<proto::Task> {
+fn task(given: Result<a2a::Task, A2AError>) -> GrpcResult<proto::Task> {
     given.map(|task| tonic::Response::new(pbconv::to_proto_task(&task))).map_err(|error| status(&error))
 }
 
-fn told(given: Result<BoxStream<'static, StreamResponse>, A2AError>) -> Given<Events> {
-    let events = given.map_err(|error| status(&error))?;
+fn event_stream(events: Result<BoxStream<'static, StreamResponse>, A2AError>) -> GrpcResult<Events> {
+    let events = events.map_err(|error| status(&error))?;
     let events = events.map(|event| Ok(pbconv::to_proto_stream_response(&event)));
     Ok(tonic::Response::new(Box::pin(events)))
 }
 
 fn push(
     given: Result<TaskPushNotificationConfig, A2AError>,
-) -> Given<proto::TaskPushNotificationConfig> {
+) -> GrpcResult<proto::TaskPushNotificationConfig> {
     let config = given.map_err(|error| status(&error))?;
     Ok(tonic::Response::new(pbconv::to_proto_task_push_notification_config(&config)))
 }

@@ -1,4 +1,4 @@
-//! orla as an agent of the Agent2Agent protocol (A2A 1.x): whatever can be called, called by messages.
+//! orla as an agent of the Agent2Agent protocol (A2A 1.x): messages call capabilities.
 //!
 //! # How it works
 //!
@@ -9,13 +9,13 @@
 //! runs makes it `input-required`, and the next message of that task is the answer (`question`).
 //!
 //! A text that is no program is an input like another: that of the capability which
-//! [`AgentOptions::text`](crate::AgentOptions::text) names. Whoever wants texts answered (by a model, say) registers a
-//! capability for it; its input is `{message, message_id, context_id?, data?}`.
+//! [`AgentOptions::text`](crate::AgentOptions::text) names. To answer texts, for example with a model,
+//! register a capability for it; its input is `{message, message_id, context_id?, data?}`.
 //!
 //! # Invariants
 //!
-//! - Nothing is made before the first request: an agent that nobody asks costs nothing.
-//! - Nobody sees a task but who began it.
+//! - The agent is created at the first request, so an unused agent costs nothing.
+//! - A caller sees only its own tasks.
 //! - Tasks are bounded in number, in bytes and in age; those that are over make room, the oldest first.
 //! - A task outlives its connection, and with a file (`store`) the server.
 //!

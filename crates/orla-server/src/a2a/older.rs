@@ -29,8 +29,8 @@ pub(super) fn method(older: &str) -> Option<&'static str> {
     })
 }
 
-/// The parameters of a method in the form of 1.0. What is no parameter of 0.3 stays as it is, and is refused by whoever
-/// reads it.
+/// The parameters of a method in the form of 1.0. Members that 0.3 does not define stay unchanged,
+/// and the reader refuses them.
 pub(super) fn parameters(mut given: Value) -> Value {
     if let Some(message) = given.get_mut("message") {
         newer_message(message);

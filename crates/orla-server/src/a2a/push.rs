@@ -1,7 +1,7 @@
-//! Push notifications (A2A §4.3.3): whoever wants to be told of a task names an address, and what happens is posted there.
+//! Push notifications (A2A §4.3.3): a client names an address, and the events of its task are posted there.
 //!
 //! A delivery follows its task like any other follower, posts one event after the other, each within its time and a few times
-//! at most, and ends with the task, with its configuration, with the server, or when nobody has answered for long. How a
+//! at most, and ends with the task, with its configuration, with the server, or after several failed posts. How a
 //! request is made, and where to, is the business of the [`PushSender`] that the server is given.
 
 use std::fmt;
@@ -35,13 +35,13 @@ pub trait PushSender: Send + Sync {
     /// Whether something may be posted to an address, as far as its text tells.
     ///
     /// # Errors
-    /// Why not, for whoever named the address.
+    /// Why the address is not allowed. The client that named it sees the text.
     fn check(&self, url: &str) -> Result<(), String>;
 
     /// Posts once, and waits for the answer's head.
     ///
     /// # Errors
-    /// Nobody took it: why, without what is secret of it.
+    /// Why the post failed, without secrets.
     async fn post(&self, push: Push) -> Result<(), String>;
 }
 
@@ -71,15 +71,15 @@ const MAX_CONFIG: usize = 8 * 1024;
 const TIME: Duration = Duration::from_secs(10);
 /// How long to wait before an event is posted again, and so how often it is.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
-/// How long is left to tell of what ended with the server.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// After so many events in a row that nobody took, nobody is told any more.
+/// How long deliveries may take after the server has ended.
+const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// A delivery ends after this many failed events in a row.
 const MAX_FAILURES: usize = 3;
 /// Posts at once.
 pub(super) const POSTS: usize = 32;
 
 impl Caller {
-    /// Has somebody told of a task.
+    /// Adds a push configuration to a task.
     pub(super) async fn create_push(
         &self,
         config: TaskPushNotificationConfig,
@@ -123,7 +123,7 @@ impl Caller {
                     // All tasks end then, and that is told too.
                     let farewell = async {
                         abort.cancelled().await;
-                        sleep(FAREWELL).await;
+                        sleep(FINAL_DELIVERY_TIMEOUT).await;
                     };
                     tokio::select! {
                         () = delivery.run(events) => {}
@@ -136,7 +136,7 @@ impl Caller {
         Ok(config)
     }
 
-    /// Whether somebody can be told so at all.
+    /// Checks that push notifications are supported and that the configuration is valid.
     pub(super) fn check_push(&self, config: &TaskPushNotificationConfig) -> Result<(), A2AError> {
         let sender = self.sender()?;
         if size(config) > MAX_CONFIG {
@@ -167,7 +167,7 @@ impl Caller {
         Ok(ListTaskPushNotificationConfigsResponse { configs, next_page_token: Some(String::new()) })
     }
 
-    /// Nobody is told any more. What is not there is not there afterwards either.
+    /// Removes a push configuration. Removing one that does not exist succeeds.
     pub(super) async fn delete_push(
         &self,
         asked: &DeleteTaskPushNotificationConfigRequest,
@@ -199,8 +199,8 @@ impl Agent {
         tracker: &TaskTracker,
         abort: &CancellationToken,
     ) {
-        let told = tasks.iter().filter_map(|id| self.tasks.told(id));
-        for (task, configs) in told {
+        let hooks = tasks.iter().filter_map(|id| self.tasks.push_configs(id));
+        for (task, configs) in hooks {
             for config in configs {
                 let Ok(headers) = headers(&config) else { continue };
                 let (sender, places) = (Arc::clone(sender), Arc::clone(&self.posts));
@@ -251,11 +251,11 @@ impl Delivery {
         let mut failures = 0;
         while let Some(event) = events.next().await {
             let Ok(body) = serde_json::to_vec(&event) else { continue };
-            match self.tell(body.into()).await {
+            match self.post(body.into()).await {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     failures += 1;
-                    tracing::warn!(error, failures, "somebody could not be told of a task");
+                    tracing::warn!(error, failures, "push notification failed");
                 }
             }
             if failures == MAX_FAILURES {
@@ -265,7 +265,7 @@ impl Delivery {
     }
 
     /// Posts an event, a few times at most.
-    async fn tell(&self, body: Bytes) -> Result<(), String> {
+    async fn post(&self, body: Bytes) -> Result<(), String> {
         let mut pauses = PAUSES.iter();
         loop {
             let push = Push { url: self.url.clone(), headers: self.headers.clone(), body: body.clone() };

@@ -18,8 +18,8 @@ const ELICITATION: &str = "elicitation/create";
 /// Of what is wrong with an answer, so much is said.
 const SHOWN: usize = 5;
 
-/// Asks whoever sends messages to a task.
-pub(super) struct Asker {
+/// Asks the client of a task.
+pub(super) struct TaskClient {
     pub(super) tasks: Arc<Tasks>,
     pub(super) task: String,
     /// One question after the other: a task waits for one answer at a time.
@@ -31,7 +31,7 @@ pub(super) struct Asker {
 }
 
 #[async_trait]
-impl Client for Asker {
+impl Client for TaskClient {
     fn capabilities(&self) -> JsonText {
         JsonText::of(&json!({"elicitation": {"form": {}}})).unwrap_or_else(|_| RawValue::NULL.into())
     }
@@ -68,13 +68,13 @@ impl Client for Asker {
 
 /// A question that waits for its answer. Who gives it up, whose time is over for example, has the task go on.
 struct Question<'a> {
-    asker: &'a Asker,
+    asker: &'a TaskClient,
     answer: Option<oneshot::Receiver<Message>>,
 }
 
 impl Question<'_> {
     async fn put(mut self, params: &Value, wrong: Option<&str>) -> Result<Message, ClientError> {
-        let Asker { tasks, task, .. } = self.asker;
+        let TaskClient { tasks, task, .. } = self.asker;
         let answer = tasks.ask(task, question(params, wrong)).ok_or(ClientError::Gone)?;
         self.answer.insert(answer).await.map_err(|_| ClientError::Gone)
     }
@@ -101,8 +101,8 @@ fn question(params: &Value, wrong: Option<&str>) -> Vec<Part> {
     parts
 }
 
-/// The answer: data as it is, a text as the first member that is asked for. Data with `action` is the whole answer, which
-/// may be that there is none.
+/// The answer: data as it is, a text as the first member that is asked for. Data with `action` is a
+/// complete answer, which may decline.
 fn read(message: &Message, form: &Value) -> Value {
     let data = message.parts.iter().find_map(|part| match &part.content {
         PartContent::Data(Value::Object(data)) => Some(data.clone()),
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use a2a::{Role, TaskState};
 
-    fn asker() -> (Asker, Arc<Tasks>) {
+    fn asker() -> (TaskClient, Arc<Tasks>) {
         let bounds = Bounds { tasks: 1, bytes: 1 << 16, task_bytes: 1 << 16, age: Duration::MAX };
         let tasks = Tasks::new(bounds);
         let begun = Message::new(Role::User, vec![Part::text("x")]);
@@ -161,7 +161,7 @@ mod tests {
         let task = tasks.begin(begun, None, token.clone()).unwrap().unwrap().first.id.clone();
         let turn = Mutex::default();
         let closing = CancellationToken::new();
-        (Asker { tasks: Arc::clone(&tasks), task, turn, closing, token }, tasks)
+        (TaskClient { tasks: Arc::clone(&tasks), task, turn, closing, token }, tasks)
     }
 
     fn form(text: &str) -> JsonText {

@@ -6,7 +6,6 @@ use a2a::{
     ListTasksRequest, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
 };
 use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::Caller;
 use super::error;
-use super::rpc::{alive, no_extended_card, sse, value};
+use super::rpc::{Output, alive, no_extended_card, sse, value};
 use crate::http::body::Body;
 use crate::http::response::{events, json};
 
@@ -29,13 +28,13 @@ pub(super) async fn answer(
     query: Option<&str>,
     body: &[u8],
 ) -> Response<Body> {
-    let result = match Asked::read(method, path) {
-        Ok(asked) => run(&caller, asked, query, body).await,
+    let result = match Operation::read(method, path) {
+        Ok(operation) => run(&caller, operation, query, body).await,
         Err(error) => Err(error),
     };
     match result {
-        Ok(Given::Value(value)) => typed(&caller.headers, json(StatusCode::OK, value.to_string())),
-        Ok(Given::Stream(stream)) => {
+        Ok(Output::Value(value)) => typed(&caller.headers, json(StatusCode::OK, value.to_string())),
+        Ok(Output::Stream(stream)) => {
             let wrap = |event: StreamResponse| sse(&serde_json::to_vec(&event).unwrap_or_default());
             events(alive(stream.map(wrap).boxed()))
         }
@@ -43,9 +42,9 @@ pub(super) async fn answer(
     }
 }
 
-/// What a path and a method ask for.
+/// The operation that a path and a method name.
 #[derive(Debug, PartialEq)]
-enum Asked {
+enum Operation {
     Send,
     Stream,
     List,
@@ -59,7 +58,7 @@ enum Asked {
     ExtendedCard,
 }
 
-impl Asked {
+impl Operation {
     fn read(method: &Method, path: &str) -> Result<Self, A2AError> {
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let words: Vec<String> = path.split('/').map(decoded).collect();
@@ -91,37 +90,31 @@ impl Asked {
     }
 }
 
-/// What an operation gives.
-enum Given {
-    Value(Value),
-    Stream(BoxStream<'static, StreamResponse>),
-}
-
 async fn run(
     caller: &Caller,
-    asked: Asked,
+    operation: Operation,
     query: Option<&str>,
     body: &[u8],
-) -> Result<Given, A2AError> {
-    Ok(Given::Value(match asked {
-        Asked::Send => value(&caller.send(read(body)?).await?)?,
-        Asked::Stream => return Ok(Given::Stream(caller.stream(read(body)?)?)),
-        Asked::List => value(&caller.list(&listed(query)?)?)?,
-        Asked::Get(id) => {
+) -> Result<Output, A2AError> {
+    Ok(Output::Value(match operation {
+        Operation::Send => value(&caller.send(read(body)?).await?)?,
+        Operation::Stream => return Ok(Output::Stream(caller.stream(read(body)?)?)),
+        Operation::List => value(&caller.list(&listed(query)?)?)?,
+        Operation::Get(id) => {
             let history_length = number(&parameters(query), "historyLength")?;
             value(&caller.get(&GetTaskRequest { id, history_length, tenant: None })?)?
         }
-        Asked::Cancel(id) => {
+        Operation::Cancel(id) => {
             value(&caller.cancel(&CancelTaskRequest { id, metadata: None, tenant: None }).await?)?
         }
-        Asked::Subscribe(id) => {
-            return Ok(Given::Stream(caller.subscribe(&SubscribeToTaskRequest { id, tenant: None })?));
+        Operation::Subscribe(id) => {
+            return Ok(Output::Stream(caller.subscribe(&SubscribeToTaskRequest { id, tenant: None })?));
         }
-        Asked::CreatePush(task_id) => {
+        Operation::CreatePush(task_id) => {
             let config = TaskPushNotificationConfig { task_id, ..read(body)? };
             value(&caller.create_push(config).await?)?
         }
-        Asked::ListPush(task_id) => {
+        Operation::ListPush(task_id) => {
             let asked = ListTaskPushNotificationConfigsRequest {
                 task_id,
                 page_size: None,
@@ -130,19 +123,19 @@ async fn run(
             };
             value(&caller.list_push(&asked)?)?
         }
-        Asked::GetPush(task_id, id) => {
+        Operation::GetPush(task_id, id) => {
             value(&caller.get_push(&GetTaskPushNotificationConfigRequest {
                 task_id,
                 id,
                 tenant: None,
             })?)?
         }
-        Asked::DeletePush(task_id, id) => {
+        Operation::DeletePush(task_id, id) => {
             let asked = DeleteTaskPushNotificationConfigRequest { task_id, id, tenant: None };
             caller.delete_push(&asked).await?;
             Value::Object(Map::new())
         }
-        Asked::ExtendedCard => return Err(no_extended_card()),
+        Operation::ExtendedCard => return Err(no_extended_card()),
     }))
 }
 
@@ -210,25 +203,29 @@ mod tests {
     fn a_path_says_what_is_asked() {
         let id = || "a b".to_owned();
         for (method, path, asked) in [
-            (Method::POST, "message:send", Some(Asked::Send)),
-            (Method::POST, "message:stream", Some(Asked::Stream)),
+            (Method::POST, "message:send", Some(Operation::Send)),
+            (Method::POST, "message:stream", Some(Operation::Stream)),
             (Method::GET, "message:send", None),
-            (Method::GET, "tasks", Some(Asked::List)),
-            (Method::GET, "tasks/a%20b", Some(Asked::Get(id()))),
-            (Method::POST, "tasks/a%20b:cancel", Some(Asked::Cancel(id()))),
-            (Method::GET, "tasks/a%20b:subscribe", Some(Asked::Subscribe(id()))),
-            (Method::GET, "tasks/x/pushNotificationConfigs", Some(Asked::ListPush("x".to_owned()))),
-            (Method::POST, "tasks/x/pushNotificationConfigs", Some(Asked::CreatePush("x".to_owned()))),
+            (Method::GET, "tasks", Some(Operation::List)),
+            (Method::GET, "tasks/a%20b", Some(Operation::Get(id()))),
+            (Method::POST, "tasks/a%20b:cancel", Some(Operation::Cancel(id()))),
+            (Method::GET, "tasks/a%20b:subscribe", Some(Operation::Subscribe(id()))),
+            (Method::GET, "tasks/x/pushNotificationConfigs", Some(Operation::ListPush("x".to_owned()))),
+            (
+                Method::POST,
+                "tasks/x/pushNotificationConfigs",
+                Some(Operation::CreatePush("x".to_owned())),
+            ),
             (
                 Method::DELETE,
                 "tasks/x/pushNotificationConfigs/y",
-                Some(Asked::DeletePush("x".to_owned(), "y".to_owned())),
+                Some(Operation::DeletePush("x".to_owned(), "y".to_owned())),
             ),
             (Method::PUT, "tasks/x/pushNotificationConfigs/y", None),
-            (Method::GET, "extendedAgentCard", Some(Asked::ExtendedCard)),
+            (Method::GET, "extendedAgentCard", Some(Operation::ExtendedCard)),
             (Method::GET, "nothing", None),
         ] {
-            assert_eq!(Asked::read(&method, path).ok(), asked, "{method} {path}");
+            assert_eq!(Operation::read(&method, path).ok(), asked, "{method} {path}");
         }
     }
 

@@ -84,7 +84,7 @@ pub(super) fn parts(outcome: &Outcome) -> Vec<Part> {
 /// What an error says, as the parts of a message.
 pub(super) fn said(error: &RuntimeError) -> Vec<Part> {
     let kind = match error {
-        // As whoever told it has it: a program's own, for example.
+        // The kind that the error already has, such as that of a program.
         RuntimeError::Told { error, .. } => &*error.kind,
         error => error.kind(),
     };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_says_of_which_kind_it_is_as_whoever_told_it_does() {
+    fn a_structured_error_keeps_its_kind() {
         let told = |kind: &'static str| RuntimeError::Told {
             id: "rtfs".to_owned(),
             message: "m".to_owned(),

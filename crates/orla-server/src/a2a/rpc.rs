@@ -47,11 +47,11 @@ pub(super) async fn answer(
         Err(error) => Err(error),
     };
     match given {
-        Ok(Given::Value(value)) => {
+        Ok(Output::Value(value)) => {
             let value = if is_older { older::answer(value) } else { value };
             json(StatusCode::OK, response(&JsonRpcResponse::success(id, value)))
         }
-        Ok(Given::Stream(stream)) => {
+        Ok(Output::Stream(stream)) => {
             let wrap = move |event: StreamResponse| {
                 let is_last = is_older && is_last(&event);
                 let value = serde_json::to_value(event).unwrap_or_default();
@@ -91,21 +91,21 @@ fn is_last(event: &StreamResponse) -> bool {
     matches!(event, StreamResponse::StatusUpdate(update) if is_callers_turn(&update.status.state))
 }
 
-/// What a method gives.
-enum Given {
+/// The output of an operation: one value, or a stream of events.
+pub(super) enum Output {
     Value(Value),
     Stream(BoxStream<'static, StreamResponse>),
 }
 
-async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Given, A2AError> {
+async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Output, A2AError> {
     let given = request.params;
-    Ok(Given::Value(match request.method.as_str() {
+    Ok(Output::Value(match request.method.as_str() {
         methods::SEND_MESSAGE => value(&caller.send(read(given)?).await?)?,
-        methods::SEND_STREAMING_MESSAGE => return Ok(Given::Stream(caller.stream(read(given)?)?)),
+        methods::SEND_STREAMING_MESSAGE => return Ok(Output::Stream(caller.stream(read(given)?)?)),
         methods::GET_TASK => value(&caller.get(&read(given)?)?)?,
         methods::LIST_TASKS => value(&caller.list(&read(given)?)?)?,
         methods::CANCEL_TASK => value(&caller.cancel(&read(given)?).await?)?,
-        methods::SUBSCRIBE_TO_TASK => return Ok(Given::Stream(caller.subscribe(&read(given)?)?)),
+        methods::SUBSCRIBE_TO_TASK => return Ok(Output::Stream(caller.subscribe(&read(given)?)?)),
         methods::CREATE_PUSH_CONFIG => value(&caller.create_push(read(given)?).await?)?,
         methods::GET_PUSH_CONFIG => value(&caller.get_push(&read(given)?)?)?,
         methods::LIST_PUSH_CONFIGS => value(&caller.list_push(&read(given)?)?)?,
@@ -166,7 +166,7 @@ fn failed(id: JsonRpcId, error: &A2AError) -> Response<Body> {
     json(StatusCode::OK, response(&JsonRpcResponse::error(id, error.to_jsonrpc_error())))
 }
 
-/// A refusal of what nobody has read.
+/// The response to a request that was refused before it was read.
 pub(super) fn refused(status: StatusCode, error: &A2AError) -> Response<Body> {
     let mut response = failed(JsonRpcId::Null, error);
     *response.status_mut() = status;

@@ -38,7 +38,7 @@ impl Store {
     /// Opens or makes the file, and gives the tasks that are in it, in no order.
     ///
     /// # Errors
-    /// It cannot be used: another server has it, or it is none.
+    /// Another server uses the file, or it is not a file of tasks.
     pub(super) fn open(path: &Path) -> Result<(Self, Vec<StoredTask>), redb::Error> {
         // An empty file is one without tasks.
         OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
@@ -48,7 +48,7 @@ impl Store {
         begun.commit()?;
         let mut kept = Vec::new();
         for row in file.begin_read()?.open_table(TASKS)?.iter()? {
-            // What cannot be read is of another version, and nobody's task any more.
+            // A row that cannot be read is from another version, and is dropped.
             kept.extend(serde_json::from_slice::<StoredTask>(row?.1.value()).ok());
         }
         Ok((Self(file), kept))

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_HOOKS: usize = 8;
 /// The most tasks on one page of a list.
 const MAX_PAGE: i32 = 100;
-/// How many are on one where nobody says.
+/// The default size of a page.
 const PAGE: i32 = 50;
 
 /// How much a table holds.
@@ -52,7 +52,7 @@ struct Changes {
     ids: BTreeSet<String>,
     /// Of all changes ever.
     count: u64,
-    /// Whether somebody is writing them.
+    /// Whether a writer is running.
     writing: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Snapshot {
     pub(super) hooks: Vec<TaskPushNotificationConfig>,
 }
 
-/// Somebody who is to be told of a task.
+/// A push configuration of a task.
 pub(super) struct Hook {
     pub(super) config: TaskPushNotificationConfig,
     /// Cancelled when it is not wanted any more.
@@ -90,7 +90,7 @@ pub(super) struct Live {
     pub(super) events: broadcast::Sender<Arc<StreamResponse>>,
     /// Cancels its work.
     pub(super) token: CancellationToken,
-    /// Takes the next message, where somebody waits for it.
+    /// Receives the next message, if the task waits for one.
     pub(super) asking: Option<oneshot::Sender<Message>>,
 }
 
@@ -116,7 +116,7 @@ impl Table {
         self.records.get_mut(id).filter(|record| record.owner.as_ref() == caller)
     }
 
-    /// A task, whoever asks.
+    /// A task of any caller.
     pub(super) fn get(&self, id: &str) -> Option<&Record> {
         self.records.get(id)
     }
@@ -157,7 +157,7 @@ impl Table {
         self.note(id);
     }
 
-    /// The same, and it is not kept: whatever a task says at its work, it has failed when its server is there again.
+    /// Like `change`, but not persisted: a task that was working has failed after a restart in any case.
     pub(super) fn pass(&mut self, id: &str, change: impl FnOnce(&mut Task) -> (StreamResponse, usize)) {
         let Some(record) = self.records.get_mut(id) else { return };
         let Some(events) = record.live.as_ref().map(|live| live.events.clone()) else { return };
@@ -176,7 +176,7 @@ impl Table {
         if record.task.status.state.is_terminal() {
             record.live = None;
         }
-        // Nobody may be following.
+        // There may be no follower.
         let _ = events.send(Arc::new(event));
         while self.bytes > self.bounds.bytes && self.make_room(Some(id)) {}
     }
@@ -258,14 +258,14 @@ impl Table {
         self.changes.as_ref().map_or(0, |changes| changes.count)
     }
 
-    /// Whether somebody has to begin writing; whoever is told so does.
+    /// Whether the caller must start a writer.
     pub(super) fn begin_writing(&mut self) -> bool {
         let waits = |changes: &&mut Changes| !changes.ids.is_empty() && !changes.writing;
         let waiting = self.changes.as_mut().filter(waits);
         waiting.map(|changes| changes.writing = true).is_some()
     }
 
-    /// What is to be written now, and the count of changes that this is; none where nothing is, and whoever wrote is done.
+    /// The changes to write now, with their count; `None` if there are no changes, and the writer ends.
     pub(super) fn take_changes(&mut self) -> Option<(u64, Vec<Changed>)> {
         let changes = self.changes.as_mut()?;
         let ids = std::mem::take(&mut changes.ids);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_anothers_task() {
+    fn a_caller_sees_only_its_own_tasks() {
         let mut table = Table::new(BOUNDS);
         let (ada, bob) = (Principal("ada".into()), Principal("bob".into()));
         assert!(begin(&mut table, "a", Some(&ada)));
@@ -477,7 +477,7 @@ mod tests {
         table.expire(Utc::now() + Duration::from_secs(61));
         assert!(table.get("a").is_none() && table.get("b").is_some());
         assert!(table.begin_writing());
-        assert!(!table.begin_writing(), "somebody does already");
+        assert!(!table.begin_writing(), "a writer is already running");
         become_of(&mut table, "b", TaskState::Working);
         let (count, rows) = table.take_changes().unwrap();
         let rows: Vec<_> = rows.iter().map(|(id, task)| (id.as_str(), task.is_some())).collect();

@@ -1,7 +1,7 @@
 //! The tasks of an agent, and those who follow them. One lock; nothing waits while it is held.
 //!
-//! Where tasks are kept, whoever changes the first one begins to write, beside everything else, and goes on until nothing
-//! is left to be written: what changes meanwhile is written together.
+//! If tasks are persisted, the first change starts a writer in the background. It runs until all changes are written;
+//! changes that come meanwhile are written together.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -71,7 +71,7 @@ pub(super) enum MessageRefused {
 
 /// What became of the wish to be told of a task.
 pub(super) enum HookResult {
-    /// There is none.
+    /// There is no such task.
     NoTask,
     /// Enough are told already.
     Full,
@@ -117,7 +117,7 @@ impl Tasks {
     }
 
     /// A task, whosever it is, and who is to be told of it.
-    pub(super) fn told(&self, id: &str) -> Option<(Arc<Task>, Vec<TaskPushNotificationConfig>)> {
+    pub(super) fn push_configs(&self, id: &str) -> Option<(Arc<Task>, Vec<TaskPushNotificationConfig>)> {
         let table = self.lock();
         let record = table.get(id)?;
         Some((Arc::clone(&record.task), record.hooks.iter().map(|hook| hook.config.clone()).collect()))
@@ -127,7 +127,7 @@ impl Tasks {
     pub(super) async fn settled(&self) {
         let Some(keeper) = &self.keeper else { return };
         let changes = self.lock().changes();
-        // Fails when nobody writes any more, which is when nobody asks.
+        // Fails when the writer has ended, which happens only when no requests are left.
         let _ = keeper.written.subscribe().wait_for(|written| *written >= changes).await;
     }
 
@@ -228,7 +228,7 @@ impl Tasks {
         let table = self.lock();
         let Some(record) = table.get(id) else { return };
         if let Some(live) = &record.live {
-            // Nobody may be following. The task itself is as it was: it is given the whole in the end.
+            // There may be no follower. The task itself is unchanged: it gets the complete result at the end.
             let _ =
                 live.events.send(Arc::new(StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
                     task_id: record.task.id.clone(),
@@ -252,7 +252,7 @@ impl Tasks {
         Some(record.live.as_ref().map(|live| live.token.clone()))
     }
 
-    /// Has a task go on whose question nobody waits for any more.
+    /// Continues a task whose question has been withdrawn.
     pub(super) fn withdraw(&self, id: &str) {
         let mut table = self.lock();
         let Some(live) = table.get_mut(id).and_then(|record| record.live.as_mut()) else { return };
@@ -273,7 +273,7 @@ impl Tasks {
     /// Gives a message to who waits for it, and follows the task from then on.
     ///
     /// # Errors
-    /// Nobody waits for one.
+    /// The task does not wait for a message.
     pub(super) fn answer(
         &self,
         id: &str,
@@ -290,12 +290,12 @@ impl Tasks {
         let owner = record.owner.clone();
         message.context_id = Some(record.task.context_id.clone());
         // In one piece: who waited may ask again at once.
-        let told = message.clone();
+        let answer = message.clone();
         table.change(id, |task| {
             // What was asked belongs to what was said.
-            let grown = size(&task.status.message) + size(&told);
+            let grown = size(&task.status.message) + size(&answer);
             task.history.get_or_insert_default().extend(task.status.message.take());
-            task.history.get_or_insert_default().push(told);
+            task.history.get_or_insert_default().push(answer);
             task.status = status(TaskState::Working, None);
             (updated(task), grown)
         });
@@ -305,7 +305,7 @@ impl Tasks {
         Ok(following)
     }
 
-    /// Has somebody told of a task, if it is this caller's.
+    /// Adds a push configuration to a task of this caller.
     pub(super) fn hook(
         &self,
         id: &str,
@@ -333,7 +333,7 @@ impl Tasks {
         table.of(id, caller).map(|record| record.hooks.iter().map(|hook| hook.config.clone()).collect())
     }
 
-    /// Has somebody told no more. Whether there is such a task of this caller's.
+    /// Removes a push configuration. Returns whether the caller has such a task.
     pub(super) fn unhook(&self, id: &str, caller: Option<&Principal>, hook: &str) -> bool {
         let mut table = self.lock();
         let is_there = table.of(id, caller).is_some();
@@ -428,7 +428,7 @@ impl Tasks {
     }
 }
 
-/// The table, while it is held. Whoever lets it go sees to it that what has changed is written.
+/// The locked table. Dropping it starts a writer if there are changes.
 struct Locked<'a> {
     table: MutexGuard<'a, Table>,
     keeper: Option<&'a Keeper>,
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_nobody_waits_for_is_not_taken() {
+    fn a_message_to_a_task_that_does_not_wait_is_refused() {
         let tasks = tasks();
         let id = begin(&tasks).first.id.clone();
         let said = |tasks: &Tasks, text: &str| tasks.answer(&id, message(text)).err();

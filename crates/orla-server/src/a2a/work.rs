@@ -25,7 +25,7 @@ pub(super) enum Work {
     Run { target: String, input: Value },
     /// To answer a text.
     Answer { input: Value },
-    /// Something that nobody here understands: why, for whoever asked.
+    /// A message that cannot be understood, and why.
     Unclear(String),
 }
 
@@ -38,10 +38,10 @@ pub(super) struct Texts<'a> {
 }
 
 impl Work {
-    /// The call, with nobody's name on it yet.
+    /// The call, without a principal.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the message makes no call.
     pub(super) fn into_call(self, texts: Option<Texts<'_>>) -> Result<Call, String> {
         let (target, input) = match (self, texts) {
             (Self::Run { target, input }, _) => (target, input),
@@ -73,7 +73,7 @@ fn prompt(input: &Value) -> Value {
 /// Whether a message is one.
 ///
 /// # Errors
-/// It is none: what is wrong with it.
+/// The message is invalid; the error says why.
 pub(super) fn check(message: &Message) -> Result<(), A2AError> {
     let ids = [Some(&message.message_id), message.context_id.as_ref(), message.task_id.as_ref()];
     if message.message_id.is_empty() {
@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_sent_is_a_call_or_has_a_reason(data in any_json(), text in "\\PC{0,20}") {
+        fn every_message_is_a_call_or_has_a_reason(data in any_json(), text in "\\PC{0,20}") {
             let message = message(&json!([{"text": text}, {"data": data}]), &json!(null));
             if let Err(why) = read(&message).into_call(None) {
                 prop_assert!(!why.is_empty());

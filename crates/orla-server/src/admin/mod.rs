@@ -1,4 +1,3 @@
 //! What operators look at: `/status`, `/readyz` and `/metrics`.
 
-pub(crate) mod metrics;
 pub(crate) mod status;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orla_marketplace::{CapabilityMarketplace, Catalog, Entry, Principal, RoutedStatus};
 use serde::Serialize;
 
-use crate::admin::metrics::{Gauges, Provider};
+use crate::metrics::{Gauges, Provider};
 use crate::state::Core;
 
 /// One capability as `/status` and `orla list --json` show it. What is not known is left out.
@@ -228,8 +228,8 @@ fn providers<'a>(
     providers
 }
 
-/// The text of `/readyz`: how many providers are in each state, without their names, as this is shown to
-/// whoever asks.
+/// The text of `/readyz`: how many providers are in each state, without their names, because `/readyz`
+/// needs no authentication.
 pub(crate) fn readiness(core: &Core) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for provider in providers(&core.market, core.market.snapshot().entries().iter()) {

@@ -27,15 +27,15 @@ pub(crate) enum Body {
 }
 
 /// A body that notes that its request is being answered for as long as it lasts.
-pub(crate) struct Guarded {
+pub(crate) struct ServingBody {
     body: Body,
     _serving: ServingGuard,
 }
 
 impl Body {
     /// The body with what has to be dropped when it has gone out.
-    pub(crate) fn until_end(self, serving: ServingGuard) -> Guarded {
-        Guarded { body: self, _serving: serving }
+    pub(crate) fn until_end(self, serving: ServingGuard) -> ServingBody {
+        ServingBody { body: self, _serving: serving }
     }
 
     pub(crate) fn empty() -> Self {
@@ -91,7 +91,7 @@ impl HttpBody for Body {
     }
 }
 
-impl HttpBody for Guarded {
+impl HttpBody for ServingBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -183,12 +183,12 @@ async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B) {
 }
 
 /// Bytes that count to the memory of all requests.
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
     _memory: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -222,7 +222,11 @@ where
         rest.extend_from_slice(&data);
     }
     let bytes = if rest.is_empty() { first } else { rest.freeze() };
-    Ok(if bytes.is_empty() { bytes } else { Bytes::from_owner(Held { bytes, _memory: memory }) })
+    Ok(if bytes.is_empty() {
+        bytes
+    } else {
+        Bytes::from_owner(ReservedBytes { bytes, _memory: memory })
+    })
 }
 
 #[cfg(test)]

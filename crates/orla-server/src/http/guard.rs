@@ -36,8 +36,7 @@ struct Token {
 impl Token {
     fn new(token: &BearerToken) -> Self {
         let BearerToken { secret, name } = token;
-        // Named by a digest: the same after every reload, whatever is listed around it, and no help to
-        // whoever reads it.
+        // Named by a digest, which stays the same over reloads and does not reveal the token.
         let by_digest = || {
             let digest = Sha256::digest(secret);
             let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
@@ -87,7 +86,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Who calls, going by the bearer token; nobody in particular where no tokens are configured.
+    /// The caller that the bearer token identifies; `None` if no tokens are configured.
     ///
     /// # Errors
     /// 401 with a challenge.
@@ -407,7 +406,7 @@ mod tests {
         };
         assert_eq!(who("Bearer secret"), Ok("token-2bb80d537b1d".into()));
         assert_eq!(who("bearer  other "), Ok("bob".into()));
-        // Whoever is listed before or after them.
+        // The order of tokens does not matter.
         let tokens = ["new", "secret"].map(BearerToken::from);
         let reloaded = Guard::new(&[], &[], &tokens);
         let same = reloaded.authenticate(&headers(&[(AUTHORIZATION, "Bearer secret")])).unwrap();

@@ -161,7 +161,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        // Whatever is written answers a request: what comes next is another one.
+        // Written bytes are a response, so the next bytes that are read begin another request.
         this.state = State::Idle { since: Instant::now() };
         Pin::new(&mut this.stream).poll_write(cx, bytes)
     }

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! A transport reads the envelope, decides the era, and makes a [`Job`] of the request: what it needs
+//! A transport reads the envelope, determines the request mode, and makes a [`Job`] of the request: what it needs
 //! of the body, owned, with arguments and parameters shared with the body's bytes. [`answer`] runs the
 //! job and gives the finished message. Notifications on the way go to the caller's outlet.
 
@@ -23,15 +23,15 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::era::{self, Refused};
 use crate::mcp::input::requests::InputRequests;
-use crate::mcp::notify::notices::{Audience, Outlet, Wanted};
+use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
 use crate::mcp::object::Object;
 use crate::mcp::protocol::Revision;
+use crate::mcp::request_mode::{self, Refused};
 use crate::mcp::rpc::{self, Id, Meta, Params, push_json};
 use crate::mcp::session::Session;
 use crate::mcp::session::client::SessionClient;
-use crate::mcp::surfaces::{self, Asking, method_not_found};
+use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
 use crate::mcp::tools::{self, CacheHint, Form, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
 use pending::InputFields;
@@ -68,7 +68,7 @@ enum Task {
     Refused(ErrorData),
 }
 
-/// Who asks, and how.
+/// The client of a request.
 pub(crate) struct Caller {
     pub(crate) revision: Revision,
     pub(crate) session: Option<Arc<Session>>,
@@ -79,15 +79,15 @@ pub(crate) struct Caller {
     pub(crate) cancellation: CancellationToken,
 }
 
-/// A finished answer.
+/// The response to a request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) message: Bytes,
     /// The status that goes with it over HTTP.
     pub(crate) status: StatusCode,
 }
 
-impl Answer {
+impl Reply {
     fn ok(message: Bytes) -> Self {
         Self { message, status: StatusCode::OK }
     }
@@ -107,7 +107,7 @@ impl Answer {
 }
 
 /// Answers one request.
-pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
+pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
     if caller.is_modern() && job.may_ask() {
         return pending::answer(core, job, caller).await;
     }
@@ -122,26 +122,26 @@ pub(crate) async fn in_rounds(
     job: Job,
     caller: Caller,
     rounds: Arc<InputRequests>,
-) -> Answer {
+) -> Reply {
     finished(&core, job, &caller, ClientChannel::InputRequests(rounds)).await
 }
 
 /// Runs a request to its answer. A panic on the way is an error of this request alone.
-async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChannel) -> Answer {
+async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChannel) -> Reply {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
     let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
     asks.end();
     match ran {
-        Ok(Ok(message)) => Answer::ok(message),
+        Ok(Ok(message)) => Reply::ok(message),
         Ok(Err(error)) => {
             log_refused(Some(&method), &error);
-            Answer::error(Some(&id), &error, revision)
+            Reply::error(Some(&id), &error, revision)
         }
         Err(panic) => {
             tracing::error!(method = &*method, panic = panic_text(&*panic), "a request panicked");
             let error =
                 ErrorData::internal_error("an internal error, which the server's log explains", None);
-            Answer::error(Some(&id), &error, revision)
+            Reply::error(Some(&id), &error, revision)
         }
     }
 }
@@ -244,13 +244,13 @@ impl Job {
     }
 
     /// Which notifications the client wants while this request runs.
-    pub(crate) fn wanted(&self, session: Option<&Session>) -> Wanted {
+    pub(crate) fn notice_options(&self, session: Option<&Session>) -> NoticeOptions {
         match self.task {
-            Task::CallTool { .. } | Task::Get { .. } | Task::Other { .. } => Wanted {
+            Task::CallTool { .. } | Task::Get { .. } | Task::Other { .. } => NoticeOptions {
                 progress_token: self.meta.progress_token.clone(),
                 log_level: session.map(Session::log_level).or(self.meta.log_level),
             },
-            _ => Wanted::default(),
+            _ => NoticeOptions::default(),
         }
     }
 
@@ -282,7 +282,7 @@ impl Job {
             let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
             let argument = tools::argument_as_header(text, &header.path);
             let property = header.path.join(".");
-            era::check_param_header(headers, &header.header, &property, argument.as_deref())?;
+            request_mode::check_param_header(headers, &header.header, &property, argument.as_deref())?;
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Job {
         asks: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
         let Self { id, method, task, meta, .. } = self;
-        let wanted = Wanted {
+        let wanted = NoticeOptions {
             progress_token: meta.progress_token,
             log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
         };
@@ -355,7 +355,7 @@ impl Caller {
         &self,
         target: String,
         input: Payload,
-        wanted: Wanted,
+        wanted: NoticeOptions,
         traceparent: Option<Arc<str>>,
         asks: &ClientChannel,
     ) -> Call {
@@ -368,7 +368,7 @@ impl Caller {
             ClientChannel::InputRequests(rounds) => rounds.audience.clone(),
             ClientChannel::Session(_) => {
                 let outlet = self.outlet.as_ref().filter(|_| wanted.anything());
-                outlet.map(|outlet| Audience::new(wanted, Arc::clone(outlet)))
+                outlet.map(|outlet| NoticeReceiver::new(wanted, Arc::clone(outlet)))
             }
         };
         if let Some(audience) = audience {
@@ -378,7 +378,7 @@ impl Caller {
     }
 
     /// What a request to surfaces carries.
-    fn about(&self, wanted: Wanted, traceparent: Option<Arc<str>>, asks: &ClientChannel) -> Call {
+    fn about(&self, wanted: NoticeOptions, traceparent: Option<Arc<str>>, asks: &ClientChannel) -> Call {
         self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
     }
 
@@ -413,8 +413,13 @@ impl Caller {
     }
 
     /// A request to the surfaces of a snapshot.
-    pub(crate) fn ask<'a>(&self, core: &'a Core, catalog: &'a Arc<Catalog>, call: Call) -> Asking<'a> {
-        Asking { market: &core.market, catalog, call, modern: self.cache_hint(core) }
+    pub(crate) fn ask<'a>(
+        &self,
+        core: &'a Core,
+        catalog: &'a Arc<Catalog>,
+        call: Call,
+    ) -> SurfaceRequest<'a> {
+        SurfaceRequest { market: &core.market, catalog, call, modern: self.cache_hint(core) }
     }
 }
 
@@ -501,7 +506,7 @@ fn gave_nothing(error: &RuntimeError) -> bool {
 
 /// The snapshot in which a session calls a tool: what it last listed, and nothing else. Before it has
 /// listed, a tool that is not known may be one of a provider that has not been asked yet, and so may be
-/// whatever a tool reaches that calls others.
+/// the tools that a tool calls.
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());

@@ -1,15 +1,15 @@
 //! The Model Context Protocol, over HTTP and over pipes.
 //!
-//! A message is read (`rpc`), belongs to a session or stands alone (`era`), and is answered (`dispatch`). `session` is what
+//! A message is read (`rpc`), belongs to a session or needs none (`request_mode`), and is answered (`dispatch`). `session` is what
 //! the server keeps of a client, `input` what providers ask clients, `notify` what clients are told.
 
 pub(crate) mod dispatch;
-mod era;
 pub(crate) mod http;
 mod input;
 pub(crate) mod notify;
 mod object;
 mod protocol;
+mod request_mode;
 mod rpc;
 pub(crate) mod session;
 pub(crate) mod stdio;

@@ -239,15 +239,15 @@ pub(crate) struct Meta {
     pub(crate) traceparent: Option<std::sync::Arc<str>>,
 }
 
-/// The whole of `params`, shared with the body; `{}` where there is none.
+/// The whole of `params`, shared with the body; `{}` if there are no parameters.
 pub(crate) fn whole_params(body: &Bytes) -> JsonText {
     #[derive(Deserialize)]
-    struct Only<'a> {
+    struct ParamsOnly<'a> {
         #[serde(borrow, default)]
         params: Option<&'a RawValue>,
     }
     match serde_json::from_slice(body) {
-        Ok(Only { params: Some(params) }) => JsonText::slice_of(body, params),
+        Ok(ParamsOnly { params: Some(params) }) => JsonText::slice_of(body, params),
         _ => empty_object(),
     }
 }

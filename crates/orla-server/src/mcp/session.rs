@@ -4,8 +4,8 @@
 //!
 //! An idle session is a few hundred bytes and nothing else: no task, no channel. It owns the snapshot
 //! it last listed, its log level, the requests that run and the streams a client may come back to.
-//! Expiry is checked when a session is looked up, and [`Sessions::sweep`] removes what nobody looks
-//! up any more. A session with a call in flight or an open stream does not expire.
+//! Expiry is checked when a session is looked up, and [`Sessions::sweep`] removes those that are
+//! no longer used. A session with a call in flight or an open stream does not expire.
 
 pub(super) mod client;
 
@@ -37,7 +37,7 @@ const SHARDS: usize = 16;
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) revision: Revision,
-    /// Who began it; nobody else may use it.
+    /// The principal that began it, which alone may use it.
     pub(crate) principal: Option<Principal>,
     /// The requests that run in it.
     pub(crate) calls: Arc<Calls>,
@@ -47,8 +47,8 @@ pub(crate) struct Session {
     pub(crate) questions: Questions,
     snapshots: Mutex<Snapshots>,
     log_level: AtomicU8,
-    /// The changes that the client was told of.
-    told: Mutex<Lists>,
+    /// The changes that the client was notified of.
+    notified: Mutex<Lists>,
     /// What it has subscribed to.
     subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
     /// Made when it subscribes or listens.
@@ -64,7 +64,7 @@ pub(crate) struct Session {
 /// What a session has listed last: tools, and everything else that is listed.
 struct Snapshots {
     tools: Arc<Catalog>,
-    /// Tools were listed: until then the session has been told of none, and takes no harm by a newer one.
+    /// Tools were listed: until then the session has been notified of none, and takes no harm by a newer one.
     has_listed: bool,
     surfaces: Arc<Catalog>,
     has_listed_surfaces: bool,
@@ -78,7 +78,7 @@ impl Session {
         principal: Option<Principal>,
         capabilities: Option<JsonText>,
         newest: Arc<Catalog>,
-        told: Lists,
+        notified: Lists,
         parent: &CancellationToken,
     ) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Session {
             questions: Questions::default(),
             calls: Calls::new(parent.child_token()),
             log_level: AtomicU8::new(LogLevel::Info as u8),
-            told: Mutex::new(told),
+            notified: Mutex::new(notified),
             subscriptions: Mutex::default(),
             subscriber: OnceLock::new(),
             snapshots: Mutex::new(Snapshots {
@@ -157,16 +157,16 @@ impl Session {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// What the client is still to be told, as finished messages. Of several streams that ask, one
-    /// gets each.
-    pub(crate) fn news(&self, lists: Lists) -> Vec<Bytes> {
-        let names = lists.news(&mut lock(&self.told));
+    /// The list changes of which the client has not been notified, as JSON-RPC messages. With several streams, each change
+    /// goes to one of them.
+    pub(crate) fn list_changes(&self, lists: Lists) -> Vec<Bytes> {
+        let names = lists.changed_since(&mut lock(&self.notified));
         let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
         let lists = names.into_iter().map(|list| list_changed(list, None));
         lists.chain(changed.iter().map(|uri| resource_updated(uri, None))).collect()
     }
 
-    /// What is told of the resources that it subscribes to.
+    /// What is notified of the resources that it subscribes to.
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
         self.subscriber.get_or_init(|| Arc::new(Subscriber::new(self.principal.clone())))
     }
@@ -215,9 +215,9 @@ impl Session {
     }
 
     /// Notes that a connection waits for something of this session, until the guard is dropped.
-    pub(crate) fn open(self: &Arc<Self>) -> Open {
+    pub(crate) fn open(self: &Arc<Self>) -> Connection {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Open(Arc::clone(self))
+        Connection(Arc::clone(self))
     }
 
     /// Connections that wait for something of this session.
@@ -237,9 +237,9 @@ impl Session {
 }
 
 /// An open connection of a session.
-pub(crate) struct Open(Arc<Session>);
+pub(crate) struct Connection(Arc<Session>);
 
-impl Drop for Open {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -399,7 +399,7 @@ impl Sessions {
     }
 
     /// The session of this id, which is thereby in use again; `None` if it is unknown, has expired or
-    /// is somebody else's.
+    /// belongs to another principal.
     pub(crate) fn get(
         &self,
         id: SessionId,

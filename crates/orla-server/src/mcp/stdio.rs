@@ -8,9 +8,9 @@
 //!
 //! # How it ends
 //!
-//! At the end of input requests that were read already have [`LAST_WORDS`] to be answered (so that
+//! At the end of input requests that were read already have [`END_OF_INPUT_GRACE`] to be answered (so that
 //! `echo '…' | orla --stdio` works); what still runs then is cancelled, and its processes end. When
-//! the output is closed everything is cancelled at once. When the server is told to stop, requests
+//! the output is closed everything is cancelled at once. When the server is notified to stop, requests
 //! have the time that [`drain`](crate::ServerOptions::drain) gives them.
 
 mod lines;
@@ -29,18 +29,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::mcp::dispatch::{self, Caller, Job};
-use crate::mcp::era::{self, Era};
 use crate::mcp::input::questions::askable;
 use crate::mcp::notify::changes::fan_out;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::protocol::Revision;
+use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, one_line};
 use crate::mcp::session::{Calls, Session, SessionId};
 use crate::mcp::stdio::lines::{Line, Lines};
 use crate::state::Core;
 
 /// How long requests may go on after the end of input.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const END_OF_INPUT_GRACE: Duration = Duration::from_millis(500);
 /// How long cancelled requests, and then the output, may take to end.
 const GRACE: Duration = Duration::from_secs(4);
 /// Messages that wait for the client to read.
@@ -67,7 +67,7 @@ where
         tasks: TaskTracker::new(),
     };
     let mut lines = Lines::new(reader, options.max_line_bytes);
-    let mut patience = LAST_WORDS;
+    let mut patience = END_OF_INPUT_GRACE;
     loop {
         let line = tokio::select! {
             biased;
@@ -150,11 +150,15 @@ impl Pipe {
 
     fn request(&mut self, request: rpc::Request<'_>, line: &Bytes) {
         let meta = request.params.meta();
-        let (session, revision) = match era::of_piped_request(&request.method, &request.params, &meta) {
+        let (session, revision) = match request_mode::of_piped_request(
+            &request.method,
+            &request.params,
+            &meta,
+        ) {
             Err(refused) => return self.refuse(Some(&request.id), &refused.error),
-            Ok(Era::Initialize { requested }) => return self.initialize(&request, &requested),
-            Ok(Era::Sessionless) => (None, Revision::V2026_07_28),
-            Ok(Era::Session) => match &self.session {
+            Ok(RequestMode::Initialize { requested }) => return self.initialize(&request, &requested),
+            Ok(RequestMode::Sessionless) => (None, Revision::V2026_07_28),
+            Ok(RequestMode::Session) => match &self.session {
                 Some(session) => (Some(Arc::clone(session)), session.revision),
                 None if &*request.method == "ping" => return self.send(rpc::result(&request.id, b"{}")),
                 None => {
@@ -173,7 +177,7 @@ impl Pipe {
         };
         let job = Job::of(request, meta, line);
         let outlet = Arc::new(PipeOutlet { out: self.out.clone(), answered: AtomicBool::new(false) });
-        let wanted = job.is_subscription() || job.wanted(session.as_deref()).anything();
+        let wanted = job.is_subscription() || job.notice_options(session.as_deref()).anything();
         let caller = Caller {
             revision,
             session,
@@ -190,7 +194,7 @@ impl Pipe {
             let withdrawn = running.token.is_cancelled();
             drop(running);
             if !withdrawn {
-                // Fails when the output is closed: nobody is there to read.
+                // Fails when the output is closed, and then there is no reader.
                 let _ = out.send(one_line(answer.message)).await;
             }
             drop(permit);
@@ -204,14 +208,15 @@ impl Pipe {
         }
         let revision = Revision::negotiate(requested);
         let newest = self.core.market.snapshot();
-        let (told, ended) = (*self.core.lists.borrow(), &self.calls.ended);
+        let (notified, ended) = (*self.core.lists.borrow(), &self.calls.ended);
         let capabilities = askable(request.params.capabilities);
-        let session = Session::new(SessionId::NONE, revision, None, capabilities, newest, told, ended);
+        let session =
+            Session::new(SessionId::NONE, revision, None, capabilities, newest, notified, ended);
         let session = Arc::new(session);
         let began = Instant::now();
         self.send(dispatch::initialize(&self.core, id, revision));
         log_answered(&request.method, began.elapsed());
-        let telling = tell(Arc::clone(&self.core), Arc::clone(&session), self.out.clone());
+        let telling = notify(Arc::clone(&self.core), Arc::clone(&session), self.out.clone());
         self.core.tracker.spawn(telling);
         self.session = Some(session);
     }
@@ -261,18 +266,18 @@ impl Outlet for PipeOutlet {
 
     fn deliver(&self, message: Bytes) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            // Fails when the output is closed: nobody is there to read.
+            // Fails when the output is closed, and then there is no reader.
             let _ = self.out.send(one_line(message)).await;
         })
     }
 }
 
 /// Tells the client of changes for as long as its session lasts.
-async fn tell(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) {
+async fn notify(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) {
     let mut lists = core.lists.subscribe();
     loop {
         let now = *lists.borrow_and_update();
-        for message in session.news(now) {
+        for message in session.list_changes(now) {
             tokio::select! {
                 sent = out.send(message) => if sent.is_err() { return },
                 // A client that reads nothing does not hold up the end.
@@ -288,7 +293,7 @@ async fn tell(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) 
     }
 }
 
-/// Owns the output. Cancels `ended` when it is closed, for then nobody waits for anything.
+/// Owns the output. Cancels `ended` when it is closed, because no client is left.
 async fn write<W: AsyncWrite + Unpin>(
     mut queue: mpsc::Receiver<Bytes>,
     writer: W,

@@ -30,7 +30,7 @@ use crate::mcp::tools::{CacheHint, cursor_after, page, read_cursor};
 const MAX_PAGES: usize = 200;
 
 /// One request to the surfaces of a snapshot.
-pub(crate) struct Asking<'a> {
+pub(crate) struct SurfaceRequest<'a> {
     pub(crate) market: &'a CapabilityMarketplace,
     pub(crate) catalog: &'a Arc<Catalog>,
     /// What the request carries; its target is replaced by each surface's owner.
@@ -88,7 +88,7 @@ pub(crate) fn serves(catalog: &Catalog, method: &str) -> bool {
     catalog.surfaces().iter().any(|surface| surface.serves(method))
 }
 
-impl Asking<'_> {
+impl SurfaceRequest<'_> {
     /// Answers a list: one page of what all surfaces have.
     pub(crate) async fn list(
         &self,
@@ -282,7 +282,7 @@ pub(crate) fn refused(code: i64, message: String, data: Option<&JsonText>) -> Er
     ErrorData::new(code, message, data.and_then(|data| serde_json::from_str(data.as_str()).ok()))
 }
 
-/// The error for a method that nobody serves; the message is the method's name, as the SDK has it.
+/// The error for an unknown method. Its message is the method's name, as in the SDK.
 pub(crate) fn method_not_found(method: &str) -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("method not found: {method}"), None)
 }

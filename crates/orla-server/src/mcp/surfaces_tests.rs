@@ -88,7 +88,7 @@ async fn ask(
     let catalog = market.snapshot();
     let call = Call::to("").with(Payload::empty());
     let modern = modern.then_some(CacheHint { ttl_ms: 9 });
-    let asking = Asking { market, catalog: &catalog, call, modern };
+    let asking = SurfaceRequest { market, catalog: &catalog, call, modern };
     let answer = if is_list(method) {
         let cursor = (params != "{}").then(|| JsonText::parse(params.to_owned()).unwrap());
         asking.list(&id(), method, cursor.as_ref()).await

@@ -429,8 +429,8 @@ fn push_result(out: &mut Vec<u8>, result: &Result<&Outcome, &RuntimeError>, form
         out.extend_from_slice(value.bytes());
         out.extend_from_slice(after.as_bytes());
     }
-    let said = outcome.and_then(|outcome| outcome.is_error);
-    if let Some(is_error) = error.map(|_| true).or(said) {
+    let declared = outcome.and_then(|outcome| outcome.is_error);
+    if let Some(is_error) = error.map(|_| true).or(declared) {
         let member: &[u8] = if is_error { br#","isError":true"# } else { br#","isError":false"# };
         out.extend_from_slice(member);
     }

@@ -2,7 +2,7 @@
 //!
 //! - `GET /rtfs`, for who accepts [`CATALOGUE`], is the catalogue: `{"version", "instance", "capabilities": [{id, via, tool}]}`, of what the
 //!   caller may call. With `?after=VERSION` it is answered when there is another version, at the latest after
-//!   `wait_ms` with 304: whoever asks again and again is told of every change.
+//!   `wait_ms` with 304, so that a client that polls in a loop sees every change.
 //! - A call's headers say what it carries besides its input: `orla-hops` (the instances that it came through),
 //!   `orla-timeout-ms` (the time that its caller has left), `traceparent`.
 //! - Who accepts [`OUTCOME`] is answered with all that the capability gave: the content and `_meta` beside the
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::http::body::Body;
 use crate::http::response::json as json_response;
-use crate::mcp::dispatch::Answer;
+use crate::mcp::dispatch::Reply;
 use crate::mcp::tools::tool_json;
 use crate::rtfs::programs::{described, refused, status_of};
 use crate::state::Core;
@@ -34,9 +34,9 @@ const HOPS: &str = "orla-hops";
 const TIMEOUT_MS: &str = "orla-timeout-ms";
 /// The longest that a change is waited for.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How long it may take to find out what is served, for whoever asks first. What turns out later is told as a
-/// change; instances that have each other's catalogues would wait for each other.
-const LEARN: Duration = Duration::from_secs(1);
+/// How long the first request for the catalogue waits for providers. Providers that connect later are reported as a
+/// change. Without this limit, instances that serve each other's catalogues would wait for each other.
+const FIRST_CATALOGUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes over what the headers of a call say.
 ///
@@ -62,23 +62,23 @@ pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
 }
 
 /// Everything that a call gave.
-pub(crate) fn whole(result: RuntimeResult<Outcome>) -> Answer {
+pub(crate) fn whole(result: RuntimeResult<Outcome>) -> Reply {
     match result.and_then(|outcome| members(&outcome)) {
-        Ok(members) => Answer { message: format!("{{{members}}}").into(), status: StatusCode::OK },
+        Ok(members) => Reply { message: format!("{{{members}}}").into(), status: StatusCode::OK },
         Err(error) => {
-            let mut told = described(&error);
+            let mut error_json = described(&error);
             if let Some(detail) = detail(&error) {
-                told["error"]["detail"] = detail;
+                error_json["error"]["detail"] = detail;
             }
-            let mut message = told.to_string();
-            let is_told = matches!(error, RuntimeError::Told { .. });
-            let outcome = error.outcome().filter(|_| !is_told);
+            let mut message = error_json.to_string();
+            let is_structured = matches!(error, RuntimeError::Told { .. });
+            let outcome = error.outcome().filter(|_| !is_structured);
             if let Some(members) = outcome.and_then(|outcome| members(outcome).ok()) {
                 // Beside the error, so that its numbers keep their text.
                 message.pop();
                 message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
             }
-            Answer { message: message.into(), status: status_of(&error, false) }
+            Reply { message: message.into(), status: status_of(&error, false) }
         }
     }
 }
@@ -104,7 +104,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),
-        RuntimeError::Told { message, .. } => json!({ "told": message }),
+        RuntimeError::Told { message, .. } => json!({ "error_json": message }),
         RuntimeError::Refused { code, message, data, .. } => {
             let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
             json!({"code": code, "message": message, "data": data})
@@ -135,7 +135,7 @@ pub(crate) async fn catalogue(
     let mut changes = core.market.changes();
     match after {
         None => {
-            // It goes on after that: what turns out later is told as a change.
+            // It goes on after that: what turns out later is error_json as a change.
             let asked = Arc::clone(core);
             let learning = core.tracker.spawn(async move {
                 tokio::select! {
@@ -143,7 +143,7 @@ pub(crate) async fn catalogue(
                     () = asked.draining.cancelled() => {}
                 }
             });
-            let _ = timeout(LEARN, learning).await;
+            let _ = timeout(FIRST_CATALOGUE_TIMEOUT, learning).await;
         }
         Some(after) => {
             let end = sleep(wait);
@@ -170,7 +170,7 @@ pub(crate) async fn catalogue(
     json_response(StatusCode::OK, text)
 }
 
-/// Whether other instances are told of it: what each has by itself they are not.
+/// Whether other instances are error_json of it: what each has by itself they are not.
 fn is_shared(entry: &Entry) -> bool {
     let id = entry.manifest.id.as_str();
     let is_own = matches!(entry.manifest.provider, ProviderType::Local(_))

@@ -9,8 +9,8 @@
 //! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded as that, and
 //! so are the calls that it makes. A client that goes away withdraws its program ([`Exchange`]).
 //!
-//! What a program did wrong is an answer like another (200). 400 is a body that is none, 503 too much at once; both are
-//! answered plainly where they are known at once, whatever the client accepts.
+//! An error of the program is a normal response (200). 400 means a malformed body, 503 means overload. If they are known
+//! at once, they are plain JSON even if the client accepts event streams.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::body::Body;
 use crate::http::response::{events, json as json_response, names};
-use crate::mcp::dispatch::Answer;
+use crate::mcp::dispatch::Reply;
 use crate::mcp::http::exchange::Exchange;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream};
@@ -54,7 +54,7 @@ pub(crate) async fn answer(
 ) -> Response<Body> {
     let as_stream = names(headers, "text/event-stream");
     let is_whole = names(headers, federation::OUTCOME);
-    let mut call = match asked(body) {
+    let mut call = match parse_body(body) {
         Ok(call) => call,
         Err(message) => return malformed(&message),
     };
@@ -66,7 +66,7 @@ pub(crate) async fn answer(
     call.scope.principal = principal;
     let stream = as_stream.then(Stream::passing);
     if let Some(stream) = &stream {
-        call.scope.notices = NoticeSink::default().traced(told(Arc::clone(stream)));
+        call.scope.notices = NoticeSink::default().traced(trace_sink(Arc::clone(stream)));
     }
     let market = Arc::clone(&core.market);
     let work = Box::pin(async move {
@@ -94,7 +94,7 @@ pub(crate) async fn answer(
     tokio::select! {
         biased;
         answer = &mut exchange => match answer {
-            Some(Answer { message, status }) if status != StatusCode::OK => {
+            Some(Reply { message, status }) if status != StatusCode::OK => {
                 return json_response(status, message.slice_ref(split(&message).1));
             }
             answer => stream.finish(answer.map(|answer| answer.message)),
@@ -107,10 +107,10 @@ pub(crate) async fn answer(
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
 }
 
-/// What a body asks for.
+/// The body of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked<'a> {
+struct RequestBody<'a> {
     #[serde(borrow)]
     program: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -121,7 +121,7 @@ struct Asked<'a> {
     limits: Option<&'a RawValue>,
 }
 
-fn asked(body: &Bytes) -> Result<Call, String> {
+fn parse_body(body: &Bytes) -> Result<Call, String> {
     const EXPECTED: &str = r#"{"program": "…"} or {"call": "id"} is expected"#;
     let text = body.trim_ascii();
     if text.is_empty() {
@@ -129,12 +129,12 @@ fn asked(body: &Bytes) -> Result<Call, String> {
     }
     // An array would be read as the members in their order.
     if !text.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
-        return Err(format!("the body is no object: {EXPECTED}"));
+        return Err(format!("the body is not an object: {EXPECTED}"));
     }
-    let asked: Asked<'_> =
+    let asked: RequestBody<'_> =
         serde_json::from_slice(body).map_err(|err| format!("the body cannot be read: {err}"))?;
     match asked {
-        Asked { program: Some(program), call: None, input, limits } => {
+        RequestBody { program: Some(program), call: None, input, limits } => {
             // What is null is absent.
             let text = match (input, limits) {
                 (input, None) => {
@@ -146,13 +146,13 @@ fn asked(body: &Bytes) -> Result<Call, String> {
             let input = JsonText::parse(text).map_err(|err| err.to_string())?;
             Ok(Call::to(IDS[0]).with(Payload::from_json(input)))
         }
-        Asked { program: None, call: Some(id), input, limits: None } => {
+        RequestBody { program: None, call: Some(id), input, limits: None } => {
             let input = input.map_or_else(Payload::empty, |input| {
                 Payload::from_json(JsonText::slice_of(body, input))
             });
             Ok(Call::to(&*id).with(input))
         }
-        Asked { call: Some(_), limits: Some(_), .. } => {
+        RequestBody { call: Some(_), limits: Some(_), .. } => {
             Err("`limits` are those of a program, and `call` names a capability".to_owned())
         }
         _ => Err("either `program` or `call` is expected".to_owned()),
@@ -160,30 +160,30 @@ fn asked(body: &Bytes) -> Result<Call, String> {
 }
 
 /// Sends what a program does as events.
-fn told(stream: Arc<Stream>) -> TraceSink {
+fn trace_sink(stream: Arc<Stream>) -> TraceSink {
     TraceSink::new(move |trace| {
         let (name, data) = match trace {
             Trace::Step { name } => ("step", json!({ "name": name })),
             Trace::Logged { level, message, data } => {
-                let mut said = json!({"level": level, "message": message});
+                let mut event = json!({"level": level, "message": message});
                 if !matches!(data, Value::Nil) {
-                    said["data"] = as_json(&data);
+                    event["data"] = as_json(&data);
                 }
-                ("log", said)
+                ("log", event)
             }
             Trace::Called { id, input, result, duration, at } => {
                 let ms = duration.as_micros() as f64 / 1000.0;
-                let mut said = json!({"capability": id, "input": as_json(&input), "duration_ms": ms});
+                let mut event = json!({"capability": id, "input": as_json(&input), "duration_ms": ms});
                 match result {
-                    Ok(value) => said["value"] = as_json(&value),
+                    Ok(value) => event["value"] = as_json(&value),
                     Err(Error { kind, message, .. }) => {
-                        said["error"] = json!({"kind": kind, "message": message});
+                        event["error"] = json!({"kind": kind, "message": message});
                     }
                 }
                 if let Some(at) = at {
-                    said["at"] = json!({"line": at.line, "column": at.column});
+                    event["at"] = json!({"line": at.line, "column": at.column});
                 }
-                ("call", said)
+                ("call", event)
             }
             _ => return,
         };
@@ -214,22 +214,22 @@ fn event(message: &Bytes) -> Bytes {
     [b"event: ", name, b"\ndata: ", data, b"\n\n"].concat().into()
 }
 
-fn last_event(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
+fn last_event(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     let name = if result.is_ok() { "value" } else { "error" };
-    let Answer { message, status } = plain(result, is_program);
-    Answer { message: [name.as_bytes(), b" ", &message].concat().into(), status }
+    let Reply { message, status } = plain(result, is_program);
+    Reply { message: [name.as_bytes(), b" ", &message].concat().into(), status }
 }
 
 /// `{"value"}` or `{"error"}`.
-fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
+fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     let error = match result {
         Ok(outcome) => match value_of(&outcome, is_program) {
-            Ok(message) => return Answer { message, status: StatusCode::OK },
+            Ok(message) => return Reply { message, status: StatusCode::OK },
             Err(error) => error,
         },
         Err(error) => error,
     };
-    // What a program did wrong it has said itself, with the place.
+    // What a program did wrong it has event itself, with the place.
     let is_own = is_program || matches!(error, RuntimeError::Told { .. });
     let own = error.outcome().filter(|_| is_own).and_then(|outcome| {
         let structured = outcome.structured.as_ref()?.json().ok()?;
@@ -237,7 +237,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Answer {
     });
     let status = status_of(&error, is_program);
     let message = own.unwrap_or_else(|| described(&error).to_string().into());
-    Answer { message, status }
+    Reply { message, status }
 }
 
 pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
@@ -261,7 +261,7 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
     Ok(format!(r#"{{"value":{json}}}"#).into())
 }
 
-/// An error that is none of the program's.
+/// An error that the program did not cause.
 pub(crate) fn described(error: &RuntimeError) -> Json {
     if let RuntimeError::Told { error, .. } = error {
         return json!({ "error": program::described(error) });
@@ -284,7 +284,7 @@ pub(crate) fn described(error: &RuntimeError) -> Json {
     json!({ "error": described })
 }
 
-/// A body that is none.
+/// The response to a malformed body.
 fn malformed(message: &str) -> Response<Body> {
     refused(StatusCode::BAD_REQUEST, message)
 }
@@ -340,7 +340,7 @@ mod tests {
             ("[", Err("cannot be read")),
             (" ", Err("empty")),
         ] {
-            match (asked(&Bytes::from_static(body.as_bytes())), target) {
+            match (parse_body(&Bytes::from_static(body.as_bytes())), target) {
                 (Ok(call), Ok(target)) => assert_eq!(call.target.as_str(), target, "{body}"),
                 (Err(message), Err(words)) => assert!(message.contains(words), "{body}: {message}"),
                 (other, _) => panic!("{body}: {:?}", other.map(|call| call.target)),

@@ -22,10 +22,10 @@ pub(crate) struct Approval {
 
 enum Who {
     Terminal,
-    /// Whoever sits at the client of a call: asked by elicitation.
+    /// The user of the client that made the call, asked by elicitation.
     Client(Arc<dyn Client>),
     /// No one; and what would allow such calls.
-    Nobody(&'static str),
+    NoOne(&'static str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,13 @@ impl Approval {
     /// Asks at the terminal, if there is one to show the question and one to answer it.
     pub(crate) fn at_terminal() -> Self {
         let is_terminal = std::io::stdin().is_terminal() && render::stderr_is_terminal();
-        let who = if is_terminal { Who::Terminal } else { Who::Nobody("`--yes`") };
+        let who = if is_terminal { Who::Terminal } else { Who::NoOne("`--yes`") };
         Self { who, agreed: BTreeSet::new() }
     }
 
     /// Asks the client of a call, if there is one.
     pub(crate) fn by_client(client: Option<&Arc<dyn Client>>) -> Self {
-        let who = client.map_or(Who::Nobody(CONFIGURED), |client| Who::Client(Arc::clone(client)));
+        let who = client.map_or(Who::NoOne(CONFIGURED), |client| Who::Client(Arc::clone(client)));
         Self { who, agreed: BTreeSet::new() }
     }
 
@@ -66,12 +66,16 @@ impl Approval {
             )
         };
         let verdict = match &self.who {
-            Who::Nobody(way) => return Err(no_one(way)),
+            Who::NoOne(way) => return Err(no_one(way)),
             Who::Terminal => at_terminal(call).await,
             Who::Client(client) => match by_client(&**client, call).await {
                 Ok(verdict) => verdict,
                 Err(ClientError::Unsupported(_)) => return Err(no_one(CONFIGURED)),
-                Err(err) => return Err(format!("not called: nobody agreed to it: {err}")),
+                Err(err) => {
+                    return Err(format!(
+                        "not called: the client could not be asked for approval: {err}"
+                    ));
+                }
             },
         };
         match verdict {
@@ -111,7 +115,7 @@ async fn by_client(client: &dyn Client, call: &ToolCall) -> Result<Verdict, Clie
     });
     let form = JsonText::of(&form).map_err(|_| ClientError::Gone)?;
     let given = client.request("elicitation/create", form).await?;
-    let given: Given = serde_json::from_str(given.as_str()).unwrap_or_default();
+    let given: ElicitResult = serde_json::from_str(given.as_str()).unwrap_or_default();
     let is_accepted = given.action == "accept";
     Ok(if is_accepted { Verdict::of(&given.content.answer) } else { Verdict::No })
 }
@@ -119,7 +123,7 @@ async fn by_client(client: &dyn Client, call: &ToolCall) -> Result<Verdict, Clie
 /// The answer to an elicitation.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Given {
+struct ElicitResult {
     action: String,
     content: Content,
 }
@@ -131,7 +135,7 @@ struct Content {
 }
 
 impl Verdict {
-    /// Only what clearly says yes is one.
+    /// Only an explicit yes is one.
     fn of(line: &str) -> Self {
         match line.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Self::Yes,

@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, no part is lost and no id is there twice.
+        /// For any input, no part is lost and no id occurs twice.
         #[test]
         fn nothing_is_lost(parts in prop::collection::vec(("[ab]?", "[fg]?", r#"[{}":1]{0,3}"#), 0..12)) {
             let parts: Vec<(&str, &str, &str)> =

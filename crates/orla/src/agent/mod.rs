@@ -34,13 +34,13 @@ use tokio_util::sync::CancellationToken;
 use crate::config::agent::Approve;
 pub(crate) use approval::Approval;
 pub(crate) use model::{Model, environment};
-use run::{Answer, Next, Wanted};
 pub(crate) use run::{Budget, End, Run};
+use run::{ModelReply, Next, Wanted};
 use sampling::Sampling;
 pub(crate) use tools::Tools;
 pub(crate) use transcript::Transcript;
 
-/// What the model is told of itself unless somebody says otherwise.
+/// The default system prompt.
 pub(crate) const SYSTEM: &str = "You answer the user's request with the help of the tools you are given. Call them where \
     they help, and do not make up what a tool can tell you. Say plainly what you could not do.";
 
@@ -49,7 +49,7 @@ pub(crate) trait Audience {
     /// A part of an answer's text.
     fn text(&self, part: &str);
     /// A whole answer.
-    fn answered(&self, answer: &Answer);
+    fn answered(&self, answer: &ModelReply);
     /// A call that is about to be made.
     fn calls(&self, call: &ToolCall);
     /// What a call gave, as the model is told.
@@ -60,16 +60,20 @@ pub(crate) trait Audience {
     }
 }
 
-/// Who is asked.
-pub(crate) enum Mind<'a> {
-    /// The model that is configured.
+/// Where replies of the model come from.
+pub(crate) enum ModelSource<'a> {
+    /// The configured model.
     Model(&'a Model),
-    /// That of the client of the call which the run is a part of.
+    /// The model of the client that made the call, by sampling.
     Client(Sampling),
 }
 
-impl Mind<'_> {
-    async fn ask(&self, request: ChatRequest, mut on_text: impl FnMut(&str)) -> Result<Answer, String> {
+impl ModelSource<'_> {
+    async fn ask(
+        &self,
+        request: ChatRequest,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<ModelReply, String> {
         match self {
             Self::Model(model) => model.ask(request, on_text).await,
             Self::Client(sampling) => {
@@ -81,10 +85,10 @@ impl Mind<'_> {
     }
 }
 
-/// What a run has at its disposal.
+/// What a run needs.
 pub(crate) struct Agent<'a, A> {
     pub(crate) marketplace: Arc<CapabilityMarketplace>,
-    pub(crate) model: Mind<'a>,
+    pub(crate) model: ModelSource<'a>,
     pub(crate) tools: Tools,
     pub(crate) audience: &'a A,
     pub(crate) budget: Arc<Budget>,
@@ -137,7 +141,7 @@ impl<A: Audience> Agent<'_, A> {
                 Ok(_) if !self.tools.needs_approval(self.approve, &wanted.call) => Ok(()),
                 Ok(_) => {
                     let asked = approval.ask(&wanted.call, self.tools.name_of(&wanted.call));
-                    // Whoever is asked may also interrupt.
+                    // The person who is asked can also interrupt the run.
                     let answer = self.cancellation.run_until_cancelled(asked).await;
                     answer.unwrap_or_else(|| Err("the run was interrupted".to_owned()))
                 }

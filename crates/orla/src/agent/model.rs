@@ -16,10 +16,10 @@ use genai::{Client, ModelIden, ServiceTarget};
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::run::{Answer, Tokens};
+use super::run::{ModelReply, Tokens};
 use super::sampling;
-use crate::commands::client::http_client;
 use crate::config::AgentConfig;
+use crate::http_client;
 use crate::{Failure, render};
 
 /// Where Ollama listens unless told otherwise.
@@ -75,7 +75,7 @@ impl Model {
     /// The model that the configuration names; else the first one of an Ollama on this machine, else that of
     /// the first provider whose key is in the environment.
     pub(crate) async fn choose(config: &AgentConfig, variable: Variable<'_>) -> Result<Self, Failure> {
-        let http = http_client()?;
+        let http = http_client::new()?;
         let mut base = config.base_url.clone();
         let name = match &config.model {
             Some(name) => name.clone(),
@@ -96,7 +96,7 @@ impl Model {
 
     /// The model that a configuration has named.
     pub(crate) fn connect(named: &Named) -> Result<Self, Failure> {
-        named.clone().connect(http_client()?)
+        named.clone().connect(http_client::new()?)
     }
 
     /// Its name, and whose it is.
@@ -112,7 +112,7 @@ impl Model {
         &self,
         mut request: ChatRequest,
         mut on_text: impl FnMut(&str),
-    ) -> Result<Answer, String> {
+    ) -> Result<ModelReply, String> {
         if matches!(self.kind(), AdapterKind::Ollama | AdapterKind::OllamaCloud) {
             request.messages = request.messages.into_iter().flat_map(one_result_each).collect();
         }
@@ -154,13 +154,13 @@ impl Model {
 
     /// An answer that has come to its end. Of some providers an end is all that is known of a connection that
     /// was closed; such an end has no reason.
-    fn whole(&self, end: StreamEnd, calls: Calls) -> Result<Answer, String> {
+    fn whole(&self, end: StreamEnd, calls: Calls) -> Result<ModelReply, String> {
         let says_why = [AdapterKind::Ollama, AdapterKind::Gemini, AdapterKind::OpenAIResp];
         if end.captured_stop_reason.is_none() && says_why.contains(&self.kind()) {
             return Err(self.cut());
         }
         let content = end.captured_content.unwrap_or_default();
-        Ok(Answer {
+        Ok(ModelReply {
             content: content.extended(calls.finish().into_iter().map(ContentPart::ToolCall)),
             reasoning: end.captured_reasoning_content,
             stop: end.captured_stop_reason,

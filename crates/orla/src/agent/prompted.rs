@@ -32,9 +32,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::model::{Named, Variable};
-use super::run::Answer;
+use super::run::ModelReply;
 use super::sampling::{self, Sampling};
-use super::{Agent, Approval, Audience, Budget, End, Mind, Model, Run, SYSTEM, Tools, prompts};
+use super::{Agent, Approval, Audience, Budget, End, Model, ModelSource, Run, SYSTEM, Tools, prompts};
 use crate::config::AgentConfig;
 use crate::{Failure, render};
 
@@ -46,7 +46,7 @@ const DESCRIPTION: &str = "Gives a prompt to a language model, which answers it 
     or the `name` of one of the prompts that are served here, with its `arguments`.";
 /// Characters of arguments and errors that a notice shows.
 const SHOWN: usize = 200;
-/// Bytes of text that are told at once, unless a line ends before.
+/// Bytes of text that are sent together, unless a line ends before.
 const PIECE: usize = 80;
 /// How long text is held for more of it.
 const HELD: Duration = Duration::from_millis(100);
@@ -194,21 +194,21 @@ impl CapabilityExecutor for PromptedExecutor {
             _ => return Err(failed(ctx, "give either `prompt` or `name`", None)),
         };
         let model = match (prompted.model(), &ctx.scope.client) {
-            (Ok(Some(model)), _) => Mind::Model(model),
-            (Ok(None), Some(client)) => Mind::Client(Sampling(Arc::clone(client))),
+            (Ok(Some(model)), _) => ModelSource::Model(model),
+            (Ok(None), Some(client)) => ModelSource::Client(Sampling(Arc::clone(client))),
             (Ok(None), None) => {
                 return Err(failed(ctx, "the caller is no client whose model can be asked", None));
             }
             (Err(failure), _) => return Err(unavailable(failure.text())),
         };
-        let told = Arc::new(Told::new(ctx.scope.notices.clone()));
+        let reporter = Arc::new(ProgressReporter::new(ctx.scope.notices.clone()));
         let cancellation = ctx.scope.cancellation.child_token();
         let mut run = Run::new(Arc::clone(&budget), SYSTEM.to_owned(), messages);
         let agent = Agent {
             marketplace: market,
             model,
             tools: Tools::of(catalog, prompted.config.max_tools, ctx.scope.principal.as_ref()),
-            audience: &told,
+            audience: &reporter,
             budget,
             approve: prompted.config.approve,
             within: Some(ctx),
@@ -227,13 +227,13 @@ impl CapabilityExecutor for PromptedExecutor {
                         // What it has called is given its grace.
                         break driving.await.map(|_| End::Timeout);
                     }
-                    () = told.held() => told.end_piece(),
+                    () = reporter.held() => reporter.end_piece(),
                 }
             }
         };
-        told.end_piece();
+        reporter.end_piece();
         let reason = end.as_ref().map_or("failed", |end| end.word());
-        let outcome = told.outcome(&prompted.name(), reason, &run)?;
+        let outcome = reporter.outcome(&prompted.name(), reason, &run)?;
         let id = ctx.name.to_string();
         match end {
             Ok(End::Answered) => Ok(outcome),
@@ -275,28 +275,28 @@ struct Wanted {
     arguments: Option<Map<String, Value>>,
 }
 
-/// Tells the caller of a run, and remembers what the result says of it.
-struct Told {
+/// Reports the progress of a run to the caller, and collects what the result says about the run.
+struct ProgressReporter {
     notices: NoticeSink,
     inner: Mutex<Inner>,
-    /// Text begins to be held.
+    /// Notified when the first text is buffered.
     begins: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Of progress: each is one more than the one before.
-    told: u32,
-    /// Text that has not been told.
+    /// The last progress value; each is one more than the one before.
+    progress: u32,
+    /// Text that has not been sent.
     piece: String,
-    /// Until when it is held.
+    /// Until when it is buffered.
     until: Option<Instant>,
-    /// The newest answer's text, as far as it has come.
+    /// The text of the newest reply so far.
     answer: String,
     calls: Vec<Value>,
 }
 
-impl Told {
+impl ProgressReporter {
     fn new(notices: NoticeSink) -> Self {
         Self { notices, inner: Mutex::default(), begins: Notify::new() }
     }
@@ -306,15 +306,16 @@ impl Told {
     }
 
     fn step(&self, message: String) {
-        // Sent while nobody else can: what grows also arrives in that order.
+        // Sent under the lock, so that increasing progress arrives in order.
         self.with(|inner| {
-            inner.told += 1;
-            let progress = Progress { progress: inner.told.into(), total: None, message: Some(message) };
+            inner.progress += 1;
+            let progress =
+                Progress { progress: inner.progress.into(), total: None, message: Some(message) };
             self.notices.send(Notice::Progress(progress));
         });
     }
 
-    /// Waits until text has been held for long enough: a model that pauses has its reader wait for no line's end.
+    /// Waits until text has been buffered for long enough, so that text is also sent if the model pauses within a line.
     async fn held(&self) {
         loop {
             match self.with(|inner| inner.until) {
@@ -352,7 +353,7 @@ impl Told {
     }
 }
 
-impl Audience for Arc<Told> {
+impl Audience for Arc<ProgressReporter> {
     fn text(&self, part: &str) {
         let is_due = self.with(|inner| {
             inner.answer.push_str(part);
@@ -368,7 +369,7 @@ impl Audience for Arc<Told> {
         }
     }
 
-    fn answered(&self, answer: &Answer) {
+    fn answered(&self, answer: &ModelReply) {
         self.end_piece();
         // An answer that wants calls is a step on the way to another one.
         if answer.content.contains_tool_call() {
@@ -397,13 +398,13 @@ impl Audience for Arc<Told> {
         if !self.notices.is_wanted() {
             return NoticeSink::default();
         }
-        let (told, name) = (Self::clone(self), call.fn_name.clone());
+        let (reporter, name) = (Self::clone(self), call.fn_name.clone());
         NoticeSink::new(move |notice| match notice {
             Notice::Progress(Progress { message: Some(message), .. }) => {
-                told.step(format!("{name}: {message}"));
+                reporter.step(format!("{name}: {message}"));
             }
-            Notice::Progress(progress) => told.step(format!("{name}: {}", progress.progress)),
-            Notice::Log { .. } => told.notices.send(notice),
+            Notice::Progress(progress) => reporter.step(format!("{name}: {}", progress.progress)),
+            Notice::Log { .. } => reporter.notices.send(notice),
             Notice::Text(_) => {}
         })
     }
@@ -419,25 +420,25 @@ mod tests {
         runtime.block_on(async {
             let heard = Arc::new(Mutex::new(Vec::new()));
             let sink = Arc::clone(&heard);
-            let told = Arc::new(Told::new(NoticeSink::new(move |notice| {
+            let reporter = Arc::new(ProgressReporter::new(NoticeSink::new(move |notice| {
                 if let Notice::Text(text) = notice {
                     sink.lock().unwrap().push(text);
                 }
             })));
             let take = || std::mem::take(&mut *heard.lock().unwrap());
-            told.text("a");
-            told.text("b\n");
+            reporter.text("a");
+            reporter.text("b\n");
             assert_eq!(take(), ["ab\n"]);
-            told.text(&"x".repeat(PIECE));
+            reporter.text(&"x".repeat(PIECE));
             assert_eq!(take().len(), 1);
-            told.text("one ");
-            told.text("two");
+            reporter.text("one ");
+            reporter.text("two");
             assert!(take().is_empty());
             // It ends without a line's end.
-            told.held().await;
-            told.end_piece();
+            reporter.held().await;
+            reporter.end_piece();
             assert_eq!(take(), ["one two"]);
-            assert!(told.with(|inner| inner.until.is_none()));
+            assert!(reporter.with(|inner| inner.until.is_none()));
         });
     }
 }

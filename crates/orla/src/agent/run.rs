@@ -44,9 +44,9 @@ pub(crate) struct Tokens {
     pub(crate) output: u64,
 }
 
-/// One answer of a model.
+/// One reply of a model.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct ModelReply {
     /// All of it: text, calls, and what the provider wants to see again.
     pub(crate) content: MessageContent,
     pub(crate) reasoning: Option<String>,
@@ -110,7 +110,7 @@ impl Run {
     }
 
     /// Takes the model's answer.
-    pub(crate) fn answered(&mut self, answer: Answer) -> Next {
+    pub(crate) fn answered(&mut self, answer: ModelReply) -> Next {
         self.steps += 1;
         self.spent.add(answer.tokens);
         self.budget.pay(answer.tokens);
@@ -235,7 +235,7 @@ impl End {
         }
     }
 
-    /// Why there is no whole answer, where there is none.
+    /// Why the reply is not complete, unless it is.
     pub(crate) fn problem(self) -> Option<String> {
         Some(match self {
             Self::Answered => return None,
@@ -272,11 +272,11 @@ mod tests {
         }
     }
 
-    fn answer(calls: Vec<ToolCall>) -> Answer {
-        Answer {
+    fn answer(calls: Vec<ToolCall>) -> ModelReply {
+        ModelReply {
             content: MessageContent::from_tool_calls(calls),
             tokens: Tokens { input: 10, output: 5 },
-            ..Answer::default()
+            ..ModelReply::default()
         }
     }
 
@@ -299,9 +299,9 @@ mod tests {
         let request = run.request(&[]);
         assert_eq!(request.messages.len(), 3);
         assert_eq!(request.messages[2].content.tool_responses().len(), 2);
-        let last = Answer { content: MessageContent::from_text("done"), ..Answer::default() };
+        let last = ModelReply { content: MessageContent::from_text("done"), ..ModelReply::default() };
         assert!(matches!(run.answered(last), Next::End(End::Answered)));
-        let silent = Answer { content: MessageContent::from_text(" "), ..Answer::default() };
+        let silent = ModelReply { content: MessageContent::from_text(" "), ..ModelReply::default() };
         assert!(matches!(run.answered(silent), Next::End(End::Empty)));
         assert_eq!(run.spent, Tokens { input: 10, output: 5 });
     }
@@ -370,12 +370,12 @@ mod tests {
     #[test]
     fn calls_of_an_answer_that_was_cut_are_not_made() {
         let stop = Some(StopReason::from("length".to_owned()));
-        let next = run(|_| {}).answered(Answer { stop, ..answer(vec![call("a", json!({}))]) });
+        let next = run(|_| {}).answered(ModelReply { stop, ..answer(vec![call("a", json!({}))]) });
         assert!(matches!(next, Next::End(End::Cut)));
     }
 
     proptest! {
-        /// Whatever a model wants, a run asks no more often than it may, and gives one result for each call.
+        /// For any replies, a run stays within its limits and gives one result for each call.
         #[test]
         fn a_run_ends(steps in 1_usize..6, answers in prop::collection::vec(0_usize..4, 0..12)) {
             let mut run = run(|config| config.max_steps = steps);

@@ -7,7 +7,7 @@ use orla_marketplace::{Client, ClientError, JsonText};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::run::{Answer, Tokens};
+use super::run::{ModelReply, Tokens};
 
 /// What `agent.model` says where the client's model is meant.
 pub(crate) const NAME: &str = "sampling";
@@ -22,7 +22,7 @@ impl Sampling {
     ///
     /// # Errors
     /// A sentence: the client cannot, does not want to, or answers what is no answer.
-    pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<Answer, String> {
+    pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<ModelReply, String> {
         let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
         let given = self.0.request("sampling/createMessage", params).await;
         let given = given.map_err(|err| match err {
@@ -81,14 +81,14 @@ fn block(part: &ContentPart) -> Option<Value> {
 /// The result of `sampling/createMessage`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Given {
+struct CreateMessageResult {
     content: Value,
     stop_reason: Option<String>,
 }
 
-fn answer(given: &str) -> Result<Answer, String> {
-    let given: Given = serde_json::from_str(given)
-        .map_err(|err| format!("the client's answer is none of a model: {err}"))?;
+fn answer(given: &str) -> Result<ModelReply, String> {
+    let given: CreateMessageResult = serde_json::from_str(given)
+        .map_err(|err| format!("the client's sampling result is invalid: {err}"))?;
     let blocks = match given.content {
         Value::Array(blocks) => blocks,
         block => vec![block],
@@ -100,7 +100,7 @@ fn answer(given: &str) -> Result<Answer, String> {
     });
     let content = MessageContent::from_parts(parts);
     // The protocol does not say what an answer has cost.
-    Ok(Answer { content, reasoning: None, stop, tokens: Tokens::default() })
+    Ok(ModelReply { content, reasoning: None, stop, tokens: Tokens::default() })
 }
 
 fn part((at, block): (usize, Value)) -> Option<ContentPart> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::prompted::Prompted;
-use crate::commands::answer::Answer;
+use crate::call_result::CallResult;
 use crate::config::agent::Approve;
 
 /// What a model can call in one run: the capabilities of one snapshot.
@@ -90,7 +90,7 @@ fn offer(entry: &Entry) -> Option<Tool> {
 
 /// What a model is told of a call: its text, or else its value, and why it failed; so many bytes at most.
 pub(crate) fn result_text(result: &RuntimeResult<Outcome>, most: usize) -> String {
-    let answer = Answer::of(result);
+    let answer = CallResult::of(result);
     let text = answer.map_or_else(|err| format!("the result is malformed: {err}"), |one| one.text());
     cut(text, most)
 }

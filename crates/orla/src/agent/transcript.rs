@@ -12,7 +12,7 @@ use orla_marketplace::{Notice, NoticeSink};
 use serde_json::{Value, json};
 
 use super::Audience;
-use super::run::{Answer, End, Tokens};
+use super::run::{End, ModelReply, Tokens};
 use crate::render::{self, progress};
 
 /// Characters of arguments and errors that a line for people shows.
@@ -83,7 +83,7 @@ impl Audience for Transcript {
         self.within_line.set(!part.ends_with('\n'));
     }
 
-    fn answered(&self, answer: &Answer) {
+    fn answered(&self, answer: &ModelReply) {
         self.end_line();
         self.begun.take();
         if let Some(text) = answer.content.joined_texts().filter(|text| !text.is_empty()) {

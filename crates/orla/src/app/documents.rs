@@ -39,7 +39,7 @@ pub(super) struct Documents {
     stop: CancellationToken,
 }
 
-/// One document. When a reload drops it, nobody fetches it any more.
+/// One document. It is no longer fetched when a reload removes it.
 struct Document {
     settings: OpenApiSettings,
     registrations: Arc<Mutex<Vec<Registration>>>,
@@ -55,7 +55,7 @@ struct Document {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// Nobody has asked yet.
+    /// The document has not been requested yet.
     None,
     Running,
     /// The first one is over.
@@ -114,7 +114,7 @@ impl Documents {
             document.is_refused.store(is_refused, Ordering::Relaxed);
             next.push(Arc::new(document));
         }
-        // No change to count: whoever loads makes the next snapshot.
+        // No change is counted, because the caller builds the next snapshot anyway.
         *known = next;
     }
 

@@ -9,7 +9,7 @@ use genai::chat::ChatMessage;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{
-    Agent, Approval, Budget, End, Mind, Model, Run, SYSTEM, Tools, Transcript, environment,
+    Agent, Approval, Budget, End, Model, ModelSource, Run, SYSTEM, Tools, Transcript, environment,
 };
 use crate::app::App;
 use crate::config::agent::Approve;
@@ -70,7 +70,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
     let cancellation = CancellationToken::new();
     let agent = Agent {
         marketplace: Arc::clone(app.marketplace()),
-        model: Mind::Model(&model),
+        model: ModelSource::Model(&model),
         tools: Tools::of(app.marketplace().snapshot(), config.agent.max_tools, None),
         audience: &transcript,
         budget,

@@ -9,9 +9,9 @@ use orla_server::call_result_json;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
 use super::client::{Reply, Server};
 use crate::app::App;
+use crate::call_result::CallResult;
 use crate::config::{Config, Source};
 use crate::render::progress::{self, Bar};
 use crate::signals::{Signals, Stop};
@@ -83,7 +83,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         render::json_line(&call_result_json(&result));
         return if result.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) };
     }
-    Answer::of(&result)
+    CallResult::of(&result)
         .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?
         .print(call.output.as_deref())
 }
@@ -134,7 +134,7 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
         Reply::Result(result) => result,
         Reply::Error(message) => return Err(Failure::failed(message)),
     };
-    let answer = Answer::parse(&result)
+    let answer = CallResult::parse(&result)
         .map_err(|err| Failure::failed(format!("the answer is malformed: {err}")))?;
     if call.raw {
         render::json_line(&result);

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use reqwest::{Client, RequestBuilder, Response, Url, redirect};
+use reqwest::{Client, RequestBuilder, Response, Url};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::config::Config;
+use crate::http_client::{self, root_cause};
 
 const REVISION: &str = "2026-07-28";
 /// How long a document may take. A call takes as long as the server lets it.
@@ -56,7 +57,7 @@ impl Server {
         let is_own = own.parse::<Url>().is_ok_and(|own| own.origin() == base.origin());
         let token = token
             .or_else(|| config.auth_tokens.first().filter(|_| is_own).map(|token| token.secret.clone()));
-        Ok(Self { client: http_client()?, base, token })
+        Ok(Self { client: http_client::new()?, base, token })
     }
 
     /// Sends one MCP request; `notify` is given what comes before the answer. `name` is what the request
@@ -92,7 +93,7 @@ impl Server {
         let status = response.status();
         let body = self.read(response).await?;
         if !status.is_success() {
-            return Err(self.failure(&format!("it answers {status}{}", quoted(&body))));
+            return Err(self.failure(&format!("the server answered {status}{}", quoted(&body))));
         }
         Ok(body)
     }
@@ -103,20 +104,20 @@ impl Server {
             None => request,
         };
         request.send().await.map_err(|err| {
-            let what = if err.is_connect() { "no server answers there: " } else { "" };
-            self.failure(&format!("{what}{}", chain(&err)))
+            let what = if err.is_connect() { "cannot connect: " } else { "" };
+            self.failure(&format!("{what}{}", root_cause(&err)))
         })
     }
 
     async fn read(&self, mut response: Response) -> Result<String, Failure> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&chain(&err)))? {
+        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&root_cause(&err)))? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_ANSWER {
-                return Err(self.failure("its answer is too large"));
+                return Err(self.failure("the answer is too large"));
             }
         }
-        String::from_utf8(bytes).map_err(|_| self.failure("its answer is not UTF-8"))
+        String::from_utf8(bytes).map_err(|_| self.failure("the answer is not UTF-8"))
     }
 
     async fn read_reply(
@@ -130,10 +131,10 @@ impl Server {
             let body = self.read(response).await?;
             return message(&body)
                 .and_then(|(_, reply)| reply)
-                .ok_or_else(|| self.failure(&format!("it answers {status}{}", quoted(&body))));
+                .ok_or_else(|| self.failure(&format!("the server answered {status}{}", quoted(&body))));
         }
         let mut events = Events::default();
-        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&chain(&err)))? {
+        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&root_cause(&err)))? {
             for data in events.push(&chunk) {
                 match message(&data) {
                     Some((_, Some(reply))) => return Ok(reply),
@@ -142,10 +143,10 @@ impl Server {
                 }
             }
             if events.buffer.len() > MAX_ANSWER {
-                return Err(self.failure("its answer is too large"));
+                return Err(self.failure("the answer is too large"));
             }
         }
-        Err(self.failure("it closed the stream before the answer"))
+        Err(self.failure("the server closed the stream before the answer"))
     }
 
     fn failure(&self, what: &str) -> Failure {
@@ -177,15 +178,15 @@ fn body(method: &str, params: &[(&str, Box<RawValue>)]) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{method},"params":{{{params}}}}}"#)
 }
 
-/// A JSON-RPC message, and what it answers if it is an answer.
+/// A JSON-RPC message, and its reply if it is a response.
 fn message(text: &str) -> Option<(Value, Option<Reply>)> {
     #[derive(serde::Deserialize)]
-    struct Answer<'a> {
+    struct Response<'a> {
         #[serde(borrow, default)]
         result: Option<&'a RawValue>,
     }
-    let answer: Answer<'_> = serde_json::from_str(text).ok()?;
-    let result = answer.result.map(|raw| Reply::Result(raw.get().to_owned()));
+    let response: Response<'_> = serde_json::from_str(text).ok()?;
+    let result = response.result.map(|raw| Reply::Result(raw.get().to_owned()));
     let message: Value = serde_json::from_str(text).ok()?;
     let error = message
         .get("error")
@@ -241,25 +242,6 @@ fn quoted(body: &str) -> String {
         "" => String::new(),
         text => format!(": {}", crate::render::cut(text, 200)),
     }
-}
-
-/// The last cause says most: "connection refused".
-/// A client that goes nowhere but where it is sent: credentials are for that address alone.
-pub(crate) fn http_client() -> Result<Client, Failure> {
-    // Chosen here and not at start: a server needs no TLS, and a second choice is refused harmlessly.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = Client::builder().connect_timeout(Duration::from_secs(10));
-    let client = client.redirect(redirect::Policy::none()).build();
-    client.map_err(|err| Failure::failed(format!("no client: {}", chain(&err))))
-}
-
-fn chain(err: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = err;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let text = cause.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]

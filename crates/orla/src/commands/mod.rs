@@ -2,7 +2,6 @@
 
 #[cfg(feature = "agent")]
 pub(crate) mod agent;
-pub(crate) mod answer;
 pub(crate) mod attest;
 pub(crate) mod audit;
 pub(crate) mod call;

@@ -74,7 +74,7 @@ fn is_dialogue(rtfs: &cli::Rtfs) -> bool {
     rtfs.file.is_none() && rtfs.expression.is_none() && std::io::stdin().is_terminal()
 }
 
-/// The program's text, from wherever it is.
+/// The text of the program: an argument, a file or standard input.
 fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
     match (&rtfs.expression, rtfs.file.as_deref()) {
         (Some(expression), _) => Ok(Text::new("", expression.as_str())),
@@ -199,7 +199,7 @@ impl Session<'_> {
                 Ok(line) => self.answer(&line).await,
                 Err(why) => {
                     let message = format!(r#"this is no line {{"src": "…"}}: {why}"#);
-                    Answer::failed("invalid-argument", &message, None)
+                    LineResult::failed("invalid-argument", &message, None)
                 }
             };
             let text = answer.text().map_err(|err| Failure::failed(err.to_string()))?;
@@ -207,11 +207,11 @@ impl Session<'_> {
         }
     }
 
-    async fn answer(&self, line: &Line) -> Answer {
+    async fn answer(&self, line: &Line) -> LineResult {
         let ty = match line.r#type.as_deref().map(TypeExpr::parse).transpose() {
             Ok(ty) => ty,
             Err(invalid) => {
-                return Answer::failed("syntax", &format!("the type is none: {invalid}"), None);
+                return LineResult::failed("syntax", &format!("invalid type: {invalid}"), None);
             }
         };
         let program = match compiled(&Text::new("", line.src.as_str()), None) {
@@ -219,7 +219,7 @@ impl Session<'_> {
             Err(Diagnostics(problems)) => {
                 let first = problems.first();
                 let message = first.map_or("", |problem| &problem.message);
-                return Answer::failed("syntax", message, first.map(|problem| problem.position));
+                return LineResult::failed("syntax", message, first.map(|problem| problem.position));
             }
         };
         let mut call = Call::to("rtfs");
@@ -231,7 +231,7 @@ impl Session<'_> {
         let job =
             Job { inputs: vec![(INPUT, Value::Nil)], trace, limits: self.limits, ..Job::new(program) };
         match run_program(self.app.marketplace(), job, &ctx).await {
-            Ok(value) => Answer::Value(Given {
+            Ok(value) => LineResult::Value(LineValue {
                 value: value.pr_str(),
                 r#type: value.type_name(),
                 json: value_to_json(&value)
@@ -240,7 +240,7 @@ impl Session<'_> {
                 matches: ty.map(|ty| ty.admits(&value)),
             }),
             Err(error) => {
-                Answer::failed(&error.kind, &error.message, error.at.as_ref().map(|at| at.position))
+                LineResult::failed(&error.kind, &error.message, error.at.as_ref().map(|at| at.position))
             }
         }
     }
@@ -253,13 +253,13 @@ struct Line {
     r#type: Option<String>,
 }
 
-enum Answer {
-    Value(Given),
+enum LineResult {
+    Value(LineValue),
     Failed(Problem),
 }
 
 #[derive(Serialize)]
-struct Given {
+struct LineValue {
     value: String,
     r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,7 +278,7 @@ struct Problem {
     column: Option<u32>,
 }
 
-impl Answer {
+impl LineResult {
     fn failed(kind: &str, message: &str, at: Option<Position>) -> Self {
         let problem = Problem {
             kind: kind.to_owned(),

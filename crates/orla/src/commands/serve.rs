@@ -90,7 +90,7 @@ fn choose(directories: &[&Path]) -> Result<PathBuf, Failure> {
     let read = std::io::stdin().read_line(&mut line);
     let chosen = read.ok().and_then(|_| line.trim().parse::<usize>().ok()?.checked_sub(1));
     let chosen = chosen.and_then(|at| found.get(at).cloned());
-    chosen.ok_or_else(|| Failure::usage(format!("{:?} is none of the numbers", line.trim())))
+    chosen.ok_or_else(|| Failure::usage(format!("{:?} is not one of the numbers", line.trim())))
 }
 
 /// The packages directly in a directory.
@@ -125,7 +125,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         audit.started(app.marketplace());
     }
     tracing::info!(address, "listening");
-    // Whoever is connected finds the line in the log.
+    // A client that can connect finds this line in the log.
     logging.flush();
     app.findings().log();
     log_unwatched(followed.err());

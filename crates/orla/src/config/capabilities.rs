@@ -20,11 +20,12 @@ use serde_json::{Value, json};
 use super::forms::{
     Count, DAY, INSTANT, PERMISSIONS, Read, Seconds, Text, WORD, WORDS, text_schema, texts_or_text,
 };
-use super::keys::{Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, object, own, suggestion};
+use super::keys::{Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, object, own};
 use super::provider;
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::{admit_nulls, defined};
 use super::{Config, Placed, Problem, openapi, servers};
+use crate::text::suggestion;
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn keys() -> Vec<Key<Draft>> {

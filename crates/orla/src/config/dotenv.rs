@@ -19,7 +19,7 @@ pub(super) struct LineError {
 /// Reads a whole file; of a name that comes twice the last value holds.
 ///
 /// # Errors
-/// The first line that is none of the above. What stands in it is not repeated: it may be a secret.
+/// The first line of any other form. The error does not repeat it, because it may be a secret.
 pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, LineError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut variables = BTreeMap::new();

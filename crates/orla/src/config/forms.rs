@@ -3,6 +3,10 @@
 //! A [`Scalar`] is one number, word or text; a [`Read`] is any value that a function reads. The functions of [`Reader`]
 //! take the path of the value for messages (`capabilities[2].timeout`) and its node. They note every problem with
 //! its place and then return nothing. No message repeats what [`Reader::secret`] and [`Reader::secrets`] read.
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of `Reader<'a>` is not general enough to be a function of every `Reader<'_>`"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,8 +20,8 @@ use orla_marketplace::id::Pattern;
 use orla_process::environment::check_pattern;
 use serde_json::{Value as Json, json};
 
-use super::keys::list_of;
 use super::read::{Reader, excerpt, shown, unexpected};
+use crate::text::list_of;
 
 /// A day, in seconds: the longest time limit of a call.
 pub(super) const DAY: u32 = 86_400;
@@ -481,6 +485,9 @@ pub(super) const WORD: Read<String> =
 /// A mapping from names to texts.
 pub(super) const WORDS: Read<BTreeMap<String, String>> =
     Read(|reader, path, node| reader.words(path, node), words_schema);
+/// A secret text.
+pub(super) const SECRET: Read<String> =
+    Read(|reader, path, node| reader.secret(path, node), text_schema);
 /// A mapping from names to secret texts.
 pub(super) const SECRETS: Read<BTreeMap<String, String>> =
     Read(|reader, path, node| reader.secrets(path, node, |_, _| Ok(())), words_schema);

@@ -49,7 +49,7 @@ impl Clients {
     }
 }
 
-/// The ids and defaults of `inputs`; what is none of them is said when the key is read.
+/// The ids and defaults of `inputs`. Malformed entries are skipped here and reported when the key is read.
 fn inputs(root: Option<&Node>) -> BTreeMap<String, Option<String>> {
     let entry = |node: &Node, key: &str| match &node.kind {
         Shape::Map(pairs) => {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::forms::{Form, Slot};
 use super::read::Reader;
+use crate::text::list_of;
 
 /// Calls of one capability that may run at once, at most.
 pub(super) const MAX_TOOL_CONCURRENCY: usize = 65_536;
@@ -327,37 +328,4 @@ fn without_links(markdown: &str) -> String {
         rest = link.split_once(')').map_or("", |(_, rest)| rest);
     }
     text + rest
-}
-
-/// `a, b or c`.
-pub(crate) fn list_of(words: &[&str]) -> String {
-    match words {
-        [] => String::new(),
-        [only] => (*only).to_owned(),
-        [head @ .., last] => format!("{} or {last}", head.join(", ")),
-    }
-}
-
-/// The longest word that a misspelt one is compared with, in bytes: the comparison takes the product of
-/// the lengths.
-const COMPARED: usize = 200;
-
-/// The known word that is most similar to a misspelt one, if any is similar.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.len() > COMPARED {
-        return None;
-    }
-    let plain = |text: &str| text.to_lowercase().replace(['-', ' ', '_'], "");
-    let word = plain(word);
-    known
-        .into_iter()
-        .map(|candidate| (strsim::normalized_damerau_levenshtein(&word, &plain(candidate)), candidate))
-        .filter(|(likeness, _)| *likeness >= 0.6)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
-}
-
-/// `, did you mean NAME?`, or nothing if no known word is similar.
-pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, known).map(|near| format!(", did you mean {near}?")).unwrap_or_default()
 }

@@ -110,7 +110,7 @@ pub(crate) struct Config {
     pub(crate) allowed_origins: Vec<String>,
     /// Name patterns of what is served; `None` is everything.
     pub(crate) allow: Option<Vec<String>>,
-    /// Name patterns of what is not served, whatever `allow` says.
+    /// Name patterns of what is not served. They override `allow`.
     pub(crate) deny: Vec<String>,
     pub(crate) watch: bool,
     pub(crate) capsules: CapsuleConfig,
@@ -142,7 +142,7 @@ pub(crate) struct Config {
     pub(crate) named_files: Vec<PathBuf>,
     /// What the program adds to the built-in kinds.
     pub(crate) extensions: Extensions,
-    /// What works and may not be meant.
+    /// Settings that are valid but probably mistakes.
     pub(crate) warnings: Vec<Problem>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<PathBuf>,
@@ -521,7 +521,7 @@ impl Config {
         problems
     }
 
-    /// A problem with the value of a key, wherever it was set.
+    /// A problem with the value of a key, with the place where it was set.
     fn problem(&self, key: &str, text: String) -> Problem {
         match (self.origins.get(key), &self.file) {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
@@ -563,7 +563,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
         || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Whether it is written like an address and is none.
+/// Whether it looks like an address but is not a valid one.
 fn is_broken_address(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let looks_like_one =

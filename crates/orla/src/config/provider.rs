@@ -1,7 +1,7 @@
 //! `provider` of a capability (RTFS capability system §3.2–§3.3), in the forms in which people write it.
 //!
-//! `{Http: {base_url: …}}` as the document has it, whatever the case of the kind; `{type: http, base_url: …}`; and
-//! `local` alone, where nothing more is to be said. What the document leaves open stands beside its fields,
+//! `{Http: {base_url: …}}` as in the document, in upper or lower case; `{type: http, base_url: …}`; and `local` alone,
+//! which needs no settings. Settings that the document does not define stand beside its fields,
 //! or below `options`.
 
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use serde_json::{Value, json};
 
 use super::agents;
 use super::forms::{
-    API_URL, Check, Choice, Count, DAY_MS, Flag, Form, HEADERS, Read, SECRETS, TOKEN, Text, WORD,
-    header, text_schema, texts_or_text,
+    API_URL, Check, Choice, Count, DAY_MS, Flag, Form, HEADERS, Read, SECRET, SECRETS, TOKEN, Text,
+    WORD, header, text_schema, texts_or_text,
 };
-use super::keys::{Key, key, list_of, nearest, object, present, section};
+use super::keys::{Key, key, object, present, section};
 use super::plugins::file;
 use super::read::{Reader, excerpt, unexpected};
 use super::remotes;
 use super::schema::admit_nulls;
 use super::streams;
 use crate::extensions::Unusable;
+use crate::text::{list_of, suggestion};
 
 /// The kinds that have an executor.
 const KINDS: [&str; 9] =
@@ -92,7 +93,7 @@ pub(super) fn http_keys() -> Vec<Key<HttpCapability>> {
 fn http_options() -> Vec<Key<HttpCapability>> {
     vec![
         key("method", Read(method, || Choice(METHODS).schema()), |h| &mut h.options.method, "`POST` by default"),
-        key("path", Read(|reader, path, node| reader.secret(path, node), text_schema), |h| &mut h.options.path,
+        key("path", SECRET, |h| &mut h.options.path,
             "appended to `base_url`; `{name}` stands for the argument `name`"),
         key("query", SECRETS, |h| &mut h.options.query, "parameters of the query"),
         key("headers", HEADERS, |h| &mut h.options.headers, "header fields of the request"),
@@ -355,8 +356,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> 
     let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
     let Some(builtin) = builtin::registration_of(&settings.function) else {
         let all = builtin::registrations();
-        let near = nearest(&settings.function, all.iter().map(|one| one.manifest.id.as_str()));
-        let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
+        let hint = suggestion(&settings.function, all.iter().map(|one| one.manifest.id.as_str()));
         return Err(format!("no built-in is named {}{hint}", excerpt(&settings.function)));
     };
     let own = builtin.manifest.clone();

@@ -8,11 +8,11 @@ use orla_document::{Kind as Shape, Node, Position, Scalar};
 use super::comments::without_comments;
 use super::expand::expand;
 use super::inputs::Clients;
-use super::keys::{find, nearest, suggestion};
+use super::keys::find;
 use super::table::KEYS;
 use super::{Config, Origin, Problem, capabilities};
 use crate::extensions::Extensions;
-use crate::text::cut;
+use crate::text::{cut, nearest, suggestion};
 
 /// Characters of an unknown key that are shown.
 const SHOWN: usize = 60;
@@ -109,7 +109,7 @@ impl Reader<'_> {
         capabilities::finish(self, config);
     }
 
-    /// The text of a node; a number or a boolean is none, unless a variable said it.
+    /// The text of a node. A number or a boolean is an error, unless a variable expanded to it.
     pub(super) fn text_of(&self, node: &Node, expected: &str) -> Result<String, String> {
         let word = self.word(node, expected)?;
         if word.expanded || word.scalar.as_text().is_some() {
@@ -119,7 +119,7 @@ impl Reader<'_> {
         Err(format!("{}{hint}", unexpected(expected, node)))
     }
 
-    /// The text of a number or boolean; what stands in quotes is none, unless a variable said it.
+    /// The text of a number or boolean. A quoted value is an error, unless a variable expanded to it.
     pub(super) fn plain_of(&self, node: &Node, expected: &str) -> Result<String, String> {
         let word = self.word(node, expected)?;
         if word.expanded || word.scalar.plain {
@@ -135,7 +135,7 @@ impl Reader<'_> {
         Ok(Word { scalar: Scalar { text, plain: scalar.plain }, expanded })
     }
 
-    /// Notes a key that is none.
+    /// Notes an unknown key.
     pub(super) fn unknown<'a>(
         &mut self,
         at: Position,
@@ -166,7 +166,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes what works and may not be meant.
+    /// Notes a setting that is valid but probably a mistake.
     pub(super) fn warning(&mut self, at: Position, text: impl FnOnce() -> String) {
         if self.warnings.len() < REPORTED {
             self.warnings.push(Problem::at(self.path, at, text()));

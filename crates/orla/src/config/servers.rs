@@ -21,10 +21,11 @@ use super::forms::{
     ARGUMENTS, DAY, ENVIRONMENT, Flag, Form, HEADERS, MORE_PATTERNS, PATH, PATTERNS, Read, Seconds,
     Variables, text_schema, variable,
 };
-use super::keys::{Key, find, key, nearest, object, own, present, properties};
+use super::keys::{Key, find, key, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
 use super::schema::defined;
 use super::{Config, Placed, dotenv};
+use crate::text::nearest;
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn keys() -> Vec<Key<Draft>> {

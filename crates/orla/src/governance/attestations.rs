@@ -1,7 +1,7 @@
 //! The file beside the configuration that holds attestations: `orla.attestations.json`.
 //!
-//! A package is opaque and a tool is somebody's file, so orla writes nothing into either. The file says
-//! nothing secret and nothing that cannot be checked; it belongs into version control.
+//! orla never changes packages or tools, so attestations are kept in a file of their own. The file contains no
+//! secrets, and everything in it can be verified. It belongs in version control.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +37,7 @@ pub(crate) fn load(path: &Path) -> Result<Attestations, String> {
     parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
-/// Writes a file in one step: whoever reads it sees the old one or the new one.
+/// Replaces a file atomically: a reader sees the old content or the new content.
 ///
 /// # Errors
 /// A sentence with its path.
@@ -109,7 +109,7 @@ impl Row {
     }
 
     /// # Errors
-    /// Which of its times is none.
+    /// One of its times is invalid; the text says which.
     pub(crate) fn read(self) -> Result<CapabilityAttestation, String> {
         let time = |name: &str, text: &str| -> Result<SystemTime, String> {
             let expected =

@@ -3,10 +3,10 @@
 //!
 //! # How it works
 //!
-//! Whoever finishes a call puts its record into a bounded queue; a thread of its own writes the lines, as
-//! many at once as there are. When the queue is full, the call waits for a place, at most [`PATIENCE`];
-//! what then finds none is counted, and the count is a line of its own (`lost`): nothing is lost silently.
-//! While the file cannot be written, nobody waits, the log says why, and writing is tried again.
+//! A finished call puts its record into a bounded queue, and a separate thread writes all queued lines at once. If the
+//! queue is full, the call waits for at most [`ENQUEUE_TIMEOUT`]. Records that then still do not fit are counted, and
+//! the count is written as a line of its own (`lost`), so that no loss is silent. While the file cannot be written,
+//! calls do not wait, the log says why, and the thread retries.
 //!
 //! The file is opened for appending and locked for as long as the server runs: one writer at a time. The
 //! next one continues its chain. A last line that a crash cut off stays as it is, and the line after it
@@ -43,7 +43,7 @@ use crate::config::{GovernanceConfig, read_text, reason};
 /// Records that wait to be written.
 const QUEUE: usize = 8192;
 /// How long a call waits for a place in the queue.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ENQUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest key file that is read, in bytes.
 const MAX_KEY: u64 = 64 * 1024;
 
@@ -185,7 +185,7 @@ impl Shared {
     fn put(&self, what: What) {
         let at = SystemTime::now();
         let is_full = |queue: &mut Queue| queue.events.len() >= QUEUE && !queue.stuck && !queue.ending;
-        let waited = self.room.wait_timeout_while(self.lock(), PATIENCE, is_full);
+        let waited = self.room.wait_timeout_while(self.lock(), ENQUEUE_TIMEOUT, is_full);
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
         // After the end nothing is written any more.
         if queue.events.len() >= QUEUE || queue.ending {

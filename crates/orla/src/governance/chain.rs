@@ -35,7 +35,7 @@ pub(super) const SIGNED: &str = "signed";
 /// How far a log is: the end that the next line is chained to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// The number of the last line; 0 where there is none.
+    /// The number of the last line; 0 in an empty log.
     pub(crate) seq: u64,
     /// The hash of the last line.
     pub(crate) hash: String,
@@ -151,11 +151,11 @@ pub(crate) struct Walk {
     known: Option<Head>,
     /// The hash of the first record.
     log: String,
-    /// The number of the last record that is a good signature; 0 where there is none.
+    /// The number of the last record with a valid signature; 0 if there is no such record.
     signed: u64,
     /// The lines so far, those that were cut off included.
     line: u64,
-    /// A line that is none, until the next one vouches for it: its number, its hash, what is wrong with it.
+    /// An incomplete line that the next line has not confirmed yet: its number, its hash, and what is wrong with it.
     torn: Option<(u64, String, &'static str)>,
 }
 
@@ -173,7 +173,7 @@ impl Walk {
         Self { keys, known, ..Self::default() }
     }
 
-    /// The number of the last record that is a good signature; 0 where there is none.
+    /// The number of the last record with a valid signature; 0 if there is no such record.
     pub(crate) fn signed(&self) -> u64 {
         self.signed
     }
@@ -323,7 +323,7 @@ mod tests {
             "its end is cut off"
         );
         assert_eq!(changed(|lines| lines.insert(1, b"\n".to_vec())), Err(2), "an empty line came");
-        assert_eq!(changed(|lines| lines.push(b"x\n".to_vec())), Err(6), "a line that is none");
+        assert_eq!(changed(|lines| lines.push(b"x\n".to_vec())), Err(6), "a malformed line");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reads what capabilities run, and takes its hash: when somebody asks, and once for each version.
+//! Hashes the files that capabilities run: on demand, and once for each version.
 //!
 //! # How it works
 //!
@@ -116,27 +116,27 @@ type Later = std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Sen
 struct OnDisk {
     path: PathBuf,
     is_directory: bool,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<CachedHash>>,
 }
 
-/// A hash, and what it was taken of.
-struct Known {
+/// A hash, and the versions of the hashed files.
+struct CachedHash {
     hash: Arc<str>,
-    /// Everything that was read, and the directories that it was found in.
+    /// The files that were read, and the directories that contain them.
     versions: Vec<(PathBuf, FileVersion)>,
-    /// Before it was read.
+    /// The time before the files were read.
     at: SystemTime,
 }
 
-impl Known {
-    /// Whether everything is as it was, and nothing of it newer than `at`.
+impl CachedHash {
+    /// Whether all files are unchanged, and none is newer than `at`.
     fn is_unchanged_since(&self, at: SystemTime) -> bool {
         self.versions.iter().all(|(path, version)| {
             !version.is_newer_than(at) && FileVersion::of(path).as_ref() == Some(version)
         })
     }
 
-    /// Whether everything is as it was.
+    /// Whether all files are unchanged.
     fn is_current(&self) -> bool {
         self.versions.iter().all(|(path, version)| {
             version.is_settled(self.at) && FileVersion::of(path).as_ref() == Some(version)
@@ -152,7 +152,7 @@ impl Content for Shared {
     }
 
     fn known_hash(&self) -> Option<Arc<str>> {
-        // While somebody reads it, it is not known; whoever may wait asks for the hash.
+        // While another thread hashes it, the hash is unknown here. Callers that can wait use `hash`.
         let known = self.0.known.try_lock().ok()?;
         let known = known.as_ref().filter(|known| known.versions.len() <= LOOKED_AT)?;
         known.is_current().then(|| Arc::clone(&known.hash))
@@ -220,7 +220,7 @@ fn hash_of(json: &str) -> Result<String, String> {
 }
 
 impl OnDisk {
-    /// Reads it, unless it is as it was. Whoever asks meanwhile waits for the one who reads.
+    /// Hashes the content again if it has changed. Concurrent callers wait for the first.
     fn hash(&self) -> Result<Arc<str>, String> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.as_ref().filter(|known| known.is_current()) {
@@ -232,19 +232,23 @@ impl OnDisk {
         Ok(hash)
     }
 
-    fn read(&self) -> Result<Known, String> {
+    fn read(&self) -> Result<CachedHash, String> {
         let at = SystemTime::now();
         if !self.is_directory {
             let (hash, version) = hash_of_file(&self.path)?;
-            return Ok(Known { hash: hash.into(), versions: vec![(self.path.clone(), version)], at });
+            return Ok(CachedHash {
+                hash: hash.into(),
+                versions: vec![(self.path.clone(), version)],
+                at,
+            });
         }
         let mut walk = Walk { root: &self.path, lines: Vec::new(), versions: Vec::new() };
         walk.directory(&self.path, 0)?;
-        // In the order of their paths, whatever the order of the directory.
+        // Sorted by path, because the order of directory entries is undefined.
         walk.lines.sort();
         let mut hasher = Hasher::default();
         walk.lines.iter().for_each(|(_, line)| hasher.update(line));
-        Ok(Known { hash: hasher.finish().into(), versions: walk.versions, at })
+        Ok(CachedHash { hash: hasher.finish().into(), versions: walk.versions, at })
     }
 }
 
@@ -353,7 +357,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let content = file(&path);
-        assert!(content.known_hash().is_none(), "nothing is read before somebody asks");
+        assert!(content.known_hash().is_none(), "nothing is read before the first request");
         assert!(content.hash().unwrap_err().contains("is not there"));
         fs::write(&path, "abc").unwrap();
         assert_eq!(content.hash().unwrap(), hash_text(b"abc"));
@@ -445,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_runs_is_forgotten() {
+    fn the_hash_of_unused_content_is_forgotten() {
         let contents = Contents::default();
         let one = contents.of(ContentSource::File("/a".into()), Path::new(""));
         drop(contents.of(ContentSource::File("/b".into()), Path::new("")));

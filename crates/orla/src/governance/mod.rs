@@ -1,12 +1,11 @@
 //! Who vouches for what is served, and what was done with it (RTFS capability system §3.1, §6).
 //!
-//! [`Rules`] takes charge of every capability before it is served: it fills in where the capability comes
-//! from, checks the attestation that somebody made for it, and refuses it where one is required and none
-//! holds. [`audit`] records every call.
+//! [`Rules`] apply to every capability before it is served: they fill in its provenance, verify its attestation, and
+//! refuse it if a valid attestation is required and missing. [`audit`] records every call.
 //!
 //! # How it works
 //!
-//! What a capability runs is read only when somebody needs its hash ([`content`]): to attest it, to show
+//! The files of a capability are read only when their hash is needed ([`content`]): to attest it, to show
 //! where it comes from, and at loading where an attestation was made for it. A start without attestations
 //! reads nothing. Everything that decides is pure and in the marketplace's `attestation`, the audit's
 //! chain in [`chain`].
@@ -73,7 +72,7 @@ pub(crate) enum Verdict {
     BuiltIn,
     /// One holds.
     Holds(CapabilityAttestation),
-    /// Nobody made one.
+    /// There is no attestation.
     Missing,
     /// One was made, and does not hold: why.
     Broken(String),
@@ -120,7 +119,7 @@ pub(crate) fn attestations_file(config: &Config) -> PathBuf {
 
 impl Rules {
     /// Fills in where a capability comes from and who vouches for it, and says whether it may be served.
-    pub(crate) fn take_charge(&self, registration: &mut Registration, findings: &mut Findings) -> bool {
+    pub(crate) fn apply(&self, registration: &mut Registration, findings: &mut Findings) -> bool {
         let manifest = &mut registration.manifest;
         let source = self.source(&manifest.provider);
         let is_built_in = source == ContentSource::Program;
@@ -137,7 +136,7 @@ impl Rules {
             custody_chain: vec![source.name()],
             registered_at: SystemTime::now(),
         });
-        // Computed for whoever asks.
+        // Computed on demand.
         provenance.content_hash.clear();
         let mut custody = Custody::new(self.contents.of(source, &self.base));
         let claimed =
@@ -163,7 +162,9 @@ impl Rules {
                 manifest.attestation = Some(attestation);
                 None
             }
-            Verdict::Missing => Some("nobody vouches for it (see `orla attest --help`)".to_owned()),
+            Verdict::Missing => {
+                Some("there is no attestation for it (see `orla attest --help`)".to_owned())
+            }
             Verdict::Broken(reason) => {
                 let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
                 broken.insert(id.clone(), reason.clone());
@@ -198,8 +199,8 @@ impl Rules {
         }
     }
 
-    /// Whether a process that stays may be started of this: where attestations are required, somebody has to
-    /// vouch for all of it as it is now, and none of it may have changed since `started`, where it has been.
+    /// Whether a long-running process of this content may start. If attestations are required, an attestation must
+    /// cover its current content, and the content must not have changed since `started`.
     ///
     /// # Errors
     /// Why it may not.
@@ -223,7 +224,8 @@ impl Rules {
         match claims.any(|claim| timely(claim, now).is_ok() && self.signed(claim).is_ok()) {
             true => Ok(()),
             false => {
-                Err("nobody vouches for it as it is now, and require_attestation is set".to_owned())
+                Err("there is no attestation for its current content, and require_attestation is set"
+                    .to_owned())
             }
         }
     }
@@ -388,7 +390,7 @@ mod tests {
 
         fn attest(&mut self, expires_at: Option<SystemTime>) {
             let mut registration = self.registration();
-            Rules::default().take_charge(&mut registration, &mut Findings::default());
+            Rules::default().apply(&mut registration, &mut Findings::default());
             let custody = registration.policy.custody.as_ref().unwrap();
             let subject = subject(&registration.manifest, custody).unwrap();
             let created_at = SystemTime::now() - Duration::from_secs(60);
@@ -398,7 +400,7 @@ mod tests {
 
         fn load(&self) -> (bool, Registration, Findings) {
             let (mut registration, mut findings) = (self.registration(), Findings::default());
-            let served = self.rules.take_charge(&mut registration, &mut findings);
+            let served = self.rules.apply(&mut registration, &mut findings);
             (served, registration, findings)
         }
     }
@@ -422,7 +424,7 @@ mod tests {
     fn what_does_not_hold_is_not_shown_and_where_required_not_served() {
         type Change = fn(&mut Setting);
         let cases: [(&str, Change, &str); 5] = [
-            ("never attested", |s| s.rules.attestations.clear(), "nobody vouches for it"),
+            ("never attested", |s| s.rules.attestations.clear(), "there is no attestation for it"),
             (
                 "the file changed",
                 |s| fs::write(s.dir.path().join("program"), "2").unwrap(),
@@ -430,7 +432,7 @@ mod tests {
             ),
             ("it is gone", |s| fs::remove_file(s.dir.path().join("program")).unwrap(), "is not there"),
             ("it expired", |s| s.attest(Some(SystemTime::UNIX_EPOCH)), "expired"),
-            ("nobody trusts it", |s| s.rules.keys.clear(), "not among trusted_keys"),
+            ("the key is not trusted", |s| s.rules.keys.clear(), "not among trusted_keys"),
         ];
         for (name, change, says) in cases {
             for required in [false, true] {
@@ -444,7 +446,7 @@ mod tests {
                 let said = [findings.problems, findings.warnings].concat().join("\n");
                 assert_eq!(
                     said.contains(says),
-                    required || says != "nobody vouches for it",
+                    required || says != "there is no attestation for it",
                     "{name}: {said}"
                 );
             }
@@ -457,7 +459,7 @@ mod tests {
         let mut findings = Findings::default();
         let provider = ProviderType::Local(LocalCapability::new("math.add"));
         let mut built_in = CapabilityManifest::new("math.add", "Adds.", provider).into();
-        assert!(rules.take_charge(&mut built_in, &mut findings));
+        assert!(rules.apply(&mut built_in, &mut findings));
         assert_eq!(built_in.manifest.provenance.unwrap().source, "orla");
         assert!(findings.problems.is_empty());
     }
@@ -469,10 +471,10 @@ mod tests {
         let claim = setting.rules.attestations.remove("a").unwrap();
         let mut registration = setting.registration();
         registration.manifest.attestation = Some(claim.clone());
-        assert!(setting.rules.take_charge(&mut registration, &mut Findings::default()));
+        assert!(setting.rules.apply(&mut registration, &mut Findings::default()));
         let mut forged = setting.registration();
         forged.manifest.attestation = Some(CapabilityAttestation { signature: "AAAA".into(), ..claim });
-        assert!(!setting.rules.take_charge(&mut forged, &mut Findings::default()));
+        assert!(!setting.rules.apply(&mut forged, &mut Findings::default()));
         assert_eq!(forged.manifest.attestation, None);
     }
 
@@ -491,7 +493,7 @@ mod tests {
             let mut registration = setting.registration();
             registration.manifest.provenance = Some(declared(claimed));
             let mut findings = Findings::default();
-            assert!(setting.rules.take_charge(&mut registration, &mut findings));
+            assert!(setting.rules.apply(&mut registration, &mut findings));
             assert_eq!(findings.warnings.len(), warnings, "{:?}", findings.warnings);
             let provenance = registration.manifest.provenance.unwrap();
             assert_eq!((&*provenance.source, &*provenance.content_hash), ("git:tools", ""));

@@ -9,8 +9,8 @@
 //! # Levels
 //!
 //! `tracing` has no `fatal`. An event with the target [`FATAL`] (see [`fatal!`]) is one: it is
-//! printed as `fatal`, and `log_level: fatal` shows it and nothing else. Libraries are heard from
-//! `warn` on, whatever the level is: their `info` is about themselves.
+//! printed as `fatal`, and `log_level: fatal` shows it and nothing else. Libraries log from
+//! `warn` on at any level, because their `info` is about themselves.
 //!
 //! [`fatal!`]: crate::fatal
 

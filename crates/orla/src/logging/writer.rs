@@ -1,9 +1,9 @@
-//! One thread writes the log, so that whoever logs never waits for whoever reads it.
+//! One thread writes the log, so that logging never waits for the reader of standard error.
 //!
 //! A line is written whole, by one call, and lines keep their order. The first line after a silence is
 //! written at once; those that come within the next [`NAP`] are written together after it, because waking a
-//! thread costs whoever logs more than the line does. Where nobody reads standard error, the queue fills
-//! up; what comes then is dropped and counted, and the count is logged when there is room again.
+//! thread costs more than writing a line. If standard error is not read, the queue fills up; further lines are
+//! dropped and counted, and the count is logged when there is room again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +106,7 @@ fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Setti
 
 fn loss(count: u64) -> format::Fields {
     let mut fields = format::Fields::default();
-    let text = "log lines were dropped: nobody read them in time".to_owned();
+    let text = "log lines were dropped because standard error was not read in time".to_owned();
     fields.add("message", format::Field::Text(text));
     fields.add("count", format::Field::Unsigned(count));
     fields
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_reads_drops_lines_and_never_blocks() {
+    fn an_unread_log_drops_lines_and_never_blocks() {
         let (writer, lines) = Writer::for_tests();
         for n in 0..QUEUE + 10 {
             writer.write(Styled::lines(&format!("{n}\n")));

@@ -37,8 +37,8 @@ use orla_document::Position;
 use orla_marketplace::{CallContext, Item, JsonText, Principal, Subject, Surface, SurfaceError};
 use serde_json::{Map, Value, json};
 
-use crate::config::keys::nearest;
 use crate::config::{Problem, reason};
+use crate::text::nearest;
 use parse::{Part, parse};
 
 const MAX_FILE: u64 = 256 * 1024;

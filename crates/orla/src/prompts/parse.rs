@@ -6,7 +6,7 @@ use orla_document::{Kind, Node, Position};
 
 use super::{Argument, Prompt};
 use crate::config::Problem;
-use crate::config::keys::nearest;
+use crate::text::suggestion;
 
 const KEYS: [&str; 4] = ["title", "description", "arguments", "tools"];
 const ARGUMENT_KEYS: [&str; 5] = ["name", "description", "required", "values", "enum"];
@@ -211,8 +211,7 @@ fn unexpected(key: &str, expected: &str, node: &Node) -> Mistake {
 }
 
 fn unknown_key(key: &str, known: &[&'static str]) -> String {
-    let hint = nearest(key, known.iter().copied()).map(|near| format!(", did you mean {near}?"));
-    format!("{key}: unknown key{}", hint.unwrap_or_default())
+    format!("{key}: unknown key{}", suggestion(key, known.iter().copied()))
 }
 
 /// A place in the front matter as a place in the file, whose first line is `---`.

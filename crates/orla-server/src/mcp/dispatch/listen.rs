@@ -1,4 +1,4 @@
-//! Requests to be told of changes: a session's subscriptions to resources, and the stream on which a
+//! Requests to be notified of changes: a session's subscriptions to resources, and the stream on which a
 //! sessionless client listens.
 
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(crate) async fn listen(
     };
     // Subscribed before the acknowledgement: no change falls between.
     let mut lists = core.lists.subscribe();
-    let mut told = *lists.borrow_and_update();
+    let mut notified = *lists.borrow_and_update();
     let newest = core.market.snapshot();
     let mut accepted = params.notifications.supported_by(&capabilities(&newest));
     let subscriber = Arc::new(Subscriber::new(caller.principal.clone()));
@@ -115,7 +115,7 @@ pub(crate) async fn listen(
             }
             () = subscriber.woken.notified() => {}
         }
-        for list in lists.borrow_and_update().news(&mut told) {
+        for list in lists.borrow_and_update().changed_since(&mut notified) {
             let wanted = match list {
                 "tools" => accepted.tools_list_changed,
                 "prompts" => accepted.prompts_list_changed,

@@ -7,7 +7,7 @@
 //! a `requestState` that was sealed here: it says which work it continues, and in which round. It is
 //! good once, for this process, for the same method, name and principal, and until the work's deadline.
 //!
-//! Work that is done while nobody waits for it keeps its answer until then.
+//! Work that finishes between two requests keeps its reply for the next one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,16 +22,16 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::dispatch::{self, Answer, Caller, Job};
+use crate::mcp::dispatch::{self, Caller, Job, Reply};
 use crate::mcp::input::requests::InputRequests;
-use crate::mcp::notify::notices::{Audience, Outlet, Wanted};
+use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id};
 use crate::state::Core;
 
 /// How long work may take to end by itself once its deadline has passed; longer than the marketplace's
 /// own backstop.
-const BACKSTOP: Duration = Duration::from_secs(6);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long it may take to end once it is cancelled.
 const GRACE: Duration = Duration::from_secs(6);
 
@@ -40,9 +40,9 @@ const GRACE: Duration = Duration::from_secs(6);
 pub(crate) struct InputFields {
     /// The capabilities that the client declares.
     pub(crate) capabilities: Option<JsonText>,
-    /// `inputResponses`, whatever it is.
+    /// `inputResponses`, unchecked.
     pub(crate) responses: Option<JsonText>,
-    /// `requestState`, whatever it is.
+    /// `requestState`, unchecked.
     pub(crate) state: Option<JsonText>,
 }
 
@@ -61,10 +61,10 @@ impl Target {
 }
 
 /// The work of a request, until it is answered.
-type Work = BoxFuture<'static, Answer>;
+type Work = BoxFuture<'static, Reply>;
 
 /// Answers a sessionless request whose provider may ask its client.
-pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer {
+pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
     let began = Instant::now();
     let id = job.id.clone();
     let target = Target {
@@ -77,7 +77,7 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Answer 
         Ok(()) if job.asked.state.is_some() => resume(&core, &job, &caller, &target).await,
         Ok(()) => begin(&core, job, caller, &target, began).await,
     };
-    answered.unwrap_or_else(|error| Answer::error(Some(&id), &error, Revision::V2026_07_28))
+    answered.unwrap_or_else(|error| Reply::error(Some(&id), &error, Revision::V2026_07_28))
 }
 
 async fn begin(
@@ -86,12 +86,13 @@ async fn begin(
     caller: Caller,
     target: &Target,
     began: Instant,
-) -> Result<Answer, ErrorData> {
+) -> Result<Reply, ErrorData> {
     let id = job.id.clone();
     let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
     let early = job.asked.responses.clone();
     let cancellation = caller.cancellation.clone();
-    let audience = hears(&job, &caller).map(|(wanted, outlet)| Audience::new(wanted, outlet));
+    let audience =
+        notice_receiver(&job, &caller).map(|(wanted, outlet)| NoticeReceiver::new(wanted, outlet));
     let rounds = InputRequests::new(capabilities, early, cancellation.clone(), audience);
     let mut work: Work =
         Box::pin(dispatch::in_rounds(Arc::clone(core), job, caller, Arc::clone(&rounds)));
@@ -101,7 +102,7 @@ async fn begin(
         () = rounds.settled() => {}
     }
     if cancellation.is_cancelled() {
-        // Its client has gone, and nobody will come with answers.
+        // The client has gone, so no answers will come.
         rounds.end();
         return Ok(work.await);
     }
@@ -124,12 +125,12 @@ async fn resume(
     job: &Job,
     caller: &Caller,
     target: &Target,
-) -> Result<Answer, ErrorData> {
+) -> Result<Reply, ErrorData> {
     let state = job.asked.state.as_ref().map(JsonText::as_str).unwrap_or_default();
     let attended = core.parked.find(state, target)?;
     let parked = &attended.parked;
     if let Some(audience) = &parked.rounds.audience {
-        audience.attach(hears(job, caller));
+        audience.attach(notice_receiver(job, caller));
     }
     let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
     parked.rounds.resume(capabilities, job.asked.responses.as_ref());
@@ -137,23 +138,23 @@ async fn resume(
         biased;
         next = parked.next() => next,
         () = caller.cancellation.cancelled() => {
-            // The client has gone: the work is withdrawn, and what it still says nobody hears.
+            // The client has gone: cancel the work, and drop what it still sends.
             parked.cancellation.cancel();
             parked.next().await
         }
     };
     match next {
         None => attended.ask(&core.parked, &job.id, target),
-        Some(Answer { message, status }) => {
+        Some(Reply { message, status }) => {
             parked.taken.cancel();
-            Ok(Answer { message: rpc::readdressed(message, &parked.id, &job.id), status })
+            Ok(Reply { message: rpc::readdressed(message, &parked.id, &job.id), status })
         }
     }
 }
 
 /// Who hears the notices of the work while this request is open.
-fn hears(job: &Job, caller: &Caller) -> Option<(Wanted, Arc<dyn Outlet>)> {
-    let wanted = job.wanted(None);
+fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn Outlet>)> {
+    let wanted = job.notice_options(None);
     caller.outlet.clone().filter(|_| wanted.anything()).map(|outlet| (wanted, outlet))
 }
 
@@ -180,13 +181,13 @@ impl InputFields {
 /// Every request that waits for its client.
 #[derive(Default)]
 pub(crate) struct PendingRequests {
-    open: Mutex<Open>,
+    open: Mutex<Requests>,
     /// Seals what clients carry; made of a random key when it is first needed.
     codec: OnceLock<Option<RequestStateCodec>>,
 }
 
 #[derive(Default)]
-struct Open {
+struct Requests {
     last: u64,
     parked: HashMap<u64, Arc<PendingRequest>>,
 }
@@ -212,7 +213,7 @@ struct State {
     round: u64,
     /// Whether a request waits at the moment.
     attended: bool,
-    answer: Option<Answer>,
+    answer: Option<Reply>,
 }
 
 impl PendingRequests {
@@ -294,7 +295,7 @@ struct Resumed {
 
 impl Resumed {
     /// Ends the open request with what is asked.
-    fn ask(self, requests: &PendingRequests, id: &Id, target: &Target) -> Result<Answer, ErrorData> {
+    fn ask(self, requests: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
         let round = {
             let mut state = lock(&self.parked.state);
             state.round += 1;
@@ -309,7 +310,7 @@ impl Resumed {
         rpc::push_json(&mut out, &state);
         out.push(b'}');
         out.extend_from_slice(rpc::END);
-        Ok(Answer { message: Bytes::from(out), status: StatusCode::OK })
+        Ok(Reply { message: Bytes::from(out), status: StatusCode::OK })
     }
 }
 
@@ -324,7 +325,7 @@ impl Drop for Resumed {
 
 impl PendingRequest {
     /// The answer, or nothing when there are questions again.
-    async fn next(&self) -> Option<Answer> {
+    async fn next(&self) -> Option<Reply> {
         if let Some(answer) = lock(&self.state).answer.take() {
             return Some(answer);
         }
@@ -350,7 +351,7 @@ async fn go_on(core: Arc<Core>, number: u64, parked: Arc<PendingRequest>, mut wo
     };
     let lost = || {
         let what = "what this request continues did not end in time";
-        Answer::error(Some(&parked.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
+        Reply::error(Some(&parked.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
     };
     lock(&parked.state).answer = Some(answer.unwrap_or_else(lost));
     parked.done.notify_one();
@@ -363,12 +364,12 @@ async fn go_on(core: Arc<Core>, number: u64, parked: Arc<PendingRequest>, mut wo
 }
 
 /// Work whose client will not come any more, or not in time.
-async fn overdue(core: &Core, parked: &PendingRequest, mut work: Work) -> Option<Answer> {
+async fn overdue(core: &Core, parked: &PendingRequest, mut work: Work) -> Option<Reply> {
     parked.rounds.end();
     tokio::select! {
         biased;
         answer = &mut work => return Some(answer),
-        () = tokio::time::sleep_until(parked.deadline + BACKSTOP) => {}
+        () = tokio::time::sleep_until(parked.deadline + FINAL_TIMEOUT) => {}
         () = core.abort.cancelled() => {}
     }
     parked.cancellation.cancel();

@@ -1,6 +1,6 @@
 //! The endpoint `/mcp` (MCP's streamable HTTP): one message in, one response out.
 //!
-//! First the message is read, then its era decides what answers it. Nothing is parsed into a tree.
+//! First the message is read, then its mode determines what answers it. Nothing is parsed into a tree.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::http::body::{self, Body};
 use crate::http::response::{
     accepts, closing, events, is_json, json, not_allowed, text, why_unreadable,
 };
-use crate::mcp::dispatch::{self, Answer, Caller, Job};
-use crate::mcp::era::{self, Era};
+use crate::mcp::dispatch::{self, Caller, Job, Reply};
 use crate::mcp::input::questions::askable;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::notify::stream::{Stream, parse_event_id};
 use crate::mcp::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
+use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, Notification};
 use crate::mcp::session::{Session, SessionId};
 use crate::state::{Core, Settings};
@@ -61,7 +61,7 @@ pub(crate) async fn post(
             dispatch::log_refused(None, &malformed.error);
             refuse(StatusCode::BAD_REQUEST, malformed.id.as_ref(), &malformed.error)
         }
-        Ok(Message::Response(answer)) => match era::is_sessionless_message(headers, None) {
+        Ok(Message::Response(answer)) => match request_mode::is_sessionless_message(headers, None) {
             Err(refused) => refuse(refused.status, None, &refused.error),
             Ok(true) => {
                 let what = "nothing was asked of the client, so there is nothing to answer";
@@ -82,20 +82,21 @@ pub(crate) async fn post(
         Ok(Message::Request(request)) => {
             *log = Some((&*request.method).into());
             let meta = request.params.meta();
-            let era = match era::of_http_request(headers, &request.method, &request.params, &meta) {
-                Ok(era) => era,
-                Err(refused) => return refuse(refused.status, Some(&request.id), &refused.error),
-            };
-            match era {
-                Era::Initialize { requested } => {
+            let mode =
+                match request_mode::of_http_request(headers, &request.method, &request.params, &meta) {
+                    Ok(mode) => mode,
+                    Err(refused) => return refuse(refused.status, Some(&request.id), &refused.error),
+                };
+            match mode {
+                RequestMode::Initialize { requested } => {
                     initialize(core, settings, principal, headers, &request, &requested)
                 }
-                Era::Sessionless => {
+                RequestMode::Sessionless => {
                     let job = Job::of(request, meta, &body);
                     drop(body);
                     sessionless(core, principal, headers, job).await
                 }
-                Era::Session => {
+                RequestMode::Session => {
                     match session_of(core, settings, principal.as_ref(), headers, Some(&request.id)) {
                         Err(response) => *response,
                         Ok(session) => {
@@ -120,7 +121,7 @@ async fn sessionless(
     if let Err(refused) = job.check_param_headers(core, headers, principal.as_ref()) {
         return refuse(refused.status, Some(&job.id), &refused.error);
     }
-    let wants_stream = job.is_subscription() || job.wanted(None).anything();
+    let wants_stream = job.is_subscription() || job.notice_options(None).anything();
     let stream = wants_stream.then(Stream::passing);
     let token = CancellationToken::new();
     let caller = Caller {
@@ -131,7 +132,7 @@ async fn sessionless(
         cancellation: token.clone(),
     };
     if !job.may_be_slow() {
-        // Boxed, as what may be slow is: whoever waits for either has no room for it.
+        // Boxed like the slow path, so that the future that awaits either stays small.
         let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
         return json(answer.status, answer.message);
     }
@@ -159,7 +160,7 @@ async fn in_session(
         return refuse(StatusCode::BAD_REQUEST, Some(&job.id), &ErrorData::invalid_request(what, None));
     };
     let token = running.token.clone();
-    let stream = job.wanted(Some(&session)).anything().then(|| session.new_stream());
+    let stream = job.notice_options(Some(&session)).anything().then(|| session.new_stream());
     let caller = Caller {
         revision: session.revision,
         session: Some(Arc::clone(&session)),
@@ -168,7 +169,7 @@ async fn in_session(
         cancellation: token.clone(),
     };
     if !job.may_be_slow() {
-        // Boxed, as what may be slow is: whoever waits for either has no room for it.
+        // Boxed like the slow path, so that the future that awaits either stays small.
         let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
         drop(running);
         return json(answer.status, answer.message);
@@ -204,8 +205,8 @@ fn initialize(
     let newest = core.market.snapshot();
     let capabilities = askable(request.params.capabilities);
     let session = core.sessions.add(settings.options.max_sessions, |id| {
-        let told = *core.lists.borrow();
-        Session::new(id, revision, principal, capabilities, newest, told, &core.abort)
+        let notified = *core.lists.borrow();
+        Session::new(id, revision, principal, capabilities, newest, notified, &core.abort)
     });
     let session = match session {
         Ok(session) => session,
@@ -228,7 +229,7 @@ fn notified(
     headers: &HeaderMap,
     notification: &Notification<'_>,
 ) -> Response<Body> {
-    match era::is_sessionless_message(headers, Some(&notification.method)) {
+    match request_mode::is_sessionless_message(headers, Some(&notification.method)) {
         Err(refused) => return refuse(refused.status, None, &refused.error),
         // Without a session there is nothing it could be about.
         Ok(true) => return accepted(),
@@ -334,7 +335,7 @@ fn is_sessionless(headers: &HeaderMap) -> bool {
 
 /// An error of the protocol as a response.
 fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Body> {
-    json(status, Answer::error(id, error, Revision::V2025_11_25).message)
+    json(status, Reply::error(id, error, Revision::V2025_11_25).message)
 }
 
 /// A body that could not be read. What is left of it stays unread, so the connection goes.

@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::body::Body;
 use crate::http::response::{events, json};
-use crate::mcp::dispatch::Answer;
+use crate::mcp::dispatch::Reply;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream, event, priming};
-use crate::mcp::session::{Open, Session};
+use crate::mcp::session::{Connection, Session};
 use crate::state::Core;
 
 /// How long a session's client waits for a plain answer. Short: a stream is what it can resume.
@@ -33,7 +33,7 @@ const PLAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// A request that runs; gives no answer when it was cancelled.
-pub(crate) type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+pub(crate) type Work = Pin<Box<dyn Future<Output = Option<Reply>> + Send>>;
 
 /// A running request and the connection that waits for it.
 pub(crate) struct Exchange {
@@ -44,12 +44,12 @@ pub(crate) struct Exchange {
     pub(crate) token: CancellationToken,
     /// Where its notifications go, if the client wants any.
     pub(crate) stream: Option<Arc<Stream>>,
-    /// The session it runs in, with the note that a connection is open.
-    pub(crate) session: Option<(Arc<Session>, Open)>,
+    /// The session it runs in, with its open connection.
+    pub(crate) session: Option<(Arc<Session>, Connection)>,
 }
 
 impl Future for Exchange {
-    type Output = Option<Answer>;
+    type Output = Option<Reply>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(work) = &mut self.work else { return Poll::Ready(None) };
@@ -153,9 +153,9 @@ impl Streamed {
 }
 
 /// The rest of a stream for a client that came back.
-pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, open: Open) -> Response<Body> {
-    let state = (stream.number, stream.read_after(after), open);
-    events(unfold(state, |(stream, mut reader, open)| async move {
+pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, connection: Connection) -> Response<Body> {
+    let state = (stream.number, stream.read_after(after), connection);
+    events(unfold(state, |(stream, mut reader, connection)| async move {
         let chunk = tokio::select! {
             biased;
             next = reader.next() => {
@@ -164,19 +164,23 @@ pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, open: Open) -> Response<
             }
             () = tokio::time::sleep(KEEP_ALIVE_EVERY) => KEEP_ALIVE,
         };
-        Some((chunk, (stream, reader, open)))
+        Some((chunk, (stream, reader, connection)))
     }))
 }
 
 /// A session's own stream, on which it is told of changes.
-pub(crate) fn standalone(core: &Arc<Core>, session: Arc<Session>, open: Open) -> Response<Body> {
+pub(crate) fn standalone(
+    core: &Arc<Core>,
+    session: Arc<Session>,
+    connection: Connection,
+) -> Response<Body> {
     let first = session.revision.knows_priming().then(|| priming(0));
     let state = Standalone {
         core: Arc::clone(core),
         lists: core.lists.subscribe(),
         session,
         first,
-        _open: open,
+        _connection: connection,
     };
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
 }
@@ -186,7 +190,7 @@ struct Standalone {
     lists: tokio::sync::watch::Receiver<Lists>,
     session: Arc<Session>,
     first: Option<Bytes>,
-    _open: Open,
+    _connection: Connection,
 }
 
 impl Standalone {
@@ -196,7 +200,7 @@ impl Standalone {
         }
         loop {
             let now = *self.lists.borrow_and_update();
-            let news = self.session.news(now);
+            let news = self.session.list_changes(now);
             if !news.is_empty() {
                 let events = news.iter().map(|message| event(Some((0, now.total())), message));
                 return Some(events.collect::<Vec<_>>().concat().into());

@@ -109,7 +109,7 @@ pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     JsonText::parse(text).ok()
 }
 
-/// Parameters of a question are an object; what is none is refused here, not at the client.
+/// Checks that the parameters of a question are an object, so that the client never gets others.
 pub(crate) fn check_params(params: &JsonText) -> Result<(), ClientError> {
     if params.as_str().trim_start().starts_with('{') {
         return Ok(());
@@ -119,17 +119,17 @@ pub(crate) fn check_params(params: &JsonText) -> Result<(), ClientError> {
     Err(ClientError::Refused { code, message, data: None })
 }
 
-/// Takes the name that a provider gave its question out of the parameters, and whatever else of
-/// `_meta` is between it and us.
+/// Removes the provider's own name of the question from the parameters, and the other members of `_meta` that only
+/// concern the provider.
 pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
-    if !params.as_str().contains(OURS) {
+    if !params.as_str().contains(OWN_PREFIX) {
         return (None, params);
     }
     let taken = || {
         let object = Object::parse(params.as_str())?;
         let meta = Object::parse(object.get("_meta")?.get())?;
         let key = meta.get(INPUT_KEY).and_then(|key| rpc::text(key).ok());
-        let ours: Vec<&str> = meta.keys().filter(|key| key.starts_with(OURS)).collect();
+        let ours: Vec<&str> = meta.keys().filter(|key| key.starts_with(OWN_PREFIX)).collect();
         let rest = meta.without(&ours);
         let mut out = object.without(&["_meta"]);
         if rest != "{}" {
@@ -143,7 +143,7 @@ pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
 }
 
 /// What the names of our own members of `_meta` begin with.
-const OURS: &str = "orla/";
+const OWN_PREFIX: &str = "orla/";
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,8 @@
 //! A request whose provider may ask has [`InputRequests`]. As long as nothing is asked it costs an
 //! allocation. When something is, [`InputRequests::settled`] waits a moment for what else is asked at the same
 //! time, and the request is answered with all of it. The work goes on under [`pending`](crate::mcp::dispatch::pending),
-//! where the next request finds it and hands over its `inputResponses`: an answer is given to whoever
-//! asked under that key, what is missing is asked again, and the rest is ignored.
+//! where the next request finds it and hands over its `inputResponses`: an answer goes to
+//! the question with the same key, missing answers are requested again, and others are ignored.
 //!
 //! A request may also bring answers before anything was asked, if its client knows the keys.
 
@@ -21,13 +21,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::input::questions::{MAX_OPEN, Requirement, check_params, take_key, too_many};
-use crate::mcp::notify::notices::Audience;
+use crate::mcp::notify::notices::NoticeReceiver;
 use crate::mcp::object::Object;
 use crate::mcp::rpc::push_json;
 
 /// How long nothing more has to be asked before a round is over, and how long it may last. Questions
 /// go to a person or a model: a moment is nothing to them, and a round less is much.
-const QUIET: Duration = Duration::from_millis(20);
+const BATCH_WINDOW: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// The questions of one sessionless request, over all the requests that take it up again.
@@ -38,7 +38,7 @@ pub(crate) struct InputRequests {
     /// Cancelled when the client withdraws the request.
     cancellation: CancellationToken,
     /// Who hears the work's notices, if anyone wants to.
-    pub(crate) audience: Option<Arc<Audience>>,
+    pub(crate) audience: Option<Arc<NoticeReceiver>>,
 }
 
 struct Inner {
@@ -69,7 +69,7 @@ impl InputRequests {
         capabilities: JsonText,
         early: Option<JsonText>,
         cancellation: CancellationToken,
-        audience: Option<Arc<Audience>>,
+        audience: Option<Arc<NoticeReceiver>>,
     ) -> Arc<Self> {
         let inner =
             Inner { capabilities, early, open: Vec::new(), asked: 0, missing: None, over: false };
@@ -83,8 +83,8 @@ impl InputRequests {
                 self.news.notified().await;
             }
             let mut asked = self.lock().asked;
-            for _ in 0..LONGEST.as_millis() / QUIET.as_millis() {
-                tokio::time::sleep(QUIET).await;
+            for _ in 0..LONGEST.as_millis() / BATCH_WINDOW.as_millis() {
+                tokio::time::sleep(BATCH_WINDOW).await;
                 let before = std::mem::replace(&mut asked, self.lock().asked);
                 if before == asked {
                     break;
@@ -114,8 +114,8 @@ impl InputRequests {
         out
     }
 
-    /// The next request has come: its answers are handed to whoever asked, and what its client does
-    /// not declare any more is refused.
+    /// The next request has come: its answers go to their questions, and questions that need a capability that the client
+    /// no longer declares are refused.
     pub(crate) fn resume(&self, capabilities: JsonText, answers: Option<&JsonText>) {
         let mut inner = self.lock();
         inner.capabilities = capabilities;
@@ -133,7 +133,7 @@ impl InputRequests {
         }
     }
 
-    /// Nothing can be asked any more; whoever waits is told that no answer comes.
+    /// Refuses further questions, and ends all open ones without an answer.
     pub(crate) fn end(&self) {
         let mut inner = self.lock();
         inner.over = true;
@@ -151,7 +151,7 @@ impl InputRequests {
     }
 }
 
-/// The answer under this key. Every answer is an object: what is none is no answer.
+/// The answer under this key. A value that is not an object is ignored.
 fn find(answers: &JsonText, key: &str) -> Option<JsonText> {
     let answer = Object::parse(answers.as_str())?.get(key)?;
     answer.get().starts_with('{').then(|| JsonText::slice_of(answers.bytes(), answer))
@@ -210,7 +210,7 @@ impl Client for InputRequests {
             inner.open.push(Question { number, key, method, params, need, reply });
             (number, answer)
         };
-        let _asked = Asked { rounds: self, number };
+        let _pending = PendingQuestion { rounds: self, number };
         self.news.notify_one();
         tokio::select! {
             biased;
@@ -220,13 +220,13 @@ impl Client for InputRequests {
     }
 }
 
-/// A question that someone waits for; gone when it is dropped.
-struct Asked<'a> {
+/// An open question. Dropping it removes the question.
+struct PendingQuestion<'a> {
     rounds: &'a InputRequests,
     number: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
         self.rounds.lock().open.retain(|question| question.number != self.number);
     }
@@ -258,12 +258,12 @@ mod tests {
         let began = Instant::now();
         let named = || text(r#"{"message":"?","_meta":{"orla/key":"name"}}"#);
         let later = async {
-            tokio::time::sleep(QUIET / 2).await;
+            tokio::time::sleep(BATCH_WINDOW / 2).await;
             rounds.request("roots/list", text("{}")).await
         };
         let answers = async {
             rounds.settled().await;
-            assert!(began.elapsed() >= QUIET && began.elapsed() <= 4 * QUIET);
+            assert!(began.elapsed() >= BATCH_WINDOW && began.elapsed() <= 4 * BATCH_WINDOW);
             assert_eq!(
                 asked(&rounds),
                 concat!(
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_never_stops_asking_is_not_waited_for() {
+    async fn a_provider_that_never_stops_asking_is_not_waited_for() {
         let rounds = rounds(ALL, None);
         let asking = async {
             let mut open = Vec::new();
@@ -301,12 +301,12 @@ mod tests {
                 let mut request = rounds.request("roots/list", text("{}"));
                 assert!(request.as_mut().now_or_never().is_none());
                 open.push(request);
-                tokio::time::sleep(QUIET / 2).await;
+                tokio::time::sleep(BATCH_WINDOW / 2).await;
             }
         };
         let began = Instant::now();
         tokio::select! { () = rounds.settled() => {}, () = asking => {} }
-        assert!(began.elapsed() <= LONGEST + QUIET);
+        assert!(began.elapsed() <= LONGEST + BATCH_WINDOW);
     }
 
     #[tokio::test]
@@ -330,11 +330,11 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none(), "a number is no answer");
         assert!(asked(&rounds).starts_with(r#"{"roots-2":"#));
         drop(second);
-        assert_eq!(asked(&rounds), "{}", "nobody waits for it");
+        assert_eq!(asked(&rounds), "{}", "no provider waits for it");
     }
 
     #[tokio::test]
-    async fn the_end_is_told_to_whoever_waits() {
+    async fn the_end_ends_every_open_question() {
         let rounds = rounds(ALL, None);
         let waiting = rounds.request("roots/list", text("{}"));
         let ((), answer) = tokio::join!(async { rounds.end() }, waiting);

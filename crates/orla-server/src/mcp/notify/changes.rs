@@ -1,11 +1,11 @@
-//! What clients are told unasked: that a list has changed, that a resource has.
+//! What clients are notified unasked: that a list has changed, that a resource has.
 //!
 //! # How it works
 //!
 //! One task, [`fan_out`], follows the marketplace's snapshots and what the surfaces of the newest one
-//! say. It counts the changes of each list in [`Lists`], which every open stream watches, and hands
-//! changed resources to whoever subscribed to them. A stream that is slow, or not open, misses nothing
-//! but how often something has changed.
+//! say. It counts the changes of each list in [`Lists`], which every open stream watches, and sends
+//! changed resources to their subscribers. A stream that is slow or not open misses nothing but the number of
+//! changes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// The names of the lists that have changed since `told`, which is brought up to date.
-    pub(crate) fn news(self, told: &mut Self) -> Vec<&'static str> {
+    /// The names of the lists that have changed since `notified`, which is brought up to date.
+    pub(crate) fn changed_since(self, notified: &mut Self) -> Vec<&'static str> {
         let mut names = Vec::new();
-        for (name, now, told) in [
-            ("tools", self.tools, &mut told.tools),
-            ("prompts", self.prompts, &mut told.prompts),
-            ("resources", self.resources, &mut told.resources),
+        for (name, now, notified) in [
+            ("tools", self.tools, &mut notified.tools),
+            ("prompts", self.prompts, &mut notified.prompts),
+            ("resources", self.resources, &mut notified.resources),
         ] {
-            if now > *told {
-                *told = now;
+            if now > *notified {
+                *notified = now;
                 names.push(name);
             }
         }
@@ -50,14 +50,14 @@ impl Lists {
     }
 }
 
-/// What a surface says, or that some of it was missed.
-struct Heard {
+/// A notification of a surface.
+struct SurfaceEvent {
     surface: Arc<dyn Surface>,
-    /// `None` where some of it was missed.
+    /// `None` if notifications were missed.
     notice: Option<SurfaceNotice>,
 }
 
-type Notices = SelectAll<Pin<Box<dyn Stream<Item = Heard> + Send>>>;
+type Notices = SelectAll<Pin<Box<dyn Stream<Item = SurfaceEvent> + Send>>>;
 
 /// Tells clients of changes for as long as the server runs.
 pub(crate) async fn fan_out(core: Arc<Core>) {
@@ -73,10 +73,10 @@ pub(crate) async fn fan_out(core: Arc<Core>) {
                     return;
                 }
                 let newest = core.market.snapshot();
-                // First the new ears, then what the old ones have heard: nothing falls between.
+                // Subscribe to the new surfaces first, then drain the old ones, so that no notification is lost.
                 let mut old = std::mem::replace(&mut notices, listen(&newest));
-                while let Some(Some(heard)) = old.next().now_or_never() {
-                    hear(&core, heard);
+                while let Some(Some(event)) = old.next().now_or_never() {
+                    forward(&core, event);
                 }
                 let resources = serves_resources(&known) || serves_resources(&newest);
                 core.lists.send_modify(|lists| {
@@ -93,7 +93,7 @@ pub(crate) async fn fan_out(core: Arc<Core>) {
                     }
                 });
             }
-            Some(heard) = notices.next(), if !notices.is_empty() => hear(&core, heard),
+            Some(event) = notices.next(), if !notices.is_empty() => forward(&core, event),
         }
     }
 }
@@ -103,26 +103,26 @@ fn serves_resources(catalog: &Catalog) -> bool {
 }
 
 fn listen(catalog: &Catalog) -> Notices {
-    let said = |(surface, mut from): (Arc<dyn Surface>, broadcast::Receiver<SurfaceNotice>)| async move {
+    let next_event = |(surface, mut from): (Arc<dyn Surface>, broadcast::Receiver<SurfaceNotice>)| async move {
         let notice = match from.recv().await {
             Ok(notice) => Some(notice),
             Err(RecvError::Lagged(_)) => None,
             Err(RecvError::Closed) => return None,
         };
-        Some((Heard { surface: Arc::clone(&surface), notice }, (surface, from)))
+        Some((SurfaceEvent { surface: Arc::clone(&surface), notice }, (surface, from)))
     };
     let receivers = catalog
         .surfaces()
         .iter()
         .filter_map(|surface| surface.notices().map(|notices| (Arc::clone(surface), notices)));
     receivers
-        .map(|receiver| -> Pin<Box<dyn Stream<Item = Heard> + Send>> {
-            Box::pin(unfold(receiver, said))
+        .map(|receiver| -> Pin<Box<dyn Stream<Item = SurfaceEvent> + Send>> {
+            Box::pin(unfold(receiver, next_event))
         })
         .collect()
 }
 
-fn hear(core: &Core, Heard { surface, notice }: Heard) {
+fn forward(core: &Core, SurfaceEvent { surface, notice }: SurfaceEvent) {
     match notice {
         Some(SurfaceNotice::PromptsChanged) => core.lists.send_modify(|lists| lists.prompts += 1),
         Some(SurfaceNotice::ResourcesChanged) => core.lists.send_modify(|lists| lists.resources += 1),
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once() {
-        let mut told = Lists { tools: 1, prompts: 1, resources: 0 };
+        let mut notified = Lists { tools: 1, prompts: 1, resources: 0 };
         let now = Lists { tools: 2, prompts: 1, resources: 3 };
-        assert_eq!(now.news(&mut told), ["tools", "resources"]);
-        assert!(now.news(&mut told).is_empty() && now == told && now.total() == 6);
-        assert!(Lists::default().news(&mut told).is_empty(), "an older view tells nothing");
+        assert_eq!(now.changed_since(&mut notified), ["tools", "resources"]);
+        assert!(now.changed_since(&mut notified).is_empty() && now == notified && now.total() == 6);
+        assert!(Lists::default().changed_since(&mut notified).is_empty(), "an older view tells nothing");
     }
 }

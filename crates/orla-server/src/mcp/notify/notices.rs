@@ -1,6 +1,6 @@
 //! What a call says while it runs, as MCP notifications.
 //!
-//! Rendering is pure; an [`Audience`] ties it to the request's own stream. A notice is dropped where the
+//! Rendering is pure; an [`NoticeReceiver`] ties it to the request's own stream. A notice is dropped where the
 //! client did not ask for it: progress without a token, a log message below the wanted level,
 //! progress that does not grow (the specification demands that it does).
 
@@ -27,14 +27,14 @@ pub(crate) trait Outlet: Send + Sync {
 
 /// What a client wants to hear of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct NoticeOptions {
     /// The JSON text of the token that it gave for progress.
     pub(crate) progress_token: Option<Box<str>>,
     /// The least grave log message.
     pub(crate) log_level: Option<LogLevel>,
 }
 
-impl Wanted {
+impl NoticeOptions {
     /// Whether the client wants to hear anything at all.
     pub(crate) fn anything(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()
@@ -47,7 +47,7 @@ const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// Receives a call's notices for the request that is open: the one that began the call, or one that continues
 /// it after a question to the client. What comes between two requests is kept for the next.
-pub(crate) struct Audience {
+pub(crate) struct NoticeReceiver {
     inner: Mutex<Inner>,
 }
 
@@ -60,16 +60,16 @@ struct Inner {
 /// The request that a call's notices go to.
 enum Request {
     /// A request is open and wants these notices.
-    Open(Wanted, Arc<dyn Outlet>),
+    Open(NoticeOptions, Arc<dyn Outlet>),
     /// A request is open and wants none.
     Silent,
     /// The client has been asked something and has not come back yet.
     Awaited(VecDeque<(Notice, Arc<str>)>),
 }
 
-impl Audience {
+impl NoticeReceiver {
     /// The audience of a request.
-    pub(crate) fn new(wanted: Wanted, outlet: Arc<dyn Outlet>) -> Arc<Self> {
+    pub(crate) fn new(wanted: NoticeOptions, outlet: Arc<dyn Outlet>) -> Arc<Self> {
         let inner = Inner { request: Request::Open(wanted, outlet), last: f64::NEG_INFINITY };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
@@ -80,23 +80,23 @@ impl Audience {
     }
 
     /// Another request continues the call. It receives the notices that were kept if it wants any.
-    pub(crate) fn attach(&self, request: Option<(Wanted, Arc<dyn Outlet>)>) {
+    pub(crate) fn attach(&self, request: Option<(NoticeOptions, Arc<dyn Outlet>)>) {
         let mut inner = self.lock();
         let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
         if let Request::Awaited(kept) = std::mem::replace(&mut inner.request, request) {
-            kept.into_iter().for_each(|(notice, logger)| inner.hear(notice, &logger));
+            kept.into_iter().for_each(|(notice, logger)| inner.receive(notice, &logger));
         }
     }
 
     /// A sink that renders what is wanted and hands it to the outlet, in order. `logger` names the
     /// capability.
     pub(crate) fn sink(self: Arc<Self>, logger: Arc<str>) -> NoticeSink {
-        NoticeSink::new(move |notice| self.hear(notice, &logger))
+        NoticeSink::new(move |notice| self.receive(notice, &logger))
     }
 
-    fn hear(&self, notice: Notice, logger: &Arc<str>) {
+    fn receive(&self, notice: Notice, logger: &Arc<str>) {
         // Held while sending, so that what grows also arrives in that order.
-        self.lock().hear(notice, logger);
+        self.lock().receive(notice, logger);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -105,7 +105,7 @@ impl Audience {
 }
 
 impl Inner {
-    fn hear(&mut self, notice: Notice, logger: &Arc<str>) {
+    fn receive(&mut self, notice: Notice, logger: &Arc<str>) {
         let (wanted, outlet) = match &mut self.request {
             Request::Open(wanted, outlet) => (wanted, outlet),
             Request::Silent => return,
@@ -121,17 +121,19 @@ impl Inner {
             }
         };
         match (notice, wanted) {
-            (Notice::Progress(progress), Wanted { progress_token: Some(token), .. })
+            (Notice::Progress(progress), NoticeOptions { progress_token: Some(token), .. })
                 if progress.progress.is_finite() && progress.progress > self.last =>
             {
                 self.last = progress.progress;
                 outlet.send(progress_message(token, &progress));
             }
             // The protocol has no word of its own for a result that is still being written.
-            (Notice::Text(text), Wanted { log_level: Some(least), .. }) if LogLevel::Info >= *least => {
+            (Notice::Text(text), NoticeOptions { log_level: Some(least), .. })
+                if LogLevel::Info >= *least =>
+            {
                 outlet.send(log_message(LogLevel::Info, logger, &text));
             }
-            (Notice::Log { level, message }, Wanted { log_level: Some(least), .. })
+            (Notice::Log { level, message }, NoticeOptions { log_level: Some(least), .. })
                 if level >= *least =>
             {
                 outlet.send(log_message(level, logger, &message));
@@ -245,9 +247,9 @@ mod tests {
         }
     }
 
-    fn heard(wanted: Wanted, notices: impl IntoIterator<Item = Notice>) -> Vec<String> {
+    fn received(wanted: NoticeOptions, notices: impl IntoIterator<Item = Notice>) -> Vec<String> {
         let kept = Arc::new(Kept::default());
-        let audience = Audience::new(wanted, Arc::clone(&kept) as Arc<dyn Outlet>);
+        let audience = NoticeReceiver::new(wanted, Arc::clone(&kept) as Arc<dyn Outlet>);
         let sink = audience.sink("ls".into());
         for notice in notices {
             sink.send(notice);
@@ -261,7 +263,7 @@ mod tests {
 
     #[test]
     fn progress_goes_out_with_the_callers_token_and_only_grows() {
-        let wanted = Wanted { progress_token: Some(r#""t""#.into()), log_level: None };
+        let wanted = NoticeOptions { progress_token: Some(r#""t""#.into()), log_level: None };
         let steps = [
             progress(1.0, Some(3.0), Some("a \"step\"")),
             progress(1.0, None, None),
@@ -273,7 +275,7 @@ mod tests {
         let head =
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","#;
         assert_eq!(
-            heard(wanted, steps),
+            received(wanted, steps),
             [
                 format!(r#"{head}"progress":1,"total":3,"message":"a \"step\""}}}}"#),
                 format!(r#"{head}"progress":2.5}}}}"#),
@@ -284,10 +286,12 @@ mod tests {
 
     #[test]
     fn notices_between_two_requests_reach_the_second() {
-        let wanted =
-            |token: &str| Wanted { progress_token: Some(token.into()), log_level: Some(LogLevel::Info) };
+        let wanted = |token: &str| NoticeOptions {
+            progress_token: Some(token.into()),
+            log_level: Some(LogLevel::Info),
+        };
         let (first, second) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
-        let audience = Audience::new(wanted("1"), Arc::clone(&first) as Arc<dyn Outlet>);
+        let audience = NoticeReceiver::new(wanted("1"), Arc::clone(&first) as Arc<dyn Outlet>);
         let sink = Arc::clone(&audience).sink("ls".into());
         sink.send(progress(1.0, None, None));
         audience.detach();
@@ -338,15 +342,15 @@ mod tests {
     #[test]
     fn a_log_message_goes_out_from_the_wanted_level_on() {
         let log = |level, message: &str| Notice::Log { level, message: message.to_owned() };
-        let wanted = Wanted { progress_token: None, log_level: Some(LogLevel::Warning) };
+        let wanted = NoticeOptions { progress_token: None, log_level: Some(LogLevel::Warning) };
         let logs = [log(LogLevel::Info, "no"), log(LogLevel::Error, "yes"), progress(1.0, None, None)];
         assert_eq!(
-            heard(wanted, logs.clone()),
+            received(wanted, logs.clone()),
             [concat!(
                 r#"{"jsonrpc":"2.0","method":"notifications/message","params":"#,
                 r#"{"level":"error","logger":"ls","data":"yes"}}"#
             )]
         );
-        assert!(heard(Wanted::default(), logs).is_empty());
+        assert!(received(NoticeOptions::default(), logs).is_empty());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # How it works
 //!
-//! A [`Stream`] numbers its messages from 1 on. Whoever runs the request pushes; one [`Reader`] at a
-//! time takes. On a session's stream everything stays until the stream is forgotten, so that a client
+//! A [`Stream`] numbers its messages from 1 on. The request pushes messages; one [`Reader`] at a
+//! time takes them. On a session's stream everything stays until the stream is forgotten, so that a client
 //! whose connection broke can come back with the last number it saw; elsewhere a message is gone once
 //! it was taken. Neither side ever waits for the other: beyond [`MAX_EVENTS`] the oldest message is
 //! dropped, so that a client which is so late hears neither old notifications nor old questions; the
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_bounded_and_the_end_is_kept() {
+    fn unread_messages_are_bounded_and_the_end_is_kept() {
         for stream in [Stream::kept(1), Stream::passing()] {
             for _ in 0..5000 {
                 stream.send(message("note"));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_that_nobody_takes_are_bounded_too() {
+    fn large_unread_messages_are_bounded_too() {
         let stream = Stream::kept(1);
         for _ in 0..10 {
             stream.send(vec![b'x'; MAX_BYTES / 2].into());

@@ -4,8 +4,8 @@
 //!
 //! A [`Topic`] is a URI that at least one client has subscribed to. Its surface is asked once,
 //! however many clients there are, and once more when the last has left. A [`Subscription`] is a
-//! client's part in it; dropping it leaves, so whatever ends a session or a listener ends what it
-//! subscribed to. What a client is to hear waits with its [`Subscriber`], each URI once: a client that
+//! client's part in it; dropping it unsubscribes, so the end of a session or a listener ends its
+//! subscriptions. What a client is to hear waits with its [`Subscriber`], each URI once: a client that
 //! does not listen costs no more than its subscriptions.
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,13 +15,13 @@ use orla_marketplace::{Call, Catalog, Item, JsonText, Principal, Subject, Surfac
 use rmcp::model::ErrorData;
 use tokio::sync::Notify;
 
-use crate::mcp::surfaces::Asking;
+use crate::mcp::surfaces::SurfaceRequest;
 use crate::state::Core;
 
 /// The most subscriptions of one session or listener.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 
-/// One client that is told of changed resources.
+/// One client that is unsubscribed of changed resources.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriber {
     principal: Option<Principal>,
@@ -41,7 +41,7 @@ impl Subscriber {
         std::mem::take(&mut *lock(&self.changed))
     }
 
-    fn tell(&self, uri: &Arc<str>) {
+    fn notify(&self, uri: &Arc<str>) {
         lock(&self.changed).insert(Arc::clone(uri));
         self.woken.notify_one();
     }
@@ -53,8 +53,8 @@ pub(crate) struct Subscriptions(Mutex<HashMap<Arc<str>, Arc<Topic>>>);
 
 #[derive(Default)]
 struct Topic {
-    /// The surface that knows of the subscription. Held while it is being asked, so that whoever
-    /// comes second waits for what the first gets.
+    /// The surface that knows of the subscription. Locked while it subscribes, so that a second subscriber waits for
+    /// the result of the first.
     owner: tokio::sync::Mutex<Option<Arc<dyn Surface>>>,
     subscribers: Mutex<Vec<Arc<Subscriber>>>,
 }
@@ -65,10 +65,10 @@ impl Topic {
     }
 
     /// Notifies the subscribers that may use the item now; their rights when they subscribed do not count.
-    fn tell(&self, uri: &Arc<str>, catalog: &Catalog, item: &Item) {
+    fn notify(&self, uri: &Arc<str>, catalog: &Catalog, item: &Item) {
         for subscriber in &*lock(&self.subscribers) {
             if catalog.permits_item(subscriber.principal.as_ref(), item).is_ok() {
-                subscriber.tell(uri);
+                subscriber.notify(uri);
             }
         }
     }
@@ -90,7 +90,7 @@ impl Subscriptions {
     pub(crate) async fn join(
         &self,
         core: &Arc<Core>,
-        asking: &Asking<'_>,
+        asking: &SurfaceRequest<'_>,
         uri: &str,
         subscriber: &Arc<Subscriber>,
     ) -> Result<Subscription, ErrorData> {
@@ -120,7 +120,7 @@ impl Subscriptions {
         if let Some((uri, topic)) = lock(&self.0).get_key_value(uri)
             && let Some(item) = surface.item(Subject::Resource(uri))
         {
-            topic.tell(uri, catalog, &item);
+            topic.notify(uri, catalog, &item);
         }
     }
 
@@ -128,7 +128,7 @@ impl Subscriptions {
     pub(crate) fn all_updated(&self, catalog: &Catalog, surface: &dyn Surface) {
         for (uri, topic) in &*lock(&self.0) {
             if let Some(item) = surface.item(Subject::Resource(uri)) {
-                topic.tell(uri, catalog, &item);
+                topic.notify(uri, catalog, &item);
             }
         }
     }
@@ -152,7 +152,7 @@ impl Subscriptions {
         }
     }
 
-    /// Tells the surface when nobody is left.
+    /// Unsubscribes from the surface when no subscriber is left.
     async fn release(&self, core: &Core, uri: &Arc<str>, topic: Arc<Topic>) {
         let mut owner = topic.owner.lock().await;
         if topic.is_empty()
@@ -160,12 +160,12 @@ impl Subscriptions {
         {
             let ctx = core.market.surface_context(&Call::to(surface.owner()));
             let params = params(uri);
-            let told = tokio::select! {
-                told = surface.request("resources/unsubscribe", &params, &ctx) => told.map(drop),
+            let unsubscribed = tokio::select! {
+                unsubscribed = surface.request("resources/unsubscribe", &params, &ctx) => unsubscribed.map(drop),
                 // Everything ends: there is nothing left to save.
                 () = core.draining.cancelled() => Ok(()),
             };
-            if let Err(err) = told {
+            if let Err(err) = unsubscribed {
                 tracing::debug!(owner = surface.owner(), uri = &**uri, error = %err, "not unsubscribed");
             }
         }
@@ -173,7 +173,7 @@ impl Subscriptions {
         self.forget(uri, topic);
     }
 
-    /// Lets go of a topic, and forgets it if nobody is at it, nor on the way to it.
+    /// Releases a topic, and removes it if no subscriber uses it or is about to.
     fn forget(&self, uri: &Arc<str>, topic: Arc<Topic>) {
         let mut topics = lock(&self.0);
         // Given back under the lock: of several that let go at once, the last one sees that it is.

@@ -4,7 +4,7 @@
 //!
 //! A [`SessionClient`] belongs to one call. Each question goes out as a JSON-RPC request with a number
 //! that no other question of this server has, and waits in the [`Questions`] of its own session; the
-//! client's answer is looked up there and nowhere else. What nobody waits for any more is withdrawn
+//! client's answer is looked up there and nowhere else. An abandoned question is withdrawn
 //! with `notifications/cancelled`, at the latest before the call's own answer goes out.
 
 use std::collections::HashMap;
@@ -31,15 +31,15 @@ type Reply = Result<JsonText, ClientError>;
 pub(crate) struct Questions(Mutex<HashMap<u64, oneshot::Sender<Reply>>>);
 
 impl Questions {
-    /// Hands an answer to whoever waits for it. One that nobody waits for is dropped: its question
-    /// was withdrawn, or never asked.
+    /// Passes an answer to its question. An answer without an open question is dropped: the question was withdrawn, or
+    /// never asked.
     pub(crate) fn answer(&self, response: &Response<'_>, body: &Bytes) {
         let number = response.id.as_ref().and_then(|id| id.as_str().parse().ok());
         let waiting = number.and_then(|number: u64| self.take(number));
         match waiting {
             // Fails when the one who asked has just gone.
             Some(waiting) => drop(waiting.send(reply(response, body))),
-            None => tracing::debug!("an answer of a client that nobody waits for"),
+            None => tracing::debug!("dropped an answer of a client without an open question"),
         }
     }
 
@@ -145,7 +145,7 @@ impl Client for SessionClient {
             open.push(number);
             answer
         };
-        let _asked = Asked { client: self, number };
+        let _pending = PendingQuestion { client: self, number };
         let ask = async {
             self.outlet.deliver(rpc::to_client(Some(number), method, params.as_str())).await;
             answer.await
@@ -159,13 +159,13 @@ impl Client for SessionClient {
     }
 }
 
-/// A question that someone waits for; withdrawn when it is dropped without an answer.
-struct Asked<'a> {
+/// An open question. Dropping it before the answer withdraws the question.
+struct PendingQuestion<'a> {
     client: &'a SessionClient,
     number: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
         if let Some(open) = self.client.open().as_mut() {
             open.retain(|number| *number != self.number);

@@ -12,7 +12,6 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 use crate::Failure;
@@ -22,11 +21,6 @@ use clients::{CLIENTS, Client, Form, Launch, Places};
 
 /// The largest client's file that is edited.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
-
-/// The clients, for the command line.
-pub(crate) fn names() -> PossibleValuesParser {
-    CLIENTS.iter().map(|client| client.name).collect::<Vec<_>>().into()
-}
 
 /// Prints the entry, or writes it into the client's file.
 pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Result<(), Failure> {
@@ -251,6 +245,12 @@ mod tests {
         assert_eq!(once, expected);
         let twice = set_toml(&once, "orla", &launch("/usr/bin/orla")).unwrap();
         assert_eq!(twice, expected.replace("/bin/orla", "/usr/bin/orla"));
+    }
+
+    #[test]
+    fn the_command_line_knows_every_client() {
+        let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
+        assert_eq!(names, crate::cli::CLIENTS);
     }
 
     #[test]

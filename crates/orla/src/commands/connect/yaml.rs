@@ -143,7 +143,7 @@ mod tests {
     const ENTRY: &str = "  orla:\n    enabled: true\n    type: stdio\n    name: \"orla\"\n    description: \"The tools that orla serves\"\n    cmd: \"/bin/orla\"\n    args: [\"--stdio\"]\n    envs: {}\n    timeout: 300\n";
 
     #[test]
-    fn the_entry_is_added_wherever_there_is_room() {
+    fn the_entry_is_added_to_files_of_every_shape() {
         let cases = [
             ("", format!("extensions:\n{ENTRY}")),
             ("# mine\nGOOSE_MODEL: x\n", format!("# mine\nGOOSE_MODEL: x\nextensions:\n{ENTRY}")),

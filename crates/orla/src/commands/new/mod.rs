@@ -13,27 +13,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use crate::cli::{Kind, Language};
 use crate::config::{Source, reason};
 use crate::{Failure, render};
-
-/// What can be begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    /// A program that runs once for each call
-    Tool,
-    /// A program that keeps running, with state between calls
-    Capsule,
-}
-
-/// What it can be written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Language {
-    Python,
-    Node,
-    Rust,
-    Go,
-    Bash,
-}
 
 /// Writes a skeleton below `dir`, or where the configuration's tools are, and says what to do next.
 pub(crate) fn run(
@@ -218,7 +200,7 @@ impl Skeleton {
     }
 }
 
-/// What already has this name as a tool: a file, whatever its extension, or a directory.
+/// The tool that already has this name: a file with any extension, or a directory.
 fn taken(dir: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(dir).ok()?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -66,7 +66,7 @@ pub(super) async fn run(session: &Session<'_>) -> Result<(), Failure> {
     let mut editor: Editor<Assistant, FileHistory> = Editor::with_config(settings).map_err(failed)?;
     let history = history();
     if let Some(history) = &history {
-        // One that is not there yet or cannot be read is none.
+        // A history that does not exist yet or cannot be read is empty.
         let _ = editor.load_history(history);
     }
     let mut dialogue = Dialogue { session, before: None, last: Default::default() };

@@ -113,7 +113,7 @@ impl Writer {
     /// Waits until there is something to do, and takes what has come.
     fn wait(&self, shared: &Shared) -> (Vec<Event>, u64, bool) {
         let queue = shared.lock();
-        // What is stuck is tried again after a pause, whatever comes meanwhile.
+        // Lines that could not be written are retried after a pause, even if new lines come meanwhile.
         let is_stuck = !self.pending.is_empty();
         let waits = |queue: &mut Queue| {
             !queue.ending && (is_stuck || queue.events.is_empty() && queue.lost == 0)

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for line in std::io::stdin().lines() {
         let request: Value = serde_json::from_str(&line?)?;
         let (Some(id), Some(method)) = (request.get("id"), request["method"].as_str()) else {
-            continue; // a notification: nobody waits for an answer
+            continue; // a notification, which gets no response
         };
         let message = match capsule.answer(method, &request["params"]) {
             Some(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),

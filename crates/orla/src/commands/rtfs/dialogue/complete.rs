@@ -58,15 +58,15 @@ pub(super) fn completed(
     });
     let begun = begun.map_or("", |token| token.text);
     let from = before.len() - begun.len();
-    let mut offered = match Place::of(&all) {
-        Some(Place { id, path, key: None, used }) => {
+    let mut offered = match CallInput::of(&all) {
+        Some(CallInput { id, path, key: None, used }) => {
             let schema = schema(&id);
             schema
                 .as_ref()
                 .and_then(|schema| at(schema, &path))
                 .map_or_else(Vec::new, |map| keys(map, &used))
         }
-        Some(Place { id, path, key: Some(key), .. }) => {
+        Some(CallInput { id, path, key: Some(key), .. }) => {
             let schema = schema(&id);
             let map = schema.as_ref().and_then(|schema| at(schema, &path));
             map.and_then(|map| map["properties"].get(key)).map_or_else(Vec::new, values)
@@ -107,7 +107,7 @@ pub(super) fn hint(
     if all.last()?.kind != TokenKind::Space {
         return None;
     }
-    if let Some(Place { id, path, key: None, used }) = Place::of(&all) {
+    if let Some(CallInput { id, path, key: None, used }) = CallInput::of(&all) {
         let schema = schema(&id)?;
         let left = keys(at(&schema, &path)?, &used);
         return (!left.is_empty())
@@ -136,7 +136,7 @@ fn is_capability(all: &[Token<'_>]) -> bool {
 
 /// A place in the input of a call.
 #[derive(Debug, PartialEq)]
-struct Place<'t> {
+struct CallInput<'t> {
     id: String,
     /// The keys that lead to the map.
     path: Vec<&'t str>,
@@ -146,7 +146,7 @@ struct Place<'t> {
     used: Vec<&'t str>,
 }
 
-impl<'t> Place<'t> {
+impl<'t> CallInput<'t> {
     fn of(all: &[Token<'t>]) -> Option<Self> {
         let opened = opened(all);
         let call = opened.iter().rposition(|(open, _)| *open != "{")?;

@@ -1,5 +1,5 @@
-//! The result of a call, printed: its text to standard output, what the tool said on standard error to
-//! standard error.
+//! The result of a call, and how it is printed: its text on standard output, the tool's standard error on standard
+//! error.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use crate::render;
 /// Characters of a cell of a table, but for those of the last column.
 const CELL: usize = 40;
 
-/// What a call gave, whether here or on a server.
+/// The result of a call, made here or by a server.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct CallResult {
     blocks: Vec<Block>,
     /// The structured content's JSON.
     structured: Option<String>,
@@ -58,7 +58,7 @@ struct Resource {
 
 /// The result of `tools/call`.
 #[derive(Deserialize)]
-struct CallResult<'a> {
+struct ToolResult<'a> {
     #[serde(default)]
     content: Vec<Block>,
     #[serde(rename = "structuredContent", borrow, default)]
@@ -91,10 +91,10 @@ struct Truncated {
     stderr: u64,
 }
 
-impl Answer {
+impl CallResult {
     /// The answer in the JSON of a `tools/call` result.
     pub(crate) fn parse(result: &str) -> Result<Self, serde_json::Error> {
-        let result: CallResult<'_> = serde_json::from_str(result)?;
+        let result: ToolResult<'_> = serde_json::from_str(result)?;
         let mut answer = Self {
             blocks: result.content,
             structured: result.structured.map(|raw| raw.get().to_owned()),
@@ -228,7 +228,7 @@ impl Answer {
         parts.iter().enumerate().try_for_each(|(at, bytes)| write(&numbered(file, at + 1), bytes))
     }
 
-    /// What is missing, so that nobody takes a part for the whole.
+    /// What is missing, so that truncated output is recognised as such.
     fn losses(&self) -> Vec<String> {
         [("standard output", self.truncated.stdout), ("standard error", self.truncated.stderr)]
             .into_iter()
@@ -368,7 +368,7 @@ mod tests {
     use orla_marketplace::JsonText;
 
     fn text(json: &str) -> String {
-        String::from_utf8(Answer::parse(json).unwrap().output(true)).unwrap()
+        String::from_utf8(CallResult::parse(json).unwrap().output(true)).unwrap()
     }
 
     #[test]
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_list_of_objects_is_a_table() {
-        let rows = |json: &str| Answer::parse(json).unwrap().rows().map(|rows| table(&rows));
+        let rows = |json: &str| CallResult::parse(json).unwrap().rows().map(|rows| table(&rows));
         let expected = "name  n    of\nada   1\nbob   [2]  x\n";
         let list = r#"[{"name":"ada","n":1},{"name":"bob","n":[2],"of":"x"}]"#;
         let text = Value::from(list).to_string();
@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn bytes_go_to_a_pipe_as_they_are() {
         let answer =
-            Answer::parse(r#"{"content":[{"type":"image","data":"AAEC","mimeType":"image/png"}]}"#)
+            CallResult::parse(r#"{"content":[{"type":"image","data":"AAEC","mimeType":"image/png"}]}"#)
                 .unwrap();
         assert_eq!(answer.output(false), [0, 1, 2]);
     }
@@ -455,24 +455,24 @@ mod tests {
             message: message.clone(),
             outcome: Some(Box::new(outcome)),
         });
-        let here = Answer::of(&failed);
+        let here = CallResult::of(&failed);
         let there = format!(
             r#"{{"content":[{{"type":"text","text":"so far\n"}},{{"type":"text","text":"{message}"}}],"isError":true,"_meta":{meta}}}"#
         );
-        assert_eq!(here.unwrap(), Answer::parse(&there).unwrap());
+        assert_eq!(here.unwrap(), CallResult::parse(&there).unwrap());
         assert_eq!(orla_server::call_result_json(&failed), there);
     }
 
     #[test]
     fn what_was_dropped_is_said_and_what_was_printed_is_not_repeated() {
-        let answer = Answer::parse(
+        let answer = CallResult::parse(
             r#"{"content":[{"type":"text","text":"x"},{"type":"text","text":"t exited with code 3: no\nway"}],"isError":true,
             "_meta":{"orla/execution":{"stderr":"oh\nno\nway\n","truncated":{"stdout":7,"stderr":0}}}}"#,
         )
         .unwrap();
         assert_eq!(answer.losses(), ["7 bytes of standard output were dropped (max_output_bytes)"]);
         assert_eq!(answer.sentence(), Some("t exited with code 3"));
-        let other = Answer { stderr: "other".into(), ..answer };
+        let other = CallResult { stderr: "other".into(), ..answer };
         assert_eq!(other.sentence(), Some("t exited with code 3: no\nway"));
     }
 
@@ -483,8 +483,8 @@ mod tests {
         let reported = Err(RuntimeError::reported("t", outcome));
         let there = format!(r#"{{"content":{content},"isError":true}}"#);
         assert_eq!(orla_server::call_result_json(&reported), there);
-        let here = Answer::of(&reported).unwrap();
-        assert_eq!(here, Answer::parse(&there).unwrap());
+        let here = CallResult::of(&reported).unwrap();
+        assert_eq!(here, CallResult::parse(&there).unwrap());
         assert_eq!((here.output(true), here.error.as_deref()), (b"so far".to_vec(), Some("no")));
     }
 }

@@ -1,12 +1,12 @@
-//! Which of the two lives a message belongs to: the sessions of 2025-11-25 and before, or the
-//! sessionless requests of 2026-07-28. Pure functions of a message and its headers.
+//! Whether a message belongs to a session (revisions up to 2025-11-25) or is a sessionless request (2026-07-28).
+//! Pure functions of a message and its headers.
 //!
 //! # How it works
 //!
-//! `initialize` begins a session, whatever version it names. A request that says a sessionless
-//! revision in its `_meta` stands alone, and over HTTP its headers have to repeat what the body says
-//! (SEP-2243), so that whoever routes by the headers routes the same request. Everything else belongs
-//! to a session. The order of the checks is the official SDK's.
+//! `initialize` begins a session with any version. A request that names a sessionless revision in its `_meta` is
+//! sessionless, and over HTTP its headers must repeat the values of the body (SEP-2243), so that a proxy that routes
+//! by headers routes the same request. Every other message belongs to a session. The order of the checks is that of
+//! the official SDK.
 
 use std::borrow::Cow;
 
@@ -19,14 +19,14 @@ use serde_json::value::RawValue;
 use crate::mcp::protocol::{FIRST_SESSIONLESS, MCP_METHOD, MCP_NAME, PROTOCOL_VERSION, Revision};
 use crate::mcp::rpc::{self, Meta, Params};
 
-/// Where a request goes.
+/// Whether a request uses a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum RequestMode {
     /// It begins a session and asks for this revision.
     Initialize { requested: String },
     /// It belongs to a session.
     Session,
-    /// It stands alone.
+    /// It needs no session.
     Sessionless,
 }
 
@@ -43,7 +43,7 @@ impl Refused {
     }
 }
 
-/// Where a request goes that came over HTTP.
+/// The mode of a request that came over HTTP.
 ///
 /// # Errors
 /// What does not fit together; always with status 400.
@@ -52,7 +52,7 @@ pub(crate) fn of_http_request(
     method: &str,
     params: &Params<'_>,
     meta: &Meta,
-) -> Result<Era, Refused> {
+) -> Result<RequestMode, Refused> {
     let header = version_header(headers, meta.protocol_version.is_some())?;
     if let Some(requested) = initialize_version(method, params)? {
         if header.is_some_and(|header| header != requested) {
@@ -67,7 +67,7 @@ pub(crate) fn of_http_request(
         if header.is_some_and(is_sessionless) && headers.contains_key(MCP_METHOD) {
             check_method_header(headers, method)?;
         }
-        return Ok(Era::Initialize { requested });
+        return Ok(RequestMode::Initialize { requested });
     }
     match (&meta.protocol_version, header) {
         (None, header) if method == "server/discover" || header.is_some_and(is_sessionless) => {
@@ -85,20 +85,24 @@ pub(crate) fn of_http_request(
         }
         _ => {}
     }
-    let era = of_request(method, meta)?;
+    let mode = of_request(method, meta)?;
     if header.is_some_and(is_sessionless) {
         check_standard_headers(headers, method, params)?;
     }
-    check_version(era, meta)
+    check_version(mode, meta)
 }
 
 /// Where a request goes that came over a pipe, where there are no headers.
 ///
 /// # Errors
 /// What does not fit together.
-pub(crate) fn of_piped_request(method: &str, params: &Params<'_>, meta: &Meta) -> Result<Era, Refused> {
+pub(crate) fn of_piped_request(
+    method: &str,
+    params: &Params<'_>,
+    meta: &Meta,
+) -> Result<RequestMode, Refused> {
     if let Some(requested) = initialize_version(method, params)? {
-        return Ok(Era::Initialize { requested });
+        return Ok(RequestMode::Initialize { requested });
     }
     if method == "server/discover" && meta.protocol_version.is_none() {
         return Err(missing(meta));
@@ -160,8 +164,8 @@ fn is_sessionless(version: &str) -> bool {
     version >= FIRST_SESSIONLESS
 }
 
-/// The version that an `initialize` asks for. One without is none, if it says elsewhere that it is
-/// of a revision that has no such method.
+/// The version that an `initialize` requests. Without a version it is not an `initialize` if `_meta` names a revision that
+/// has no such method.
 fn initialize_version(method: &str, params: &Params<'_>) -> Result<Option<String>, Refused> {
     if method != "initialize" {
         return Ok(None);
@@ -176,17 +180,17 @@ fn initialize_version(method: &str, params: &Params<'_>) -> Result<Option<String
     }
 }
 
-fn of_request(method: &str, meta: &Meta) -> Result<Era, Refused> {
-    let Some(version) = &meta.protocol_version else { return Ok(Era::Session) };
+fn of_request(method: &str, meta: &Meta) -> Result<RequestMode, Refused> {
+    let Some(version) = &meta.protocol_version else { return Ok(RequestMode::Session) };
     if meta.has_capabilities || is_sessionless(version) || method == "server/discover" {
-        return Ok(Era::Sessionless);
+        return Ok(RequestMode::Sessionless);
     }
-    Ok(Era::Session)
+    Ok(RequestMode::Session)
 }
 
 /// A sessionless request names a version that is served, and has all the `_meta` it needs.
-fn check_version(era: Era, meta: &Meta) -> Result<Era, Refused> {
-    if era == Era::Sessionless {
+fn check_version(mode: RequestMode, meta: &Meta) -> Result<RequestMode, Refused> {
+    if mode == RequestMode::Sessionless {
         let version = meta.protocol_version.as_deref().unwrap_or_default();
         if Revision::parse(version).is_none() {
             return Err(Refused::bad(unsupported(version)));
@@ -195,7 +199,7 @@ fn check_version(era: Era, meta: &Meta) -> Result<Era, Refused> {
             return Err(missing(meta));
         }
     }
-    Ok(era)
+    Ok(mode)
 }
 
 fn missing(meta: &Meta) -> Refused {
@@ -260,7 +264,7 @@ fn check_standard_headers(
     Err(mismatch(format!("the header Mcp-Name ({header}) is not what the body names ({name})")))
 }
 
-/// The header's only value. A second one could make whoever routes by headers see another request.
+/// The header's only value. With a second value, a proxy that routes by headers could see another request.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -289,7 +293,7 @@ mod tests {
 
     const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-    fn classify(headers: &[(&str, &str)], method: &str, params: &str) -> Result<Era, i32> {
+    fn classify(headers: &[(&str, &str)], method: &str, params: &str) -> Result<RequestMode, i32> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
         let Ok(Message::Request(request)) = rpc::parse(body.as_bytes()) else {
             panic!("a request: {body}")
@@ -303,8 +307,8 @@ mod tests {
     }
 
     #[test]
-    fn initialize_begins_a_session_whatever_it_names() {
-        let init = |version: &str| Ok(Era::Initialize { requested: version.to_owned() });
+    fn initialize_begins_a_session_with_any_version() {
+        let init = |version: &str| Ok(RequestMode::Initialize { requested: version.to_owned() });
         let asks = |version: &str| format!(r#""protocolVersion":"{version}""#);
         let v26 = ("mcp-protocol-version", "2026-07-28");
         let cases = [
@@ -315,7 +319,7 @@ mod tests {
             (vec![v26, ("mcp-method", "tools/list")], asks("2026-07-28"), Err(-32020)),
             (vec![("mcp-protocol-version", "2025-03-26")], asks("2025-06-18"), Err(-32600)),
             (vec![], String::new(), Err(-32602)),
-            (vec![v26, ("mcp-method", "initialize")], META.to_owned(), Ok(Era::Sessionless)),
+            (vec![v26, ("mcp-method", "initialize")], META.to_owned(), Ok(RequestMode::Sessionless)),
         ];
         for (headers, params, expected) in cases {
             assert_eq!(classify(&headers, "initialize", &params), expected, "{headers:?} {params}");
@@ -327,7 +331,7 @@ mod tests {
         let v26 = ("mcp-protocol-version", "2026-07-28");
         let list = ("mcp-method", "tools/list");
         let cases = [
-            (vec![v26, list], META, Ok(Era::Sessionless)),
+            (vec![v26, list], META, Ok(RequestMode::Sessionless)),
             (vec![], META, Err(-32020)),
             (vec![v26], META, Err(-32020)),
             (vec![v26, ("mcp-method", "TOOLS/LIST")], META, Err(-32020)),
@@ -345,8 +349,8 @@ mod tests {
                 Err(-32022),
             ),
             (vec![("mcp-protocol-version", "v999")], "", Err(-32022)),
-            (vec![], "", Ok(Era::Session)),
-            (vec![("mcp-protocol-version", "2025-06-18")], "", Ok(Era::Session)),
+            (vec![], "", Ok(RequestMode::Session)),
+            (vec![("mcp-protocol-version", "2025-06-18")], "", Ok(RequestMode::Session)),
         ];
         for (headers, params, expected) in cases {
             assert_eq!(classify(&headers, "tools/list", params), expected, "{headers:?} {params}");
@@ -363,12 +367,12 @@ mod tests {
             }
             classify(&headers, "tools/call", &format!(r#""name":{body},{META}"#))
         };
-        assert_eq!(call("ls", r#""ls""#), Ok(Era::Sessionless));
-        assert_eq!(call("=?base64?w6k=?=", r#""é""#), Ok(Era::Sessionless));
+        assert_eq!(call("ls", r#""ls""#), Ok(RequestMode::Sessionless));
+        assert_eq!(call("=?base64?w6k=?=", r#""é""#), Ok(RequestMode::Sessionless));
         assert_eq!(call("=?base64?w6k?=", r#""é""#), Err(-32020));
         assert_eq!(call("rm", r#""ls""#), Err(-32020));
         assert_eq!(call("", r#""ls""#), Err(-32020));
         // No name to compare: the call itself will say that it needs one.
-        assert_eq!(call("", "1"), Ok(Era::Sessionless));
+        assert_eq!(call("", "1"), Ok(RequestMode::Sessionless));
     }
 }
