@@ -8,6 +8,7 @@ use orla_marketplace::{Call, JsonText, LogLevel, Notice, Payload, Progress, Runt
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::client::{Reply, Server};
 use crate::app::App;
@@ -37,6 +38,26 @@ pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     done
 }
 
+/// Waits for work that runs in this process. A signal cancels the work. A second signal drops it without waiting for
+/// the grace period of its processes, and is an error.
+pub(super) async fn until_stopped<T>(
+    work: impl Future<Output = T>,
+    cancellation: &CancellationToken,
+    signals: &mut Signals,
+) -> Result<T, Failure> {
+    tokio::pin!(work);
+    tokio::select! {
+        result = &mut work => Ok(result),
+        stop = signals.end() => {
+            cancellation.cancel();
+            tokio::select! {
+                result = &mut work => Ok(result),
+                _ = signals.end() => Err(stopped(stop)),
+            }
+        }
+    }
+}
+
 /// Runs the call in this process. A signal cancels it, which ends its process group.
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build_local(config)?;
@@ -53,19 +74,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         request.scope.notices = progress::sink(&call.name, |_| true);
     }
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
-    let running = app.marketplace().call(request);
-    tokio::pin!(running);
-    let result = tokio::select! {
-        result = &mut running => result,
-        stop = signals.end() => {
-            cancellation.cancel();
-            tokio::select! {
-                result = &mut running => result,
-                // A second signal does not wait for the tool's grace; dropping the call kills the group.
-                _ = signals.end() => return Err(stopped(stop)),
-            }
-        }
-    };
+    let result = until_stopped(app.marketplace().call(request), &cancellation, &mut signals).await?;
     // Before the providers end: what ends then has not failed.
     let unknown = match &result {
         Err(err @ RuntimeError::Unknown { .. }) => {
@@ -147,7 +156,7 @@ fn to_raw(value: &impl serde::Serialize) -> Result<Box<RawValue>, Failure> {
     serde_json::value::to_raw_value(value).map_err(|err| Failure::failed(err.to_string()))
 }
 
-pub(super) fn stopped(stop: Stop) -> Failure {
+fn stopped(stop: Stop) -> Failure {
     Failure::failed(format!("stopped by {}", stop.name()))
 }
 

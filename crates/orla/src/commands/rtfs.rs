@@ -17,6 +17,7 @@ use orla_marketplace::rtfs::{
 use orla_marketplace::{Call, Notice, NoticeSink};
 use serde::{Deserialize, Serialize};
 
+use super::call::until_stopped;
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::programs::{self, MAX_PROGRAM};
@@ -131,25 +132,14 @@ impl Session<'_> {
         let mut call = Call::to("rtfs");
         let asked = self.config.is_asked_for("timeout").then_some(self.config.timeout);
         call.timeout = Some(asked.unwrap_or(LONGEST));
-        call.scope.notices = self.heard();
+        call.scope.notices = self.notices();
         let cancellation = call.scope.cancellation.clone();
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
         let job = Job { inputs: vec![(INPUT, input)], trace, limits: self.limits, ..Job::new(program) };
         let running = run_program(self.app.marketplace(), job, &ctx);
-        tokio::pin!(running);
-        let result = tokio::select! {
-            result = &mut running => result,
-            stop = signals.end() => {
-                cancellation.cancel();
-                tokio::select! {
-                    result = &mut running => result,
-                    // A second signal does not wait for the grace of what is called.
-                    _ = signals.end() => return Err(super::call::stopped(stop)),
-                }
-            }
-        };
+        let result = until_stopped(running, &cancellation, &mut signals).await?;
         let value = result.map_err(|error| {
             render::err(&format!("{}\n", error.report()));
             Failure::failed_silently()
@@ -167,7 +157,7 @@ impl Session<'_> {
     }
 
     /// Shows what programs log, and at a terminal how far they and their calls are. A trace has the log already.
-    fn heard(&self) -> NoticeSink {
+    fn notices(&self) -> NoticeSink {
         let wants: fn(&Notice) -> bool = match (self.traced, render::stderr_is_terminal()) {
             (false, true) => |_| true,
             (false, false) => |notice| !matches!(notice, Notice::Progress(_)),
@@ -224,7 +214,7 @@ impl Session<'_> {
         };
         let mut call = Call::to("rtfs");
         call.timeout = Some(self.config.timeout);
-        call.scope.notices = self.heard();
+        call.scope.notices = self.notices();
         let ctx = self.app.marketplace().program_context(&call);
         let trace =
             if self.traced { TraceSink::new(|trace| show(&trace)) } else { TraceSink::default() };
