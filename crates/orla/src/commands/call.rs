@@ -156,7 +156,7 @@ fn to_raw(value: &impl serde::Serialize) -> Result<Box<RawValue>, Failure> {
     serde_json::value::to_raw_value(value).map_err(|err| Failure::failed(err.to_string()))
 }
 
-fn stopped(stop: Stop) -> Failure {
+pub(super) fn stopped(stop: Stop) -> Failure {
     Failure::failed(format!("stopped by {}", stop.name()))
 }
 
