@@ -26,6 +26,7 @@ use rustix::io::Errno;
 
 use crate::environment::Environment;
 use crate::file::{FileVersion, open_regular, read_head};
+use crate::lock::lock;
 use crate::sealed::Sealed;
 use crate::shebang::FileKind;
 
@@ -257,10 +258,6 @@ fn read_script(path: &Path) -> Option<String> {
     open_regular(path).ok()?.take(MAX_SCRIPT).read_to_end(&mut script).ok()?;
     let is_text = FileKind::of(&script[..script.len().min(4096)]) != FileKind::Binary;
     is_text.then(|| String::from_utf8_lossy(&script).into_owned())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether an error has this number.

@@ -39,6 +39,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::environment::Environment;
+use crate::lock::lock;
 
 /// The hidden command of the server's program.
 const COMMAND: &str = "__reaper";
@@ -116,7 +117,7 @@ impl Instance {
     /// logged once, and does not keep the child from running.
     pub fn watch_over_children(&self) {
         let Some(reaper) = &self.reaper else { return };
-        let mut reaper = reaper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reaper = lock(reaper);
         let Reaper { alive, last_word, .. } = &mut *reaper;
         if let Some((child, lifeline)) = alive
             && matches!(child.try_wait(), Ok(None))

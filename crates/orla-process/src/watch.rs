@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind};
@@ -24,6 +24,8 @@ pub use notify::{Error, Result};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+
+use crate::lock::lock;
 
 /// The most paths a change names; more of them count all the same.
 const NAMED: usize = 64;
@@ -164,15 +166,15 @@ fn linked_file(target: &Target) -> Option<Target> {
 
 impl Pending {
     fn targets(&self) -> Arc<[Target]> {
-        Arc::clone(&self.targets.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.targets))
     }
 
     fn set_targets(&self, targets: Arc<[Target]>) {
-        *self.targets.lock().unwrap_or_else(PoisonError::into_inner) = targets;
+        *lock(&self.targets) = targets;
     }
 
     fn note(&self, targets: &[Target], event: Result<Event>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         match event {
             Ok(event) if event.need_rescan() => state.and_more = true,
             Ok(event) if !is_change(event.kind) => return,
@@ -198,11 +200,11 @@ impl Pending {
     }
 
     fn newest(&self) -> Option<Instant> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).newest
+        lock(&self.state).newest
     }
 
     fn take(&self) -> Change {
-        let state = std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        let state = std::mem::take(&mut *lock(&self.state));
         Change { paths: state.paths.into_iter().collect(), and_more: state.and_more }
     }
 }

@@ -185,7 +185,8 @@ impl App {
             let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
             Some((entry.manifest.id.clone(), tool.program().withheld(&[], &environment)))
         });
-        let mut all: Vec<(String, BTreeSet<String>)> = tools.chain(self.capsules.withheld()).collect();
+        let mut all: Vec<(String, BTreeSet<String>)> =
+            tools.chain(self.capsules.supervisor().withheld()).collect();
         all.extend(self.servers.withheld());
         all.extend(self.plugins.withheld());
         let sentence = |(name, variables): (String, BTreeSet<String>)| {
@@ -311,17 +312,17 @@ impl App {
         findings.problems.extend(refused.into_iter().filter_map(|(why, package)| {
             Some(format!("{}: not served: {}", package.manifest.name, why.err()?))
         }));
-        self.capsules.guard(gate(rules));
+        self.capsules.supervisor().guard(gate(rules));
         let watched = capsules.into_iter().map(|(_, capsule)| {
             // `watch` includes the files of capsules.
             if config.watch { capsule.hot_loaded() } else { capsule }
         });
-        self.capsules.load(watched, policy(config));
+        self.capsules.supervisor().load(watched, policy(config));
     }
 
     /// Takes over the MCP servers; those whose definition is the same go on.
     fn load_servers(&self, config: &Config, findings: &mut Findings) {
-        let capsules = self.capsules.current();
+        let capsules = self.capsules.supervisor().current();
         let mut servers = Vec::with_capacity(config.servers.len());
         for server in &config.servers {
             let mut settings = server.value.clone();
@@ -436,7 +437,7 @@ impl App {
 
     /// Whether there are capsules, which only say when they run what they serve.
     pub(crate) fn has_capsules(&self) -> bool {
-        !self.capsules.current().is_empty()
+        !self.capsules.supervisor().current().is_empty()
     }
 
     /// Says of every program that would be started what a call would say if it could not start.
@@ -458,7 +459,7 @@ impl App {
     /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
     /// at.
     pub(crate) fn start_eager(&self, config: &Config) {
-        self.capsules.start_eager(config.capsules.eager || is_alone(config));
+        self.capsules.supervisor().start_eager(config.capsules.eager || is_alone(config));
         for provider in self.providers.iter().skip(1) {
             provider.start_eager(false);
         }

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::Job;
 use super::follow::{Ended, run};
 use crate::limits::PoolLimits;
+use crate::lock::lock;
 
 /// Runs programs, each on a thread of its own.
 #[derive(Debug)]
@@ -142,7 +143,7 @@ impl Runners {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     #[cfg(test)]
@@ -242,7 +243,7 @@ impl Control {
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stage)
     }
 }
 

@@ -39,8 +39,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::lock::lock;
 use crate::reaper::Instance;
-use shared::{Info, OfProtocol, Shared, lock};
+use shared::{Info, OfProtocol, Shared};
 use state::State;
 use task::{Inbox, Request, Task};
 

@@ -1,7 +1,7 @@
 //! What the task of a service and its handles both see.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
@@ -11,6 +11,7 @@ use super::Gate;
 use super::protocol::Protocol;
 use super::service::Service;
 use super::state::{Policy, State};
+use crate::lock::lock;
 use crate::reaper::Instance;
 
 /// See [`Protocol::Info`] and [`Protocol::Shared`].
@@ -214,9 +215,4 @@ impl<S: Service> Shared<S> {
     fn list_changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! Every agent that is configured, and what they can do.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +10,7 @@ use orla_marketplace::{
     A2ACapability, CapabilityManifest, Connection, LISTED, ProviderProblem, ProviderType, Registration,
     Source, Surface, TITLE,
 };
+use orla_process::lock;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -120,8 +121,7 @@ impl Agents {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // What is guarded is whole at every moment: a panic left nothing half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The capsules of a server, and what they serve.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use async_trait::async_trait;
 use orla_marketplace::{Registration, Source, Surface};
 use orla_mcp::PeerSurface;
 use orla_process::Instance;
-use orla_process::supervisor::{Gate, Policy, Supervised, Supervisor};
+use orla_process::supervisor::{Policy, Supervised, Supervisor};
 use tokio::sync::watch;
 
 use super::executor;
@@ -32,24 +31,9 @@ impl Capsules {
         Self(Supervisor::new(instance, policy, watch::Sender::new(0)))
     }
 
-    /// See [`Supervisor::load`].
-    pub fn load(&self, packages: impl IntoIterator<Item = Package>, policy: Policy) {
-        self.0.load(packages, policy);
-    }
-
-    /// See [`Supervisor::guard`].
-    pub fn guard(&self, gate: Option<Gate>) {
-        self.0.guard(gate);
-    }
-
-    /// See [`Supervisor::withheld`].
-    pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
-        self.0.withheld()
-    }
-
-    /// Those that the configuration in force names.
-    pub fn current(&self) -> Vec<Arc<Supervised<Package>>> {
-        self.0.current()
+    /// Their processes.
+    pub fn supervisor(&self) -> &Supervisor<Package> {
+        &self.0
     }
 
     /// The entrypoints of those that are started with the server's own `PATH`.
@@ -59,14 +43,14 @@ impl Capsules {
             let has_own_path = package.manifest.env.iter().any(|(name, _)| name == "PATH");
             (!has_own_path).then(|| package.entrypoint())
         };
-        self.current().into_iter().filter_map(entrypoint).collect()
+        self.0.current().into_iter().filter_map(entrypoint).collect()
     }
 }
 
 #[async_trait]
 impl Source for Capsules {
     fn registrations(&self) -> Vec<Registration> {
-        self.current().iter().flat_map(executor::registrations).collect()
+        self.0.current().iter().flat_map(executor::registrations).collect()
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
@@ -78,7 +62,7 @@ impl Source for Capsules {
             let surface = PeerSurface::new(Arc::new(McpProcess(capsule)), prefix).needing(needs);
             Arc::new(surface) as Arc<dyn Surface>
         };
-        self.current().into_iter().map(surface).collect()
+        self.0.current().into_iter().map(surface).collect()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -86,7 +70,7 @@ impl Source for Capsules {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        self.current().iter().any(|capsule| match &capsule.service().manifest.prefix {
+        self.0.current().iter().any(|capsule| match &capsule.service().manifest.prefix {
             Some(prefix) => name.starts_with(prefix.as_str()),
             None => {
                 let rest = name.strip_prefix(capsule.name());

@@ -138,7 +138,7 @@ impl World {
     fn load(&self) {
         let found = packages::find(&self.path("tools"), None);
         assert_eq!(found.problems, []);
-        self.capsules.load(found.packages, self.policy);
+        self.capsules.supervisor().load(found.packages, self.policy);
         self.serve();
     }
 
@@ -170,7 +170,7 @@ impl World {
     }
 
     fn status(&self) -> ProviderStatus {
-        self.capsules.current()[0].status()
+        self.capsules.supervisor().current()[0].status()
     }
 
     async fn until_state(&self, state: &str) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use orla_marketplace::{
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
+use orla_process::lock;
 use orla_process::supervisor::{Policy, Supervisor};
 use orla_process::{Command, Instance};
 use tokio::sync::watch;
@@ -483,9 +484,4 @@ impl Source for McpServers {
         let rest = tokio::time::timeout(GOODBYE, self.tasks.wait());
         let ((), _) = tokio::join!(self.processes.shutdown(), rest);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -15,6 +15,7 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
+use orla_process::lock;
 use orla_process::supervisor::{Gate, Policy, Supervisor};
 use tokio::sync::watch;
 
@@ -353,9 +354,4 @@ impl Source for Plugins {
     async fn shutdown(&self) {
         self.processes.shutdown().await;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

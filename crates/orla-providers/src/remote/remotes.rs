@@ -1,12 +1,13 @@
 //! Every instance that is configured, and what they serve.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::{ProviderProblem, Registration, Source, Surface};
+use orla_process::lock;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -77,8 +78,7 @@ impl Remotes {
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Arc<Followed>>> {
-        // What is guarded is whole at every moment: a panic left nothing half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sources as resources that can be read and subscribed to.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use orla_marketplace::{
     Call, CallContext, CapabilityMarketplace, Entry, Item, JsonText, OpenStream, ProviderType,
     Registration, RuntimeError, Source, StreamType, Subject, Surface, SurfaceError, SurfaceNotice,
 };
+use orla_process::lock;
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -116,11 +117,6 @@ impl Streams {
 
 fn is_source(provider: &ProviderType) -> bool {
     matches!(provider, ProviderType::Stream(stream) if stream.stream_type == StreamType::Source)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]

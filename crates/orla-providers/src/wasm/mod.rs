@@ -20,12 +20,13 @@ mod grants;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
 use orla_mcp::{Ending, Fault, ServerInfo};
 use orla_process::file::FileVersion;
+use orla_process::lock;
 use tokio::time::{Instant, sleep_until, timeout};
 use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
 use wasmtime::{Config, Engine, ResourceLimiter, Store, StoreLimits, StoreLimitsBuilder, Trap};
@@ -418,11 +419,6 @@ fn engine() -> Result<&'static Engine, String> {
         Engine::new(&config).map_err(|err| err.to_string())
     });
     made.as_ref().map_err(Clone::clone)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

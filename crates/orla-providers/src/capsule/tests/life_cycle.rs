@@ -160,7 +160,7 @@ async fn an_edited_manifest_takes_effect_with_the_restart_and_a_broken_one_does_
     world.text("{}").await;
     world.write_manifest(&format!(r#"{WATCHED}, "description": "New.""#));
     eventually("the restart", || world.status().restarts == Some(1)).await;
-    let package = world.capsules.current()[0].service();
+    let package = world.capsules.supervisor().current()[0].service();
     assert_eq!(package.manifest.description.as_deref(), Some("New."));
     world.text("{}").await;
     fs::write(world.path("tools/cap/orla-tool.json"), "{").unwrap();
@@ -237,7 +237,7 @@ async fn a_capsule_that_nobody_can_call_any_more_ends() {
     world.text("{}").await;
     let pid = world.status().pid.unwrap();
     let old = world.market.snapshot();
-    world.capsules.load([], world.policy);
+    world.capsules.supervisor().load([], world.policy);
     world.serve();
     // Someone who listed it before may still call it.
     let mut call = call("cap", "{}");
@@ -254,7 +254,7 @@ async fn one_that_goes_and_comes_back_waits_for_the_end_of_its_predecessor() {
     let slow = slow.code().replace("\nbye()", "\ntime.sleep(0.15); bye()");
     let world = World::new(&slow, "");
     world.text("{}").await;
-    world.capsules.load([], world.policy);
+    world.capsules.supervisor().load([], world.policy);
     world.serve();
     eventually("nobody can call it", || world.market.get("cap").is_none()).await;
     world.load();

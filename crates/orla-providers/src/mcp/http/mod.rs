@@ -28,6 +28,7 @@ use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::wire::RpcError;
 use orla_mcp::{Ask, Caller, Ending, Fault, Peer, ServerInfo};
+use orla_process::lock;
 use orla_process::supervisor::Policy;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -37,7 +38,7 @@ use tokio_util::task::TaskTracker;
 use super::settings::{Reach, ServerSettings};
 use exchange::{Exchange, Failure};
 use link::Link;
-use shared::{Setup, Shared, State, lock};
+use shared::{Setup, Shared, State};
 
 pub(super) use client::{client, is_local};
 

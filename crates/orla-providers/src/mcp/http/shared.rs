@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
 use orla_mcp::answer::ServerNotification;
 use orla_mcp::wire::{self, RpcError};
 use orla_mcp::{Caller, QUESTIONS, ServerInfo, Subscriptions, only, write_client_answer};
+use orla_process::lock;
 use orla_process::supervisor::Policy;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client as HttpClient, Url};
@@ -247,9 +248,4 @@ impl Question {
         }
         body
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,6 +14,7 @@ use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
 use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, object, rounds};
+use orla_process::lock;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
 use super::link::{self, Channel, Link};
-use super::shared::{Question, Shared, State, lock};
+use super::shared::{Question, Shared, State};
 
 /// How long a server may take to end a session when orla ends.
 const GOODBYE: Duration = Duration::from_secs(2);

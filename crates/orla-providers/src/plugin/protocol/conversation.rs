@@ -7,13 +7,14 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use orla_document::excerpt::beginning;
 use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use orla_mcp::framing::{Outgoing, quoted};
 use orla_mcp::{Fault, Messages, Reply, ServerInfo};
+use orla_process::lock;
 use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
 use tokio::sync::oneshot;
 
@@ -61,8 +62,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(u64, String)>> {
-        // What is guarded is whole at every moment: a panic left nothing half done.
-        self.wrong_answer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.wrong_answer)
     }
 }
 
