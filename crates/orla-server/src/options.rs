@@ -43,7 +43,7 @@ pub struct ServerOptions {
     pub max_piped_requests: usize,
     /// How long sessionless clients may take a list for fresh: 5 s.
     pub list_ttl: Duration,
-    /// How long calls may go on once the server is told to stop: 10 s.
+    /// How long calls may continue after the server was asked to stop: 10 s.
     pub drain: Duration,
     /// What the server is as an agent.
     pub agent: AgentOptions,

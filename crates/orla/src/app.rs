@@ -50,7 +50,7 @@ use crate::served::{Providers, Served, Sources, limits};
 use crate::{programs, prompts};
 
 /// The least time between two snapshots because a provider serves something else.
-const BETWEEN_CHANGES: Duration = Duration::from_millis(50);
+const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a configuration describes.
 pub(crate) struct App {
@@ -472,8 +472,8 @@ impl App {
             async move {
                 while changes.changed().await.is_ok() {
                     served.refresh();
-                    // What changes all the time is not put together, and told of, all the time.
-                    tokio::time::sleep(BETWEEN_CHANGES).await;
+                    // Frequent changes do not cause as many snapshots and notifications.
+                    tokio::time::sleep(MIN_SNAPSHOT_INTERVAL).await;
                 }
             }
         };

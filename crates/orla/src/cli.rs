@@ -456,7 +456,7 @@ pub(crate) struct Agent {
     /// The environment variable that holds the key [default: the provider's own, unless there is a base URL]
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) api_key_env: Option<String>,
-    /// A file with what the model is told before the prompt
+    /// A file with the system prompt
     #[arg(long, value_name = "FILE")]
     pub(crate) system: Option<PathBuf>,
     /// Print everything that happens as JSON lines

@@ -22,8 +22,8 @@ use crate::memory;
 use crate::prompts::{Prompt, Prompts};
 use crate::text::suggestion;
 
-/// How many names in `tools` that no tool has are told apart.
-pub(crate) const NAMED: usize = 20;
+/// How many unknown names in `tools` are reported one by one.
+pub(crate) const MAX_NAMED: usize = 20;
 
 /// What says by itself what it serves; they stay the same as long as the instance runs.
 pub(crate) type Providers = Vec<Arc<dyn Source>>;
@@ -211,7 +211,7 @@ impl Sources {
         }
         let lists = [("allow", config.allow.as_deref().unwrap_or_default()), ("deny", &config.deny)];
         for (key, patterns) in lists {
-            for text in patterns.iter().take(NAMED) {
+            for text in patterns.iter().take(MAX_NAMED) {
                 let pattern = Pattern::new(text);
                 let renamed = config.tools.values().filter_map(|change| change.rename.as_ref());
                 let own = discovery::IDS.into_iter().chain(program::IDS);
@@ -257,7 +257,7 @@ impl Sources {
         let unknown =
             |(name, _): &(&String, &ToolOverride)| !names.contains(*name) && !may_come(providers, name);
         let mut unknown = config.tools.iter().filter(unknown);
-        for (name, change) in unknown.by_ref().take(NAMED) {
+        for (name, change) in unknown.by_ref().take(MAX_NAMED) {
             let hint = suggestion(name, names.iter().map(String::as_str));
             let text = format!("tools.{name}: no tool has this name{hint}");
             findings.warnings.push(placed(config, change.at, text));

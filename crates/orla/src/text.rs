@@ -144,11 +144,11 @@ pub(crate) fn list_of(words: &[&str]) -> String {
 
 /// The longest word that a misspelt one is compared with, in bytes: the comparison takes the product of
 /// the lengths.
-const COMPARED: usize = 200;
+const MAX_COMPARED: usize = 200;
 
 /// The known word that is most similar to a misspelt one, if any is similar.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.len() > COMPARED {
+    if word.len() > MAX_COMPARED {
         return None;
     }
     let plain = |text: &str| text.to_lowercase().replace(['-', ' ', '_'], "");

@@ -13,7 +13,7 @@
 use a2a::methods;
 use serde_json::{Map, Value, json};
 
-/// Where a message names who is to be told of its task.
+/// The place of the push configuration in a message.
 pub(super) const PUSH: &str = "/configuration/pushNotificationConfig";
 
 /// What a method is called in 1.0; none where it is not served.

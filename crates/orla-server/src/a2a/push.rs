@@ -120,7 +120,7 @@ impl Caller {
                 let events = tasks.events(following, Until::End).boxed();
                 let abort = self.core.abort.clone();
                 self.core.tracker.spawn(async move {
-                    // All tasks end then, and that is told too.
+                    // All tasks end then, and that is posted too.
                     let farewell = async {
                         abort.cancelled().await;
                         sleep(FINAL_DELIVERY_TIMEOUT).await;
@@ -191,7 +191,7 @@ impl Caller {
 }
 
 impl Agent {
-    /// Tells those who wanted to be told of tasks how these stand.
+    /// Posts the current state of tasks to their push configurations.
     pub(crate) fn tell_of(
         &self,
         tasks: &[String],

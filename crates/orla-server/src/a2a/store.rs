@@ -1,7 +1,7 @@
 //! The tasks in a file, where one is configured: they are there again when the server is.
 //!
 //! A task is one row: its JSON, with whose it is, by its id. Rows are written together, as many as have changed meanwhile,
-//! and each time through to the disk. The file may hold secrets of those who are to be told of tasks, and is its owner's alone.
+//! and each time through to the disk. The file may contain secrets of push configurations, so only its owner can read it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -26,7 +26,7 @@ pub(super) struct StoredTask {
     pub(super) task: Task,
     /// Whose it is; none where callers have no names.
     pub(super) owner: Option<String>,
-    /// Who is to be told of it.
+    /// Its push configurations.
     #[serde(default)]
     pub(super) hooks: Vec<TaskPushNotificationConfig>,
 }

@@ -15,7 +15,7 @@ use orla_marketplace::Principal;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// The most that are to be told of one task.
+/// The most push configurations of one task.
 const MAX_HOOKS: usize = 8;
 /// The most tasks on one page of a list.
 const MAX_PAGE: i32 = 100;
@@ -218,7 +218,7 @@ impl Table {
         }
     }
 
-    /// Adds or replaces who is to be told of a task. Whether there is room.
+    /// Adds or replaces a push configuration of a task. Returns whether there is room.
     pub(super) fn hook(&mut self, id: &str, hook: Hook) -> bool {
         let Some(record) = self.records.get_mut(id) else { return false };
         let is_same = |other: &Hook| other.config.id == hook.config.id;
@@ -231,7 +231,7 @@ impl Table {
         true
     }
 
-    /// Takes out who is to be told of a task no more.
+    /// Removes a push configuration of a task.
     pub(super) fn unhook(&mut self, id: &str, hook: &str) {
         let Some(record) = self.records.get_mut(id) else { return };
         let is_this = |other: &Hook| other.config.id.as_deref() == Some(hook);

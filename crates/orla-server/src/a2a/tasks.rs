@@ -23,7 +23,7 @@ use super::result;
 use super::store::{Row, Store, StoredTask};
 use super::table::{Bounds, Changed, Hook, Live, Snapshot, Table, is_callers_turn, size};
 
-/// How many events may wait for who follows a task; beyond that it is told how the task stands.
+/// How many events may wait for a follower of a task. A follower that is further behind gets the current task instead.
 const BACKLOG: usize = 64;
 
 /// The tasks.
@@ -69,11 +69,11 @@ pub(super) enum MessageRefused {
     Full,
 }
 
-/// What became of the wish to be told of a task.
+/// The result of adding a push configuration.
 pub(super) enum HookResult {
     /// There is no such task.
     NoTask,
-    /// Enough are told already.
+    /// The task has too many push configurations.
     Full,
     /// It is over: there is nothing to be told.
     Over,
@@ -116,7 +116,7 @@ impl Tasks {
         (tasks, changed)
     }
 
-    /// A task, whosever it is, and who is to be told of it.
+    /// A task of any caller, and its push configurations.
     pub(super) fn push_configs(&self, id: &str) -> Option<(Arc<Task>, Vec<TaskPushNotificationConfig>)> {
         let table = self.lock();
         let record = table.get(id)?;
@@ -323,7 +323,7 @@ impl Tasks {
         following(&mut table, id, caller).filter(|_| is_live).map_or(HookResult::Over, HookResult::Live)
     }
 
-    /// Who is told of a task, if it is this caller's.
+    /// The push configurations of a task of this caller.
     pub(super) fn hooks(
         &self,
         id: &str,

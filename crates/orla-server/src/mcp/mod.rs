@@ -1,7 +1,7 @@
 //! The Model Context Protocol, over HTTP and over pipes.
 //!
 //! A message is read (`rpc`), belongs to a session or needs none (`request_mode`), and is answered (`dispatch`). `session` is what
-//! the server keeps of a client, `input` what providers ask clients, `notify` what clients are told.
+//! the server keeps of a client, `input` what providers ask clients, `notify` notifications to clients.
 
 pub(crate) mod dispatch;
 pub(crate) mod http;

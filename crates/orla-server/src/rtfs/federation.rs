@@ -57,12 +57,12 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
 /// The answer to a call that came too far.
 pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
     let error = RuntimeError::Limit { id: id.to_owned(), what };
-    let answer = whole(Err(error));
+    let answer = reply(Err(error));
     json_response(answer.status, answer.message)
 }
 
 /// Everything that a call gave.
-pub(crate) fn whole(result: RuntimeResult<Outcome>) -> Reply {
+pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
     match result.and_then(|outcome| members(&outcome)) {
         Ok(members) => Reply { message: format!("{{{members}}}").into(), status: StatusCode::OK },
         Err(error) => {
@@ -200,7 +200,7 @@ mod tests {
     use orla_marketplace::{JsonText, Payload};
 
     fn text(result: RuntimeResult<Outcome>) -> String {
-        String::from_utf8(whole(result).message.to_vec()).unwrap()
+        String::from_utf8(reply(result).message.to_vec()).unwrap()
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(crate) async fn answer(
         let result = market.call(call).await;
         Some(match as_stream {
             true => last_event(result, is_program),
-            false if is_whole => federation::whole(result),
+            false if is_whole => federation::reply(result),
             false => plain(result, is_program),
         })
     });

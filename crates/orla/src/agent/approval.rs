@@ -14,13 +14,13 @@ use crate::render;
 /// Characters of arguments that a client's question shows.
 const SHOWN: usize = 4000;
 
-/// Who is asked, and to what they have agreed for the rest of the run.
+/// Approver is asked, and to what they have agreed for the rest of the run.
 pub(crate) struct Approval {
-    who: Who,
+    who: Approver,
     agreed: BTreeSet<String>,
 }
 
-enum Who {
+enum Approver {
     Terminal,
     /// The user of the client that made the call, asked by elicitation.
     Client(Arc<dyn Client>),
@@ -40,20 +40,21 @@ impl Approval {
     /// Asks at the terminal, if there is one to show the question and one to answer it.
     pub(crate) fn at_terminal() -> Self {
         let is_terminal = std::io::stdin().is_terminal() && render::stderr_is_terminal();
-        let who = if is_terminal { Who::Terminal } else { Who::NoOne("`--yes`") };
+        let who = if is_terminal { Approver::Terminal } else { Approver::NoOne("`--yes`") };
         Self { who, agreed: BTreeSet::new() }
     }
 
     /// Asks the client of a call, if there is one.
     pub(crate) fn by_client(client: Option<&Arc<dyn Client>>) -> Self {
-        let who = client.map_or(Who::NoOne(CONFIGURED), |client| Who::Client(Arc::clone(client)));
+        let who =
+            client.map_or(Approver::NoOne(CONFIGURED), |client| Approver::Client(Arc::clone(client)));
         Self { who, agreed: BTreeSet::new() }
     }
 
     /// Waits for the answer; `called` is what the call calls in the end.
     ///
     /// # Errors
-    /// What the model is told of a call that is not made.
+    /// The result that the model gets for a refused call.
     pub(crate) async fn ask(&mut self, call: &ToolCall, called: &str) -> Result<(), String> {
         let name = &call.fn_name;
         if self.agreed.contains(called) {
@@ -66,9 +67,9 @@ impl Approval {
             )
         };
         let verdict = match &self.who {
-            Who::NoOne(way) => return Err(no_one(way)),
-            Who::Terminal => at_terminal(call).await,
-            Who::Client(client) => match by_client(&**client, call).await {
+            Approver::NoOne(way) => return Err(no_one(way)),
+            Approver::Terminal => at_terminal(call).await,
+            Approver::Client(client) => match by_client(&**client, call).await {
                 Ok(verdict) => verdict,
                 Err(ClientError::Unsupported(_)) => return Err(no_one(CONFIGURED)),
                 Err(err) => {

@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! [`Run`] decides and does nothing: it is told what the model answered and what the calls gave, and says what
+//! [`Run`] decides and does no I/O: it takes the replies of the model and the results of calls, and says what
 //! comes next. [`Agent::drive`] carries that out: it asks the [`Model`], has a person agree to what may destroy
 //! something, and makes the calls of one answer at the same time, through the marketplace as everybody's are
-//! made. An [`Audience`] is told of all that while it happens: [`Transcript`] prints it. What answers prompts for
+//! made. A [`RunObserver`] follows all that: [`Transcript`] prints it. What answers prompts for
 //! clients is the capability `agent` ([`prompted`]), which is a run within a call.
 //!
 //! # Deliberately absent
@@ -35,7 +35,7 @@ use crate::config::agent::Approve;
 pub(crate) use approval::Approval;
 pub(crate) use model::{Model, environment};
 pub(crate) use run::{Budget, End, Run};
-use run::{ModelReply, Next, Wanted};
+use run::{ModelReply, Next, RequestedCall};
 use sampling::Sampling;
 pub(crate) use tools::Tools;
 pub(crate) use transcript::Transcript;
@@ -44,17 +44,17 @@ pub(crate) use transcript::Transcript;
 pub(crate) const SYSTEM: &str = "You answer the user's request with the help of the tools you are given. Call them where \
     they help, and do not make up what a tool can tell you. Say plainly what you could not do.";
 
-/// Who is told of a run while it happens.
-pub(crate) trait Audience {
-    /// A part of an answer's text.
+/// Follows a run while it happens.
+pub(crate) trait RunObserver {
+    /// A part of a reply's text.
     fn text(&self, part: &str);
-    /// A whole answer.
+    /// A complete reply.
     fn answered(&self, answer: &ModelReply);
     /// A call that is about to be made.
     fn calls(&self, call: &ToolCall);
-    /// What a call gave, as the model is told.
-    fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration);
-    /// Who hears what a call says while it runs.
+    /// A call has finished; `text` is its result as the model sees it.
+    fn call_finished(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration);
+    /// Receives the notices of a call while it runs.
     fn notices(&self, _call: &ToolCall) -> NoticeSink {
         NoticeSink::default()
     }
@@ -90,7 +90,7 @@ pub(crate) struct Agent<'a, A> {
     pub(crate) marketplace: Arc<CapabilityMarketplace>,
     pub(crate) model: ModelSource<'a>,
     pub(crate) tools: Tools,
-    pub(crate) audience: &'a A,
+    pub(crate) observer: &'a A,
     pub(crate) budget: Arc<Budget>,
     pub(crate) approve: Approve,
     /// The call that the run is a part of, if it is.
@@ -101,7 +101,7 @@ pub(crate) struct Agent<'a, A> {
     pub(crate) cancellation: CancellationToken,
 }
 
-impl<A: Audience> Agent<'_, A> {
+impl<A: RunObserver> Agent<'_, A> {
     /// Goes on until the model has answered or may not go on.
     ///
     /// # Errors
@@ -112,11 +112,11 @@ impl<A: Audience> Agent<'_, A> {
             next = match next {
                 Next::Ask => {
                     let request = run.request(&self.tools.offered);
-                    let asked = self.model.ask(request, |text| self.audience.text(text));
+                    let asked = self.model.ask(request, |text| self.observer.text(text));
                     let answer = self.cancellation.run_until_cancelled(asked).await;
                     let Some(answer) = answer else { return Ok(End::Cancelled) };
                     let answer = answer?;
-                    self.audience.answered(&answer);
+                    self.observer.answered(&answer);
                     run.answered(answer)
                 }
                 Next::Call(wanted) => {
@@ -132,10 +132,10 @@ impl<A: Audience> Agent<'_, A> {
     }
 
     /// Makes calls, all at the same time; first each is agreed to where that is needed, one after the other.
-    async fn call(&self, wanted: Vec<Wanted>, approval: &mut Approval) -> Vec<ToolResponse> {
+    async fn call(&self, wanted: Vec<RequestedCall>, approval: &mut Approval) -> Vec<ToolResponse> {
         let mut calls = Vec::with_capacity(wanted.len());
         for wanted in wanted {
-            self.audience.calls(&wanted.call);
+            self.observer.calls(&wanted.call);
             let agreed = match &wanted.input {
                 Err(problem) => Err(problem.clone()),
                 Ok(_) if !self.tools.needs_approval(self.approve, &wanted.call) => Ok(()),
@@ -155,9 +155,9 @@ impl<A: Audience> Agent<'_, A> {
         }
     }
 
-    async fn call_one(&self, wanted: Wanted, agreed: Result<(), String>) -> ToolResponse {
+    async fn call_one(&self, wanted: RequestedCall, agreed: Result<(), String>) -> ToolResponse {
         let began = Instant::now();
-        let Wanted { call, input } = wanted;
+        let RequestedCall { call, input } = wanted;
         let (text, is_error) = match agreed.and(input) {
             Err(problem) => (problem, true),
             Ok(input) => {
@@ -173,12 +173,12 @@ impl<A: Audience> Agent<'_, A> {
                 // As it was when it was judged.
                 request.scope.catalog = Some(Arc::clone(&self.tools.catalog));
                 request.scope.cancellation = self.cancellation.child_token();
-                request.scope.notices = self.audience.notices(&call);
+                request.scope.notices = self.observer.notices(&call);
                 let result = self.marketplace.call(request).await;
                 (tools::result_text(&result, self.max_result), result.is_err())
             }
         };
-        self.audience.gave(&call, &text, is_error, began.elapsed());
+        self.observer.call_finished(&call, &text, is_error, began.elapsed());
         let shown = if is_error { format!("error: {text}") } else { text };
         ToolResponse::from_tool_call(&call, shown)
     }

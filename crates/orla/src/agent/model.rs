@@ -317,7 +317,8 @@ fn reason(err: &genai::Error) -> String {
     use genai::Error;
     let text = match err {
         Error::HttpError { status, body, .. } => {
-            let said = serde_json::from_str(body).map_or_else(|_| body.clone(), |body| said(&body));
+            let said =
+                serde_json::from_str(body).map_or_else(|_| body.clone(), |body| error_message(&body));
             return format!("it answers {status}: {}", render::cut(said.trim(), SHOWN));
         }
         Error::WebStream { error, .. } => match error.downcast_ref::<Error>() {
@@ -325,7 +326,7 @@ fn reason(err: &genai::Error) -> String {
             None => last_of(&**error),
         },
         Error::WebModelCall { webc_error: genai::webc::Error::Reqwest(err), .. } => last_of(err),
-        Error::ChatResponse { body, .. } => said(body),
+        Error::ChatResponse { body, .. } => error_message(body),
         Error::StreamParse { .. } => "it sends what is no answer of a model".to_owned(),
         other => other.to_string(),
     };
@@ -333,7 +334,7 @@ fn reason(err: &genai::Error) -> String {
 }
 
 /// The message in a provider's error.
-fn said(body: &Value) -> String {
+fn error_message(body: &Value) -> String {
     let places = ["/error/message", "/error", "/message", "/0/error/message"];
     let message = places.iter().find_map(|place| body.pointer(place)?.as_str());
     message.map_or_else(|| body.to_string(), str::to_owned)
@@ -397,7 +398,7 @@ mod tests {
             (json!([{"error": {"message": "m"}}]), "m"),
             (json!({"a": 1}), r#"{"a":1}"#),
         ] {
-            assert_eq!(said(&body), expected);
+            assert_eq!(error_message(&body), expected);
         }
     }
 }

@@ -34,7 +34,9 @@ use tokio::time::{Instant, sleep_until};
 use super::model::{Named, Variable};
 use super::run::ModelReply;
 use super::sampling::{self, Sampling};
-use super::{Agent, Approval, Audience, Budget, End, Model, ModelSource, Run, SYSTEM, Tools, prompts};
+use super::{
+    Agent, Approval, Budget, End, Model, ModelSource, Run, RunObserver, SYSTEM, Tools, prompts,
+};
 use crate::config::AgentConfig;
 use crate::{Failure, render};
 
@@ -49,7 +51,7 @@ const SHOWN: usize = 200;
 /// Bytes of text that are sent together, unless a line ends before.
 const PIECE: usize = 80;
 /// How long text is held for more of it.
-const HELD: Duration = Duration::from_millis(100);
+const TEXT_DELAY: Duration = Duration::from_millis(100);
 
 /// What answers prompts: a model, and how far it may go.
 pub(crate) struct Prompted {
@@ -184,7 +186,7 @@ impl CapabilityExecutor for PromptedExecutor {
                 market.snapshot()
             }
         };
-        let wanted: Wanted = serde_json::from_str(inputs.json()?.as_str())
+        let wanted: PromptInput = serde_json::from_str(inputs.json()?.as_str())
             .map_err(|err| failed(ctx, &err.to_string(), None))?;
         let messages = match (wanted.prompt, wanted.name) {
             (Some(prompt), None) => vec![ChatMessage::user(prompt)],
@@ -208,7 +210,7 @@ impl CapabilityExecutor for PromptedExecutor {
             marketplace: market,
             model,
             tools: Tools::of(catalog, prompted.config.max_tools, ctx.scope.principal.as_ref()),
-            audience: &reporter,
+            observer: &reporter,
             budget,
             approve: prompted.config.approve,
             within: Some(ctx),
@@ -269,7 +271,7 @@ fn failed(ctx: &CallContext, problem: &str, outcome: Option<Outcome>) -> Runtime
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct PromptInput {
     prompt: Option<String>,
     name: Option<String>,
     arguments: Option<Map<String, Value>>,
@@ -353,13 +355,13 @@ impl ProgressReporter {
     }
 }
 
-impl Audience for Arc<ProgressReporter> {
+impl RunObserver for Arc<ProgressReporter> {
     fn text(&self, part: &str) {
         let is_due = self.with(|inner| {
             inner.answer.push_str(part);
             inner.piece.push_str(part);
             if inner.until.is_none() {
-                inner.until = Some(Instant::now() + HELD);
+                inner.until = Some(Instant::now() + TEXT_DELAY);
                 self.begins.notify_one();
             }
             inner.piece.len() >= PIECE || part.contains('\n')
@@ -382,7 +384,7 @@ impl Audience for Arc<ProgressReporter> {
         self.step(format!("{} {arguments}", call.fn_name));
     }
 
-    fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
+    fn call_finished(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
         let ms = (took.as_secs_f64() * 10_000.0).round() / 10.0;
         let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
         let name = &call.fn_name;

@@ -55,7 +55,7 @@ fn read(prompt: &JsonText) -> Result<Vec<ChatMessage>, String> {
     Ok(messages.collect())
 }
 
-/// A content block. What a model cannot be shown is told of.
+/// A content block. Content that a model cannot be shown is described.
 fn part(block: &Value) -> ContentPart {
     let text = |place: &str| block.pointer(place).and_then(Value::as_str);
     let made = match block["type"].as_str() {

@@ -28,11 +28,11 @@ pub(crate) struct Budget {
     steps: usize,
     tokens: Option<u64>,
     price: Option<Price>,
-    used: Mutex<Used>,
+    used: Mutex<Usage>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Used {
+struct Usage {
     steps: usize,
     tokens: Tokens,
 }
@@ -60,13 +60,13 @@ pub(crate) enum Next {
     /// The model is asked, with [`Run::request`].
     Ask,
     /// These calls are made.
-    Call(Vec<Wanted>),
+    Call(Vec<RequestedCall>),
     End(End),
 }
 
 /// A call that the model wants.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedCall {
     pub(crate) call: ToolCall,
     /// What it gives the capability, or why that is nothing that can be given.
     pub(crate) input: Result<JsonText, String>,
@@ -134,7 +134,7 @@ impl Run {
             message = message.with_reasoning_content(answer.reasoning);
         }
         self.messages.push(message);
-        Next::Call(calls.into_iter().map(Wanted::of).collect())
+        Next::Call(calls.into_iter().map(RequestedCall::of).collect())
     }
 
     /// Takes what the calls gave, in the order of the calls. One of them may have been a run of its own, which
@@ -171,11 +171,11 @@ impl Budget {
         self.bound(*self.used())
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
+    fn used(&self) -> MutexGuard<'_, Usage> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bound(&self, used: Used) -> Option<End> {
+    fn bound(&self, used: Usage) -> Option<End> {
         if used.steps >= self.steps {
             return Some(End::Steps(self.steps));
         }
@@ -201,7 +201,7 @@ impl Tokens {
     }
 }
 
-impl Wanted {
+impl RequestedCall {
     /// A call of an answer. What a model leaves out is no arguments.
     fn of(mut call: ToolCall) -> Self {
         if call.fn_arguments.is_null() || call.fn_arguments == "" {

@@ -26,14 +26,14 @@ impl Sampling {
         let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
         let given = self.0.request("sampling/createMessage", params).await;
         let given = given.map_err(|err| match err {
-            ClientError::Unsupported(_) => UNABLE.to_owned(),
+            ClientError::Unsupported(_) => NO_TOOL_SAMPLING.to_owned(),
             err => format!("{NAME}: {err}"),
         })?;
         answer(given.as_str())
     }
 }
 
-const UNABLE: &str = "the client offers no model that takes tools (sampling.tools)";
+const NO_TOOL_SAMPLING: &str = "the client offers no model that takes tools (sampling.tools)";
 
 fn question(request: &ChatRequest) -> Value {
     let messages: Vec<Value> = request

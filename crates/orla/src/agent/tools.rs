@@ -1,4 +1,4 @@
-//! What a model is offered, which of it needs a person to agree, and what it is told of results.
+//! The tools that a model is offered, which of their calls need approval, and how it sees results.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ fn offer(entry: &Entry) -> Option<Tool> {
     Some(tool.with_description(entry.manifest.description.as_str()))
 }
 
-/// What a model is told of a call: its text, or else its value, and why it failed; so many bytes at most.
+/// The result of a call as the model sees it: its text, or else its value, and why it failed; at most this many bytes.
 pub(crate) fn result_text(result: &RuntimeResult<Outcome>, most: usize) -> String {
     let answer = CallResult::of(result);
     let text = answer.map_or_else(|err| format!("the result is malformed: {err}"), |one| one.text());

@@ -1,4 +1,4 @@
-//! What is told of a run while it happens: for people, or as lines of JSON.
+//! The output of a run while it happens: for people, or as lines of JSON.
 //!
 //! For people, the answer goes to standard output as it comes, and each call is one line of standard error. As
 //! JSON, everything goes to standard output, one object a line, with `type` one of `prompt`, `text`, `tool_call`,
@@ -11,7 +11,7 @@ use genai::chat::ToolCall;
 use orla_marketplace::{Notice, NoticeSink};
 use serde_json::{Value, json};
 
-use super::Audience;
+use super::RunObserver;
 use super::run::{End, ModelReply, Tokens};
 use crate::render::{self, progress};
 
@@ -22,7 +22,7 @@ pub(crate) struct Transcript {
     is_json: bool,
     /// Whether the text so far ends within a line.
     within_line: Cell<bool>,
-    /// What has come of an answer that is not whole yet, where it is told as a whole.
+    /// The text of an incomplete reply, if replies are printed as a whole.
     begun: RefCell<String>,
 }
 
@@ -70,7 +70,7 @@ impl Transcript {
     }
 }
 
-impl Audience for Transcript {
+impl RunObserver for Transcript {
     fn text(&self, part: &str) {
         if self.is_json {
             self.begun.borrow_mut().push_str(part);
@@ -99,7 +99,7 @@ impl Audience for Transcript {
         });
     }
 
-    fn gave(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
+    fn call_finished(&self, call: &ToolCall, text: &str, is_error: bool, took: Duration) {
         let ms = took.as_secs_f64() * 1000.0;
         if self.is_json {
             self.line(|| {

@@ -28,8 +28,8 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 const RETRY_MIN: Duration = Duration::from_secs(5);
 /// What that grows to.
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// How many of a document's warnings are told apart.
-const TOLD: usize = 20;
+/// How many warnings of a document are reported one by one.
+const MAX_WARNINGS: usize = 20;
 
 /// The documents of an instance.
 pub(super) struct Documents {
@@ -83,7 +83,7 @@ impl Documents {
             let same = known.iter().find(|old| {
                 old.settings.document == settings.document && old.settings.name == settings.name
             });
-            let before = same.map(|old| old.given()).unwrap_or_default();
+            let before = same.map(|old| old.registrations()).unwrap_or_default();
             let mut attempt = Attempt::None;
             let mut is_refused = false;
             let given = match &settings.document {
@@ -167,11 +167,12 @@ impl Document {
 
     /// Whether it may turn out to have an operation of this name.
     fn may_serve(&self, name: &str) -> bool {
-        let is_unknown = matches!(self.settings.document, Location::Url(_)) && self.given().is_empty();
+        let is_unknown =
+            matches!(self.settings.document, Location::Url(_)) && self.registrations().is_empty();
         is_unknown && self.settings.name.as_ref().is_none_or(|own| name.starts_with(own.as_str()))
     }
 
-    fn given(&self) -> Vec<Registration> {
+    fn registrations(&self) -> Vec<Registration> {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -232,15 +233,15 @@ fn warnings(settings: &OpenApiSettings, imported: &Imported) -> Vec<String> {
         Location::File(path) => path.display().to_string(),
         Location::Url(_) => imported.name.clone(),
     };
-    let told = imported.warnings.iter().take(TOLD).map(|warning| format!("{document}{warning}"));
-    let more = imported.warnings.len().saturating_sub(TOLD);
+    let told = imported.warnings.iter().take(MAX_WARNINGS).map(|warning| format!("{document}{warning}"));
+    let more = imported.warnings.len().saturating_sub(MAX_WARNINGS);
     told.chain((more > 0).then(|| format!("{document}: and {more} more warnings"))).collect()
 }
 
 #[async_trait]
 impl Source for Documents {
     fn registrations(&self) -> Vec<Registration> {
-        self.known().iter().flat_map(|document| document.given()).collect()
+        self.known().iter().flat_map(|document| document.registrations()).collect()
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {

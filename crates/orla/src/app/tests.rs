@@ -1,7 +1,7 @@
 //! Tests of the wiring.
 
 use super::*;
-use crate::served::NAMED;
+use crate::served::MAX_NAMED;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::{
     Call, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, LocalCapability, Outcome,
@@ -120,8 +120,8 @@ fn many_names_that_no_tool_has_are_counted() {
     let tools: String = (0..10_000).map(|n| format!("  t{n}: {{timeout: 1}}\n")).collect();
     let app = App::build(&config(dir.path(), &format!("tools:\n{tools}"))).unwrap();
     let warnings = &app.findings().warnings;
-    assert_eq!(warnings.len(), NAMED + 2);
-    assert_eq!(warnings[NAMED + 1], "tools: no tool has any of 9980 more names");
+    assert_eq!(warnings.len(), MAX_NAMED + 2);
+    assert_eq!(warnings[MAX_NAMED + 1], "tools: no tool has any of 9980 more names");
 }
 
 #[test]

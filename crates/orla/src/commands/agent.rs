@@ -72,7 +72,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
         marketplace: Arc::clone(app.marketplace()),
         model: ModelSource::Model(&model),
         tools: Tools::of(app.marketplace().snapshot(), config.agent.max_tools, None),
-        audience: &transcript,
+        observer: &transcript,
         budget,
         within: None,
         approve: config.agent.approve,

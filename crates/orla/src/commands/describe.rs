@@ -102,7 +102,7 @@ fn shown(described: &Value, url: Option<&str>) -> String {
     out
 }
 
-/// Milliseconds since 1970 as RFC 3339 writes them; nothing where there are none.
+/// Milliseconds since 1970 as RFC 3339 writes them; `None` without a time.
 fn instant(ms: &Value) -> String {
     let instant = ms.as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     instant.map(|instant| instant.to_string()).unwrap_or_default()

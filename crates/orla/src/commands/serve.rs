@@ -26,7 +26,7 @@ use crate::signals::{Signal, Signals};
 use crate::{Failure, fatal, render};
 
 /// How long files have to be left alone before a change of them is a reload.
-const QUIET: Duration = Duration::from_millis(100);
+const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// How long the disk may take for the end of the audit log.
 const AUDIT_END: Duration = Duration::from_secs(10);
@@ -261,7 +261,7 @@ impl Files {
         self.targets.clone_from(&targets);
         self.watcher = None;
         if !targets.is_empty() {
-            self.watcher = Some(Watcher::new(targets, QUIET)?);
+            self.watcher = Some(Watcher::new(targets, DEBOUNCE)?);
         }
         Ok(self.watcher.is_some())
     }

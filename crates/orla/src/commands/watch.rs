@@ -7,7 +7,7 @@ use crate::signals::Signals;
 use crate::{Failure, render};
 
 /// How often a server is asked.
-const PACE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows what `look` gives, and again whenever it gives something else. `changed` waits until it is worth to look;
 /// both are given `state`. An error of `look` is shown as well, and `look` is tried again.
@@ -44,5 +44,5 @@ pub(super) async fn watch_server(
     look: impl AsyncFn(&mut Server) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
     let mut server = server;
-    watch(&mut server, look, async |_| tokio::time::sleep(PACE).await).await
+    watch(&mut server, look, async |_| tokio::time::sleep(POLL_INTERVAL).await).await
 }

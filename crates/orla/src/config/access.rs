@@ -1,4 +1,4 @@
-//! `policy` and `auth_tokens`: who may use what, and how callers are told apart.
+//! `policy` and `auth_tokens`: who may use what, and how callers are identified.
 
 use std::path::{Path, PathBuf};
 

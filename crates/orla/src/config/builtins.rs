@@ -19,7 +19,7 @@ pub(crate) enum Builtins {
     Listed,
     /// Those that fit are listed, the others can be called.
     Some(Vec<Pattern>),
-    /// There are none.
+    /// No built-ins are served.
     None,
 }
 

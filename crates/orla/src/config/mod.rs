@@ -203,9 +203,9 @@ impl ProgramConfig {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct A2aConfig {
     pub(crate) options: AgentOptions,
-    /// Where tasks are kept; nowhere where empty.
+    /// The file that persists tasks; empty for memory only.
     pub(crate) tasks: PathBuf,
-    /// Whether this machine and local networks may be told of tasks.
+    /// Whether push notifications may go to this machine and to local networks.
     pub(crate) allow_private_push: bool,
 }
 

@@ -16,8 +16,8 @@ use crate::text::{cut, nearest, suggestion};
 
 /// Characters of an unknown key that are shown.
 const SHOWN: usize = 60;
-/// The most problems of one file that are told apart.
-const REPORTED: usize = 20;
+/// How many problems of one file are reported one by one.
+const MAX_REPORTED: usize = 20;
 
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -159,7 +159,7 @@ impl Reader<'_> {
 
     /// Notes a problem; its text is made only where it is reported.
     pub(super) fn problem(&mut self, at: Position, text: impl FnOnce() -> String) {
-        if self.problems.len() < REPORTED {
+        if self.problems.len() < MAX_REPORTED {
             self.problems.push(Problem::at(self.path, at, text()));
         } else {
             self.unreported += 1;
@@ -168,7 +168,7 @@ impl Reader<'_> {
 
     /// Notes a setting that is valid but probably a mistake.
     pub(super) fn warning(&mut self, at: Position, text: impl FnOnce() -> String) {
-        if self.warnings.len() < REPORTED {
+        if self.warnings.len() < MAX_REPORTED {
             self.warnings.push(Problem::at(self.path, at, text()));
         }
     }

@@ -16,9 +16,9 @@
 //! # Signatures
 //!
 //! With a key, the thread signs the head each time that it writes the log through to the disk: a record (`signed`)
-//! and a line for [`Heads`], not a signature for each line. What is unsigned is at most what was written since.
+//! and a line for [`Heads`], not a signature for each line. AuditEvent is unsigned is at most what was written since.
 //!
-//! # What is in it, and what is not
+//! # AuditEvent is in it, and what is not
 //!
 //! Who called what, when, for how long and how it ended. No input, no output, no error text: they may hold
 //! secrets. The principal is a name, never a token.
@@ -74,11 +74,11 @@ struct Queue {
 
 struct Event {
     at: SystemTime,
-    what: What,
+    what: AuditEvent,
 }
 
-/// What is recorded. A line is made of it by the thread that writes.
-enum What {
+/// AuditEvent is recorded. A line is made of it by the thread that writes.
+enum AuditEvent {
     Started { capabilities: usize, generation: u64 },
     Reloaded { capabilities: usize, generation: u64 },
     Call(Box<CallRecord>),
@@ -115,34 +115,38 @@ impl Audit {
     /// Records every call of a marketplace, and every request to its surfaces, from now on.
     pub(crate) fn observe(&self, marketplace: &CapabilityMarketplace) {
         let shared = Arc::clone(&self.shared);
-        marketplace.on_finished(move |record| shared.put(What::Call(Box::new(record.clone()))));
+        marketplace.on_finished(move |record| shared.put(AuditEvent::Call(Box::new(record.clone()))));
         let shared = Arc::clone(&self.shared);
-        marketplace.on_request(move |record| shared.put(What::Request(Box::new(record.clone()))));
+        marketplace.on_request(move |record| shared.put(AuditEvent::Request(Box::new(record.clone()))));
     }
 
     /// Records the failed authentications of a server from now on.
     pub(crate) fn observe_server(&self, server: &Server) {
         let shared = Arc::clone(&self.shared);
-        server.on_unauthenticated(move |failure| shared.put(What::Unauthenticated(*failure)));
+        server.on_unauthenticated(move |failure| shared.put(AuditEvent::Unauthenticated(*failure)));
     }
 
     /// The server begins to serve this snapshot.
     pub(crate) fn started(&self, marketplace: &CapabilityMarketplace) {
         let now = marketplace.snapshot();
-        self.shared
-            .put(What::Started { capabilities: now.entries().len(), generation: now.generation() });
+        self.shared.put(AuditEvent::Started {
+            capabilities: now.entries().len(),
+            generation: now.generation(),
+        });
     }
 
     /// The server serves another snapshot.
     pub(crate) fn reloaded(&self, marketplace: &CapabilityMarketplace) {
         let now = marketplace.snapshot();
-        self.shared
-            .put(What::Reloaded { capabilities: now.entries().len(), generation: now.generation() });
+        self.shared.put(AuditEvent::Reloaded {
+            capabilities: now.entries().len(),
+            generation: now.generation(),
+        });
     }
 
     /// The server has ended: everything is written, and synced unless that is switched off.
     pub(crate) fn stopped(mut self, reason: &'static str) {
-        self.shared.put(What::Stopped { reason });
+        self.shared.put(AuditEvent::Stopped { reason });
         self.end();
     }
 
@@ -182,17 +186,17 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, what: What) {
+    fn put(&self, event: AuditEvent) {
         let at = SystemTime::now();
         let is_full = |queue: &mut Queue| queue.events.len() >= QUEUE && !queue.stuck && !queue.ending;
         let waited = self.room.wait_timeout_while(self.lock(), ENQUEUE_TIMEOUT, is_full);
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // After the end nothing is written any more.
+        // Nothing is written after the end.
         if queue.events.len() >= QUEUE || queue.ending {
             queue.lost += 1;
             return;
         }
-        queue.events.push_back(Event { at, what });
+        queue.events.push_back(Event { at, what: event });
         drop(queue);
         self.work.notify_one();
     }

@@ -145,7 +145,7 @@ fn read(line: &[u8]) -> Result<Link, &'static str> {
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     chain: Chain,
-    /// The keys that signatures are checked with; they are not checked where there are none.
+    /// The keys that signatures are checked with; without keys, signatures are not checked.
     keys: Vec<PublicKey>,
     /// A head of this log that is known from elsewhere.
     known: Option<Head>,

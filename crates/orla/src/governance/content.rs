@@ -36,14 +36,14 @@ const MAX_LEVELS: usize = 64;
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
 /// The most files and directories that are looked at before a call, instead of beside it.
-const LOOKED_AT: usize = 256;
+const MAX_SYNC_FILES: usize = 256;
 /// Written by programs when they run, and no part of them.
-const PASSED_OVER: [&str; 2] = [".git", "__pycache__"];
+const EXCLUDED: [&str; 2] = [".git", "__pycache__"];
 
 /// What capabilities run, each once however many capabilities run it.
 #[derive(Default)]
 pub(crate) struct Contents {
-    files: Mutex<HashMap<PathBuf, Arc<OnDisk>>>,
+    files: Mutex<HashMap<PathBuf, Arc<FileContent>>>,
 }
 
 impl Contents {
@@ -72,7 +72,7 @@ impl Contents {
     fn on_disk(&self, path: PathBuf, is_directory: bool) -> Shared {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let content = files.entry(path).or_insert_with_key(|path| {
-            Arc::new(OnDisk { path: path.clone(), is_directory, known: Mutex::default() })
+            Arc::new(FileContent { path: path.clone(), is_directory, known: Mutex::default() })
         });
         Shared(Arc::clone(content))
     }
@@ -85,13 +85,13 @@ impl Contents {
 }
 
 fn fixed(hash: Result<String, String>) -> Arc<dyn Content> {
-    Arc::new(Fixed(hash.map(Arc::from)))
+    Arc::new(FixedContent(hash.map(Arc::from)))
 }
 
 /// What cannot change by itself.
-struct Fixed(Result<Arc<str>, String>);
+struct FixedContent(Result<Arc<str>, String>);
 
-impl Content for Fixed {
+impl Content for FixedContent {
     fn hash(&self) -> Result<String, String> {
         self.0.as_ref().map(ToString::to_string).map_err(Clone::clone)
     }
@@ -113,7 +113,7 @@ impl Content for Fixed {
 type Later = std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
 /// A file, or a directory with everything in it.
-struct OnDisk {
+struct FileContent {
     path: PathBuf,
     is_directory: bool,
     known: Mutex<Option<CachedHash>>,
@@ -144,7 +144,7 @@ impl CachedHash {
     }
 }
 
-struct Shared(Arc<OnDisk>);
+struct Shared(Arc<FileContent>);
 
 impl Content for Shared {
     fn hash(&self) -> Result<String, String> {
@@ -154,7 +154,7 @@ impl Content for Shared {
     fn known_hash(&self) -> Option<Arc<str>> {
         // While another thread hashes it, the hash is unknown here. Callers that can wait use `hash`.
         let known = self.0.known.try_lock().ok()?;
-        let known = known.as_ref().filter(|known| known.versions.len() <= LOOKED_AT)?;
+        let known = known.as_ref().filter(|known| known.versions.len() <= MAX_SYNC_FILES)?;
         known.is_current().then(|| Arc::clone(&known.hash))
     }
 
@@ -219,7 +219,7 @@ fn hash_of(json: &str) -> Result<String, String> {
     Ok(hash_text(form.as_bytes()))
 }
 
-impl OnDisk {
+impl FileContent {
     /// Hashes the content again if it has changed. Concurrent callers wait for the first.
     fn hash(&self) -> Result<Arc<str>, String> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,12 +265,12 @@ impl Walk<'_> {
         if level > MAX_LEVELS {
             return Err(format!("more than {MAX_LEVELS} directories within each other"));
         }
-        let version = FileVersion::of(directory).ok_or_else(|| gone(directory))?;
+        let version = FileVersion::of(directory).ok_or_else(|| not_found(directory))?;
         self.add(directory.to_owned(), version)?;
         let unreadable = |err: std::io::Error| unreadable(directory, &err);
         for entry in fs::read_dir(directory).map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
-            if PASSED_OVER.iter().any(|name| entry.file_name() == *name) {
+            if EXCLUDED.iter().any(|name| entry.file_name() == *name) {
                 continue;
             }
             let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
@@ -309,7 +309,7 @@ impl Walk<'_> {
 /// The hash of a file's bytes, and the version that they are of.
 fn hash_of_file(path: &Path) -> Result<(String, FileVersion), String> {
     for _ in 0..ATTEMPTS {
-        let before = FileVersion::of(path).ok_or_else(|| gone(path))?;
+        let before = FileVersion::of(path).ok_or_else(|| not_found(path))?;
         // Looked at before it is opened: opening a fifo would wait for its writer.
         let is_file = fs::metadata(path).map_err(|err| unreadable(path, &err))?.is_file();
         if !is_file {
@@ -331,7 +331,7 @@ fn hash_of_file(path: &Path) -> Result<(String, FileVersion), String> {
     Err(format!("{} changes while it is read", path.display()))
 }
 
-fn gone(path: &Path) -> String {
+fn not_found(path: &Path) -> String {
     format!("{} is not there", path.display())
 }
 

@@ -1,7 +1,7 @@
 //! One thread writes the log, so that logging never waits for the reader of standard error.
 //!
 //! A line is written whole, by one call, and lines keep their order. The first line after a silence is
-//! written at once; those that come within the next [`NAP`] are written together after it, because waking a
+//! written at once; those that come within the next [`BATCH_DELAY`] are written together after it, because waking a
 //! thread costs more than writing a line. If standard error is not read, the queue fills up; further lines are
 //! dropped and counted, and the count is logged when there is room again.
 
@@ -18,9 +18,9 @@ use crate::render::{self, Styled};
 const QUEUE: usize = 4096;
 /// How long the thread does not listen after it has written. Shorter than what a person notices, longer than
 /// a thousand calls of a busy server are apart.
-const NAP: Duration = Duration::from_millis(1);
+const BATCH_DELAY: Duration = Duration::from_millis(1);
 /// Bytes that are written together.
-const TOGETHER: usize = 64 * 1024;
+const BATCH_BYTES: usize = 64 * 1024;
 
 #[derive(Clone)]
 pub(super) struct Writer {
@@ -85,13 +85,13 @@ fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Setti
                 Message::Line(line) => lines.append(&line),
                 Message::Flush(done) => {
                     render::log(&lines);
-                    lines.clear(TOGETHER);
+                    lines.clear(BATCH_BYTES);
                     let _ = done.try_send(());
                 }
             }
-            if lines.len() > TOGETHER {
+            if lines.len() > BATCH_BYTES {
                 render::log(&lines);
-                lines.clear(TOGETHER);
+                lines.clear(BATCH_BYTES);
             }
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
@@ -99,8 +99,8 @@ fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Setti
             lines.append(&settings.line(Severity::Warn, &loss(lost)));
         }
         render::log(&lines);
-        lines.clear(TOGETHER);
-        std::thread::sleep(NAP);
+        lines.clear(BATCH_BYTES);
+        std::thread::sleep(BATCH_DELAY);
     }
 }
 

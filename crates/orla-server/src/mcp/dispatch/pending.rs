@@ -152,7 +152,7 @@ async fn resume(
     }
 }
 
-/// Who hears the notices of the work while this request is open.
+/// Receives the notices of the work while this request is open.
 fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn Outlet>)> {
     let wanted = job.notice_options(None);
     caller.outlet.clone().filter(|_| wanted.anything()).map(|outlet| (wanted, outlet))

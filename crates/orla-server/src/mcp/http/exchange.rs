@@ -168,7 +168,7 @@ pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, connection: Connection) 
     }))
 }
 
-/// A session's own stream, on which it is told of changes.
+/// A session's own stream, which carries notifications of changes.
 pub(crate) fn standalone(
     core: &Arc<Core>,
     session: Arc<Session>,

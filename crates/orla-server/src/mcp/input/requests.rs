@@ -37,7 +37,7 @@ pub(crate) struct InputRequests {
     pub(crate) news: Notify,
     /// Cancelled when the client withdraws the request.
     cancellation: CancellationToken,
-    /// Who hears the work's notices, if anyone wants to.
+    /// Receives the notices of the work, if the client wants them.
     pub(crate) audience: Option<Arc<NoticeReceiver>>,
 }
 

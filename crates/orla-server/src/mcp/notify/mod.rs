@@ -1,4 +1,4 @@
-//! What clients are told: notifications, streams of events, changes and subscriptions.
+//! Notifications to clients: streams of events, changes and subscriptions.
 
 pub(crate) mod changes;
 pub(crate) mod notices;

@@ -31,7 +31,7 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// A client that hears of what this principal may use.
+    /// A client, which is notified of what this principal may use.
     pub(crate) fn new(principal: Option<Principal>) -> Self {
         Self { principal, ..Self::default() }
     }

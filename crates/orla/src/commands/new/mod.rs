@@ -63,18 +63,18 @@ fn same(one: &Path, other: &Path) -> bool {
 
 /// A name has to do as the name of a tool for every client, of a file and of a package.
 fn check(name: &str) -> Result<(), Failure> {
-    const MOST: usize = 64;
+    const MAX_LENGTH: usize = 64;
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_good = name.starts_with(is_plain)
         && name.chars().all(|c| is_plain(c) || c == '_' || c == '-')
-        && name.len() <= MOST;
+        && name.len() <= MAX_LENGTH;
     if is_good {
         return Ok(());
     }
-    let shown: String = name.chars().take(MOST + 1).collect();
+    let shown: String = name.chars().take(MAX_LENGTH + 1).collect();
     Err(Failure::usage(format!(
         "{shown:?} cannot be a name: lowercase letters, digits, _ and - are allowed, a letter or digit \
-         comes first, and {MOST} characters are the most"
+         comes first, and {MAX_LENGTH} characters are the most"
     )))
 }
 

@@ -23,7 +23,7 @@ fn open(path: &Path, audit_sync: AuditSync) -> Result<Audit, String> {
 fn write(path: &Path, events: usize) {
     let audit = open(path, AuditSync::Never).unwrap();
     for _ in 1..events {
-        audit.shared.put(What::Reloaded { capabilities: 1, generation: 1 });
+        audit.shared.put(AuditEvent::Reloaded { capabilities: 1, generation: 1 });
     }
     audit.stopped("test");
 }
@@ -130,7 +130,7 @@ fn what_finds_no_place_is_counted() {
     assert_eq!(writer.pending, b"x\n", "it is kept");
     assert!(shared.lock().stuck);
     for _ in 0..QUEUE + 3 {
-        shared.put(What::Stopped { reason: "test" });
+        shared.put(AuditEvent::Stopped { reason: "test" });
     }
     assert_eq!(shared.lock().lost, 3, "and nobody waits");
 }
@@ -140,7 +140,7 @@ fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("audit.jsonl.1"));
     let audit = open(&path, AuditSync::Second).unwrap();
-    let reloaded = || What::Reloaded { capabilities: 1, generation: 1 };
+    let reloaded = || AuditEvent::Reloaded { capabilities: 1, generation: 1 };
     audit.shared.put(reloaded());
     let began = Instant::now();
     while !fs::read_to_string(&path).unwrap().ends_with('\n') {

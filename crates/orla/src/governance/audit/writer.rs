@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::super::chain::{self, Chain, Fields, MAX_LINE};
 use super::super::head::{self, Head, Seal};
-use super::{Event, Heads, Queue, Shared, What};
+use super::{AuditEvent, Event, Heads, Queue, Shared};
 use crate::config::{AuditSync, reason};
 use crate::logging::format::timestamp;
 use crate::text::cut;
@@ -20,7 +20,7 @@ use crate::text::cut;
 /// How long it takes until the file is tried again, and, with `audit_sync: second`, synced again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a server that ends may hold the file before the next one gives up.
-const HANDOVER: Duration = Duration::from_millis(500);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How many characters of a name that a client chose are recorded.
 const SHOWN: usize = 1000;
@@ -77,13 +77,13 @@ impl Writer {
 
     /// Writes until the end.
     pub(super) fn run(&mut self, shared: &Shared) {
-        // What the file's end asks for comes first.
+        // AuditEvent the file's end asks for comes first.
         self.write(shared);
         loop {
             let (events, lost, ending) = self.wait(shared);
             shared.room.notify_all();
             for event in events {
-                if matches!(event.what, What::Reloaded { .. }) {
+                if matches!(event.what, AuditEvent::Reloaded { .. }) {
                     self.follow(shared);
                 }
                 self.append(fields(event.at, &event.what));
@@ -202,7 +202,7 @@ impl Writer {
         self.append(begun(now, "moved"));
         self.write(shared);
         if !self.pending.is_empty() {
-            // What cannot be written now belongs to the old one.
+            // AuditEvent cannot be written now belongs to the old one.
             return;
         }
         self.settle(shared);
@@ -256,22 +256,22 @@ fn begun(at: SystemTime, event: &str) -> Fields {
     fields
 }
 
-fn fields(at: SystemTime, what: &What) -> Fields {
+fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
     let mut fields;
     match what {
-        What::Started { capabilities, generation } => {
+        AuditEvent::Started { capabilities, generation } => {
             fields = begun(at, "started");
             fields.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
             fields.insert("pid".to_owned(), json!(std::process::id()));
             fields.insert("capabilities".to_owned(), json!(capabilities));
             fields.insert("generation".to_owned(), json!(generation));
         }
-        What::Reloaded { capabilities, generation } => {
+        AuditEvent::Reloaded { capabilities, generation } => {
             fields = begun(at, "reloaded");
             fields.insert("capabilities".to_owned(), json!(capabilities));
             fields.insert("generation".to_owned(), json!(generation));
         }
-        What::Call(record) => {
+        AuditEvent::Call(record) => {
             fields = begun(at, if record.outcome == "denied" { "denied" } else { "call" });
             fields.insert("call_id".to_owned(), json!(&*record.call_id));
             fields.insert("capability".to_owned(), json!(record.entry.manifest.id));
@@ -284,7 +284,7 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             fields.insert("duration_ms".to_owned(), json!(millis));
             fields.insert("depth".to_owned(), json!(record.depth));
         }
-        What::Request(record) => {
+        AuditEvent::Request(record) => {
             fields = begun(at, if record.outcome == "denied" { "denied" } else { "request" });
             fields.insert("call_id".to_owned(), json!(&*record.call_id));
             fields.insert("method".to_owned(), json!(record.method));
@@ -298,12 +298,12 @@ fn fields(at: SystemTime, what: &What) -> Fields {
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
         }
-        What::Unauthenticated(failure) => {
+        AuditEvent::Unauthenticated(failure) => {
             fields = begun(at, "unauthenticated");
             fields.insert("peer".to_owned(), json!(failure.peer));
             fields.insert("reason".to_owned(), json!(failure.problem));
         }
-        What::Stopped { reason } => {
+        AuditEvent::Stopped { reason } => {
             fields = begun(at, "stopped");
             fields.insert("reason".to_owned(), json!(reason));
         }
@@ -317,7 +317,7 @@ struct Opened {
     chain: Chain,
     /// The hash of the first record, where there is one.
     log: Option<String>,
-    /// What has to be written first.
+    /// AuditEvent has to be written first.
     first: Vec<u8>,
 }
 
@@ -384,7 +384,7 @@ fn lock(file: &File) -> Result<(), String> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if began.elapsed() < HANDOVER => {
+            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(TryLockError::WouldBlock) => {

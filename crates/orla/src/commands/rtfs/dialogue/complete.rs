@@ -25,18 +25,18 @@ pub(super) struct Words {
 #[derive(Debug, PartialEq)]
 pub(super) struct Completed {
     pub(super) from: usize,
-    pub(super) offered: Vec<Offer>,
+    pub(super) offered: Vec<Completion>,
 }
 
 /// One thing that may be written.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Offer {
+pub(super) struct Completion {
     pub(super) text: String,
     /// How it is shown among others.
     pub(super) shown: String,
 }
 
-impl Offer {
+impl Completion {
     fn plain(text: impl Into<String>) -> Self {
         let text = text.into();
         Self { shown: text.clone(), text }
@@ -71,7 +71,7 @@ pub(super) fn completed(
             let map = schema.as_ref().and_then(|schema| at(schema, &path));
             map.and_then(|map| map["properties"].get(key)).map_or_else(Vec::new, values)
         }
-        None if is_capability(&all) => words.capabilities.iter().map(Offer::plain).collect(),
+        None if is_capability(&all) => words.capabilities.iter().map(Completion::plain).collect(),
         None => Vec::new(),
     };
     offered.retain(|offer| offer.text.starts_with(begun));
@@ -85,7 +85,7 @@ pub(super) fn completed(
         names.retain(|name| *name != begun);
         names.sort_unstable();
         names.dedup();
-        offered = names.into_iter().map(Offer::plain).collect();
+        offered = names.into_iter().map(Completion::plain).collect();
     }
     offered.truncate(OFFERED);
     Completed { from, offered }
@@ -215,7 +215,7 @@ fn at<'s>(schema: &'s Json, path: &[&str]) -> Option<&'s Json> {
 }
 
 /// The properties of a schema, the required ones first.
-fn keys(schema: &Json, used: &[&str]) -> Vec<Offer> {
+fn keys(schema: &Json, used: &[&str]) -> Vec<Completion> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
@@ -225,24 +225,24 @@ fn keys(schema: &Json, used: &[&str]) -> Vec<Offer> {
         let ty = schema["type"].as_str().map(|ty| format!(" {ty}")).unwrap_or_default();
         let text = orla_marketplace::rtfs::Value::keyword(name.as_str()).pr_str();
         let shown = format!("{text}{}{ty}", if is_required { "" } else { "?" });
-        offered.push((is_required, Offer { text, shown }));
+        offered.push((is_required, Completion { text, shown }));
     }
     offered.sort_by_key(|(is_required, _)| !is_required);
     offered.into_iter().map(|(_, offer)| offer).collect()
 }
 
 /// The values that a schema allows or shows, as RTFS writes them.
-fn values(schema: &Json) -> Vec<Offer> {
+fn values(schema: &Json) -> Vec<Completion> {
     let listed = ["enum", "examples"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
     let single = [&schema["const"], &schema["default"]].into_iter().filter(|value| !value.is_null());
     static BOTH: [Json; 2] = [Json::Bool(true), Json::Bool(false)];
     let flags = BOTH.iter().filter(|_| schema["type"] == "boolean");
-    let mut offered: Vec<Offer> = Vec::new();
+    let mut offered: Vec<Completion> = Vec::new();
     for value in listed.chain(single).chain(flags) {
         let Ok(value) = orla_marketplace::rtfs::json::value_from_json(&value.to_string()) else {
             continue;
         };
-        let offer = Offer::plain(value.pr_str());
+        let offer = Completion::plain(value.pr_str());
         if !offered.contains(&offer) {
             offered.push(offer);
         }

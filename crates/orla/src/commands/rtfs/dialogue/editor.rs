@@ -41,20 +41,20 @@ impl Completer for Assistant {
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
         let before = line.get(..at).unwrap_or_default();
         let Completed { from, offered } = completed(&self.words, |id| self.schema(id), before);
-        let pair = |offer: super::complete::Offer| Pair {
+        let pair = |offer: super::complete::Completion| Pair {
             display: on_one_line(&offer.shown),
             replacement: offer.text,
         };
         // What would command the terminal is not put into the line either.
-        let is_safe = |offer: &super::complete::Offer| on_one_line(&offer.text) == offer.text;
+        let is_safe = |offer: &super::complete::Completion| on_one_line(&offer.text) == offer.text;
         Ok((from, offered.into_iter().filter(is_safe).map(pair).collect()))
     }
 }
 
 /// A hint, which is shown and never taken.
-pub(super) struct Shown(String);
+pub(super) struct HintText(String);
 
-impl Hint for Shown {
+impl Hint for HintText {
     fn display(&self) -> &str {
         &self.0
     }
@@ -65,14 +65,14 @@ impl Hint for Shown {
 }
 
 impl Hinter for Assistant {
-    type Hint = Shown;
+    type Hint = HintText;
 
-    fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<Shown> {
+    fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<HintText> {
         // Without colours it could not be told from what was written.
         if !self.coloured || at != line.len() {
             return None;
         }
-        hint(&self.words, |id| self.schema(id), line).map(|hint| Shown(on_one_line(&hint)))
+        hint(&self.words, |id| self.schema(id), line).map(|hint| HintText(on_one_line(&hint)))
     }
 }
 

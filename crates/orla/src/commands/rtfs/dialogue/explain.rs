@@ -11,7 +11,7 @@ use orla_marketplace::rtfs::{
 use super::{Dialogue, LAST};
 
 /// Steps that finding a type may take.
-const TRIED: u64 = 5_000_000;
+const MAX_STEPS: u64 = 5_000_000;
 
 impl Dialogue<'_> {
     /// What there is to say about a name.
@@ -74,7 +74,7 @@ impl Dialogue<'_> {
             return Ok(format!("[:fn [{input}] {output}]"));
         }
         let program = self.compiled(&Text::new("", format!("(type-of (do\n{text}\n))")), None)?;
-        let limits = Limits { steps: TRIED.min(self.session.limits.steps), ..self.session.limits };
+        let limits = Limits { steps: MAX_STEPS.min(self.session.limits.steps), ..self.session.limits };
         let mut run = match &self.before {
             Some((_, before)) => Run::beside(program, limits, before),
             None => Run::new(program, limits, &[]),
