@@ -335,8 +335,8 @@ mod tests {
             (r#"{"call": "a", "limits": {}}"#, Err("limits")),
             (r#"{"input": 1}"#, Err("either")),
             (r#"{"programm": "1"}"#, Err("programm")),
-            ("[]", Err("no object")),
-            ("7", Err("no object")),
+            ("[]", Err("not an object")),
+            ("7", Err("not an object")),
             ("[", Err("cannot be read")),
             (" ", Err("empty")),
         ] {
