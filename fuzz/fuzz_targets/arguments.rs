@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use orla_marketplace::JsonText;
-use orla_providers::tool::arguments::{MAX_ARGUMENT, map};
+use orla_providers::tool::arguments::{MAX_ARGUMENT, line_with_meta, map};
 
 fuzz_target!(|text: &str| {
     // The front end lets nothing else through: one well-formed object.
@@ -19,5 +19,9 @@ fuzz_target!(|text: &str| {
             }
         }
         Err(violations) => assert!(!violations.is_empty()),
+    }
+    if let Ok(line) = line_with_meta(json.as_str(), "id", None) {
+        let line = String::from_utf8(line).expect("text");
+        assert!(line.ends_with('\n') && JsonText::parse(line.clone()).is_ok(), "{line}");
     }
 });

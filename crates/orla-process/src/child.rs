@@ -121,6 +121,11 @@ impl Program {
         variables
     }
 
+    /// The beginning of its file, if that is text.
+    pub fn script(&self) -> Option<String> {
+        read_script(&self.path)
+    }
+
     /// What its files mention of the server's variables and is not passed to it. `args` may name scripts.
     pub fn withheld(&self, args: &[OsString], environment: &Environment) -> BTreeSet<String> {
         let directory = self.directory.as_deref().unwrap_or(Path::new(""));

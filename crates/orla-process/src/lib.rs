@@ -2,7 +2,8 @@
 //!
 //! # How it works
 //!
-//! [`runner`] runs one short program for each call. [`supervisor`] keeps programs running that serve many, whatever
+//! [`runner`] runs one short program for each call, and [`standby`] starts such programs before they are called.
+//! [`supervisor`] keeps programs running that serve many, whatever
 //! they speak. Both start a [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends
 //! what is left when the server dies, and [`init`] reaps orphans where the server is a container's first process.
 //! [`shebang`] and [`start_failure`] say what a program's file is to the kernel, and why it could not start.
@@ -36,8 +37,10 @@ pub mod runner;
 mod sealed;
 pub mod shebang;
 pub mod signal;
+pub mod standby;
 pub mod start_failure;
 pub mod supervisor;
+mod wake;
 pub mod watch;
 
 pub use command::Command;

@@ -17,13 +17,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
-use orla_marketplace::id::Pattern;
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
 use orla_marketplace::{
     Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Registration, RoutedExecutor,
     Source,
 };
+use orla_process::standby::Standby;
 use orla_process::supervisor::{Gate, Policy};
 use orla_process::{Instance, PoolLimits, start_failure};
 use orla_providers::a2a::{A2AExecutor, Agents};
@@ -34,7 +34,7 @@ use orla_providers::mcp::{self, MCPExecutor, McpServers};
 use orla_providers::plugin::{PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::stream::{StreamExecutor, Streams};
-use orla_providers::tool::{Loaded, Loader, ToolExecutor, ToolProvider};
+use orla_providers::tool::{Loaded, Loader, Override, ToolExecutor, ToolProvider, prestarted};
 
 use documents::Documents;
 
@@ -56,6 +56,8 @@ const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct App {
     marketplace: Arc<CapabilityMarketplace>,
     instance: Arc<Instance>,
+    /// Processes of tools that wait for a call.
+    standby: Arc<Standby>,
     capsules: Arc<Capsules>,
     servers: Arc<McpServers>,
     plugins: Arc<Plugins>,
@@ -135,8 +137,11 @@ impl App {
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
         let (governance, rules) = (Governance::default(), Arc::default());
+        let standby = Standby::new(Arc::clone(&instance))
+            .map_err(|err| Failure::failed(format!("prestarted processes: {err}")))?;
         let mut app = Self {
             marketplace,
+            standby: Arc::new(standby),
             instance,
             capsules,
             servers,
@@ -198,6 +203,21 @@ impl App {
         all.into_iter().filter(|(_, variables)| !variables.is_empty()).map(sentence).collect()
     }
 
+    /// Prestarted scripts that do not seem to read standard input, as a sentence for each. Reads the scripts.
+    pub(crate) fn prestarted_without_input(&self) -> Vec<String> {
+        let snapshot = self.marketplace.snapshot();
+        let tools = snapshot.entries().iter().filter_map(|entry| {
+            let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
+            (tool.prestart() > 0 && !tool.may_read_input()).then(|| {
+                format!(
+                    "{}: prestart: its script does not seem to read standard input, where the arguments of a prestarted process come; read it, or remove `prestart`",
+                    entry.manifest.id
+                )
+            })
+        });
+        tools.collect()
+    }
+
     /// By what the newest snapshot's capabilities were judged.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
@@ -214,7 +234,7 @@ impl App {
         };
         let mut found = self
             .tools
-            .load(&config.tools_dir, process, &passed(config))
+            .load(&config.tools_dir, process, &overrides(config))
             .map_err(|err| format!("tools directory {err}"))?;
         let rules = Arc::new(self.governance.rules(config)?);
         self.instance.set_environment(config.environment());
@@ -463,6 +483,19 @@ impl App {
         for provider in self.providers.iter().skip(1) {
             provider.start_eager(false);
         }
+        self.prestart(config);
+    }
+
+    /// Keeps processes waiting of the tools that want it. Where attestations are required, nothing runs before its call is
+    /// attested.
+    fn prestart(&self, config: &Config) {
+        let snapshot = self.marketplace.snapshot();
+        let available = snapshot.entries().iter().filter(|entry| entry.is_available());
+        let wanted = available.filter(|_| !self.rules.is_required()).filter_map(|entry| {
+            let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
+            prestarted(tool, &entry.name, &self.instance)
+        });
+        self.standby.want(wanted.collect(), config.prestarted);
     }
 
     /// Puts in force what the providers turn out to serve, for as long as the server runs.
@@ -494,7 +527,8 @@ impl App {
             return;
         }
         let pool = PoolLimits { max_threads: config.max_concurrency, ..PoolLimits::default() };
-        let tools = ToolExecutor::new(Arc::clone(&self.instance), pool);
+        let tools =
+            ToolExecutor::new(Arc::clone(&self.instance), pool).with_standby(Arc::clone(&self.standby));
         self.marketplace.replace_executor(Arc::new(tools));
         self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
         for executor in &config.extensions.executors {
@@ -563,9 +597,13 @@ fn installed() -> Option<PathBuf> {
     Some(PathBuf::from(home).join(".orla/tools"))
 }
 
-/// What single tools get of the environment, by their names.
-fn passed(config: &Config) -> HashMap<String, Vec<Pattern>> {
-    config.tools.iter().map(|(name, change)| (name.clone(), change.pass_env.clone())).collect()
+/// What is changed of single tools before they are loaded, by their names.
+fn overrides(config: &Config) -> HashMap<String, Override> {
+    let changes = config.tools.iter().map(|(name, change)| {
+        let change = Override { pass_env: change.pass_env.clone(), prestart: change.prestart };
+        (name.clone(), change)
+    });
+    changes.collect()
 }
 
 fn policy(config: &Config) -> Policy {

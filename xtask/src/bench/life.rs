@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::{self, Connection, header};
 use super::report::Figure;
+use super::rows::PYTHON;
 use super::side::Pipes;
 use super::stats::{median, percentile};
 use super::{Effort, Programs};
@@ -367,6 +368,48 @@ pub(super) fn inside(programs: &Programs, _effort: Effort) -> Result<Vec<Figure>
             json!({"ratio": ratio, "p50_us": p50, "spawn_p50_us": floor}),
         )
         .goal("≤ 1.10", ratio <= 1.10),
+    ])
+}
+
+/// Calls of a Python script whose process was started before, beside starting it. The calls come so far apart that a process waits.
+pub(super) fn prestarted(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
+    let folder = programs.folder.join("prestarted");
+    fresh(&folder.join("tools"))?;
+    let script = folder.join("tools/script.py");
+    executable(&script, PYTHON)?;
+    fs::write(folder.join("orla.yaml"), "tools: {script: {prestart: 2}}\n")
+        .map_err(|err| err.to_string())?;
+    let orla = Server::start(programs.binary(), &folder, &folder)?;
+    let mut connection = Connection::open(&orla.address)?;
+    let call = client::call("script", &json!({}));
+    let (mut spawned, mut called) = (Vec::new(), Vec::new());
+    for _ in 0..effort.starts * 4 {
+        let started = Instant::now();
+        let output =
+            Command::new(&script).stdin(Stdio::null()).output().map_err(|err| err.to_string())?;
+        spawned.push(started.elapsed());
+        if output.status.code().is_none() {
+            return Err("the script was killed".to_owned());
+        }
+        // Several times what a start takes: this is what calls one after the other would wait for.
+        std::thread::sleep(started.elapsed() * 4);
+        let asked = Instant::now();
+        let is_good = client::is_good(&connection.exchange(&call)?);
+        called.push(asked.elapsed());
+        if !is_good {
+            return Err("a prestarted call failed".to_owned());
+        }
+    }
+    let micros =
+        |times: Vec<Duration>| median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect());
+    let (spawn, p50) = (micros(spawned), micros(called));
+    Ok(vec![
+        Figure::new(
+            "prestarted Python script, p50",
+            format!("{p50:.0} µs (started for the call: {spawn:.0} µs)"),
+            json!({"p50_us": p50, "spawn_p50_us": spawn}),
+        )
+        .goal("≤ 1500 µs", p50 <= 1500.0),
     ])
 }
 

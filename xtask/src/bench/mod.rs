@@ -234,6 +234,7 @@ type Life = fn(&Programs, Effort) -> Result<Vec<Figure>, String>;
 
 const LIVES: &[(&str, Life)] = &[
     ("tool call in the server", life::inside),
+    ("prestarted script", life::prestarted),
     ("first call after a reload", life::first_call),
     ("idle capsules", life::idle_capsules),
     ("reload of a capsule", life::capsule_reload),

@@ -75,7 +75,7 @@ fn tool(programs: &Programs, _: Effort) -> Result<Prepared, String> {
 }
 
 /// A script that does nothing but start, import what most import, and answer.
-const PYTHON: &str = "#!/usr/bin/env python3\n# Says that it is there.\nimport json, sys, datetime\njson.load(sys.stdin)\nprint('ok')\n";
+pub(super) const PYTHON: &str = "#!/usr/bin/env python3\n# Says that it is there.\nimport json, sys, datetime\njson.load(sys.stdin)\nprint('ok')\n";
 const NODE: &str = "#!/usr/bin/env node\n// Says that it is there.\nconst fs = require('fs');\nJSON.parse(fs.readFileSync(0));\nconsole.log('ok');\n";
 
 fn python(programs: &Programs, _: Effort) -> Result<Prepared, String> {

@@ -31,6 +31,7 @@ mod library;
 mod logs;
 mod model;
 mod plugins;
+mod prestart;
 mod programs;
 mod prompted;
 mod prompts;

@@ -12,9 +12,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Job;
 use super::capture::{Captured, OutputFilter, Reader};
-use super::pool::{Control, Wake};
+use super::pool::Control;
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
+use crate::wake::Wake;
 
 /// How a program ended, and what it wrote.
 #[derive(Debug)]
@@ -81,10 +82,7 @@ pub(super) fn run(
     if started >= job.deadline {
         return Ok(Ended::never(Cause::Deadline));
     }
-    let mut child = match &job.attested {
-        Some(hash) => job.program.start_attested(hash, &job.args, &job.env, &job.environment)?,
-        None => job.program.start(&job.args, &job.env, &job.environment)?,
-    };
+    let mut child = job.process.child()?;
     let streams = Streams::of(&mut child, job.stdin, &job.limits, job.stderr);
     let leader = Leader::new(child, unreaped);
     let mut following = Following {

@@ -27,16 +27,43 @@ pub use follow::{Cause, Ended, Status};
 pub use pool::{Runners, Running};
 
 use std::ffi::OsString;
+use std::io;
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::child::Program;
 use crate::environment::Environment;
 use crate::limits::Limits;
+use crate::standby::Started;
 
 /// One program to run.
 #[derive(Debug)]
 pub struct Job {
+    /// What runs.
+    pub process: Process,
+    /// What standard input gets before it is closed.
+    pub stdin: Vec<u8>,
+    /// When the program is asked to end.
+    pub deadline: Instant,
+    /// What it may use.
+    pub limits: Limits,
+    /// Reads its standard error while it runs, and says what is kept of it; all of it where absent.
+    pub stderr: Option<Box<dyn OutputFilter>>,
+}
+
+/// Where the process of a job comes from.
+#[derive(Debug)]
+pub enum Process {
+    /// It is started for the job.
+    New(Start),
+    /// It was started before, and waits for its input.
+    Waiting(Started),
+}
+
+/// How a process is started.
+#[derive(Debug)]
+pub struct Start {
     /// What to run.
     pub program: Arc<Program>,
     /// Its arguments, without its own name.
@@ -47,14 +74,18 @@ pub struct Job {
     pub environment: Arc<Environment>,
     /// Added to that.
     pub env: Vec<(&'static str, OsString)>,
-    /// What standard input gets before it is closed.
-    pub stdin: Vec<u8>,
-    /// When the program is asked to end.
-    pub deadline: Instant,
-    /// What it may use.
-    pub limits: Limits,
-    /// Reads its standard error while it runs, and says what is kept of it; all of it where absent.
-    pub stderr: Option<Box<dyn OutputFilter>>,
+}
+
+impl Process {
+    fn child(self) -> io::Result<Child> {
+        match self {
+            Self::New(Start { program, args, attested, environment, env }) => match &attested {
+                Some(hash) => program.start_attested(hash, &args, &env, &environment),
+                None => program.start(&args, &env, &environment),
+            },
+            Self::Waiting(started) => started.into_child(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::process::Child;
@@ -12,13 +11,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 
-use rustix::fs::{OFlags, fcntl_setfl};
 use tokio::sync::oneshot;
 
 use super::Job;
 use super::follow::{Ended, run};
 use crate::limits::PoolLimits;
 use crate::lock::lock;
+use crate::wake::Wake;
 
 /// Runs programs, each on a thread of its own.
 #[derive(Debug)]
@@ -244,36 +243,5 @@ impl Control {
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
         lock(&self.stage)
-    }
-}
-
-/// Wakes a thread out of its poll.
-#[derive(Debug)]
-pub(super) struct Wake {
-    reader: io::PipeReader,
-    writer: io::PipeWriter,
-}
-
-impl Wake {
-    fn new() -> io::Result<Self> {
-        let (reader, writer) = io::pipe()?;
-        fcntl_setfl(&reader, OFlags::NONBLOCK)?;
-        fcntl_setfl(&writer, OFlags::NONBLOCK)?;
-        Ok(Self { reader, writer })
-    }
-
-    /// Readable once someone has called [`wake`](Self::wake).
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
-    }
-
-    fn wake(&self) {
-        // A full pipe wakes as well.
-        let _ = rustix::io::write(&self.writer, &[0]);
-    }
-
-    pub(super) fn clear(&self) {
-        let mut bytes = [0; 64];
-        while rustix::io::read(&self.reader, &mut bytes[..]).is_ok_and(|count| count == bytes.len()) {}
     }
 }

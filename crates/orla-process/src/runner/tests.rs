@@ -13,6 +13,13 @@ use crate::limits::PoolLimits;
 /// Far beyond what anything here takes on a busy machine.
 use orla_marketplace::testing::PATIENCE;
 
+fn start(job: &mut Job) -> &mut Start {
+    match &mut job.process {
+        Process::New(start) => start,
+        Process::Waiting(_) => panic!("it was started already"),
+    }
+}
+
 struct Script {
     directory: tempfile::TempDir,
     job: Job,
@@ -30,11 +37,13 @@ impl Script {
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let job = Job {
-            program: Arc::new(Program::new(&path).unwrap()),
-            args: vec![],
-            attested: None,
-            environment: Arc::default(),
-            env: vec![("DIR", directory.path().into())],
+            process: Process::New(Start {
+                program: Arc::new(Program::new(&path).unwrap()),
+                args: vec![],
+                attested: None,
+                environment: Arc::default(),
+                env: vec![("DIR", directory.path().into())],
+            }),
             stdin: vec![],
             deadline: Instant::now() + PATIENCE,
             limits: Limits::default(),
@@ -326,7 +335,7 @@ fn calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() {
         let mut script = Script::sh("echo > $DIR/ready; read line; echo $line");
         script.runners = Arc::clone(&runners);
         script.job.stdin = b"hello\n".to_vec();
-        script.job.program = Script::sh("sleep 0.2; cat").keep_directory();
+        start(&mut script.job).program = Script::sh("sleep 0.2; cat").keep_directory();
         match runners.run(script.job) {
             Ok(call) => running.push(call),
             Err(_) => refused += 1,
@@ -339,9 +348,10 @@ fn calls_beyond_the_threads_wait_and_beyond_the_queue_are_refused() {
 }
 
 impl Script {
-    fn keep_directory(self) -> Arc<Program> {
+    fn keep_directory(mut self) -> Arc<Program> {
+        let program = Arc::clone(&start(&mut self.job).program);
         let _ = self.directory.keep();
-        self.job.program
+        program
     }
 }
 
@@ -406,11 +416,13 @@ fn text_without_a_shebang_is_run_by_the_shell_now_and_ever_after() {
     let runners = Runners::new(PoolLimits::default());
     let Script { directory, job, .. } = Script::of("echo plain $1\n");
     let job = |program: &Arc<Program>| Job {
-        program: Arc::clone(program),
-        args: vec!["arg".into()],
-        attested: None,
-        environment: Arc::default(),
-        env: vec![],
+        process: Process::New(Start {
+            program: Arc::clone(program),
+            args: vec!["arg".into()],
+            attested: None,
+            environment: Arc::default(),
+            env: vec![],
+        }),
         stdin: vec![],
         deadline: job.deadline,
         limits: job.limits,
@@ -428,7 +440,7 @@ fn text_without_a_shebang_is_run_by_the_shell_now_and_ever_after() {
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
     fs::rename(&other, &path).unwrap();
     let mut cat = job(&program);
-    cat.args.clear();
+    start(&mut cat).args.clear();
     assert_eq!(text(&wait(runners.run(cat).unwrap()).unwrap().stdout), "#!/bin/cat\n");
 }
 

@@ -311,6 +311,7 @@ pub fn registration(package: &Package, limits: Limits) -> io::Result<Registratio
         form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },
         has_output_schema: own.output_schema.is_some(),
         limits,
+        prestart: 0,
         package: Some(package.directory.clone()),
     };
     let provider = ProviderType::Custom(Arc::new(provider));

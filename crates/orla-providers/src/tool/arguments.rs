@@ -61,6 +61,35 @@ pub fn map(json: &str, fixed: &[String]) -> Result<Mapped, Vec<Violation>> {
     Ok(Mapped { argv: mapper.argv, stdin: stdin.into_bytes() })
 }
 
+/// What standard input of a process gets that was started before its call: the arguments as one line of JSON, with a member
+/// `_meta` for what is in the environment otherwise. A member of that name in the call is replaced.
+///
+/// # Errors
+/// The text is no JSON object.
+pub fn line_with_meta(
+    json: &str,
+    call_id: &str,
+    traceparent: Option<&str>,
+) -> Result<Vec<u8>, Vec<Violation>> {
+    let mut meta = serde_json::Map::from_iter([("call_id".to_owned(), call_id.into())]);
+    meta.extend(traceparent.map(|text| ("traceparent".to_owned(), text.into())));
+    let mut line = String::with_capacity(json.len() + 160);
+    for (key, value) in members(json)? {
+        if key != META {
+            line.push(if line.is_empty() { '{' } else { ',' });
+            line.push_str(&serde_json::Value::from(key).to_string());
+            line.push(':');
+            line.push_str(&compact(value.get()));
+        }
+    }
+    line.push(if line.is_empty() { '{' } else { ',' });
+    line.push_str(&format!("\"{META}\":{}}}\n", serde_json::Value::Object(meta)));
+    Ok(line.into_bytes())
+}
+
+/// The member that tells a prestarted process of its call.
+const META: &str = "_meta";
+
 struct Mapper {
     argv: Vec<String>,
     /// The elements of `args`.
@@ -296,6 +325,25 @@ mod tests {
         for (json, stdin) in cases {
             assert_eq!(String::from_utf8(map(json, &[]).unwrap().stdin).unwrap(), stdin, "{json}");
         }
+    }
+
+    #[test]
+    fn a_prestarted_process_gets_the_arguments_as_written_and_learns_of_its_call() {
+        let line =
+            |json: &str, trace| String::from_utf8(line_with_meta(json, "c-1", trace).unwrap()).unwrap();
+        let cases = [
+            ("{}", None, r#"{"_meta":{"call_id":"c-1"}}"#),
+            (
+                "{ \"n\": 18446744073709551616,\n\"k\\u0022\": [ 1.10 ] }",
+                Some("00-ab-cd-01"),
+                r#"{"n":18446744073709551616,"k\"":[1.10],"_meta":{"call_id":"c-1","traceparent":"00-ab-cd-01"}}"#,
+            ),
+            (r#"{"_meta": {"call_id": "mine"}, "a": 1}"#, None, r#"{"a":1,"_meta":{"call_id":"c-1"}}"#),
+        ];
+        for (json, trace, expected) in cases {
+            assert_eq!(line(json, trace), format!("{expected}\n"), "{json}");
+        }
+        assert!(line_with_meta("[1]", "c-1", None).is_err());
     }
 
     #[test]

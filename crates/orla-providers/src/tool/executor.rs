@@ -14,7 +14,8 @@ use orla_marketplace::{
 };
 use orla_process::child::{self, NO_PYTHON_CACHE};
 use orla_process::reaper::INSTANCE;
-use orla_process::runner::{Cause, Ended, Job, Runners};
+use orla_process::runner::{Cause, Ended, Job, Process, Runners, Start};
+use orla_process::standby::{Standby, Wanted};
 use orla_process::start_failure::{self, NOT_FOUND};
 use orla_process::{Instance, PoolLimits};
 use rustix::io::Errno;
@@ -29,40 +30,50 @@ use super::settings::ToolProvider;
 pub struct ToolExecutor {
     runners: Arc<Runners>,
     instance: Arc<Instance>,
+    /// Processes that were started before their call.
+    standby: Option<Arc<Standby>>,
 }
 
 impl ToolExecutor {
     /// An executor for the tools of `instance`.
     pub fn new(instance: Arc<Instance>, limits: PoolLimits) -> Self {
-        Self { runners: Runners::new(limits), instance }
+        Self { runners: Runners::new(limits), instance, standby: None }
     }
 
-    fn job(&self, tool: &ToolProvider, arguments: arguments::Mapped, ctx: &CallContext) -> Job {
+    /// The same with processes that were started before their calls, as far as they are [wanted](prestarted).
+    #[must_use]
+    pub fn with_standby(self, standby: Arc<Standby>) -> Self {
+        Self { standby: Some(standby), ..self }
+    }
+
+    /// Takes a waiting process, or says how to start one.
+    fn process(
+        &self,
+        tool: &ToolProvider,
+        args: Vec<OsString>,
+        ctx: &CallContext,
+    ) -> Result<Process, Arc<str>> {
         let attested = ctx.custody.as_ref().and_then(Custody::required).cloned();
-        let mut env = vec![
-            ("ORLA_TOOL", OsString::from(&*ctx.name)),
-            ("ORLA_CALL_ID", OsString::from(&*ctx.call_id)),
-            (INSTANCE, OsString::from(self.instance.mark())),
-        ];
+        // What waits was started before this call was attested.
+        if let Some(standby) = self.standby.as_ref().filter(|_| tool.prestart > 0 && attested.is_none())
+            && let Some(started) = standby.take(&tool.program)?
+        {
+            return Ok(Process::Waiting(started));
+        }
+        let mut env = variables(&ctx.name, &self.instance).to_vec();
+        env.push(("ORLA_CALL_ID", OsString::from(&*ctx.call_id)));
         if attested.is_some() && tool.package.is_some() {
             let (name, value) = NO_PYTHON_CACHE;
             env.push((name, value.into()));
         }
-        // It is the caller's text, and not every text can be in an environment.
-        if let Some(traceparent) = ctx.scope.traceparent.as_ref().filter(|text| is_plain(text)) {
-            env.push(("TRACEPARENT", OsString::from(&**traceparent)));
-        }
-        Job {
+        env.extend(traceparent(ctx).map(|text| ("TRACEPARENT", OsString::from(text))));
+        Ok(Process::New(Start {
             program: Arc::clone(&tool.program),
-            args: arguments.argv.into_iter().map(OsString::from).collect(),
+            args,
             attested: attested.filter(|_| tool.package.is_none()),
             environment: self.instance.environment(),
             env,
-            stdin: arguments.stdin,
-            deadline: ctx.deadline.into_std(),
-            limits: tool.limits,
-            stderr: Some(Box::new(Filter::new(ctx.scope.notices.clone()))),
-        }
+        }))
     }
 
     /// Runs a program. Of a package that has to be attested, no file may change from before the start to the end; the
@@ -121,9 +132,26 @@ async fn has_held(custody: &Custody, since: SystemTime) -> bool {
     tokio::task::spawn_blocking(move || custody.has_held_since(since)).await.unwrap_or(false)
 }
 
-/// Whether a text has the form of a trace context: short, and without what no variable can hold.
-fn is_plain(traceparent: &str) -> bool {
-    traceparent.len() <= 256 && traceparent.bytes().all(|byte| byte.is_ascii_graphic())
+/// The trace that the call belongs to, if it has the form of one: it is the caller's text, and not every text can be in an
+/// environment.
+fn traceparent(ctx: &CallContext) -> Option<&str> {
+    let is_plain = |text: &&str| text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic());
+    ctx.scope.traceparent.as_deref().filter(is_plain)
+}
+
+/// What every process of a tool finds in its environment.
+fn variables(name: &str, instance: &Instance) -> [(&'static str, OsString); 2] {
+    [("ORLA_TOOL", OsString::from(name)), (INSTANCE, OsString::from(instance.mark()))]
+}
+
+/// The processes of a tool that shall wait for its calls; `None` where none shall. `name` is the one that it is served by.
+pub fn prestarted(tool: &ToolProvider, name: &str, instance: &Instance) -> Option<Wanted> {
+    (tool.prestart > 0).then(|| Wanted {
+        program: Arc::clone(&tool.program),
+        args: tool.args.iter().map(OsString::from).collect(),
+        env: variables(name, instance).to_vec(),
+        count: tool.prestart,
+    })
 }
 
 #[async_trait]
@@ -141,7 +169,13 @@ impl CapabilityExecutor for ToolExecutor {
         let began = Instant::now();
         let tool: &ToolProvider = provider.settings()?;
         let refused = |violations| RuntimeError::InvalidInput { id: ctx.name.to_string(), violations };
-        let arguments = arguments::map(inputs.json()?.as_str(), &tool.args).map_err(refused)?;
+        let json = inputs.json()?;
+        let arguments = if tool.prestart > 0 {
+            let stdin = arguments::line_with_meta(json.as_str(), &ctx.call_id, traceparent(ctx));
+            arguments::Mapped { argv: tool.args.clone(), stdin: stdin.map_err(refused)? }
+        } else {
+            arguments::map(json.as_str(), &tool.args).map_err(refused)?
+        };
         let size: usize = arguments.argv.iter().map(String::len).sum();
         let context = Context {
             name: &ctx.name,
@@ -150,7 +184,20 @@ impl CapabilityExecutor for ToolExecutor {
             form: tool.form,
             has_schema: tool.has_output_schema,
         };
-        match self.run_attested(tool, self.job(tool, arguments, ctx), ctx).await {
+        let args = arguments.argv.into_iter().map(OsString::from).collect();
+        let process = self.process(tool, args, ctx).map_err(|reason| RuntimeError::Failed {
+            id: ctx.name.to_string(),
+            message: format!("{}: {reason}", ctx.name),
+            outcome: None,
+        })?;
+        let job = Job {
+            process,
+            stdin: arguments.stdin,
+            deadline: ctx.deadline.into_std(),
+            limits: tool.limits,
+            stderr: Some(Box::new(Filter::new(ctx.scope.notices.clone()))),
+        };
+        match self.run_attested(tool, job, ctx).await {
             Ok(mut ended) => {
                 // The whole of it, which is what the timeout counts from.
                 ended.duration = began.elapsed();

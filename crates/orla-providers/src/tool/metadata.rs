@@ -10,6 +10,7 @@
 //! | `args` | arguments that come before those of the call |
 //! | `annotations` | MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint` |
 //! | `permissions` | what it needs to be allowed |
+//! | `prestart` | how many processes wait for a call before it comes; they read their arguments from standard input |
 //! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
 //! Each key is read by itself, so that every fault is reported with its place in the file. A tool with a fault is
@@ -48,9 +49,14 @@ pub struct Metadata {
     pub annotations: Option<Value>,
     /// What it needs to be allowed.
     pub permissions: Vec<String>,
+    /// How many processes wait for a call before it comes.
+    pub prestart: Option<usize>,
     /// Patterns of the server's variables that it gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
 }
+
+/// The most processes of one tool that may wait for a call.
+pub const MAX_PRESTART: usize = 64;
 
 /// What a tool's standard output is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +115,7 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     (reader.metadata, reader.remarks)
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "title",
     "description",
     "input_schema",
@@ -119,6 +125,7 @@ const KEYS: [&str; 10] = [
     "args",
     "annotations",
     "permissions",
+    "prestart",
     "pass_env",
 ];
 
@@ -161,6 +168,7 @@ impl Reader {
                 read
             }
             "permissions" => texts(node).map(|needed| metadata.permissions = needed),
+            "prestart" => prestart(node).map(|count| metadata.prestart = Some(count)),
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt::beginning(unknown, SHOWN);
@@ -264,6 +272,13 @@ fn seconds(node: &Node) -> Result<Duration, String> {
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|timeout| !timeout.is_zero())
         .ok_or_else(|| expected(&format!("seconds above 0 and at most {MAX_TIMEOUT}"), node))
+}
+
+fn prestart(node: &Node) -> Result<usize, String> {
+    let count = node.to_json().as_u64().and_then(|count| usize::try_from(count).ok());
+    count
+        .filter(|count| *count <= MAX_PRESTART)
+        .ok_or_else(|| expected(&format!("a whole number from 0 to {MAX_PRESTART}"), node))
 }
 
 fn annotations(node: &Node) -> Result<Value, String> {

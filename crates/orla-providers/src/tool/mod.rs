@@ -24,7 +24,7 @@ mod settings;
 mod source;
 
 pub use discovery::{DirectoryError, Finding, ProgramFile};
-pub use executor::ToolExecutor;
+pub use executor::{ToolExecutor, prestarted};
 pub use settings::ToolProvider;
 pub(crate) use settings::requires;
-pub use source::{Loaded, Loader};
+pub use source::{Loaded, Loader, Override};

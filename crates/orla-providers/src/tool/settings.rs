@@ -23,6 +23,8 @@ pub struct ToolProvider {
     pub(crate) form: OutputForm,
     pub(crate) has_output_schema: bool,
     pub(crate) limits: Limits,
+    /// How many processes wait for a call before it comes.
+    pub(crate) prestart: usize,
     /// The directory of the package that it is the program of.
     pub(crate) package: Option<PathBuf>,
 }
@@ -31,6 +33,9 @@ pub struct ToolProvider {
 pub(crate) fn requires(program: &Path) -> String {
     format!("exec:{}", program.display())
 }
+
+/// Words of which every script has one that reads standard input, in any usual language.
+const READS: [&str; 7] = ["stdin", "input", "read", "cat", "gets", "jq", "<>"];
 
 impl ToolProvider {
     /// The file.
@@ -41,6 +46,16 @@ impl ToolProvider {
     /// What runs.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// How many processes wait for a call before it comes. If any do, the arguments go to standard input alone.
+    pub fn prestart(&self) -> usize {
+        self.prestart
+    }
+
+    /// Whether the program may read standard input: a script that says nothing of it does not.
+    pub fn may_read_input(&self) -> bool {
+        self.program.script().is_none_or(|script| READS.iter().any(|word| script.contains(word)))
     }
 }
 
@@ -80,7 +95,10 @@ impl CustomProvider for ToolProvider {
             }))
             .ok()
         });
-        ANY_ARGUMENTS.clone()
+        static ANY_OBJECT: LazyLock<Option<JsonText>> = LazyLock::new(|| {
+            JsonText::of(&json!({"type": "object", "additionalProperties": true})).ok()
+        });
+        if self.prestart > 0 { ANY_OBJECT.clone() } else { ANY_ARGUMENTS.clone() }
     }
 
     fn advertised_output(&self) -> Option<JsonText> {

@@ -39,18 +39,26 @@ pub struct Loader {
     made: HashMap<PathBuf, Made>,
 }
 
+/// What the configuration says of a tool besides its own declaration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Override {
+    /// Patterns of variables that it gets besides those of its declaration.
+    pub pass_env: Vec<Pattern>,
+    /// How many processes wait for a call before it comes, instead of what it declares.
+    pub prestart: Option<usize>,
+}
+
 #[derive(Debug)]
 struct Made {
     of: Arc<Described>,
     limits: Limits,
-    pass_env: Vec<Pattern>,
+    change: Override,
     registration: Registration,
 }
 
 impl Loader {
     /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
-    /// by `limits`. `pass_env` has patterns of variables, by the name of the tool that gets them besides
-    /// those of its own declaration. Blocks while it reads the directory; starts no process.
+    /// by `limits`. `changes` are by the names of tools. Blocks while it reads the directory; starts no process.
     ///
     /// # Errors
     /// The directory is there and cannot be used.
@@ -58,24 +66,24 @@ impl Loader {
         &mut self,
         directory: &Path,
         limits: Limits,
-        pass_env: &HashMap<String, Vec<Pattern>>,
+        changes: &HashMap<String, Override>,
     ) -> Result<Loaded, DirectoryError> {
         let found = self.scanner.scan(directory)?;
         let mut registrations = Vec::with_capacity(found.tools.len());
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
-            let pass_env = pass_env.get(&tool.name).cloned().unwrap_or_default();
+            let change = changes.get(&tool.name).cloned().unwrap_or_default();
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
-                let same_rules = made.limits == limits && made.pass_env == pass_env;
+                let same_rules = made.limits == limits && made.change == change;
                 Arc::ptr_eq(&made.of, &read) && same_rules && manifest.id == tool.name
             });
             // One provider as long as the file is the same: so the catalogue knows that nothing changed.
             let made = match same {
                 Some(made) => made,
-                None => match registration(tool, limits, &pass_env) {
-                    Ok(registration) => Made { of: read, limits, pass_env, registration },
+                None => match registration(tool, limits, &change) {
+                    Ok(registration) => Made { of: read, limits, change, registration },
                     Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
                 },
             };
@@ -93,9 +101,9 @@ impl Loader {
     }
 }
 
-fn registration(tool: Found, limits: Limits, pass_env: &[Pattern]) -> io::Result<Registration> {
+fn registration(tool: Found, limits: Limits, change: &Override) -> io::Result<Registration> {
     let mut metadata = tool.metadata;
-    metadata.pass_env.extend_from_slice(pass_env);
+    metadata.pass_env.extend_from_slice(&change.pass_env);
     let provider = ToolProvider {
         program: Arc::new(Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env)),
         interpreter: tool.interpreter,
@@ -103,6 +111,7 @@ fn registration(tool: Found, limits: Limits, pass_env: &[Pattern]) -> io::Result
         form: metadata.output.unwrap_or_default(),
         has_output_schema: metadata.output_schema.is_some(),
         limits,
+        prestart: change.prestart.or(metadata.prestart).unwrap_or_default(),
         package: None,
     };
     let mut manifest =

@@ -38,6 +38,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     findings.problems.extend(read_key(&config.governance).err());
     findings.warnings.extend(invisible_in(app.marketplace()));
     findings.warnings.extend(app.withheld());
+    findings.warnings.extend(app.prestarted_without_input());
     findings.warnings.iter().for_each(|warning| render::warning(warning));
     if !findings.problems.is_empty() {
         return Err(Failure::failed_with(findings.problems.clone()));

@@ -49,6 +49,7 @@ use orla_document::Position;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{AccessPolicy, Registration, rtfs};
 use orla_process::environment::Environment;
+use orla_process::standby::StandbyLimits;
 use orla_providers::a2a::AgentSettings;
 use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
@@ -94,6 +95,8 @@ pub(crate) struct Config {
     pub(crate) max_concurrency: usize,
     /// The part of them that one provider may use.
     pub(crate) max_provider_share: f64,
+    /// What prestarted processes may use.
+    pub(crate) prestarted: StandbyLimits,
     pub(crate) max_queue: usize,
     pub(crate) max_body_bytes: usize,
     /// What all requests may hold together; 0 is a quarter of the memory.
@@ -218,6 +221,8 @@ pub(crate) struct ToolOverride {
     pub(crate) rename: Option<Rename>,
     pub(crate) max_concurrency: Option<usize>,
     pub(crate) retries: Option<u32>,
+    /// How many processes wait for a call before it comes.
+    pub(crate) prestart: Option<usize>,
     /// Patterns of the variables that it gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
     /// Of the tool's name in the file.
@@ -308,6 +313,7 @@ impl Default for Config {
             max_output_bytes: 1024 * 1024,
             max_concurrency: 64,
             max_provider_share: 0.75,
+            prestarted: StandbyLimits::default(),
             max_queue: 1024,
             max_body_bytes: 4 * 1024 * 1024,
             max_memory_bytes: 0,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use orla_document::Node;
+use orla_providers::tool::metadata::MAX_PRESTART;
 use serde_json::{Value, json};
 
 use super::forms::{Count, DAY, Flag, Seconds, Text, Variables};
@@ -21,6 +22,8 @@ fn keys() -> Vec<Key<ToolOverride>> {
             "maximum number of calls of this tool at once"),
         key("retries", Count(0, MAX_RETRIES), |t| &mut t.retries,
             "how often orla repeats a call that failed for a temporary reason, if the tool says that repeating it is harmless"),
+        key("prestart", Count(0, MAX_PRESTART), |t| &mut t.prestart,
+            "how many processes of a tool [wait for a call](tools.md#prestarted-tools) before it comes"),
         key("pass_env", Variables, |t| &mut t.pass_env,
             "environment variables that the process gets in addition to the default ones: names, or patterns with `*`"),
     ]

@@ -1,0 +1,500 @@
+//! Programs that are started before they are called, and wait for their input.
+//!
+//! # How it works
+//!
+//! One thread starts the processes, watches them, and ends those that are no longer wanted. A call takes the one that has
+//! waited longest ([`Standby::take`]), and the thread starts the next. All that a process may do before its call is
+//! start and wait: one that exits or writes to standard output has failed. After [`MAX_FAILURES`] failures in a row no
+//! more are started until the file changes.
+//!
+//! A process belongs to one version of its file. A call compares the version, so that what runs is always the file as it
+//! is, also where nobody has reloaded.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::child::Program;
+use crate::environment::Environment;
+use crate::exit_watch::ExitWatch;
+use crate::file::FileVersion;
+use crate::lock::lock;
+use crate::reaper::Instance;
+use crate::wake::Wake;
+
+/// Processes that fail in a row before no more are started.
+const MAX_FAILURES: u32 = 3;
+
+/// Bytes of standard error that the reason of a failure quotes.
+const MAX_QUOTED: usize = 4096;
+
+/// How long a killed process may take to end before its status is given up.
+const KILL_WAIT: Duration = Duration::from_secs(1);
+
+/// How often the thread looks for the end of processes that it has killed.
+const REAP_EVERY: Duration = Duration::from_millis(5);
+
+/// What waiting processes may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandbyLimits {
+    /// Processes that wait at the same time, of all programs together.
+    pub max_processes: usize,
+    /// How long one waits. After that, none of its program is started until the next call.
+    pub max_idle: Duration,
+}
+
+impl Default for StandbyLimits {
+    fn default() -> Self {
+        Self { max_processes: 32, max_idle: Duration::from_secs(3600) }
+    }
+}
+
+/// A program of which some processes shall wait.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What to start.
+    pub program: Arc<Program>,
+    /// Its arguments, without its own name.
+    pub args: Vec<OsString>,
+    /// Added to its environment.
+    pub env: Vec<(&'static str, OsString)>,
+    /// How many processes shall wait.
+    pub count: usize,
+}
+
+/// Keeps processes waiting. Dropping it ends them.
+#[derive(Debug)]
+pub struct Standby {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    instance: Arc<Instance>,
+    state: Mutex<State>,
+    wake: Wake,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limits: StandbyLimits,
+    pools: Vec<Pool>,
+    /// Processes that were killed and are not reaped yet.
+    ending: Vec<Child>,
+    has_thread: bool,
+    is_closing: bool,
+}
+
+/// The waiting processes of one program.
+#[derive(Debug)]
+struct Pool {
+    wanted: Wanted,
+    /// What its processes get of the server's environment.
+    environment: Arc<Environment>,
+    /// The file that its processes were started from, once one was.
+    version: Option<FileVersion>,
+    waiting: VecDeque<Waiting>,
+    /// Processes that failed in a row.
+    failures: u32,
+    activity: Activity,
+}
+
+/// Whether processes are started.
+#[derive(Debug)]
+enum Activity {
+    Starting,
+    /// Its processes have waited too long for a call: not before the next one.
+    Asleep,
+    /// The program does not wait as it should, with the reason; or it cannot be started, which a call finds out by itself.
+    Failed(Option<Arc<str>>),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    child: Child,
+    watched: Arc<Watched>,
+    since: Instant,
+}
+
+/// What the thread polls while others may take the process.
+#[derive(Debug)]
+struct Watched {
+    exit: ExitWatch,
+    stdout: Option<OwnedFd>,
+}
+
+/// A process that waits for its input. Dropping it ends the process and its group.
+#[derive(Debug)]
+pub struct Started(Option<Child>);
+
+impl Standby {
+    /// Nothing is kept yet.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn new(instance: Arc<Instance>) -> io::Result<Self> {
+        Ok(Self { shared: Arc::new(Shared { instance, state: Mutex::default(), wake: Wake::new()? }) })
+    }
+
+    /// Keeps processes of these programs waiting, and of no others. What is wanted as before stays.
+    pub fn want(&self, wanted: Vec<Wanted>, limits: StandbyLimits) {
+        let environment = self.shared.instance.environment();
+        let mut state = self.shared.lock();
+        state.limits = limits;
+        let total: usize = wanted.iter().map(|wanted| wanted.count).sum();
+        if total > limits.max_processes {
+            tracing::warn!(
+                wanted = total,
+                limit = limits.max_processes,
+                "not all prestarted processes are started: raise max_prestarted, or lower prestart of some tools"
+            );
+        }
+        let mut before = std::mem::take(&mut state.pools);
+        for wanted in wanted {
+            let same = before.iter().position(|pool| pool.serves(&wanted, &environment));
+            let mut pool = match same {
+                Some(index) => before.swap_remove(index),
+                None => Pool::new(wanted.clone(), Arc::clone(&environment)),
+            };
+            pool.wanted.count = wanted.count;
+            let excess = pool.waiting.len().saturating_sub(wanted.count);
+            state.ending.extend(pool.waiting.drain(..excess).map(Waiting::kill));
+            state.pools.push(pool);
+        }
+        state.ending.extend(before.into_iter().flat_map(|pool| pool.waiting).map(Waiting::kill));
+        let needs_thread = !state.has_thread && !state.pools.is_empty();
+        state.has_thread |= needs_thread;
+        drop(state);
+        if needs_thread {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().name("standby".to_owned());
+            if let Err(err) = thread.spawn(move || shared.tend()) {
+                self.shared.lock().has_thread = false;
+                tracing::warn!(error = %err, "no process can be prestarted: the thread for them cannot start");
+            }
+        }
+        self.shared.wake.wake();
+    }
+
+    /// Takes a waiting process of this program; `None` where none waits, so that one has to be started.
+    ///
+    /// # Errors
+    /// Its processes do not wait as they should, with the reason.
+    pub fn take(&self, program: &Arc<Program>) -> Result<Option<Started>, Arc<str>> {
+        let mut state = self.shared.lock();
+        let State { pools, ending, .. } = &mut *state;
+        let Some(pool) = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.wanted.program, program)) else {
+            return Ok(None);
+        };
+        let version = FileVersion::of(program.path());
+        if pool.version.is_some() && pool.version != version {
+            ending.extend(pool.renew().map(Waiting::kill));
+        }
+        // What has failed stays for the thread, which finds out why.
+        let index = pool.waiting.iter().position(|waiting| !waiting.has_failed());
+        let taken = index.and_then(|index| pool.waiting.remove(index));
+        if matches!(pool.activity, Activity::Asleep) {
+            pool.activity = Activity::Starting;
+        }
+        self.shared.wake.wake();
+        match (taken, &pool.activity) {
+            (Some(waiting), _) => {
+                pool.failures = 0;
+                Ok(Some(Started(Some(waiting.child))))
+            }
+            (None, Activity::Failed(Some(reason))) => Err(Arc::clone(reason)),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_closing = true;
+        state.end_all();
+        drop(state);
+        self.shared.wake.wake();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The thread: starts what is missing, and watches what waits.
+    fn tend(&self) {
+        loop {
+            let mut state = self.lock();
+            state.reap();
+            if state.is_closing && state.ending.is_empty() {
+                return;
+            }
+            let now = Instant::now();
+            state.end_idle(now);
+            if let Some(start) = state.next_start() {
+                // Starting takes a while, and no call may wait for that.
+                drop(state);
+                let (version, child) = self.start(&start);
+                self.lock().add(&start, version, child);
+                continue;
+            }
+            let watched: Vec<Arc<Watched>> = state.watched().cloned().collect();
+            let until = state.next_look(now);
+            drop(state);
+            self.sleep(&watched, until);
+            self.lock().remove_failed();
+        }
+    }
+
+    fn start(&self, start: &Start) -> (Option<FileVersion>, io::Result<Child>) {
+        let Wanted { program, args, env, .. } = &start.wanted;
+        // Before the start: what changes later is then noticed.
+        let version = FileVersion::of(program.path());
+        self.instance.watch_over_children();
+        (version, program.start(args, env, &start.environment))
+    }
+
+    /// Sleeps until a process does something, somebody calls, or this much time has passed.
+    fn sleep(&self, watched: &[Arc<Watched>], until: Option<Duration>) {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.wake.fd(), PollFlags::IN)];
+        for watched in watched {
+            let pipes = [watched.exit.fd(), watched.stdout.as_ref().map(AsFd::as_fd)];
+            fds.extend(
+                pipes.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            );
+        }
+        let until = watched.iter().fold(until, |until, it| {
+            let nap = it.exit.nap(until.unwrap_or(Duration::MAX));
+            (nap < Duration::MAX).then_some(nap)
+        });
+        let timeout = until.and_then(|until| Timespec::try_from(until).ok());
+        // An interrupted sleep is one more look.
+        let _ = poll(&mut fds, timeout.as_ref());
+        self.wake.clear();
+    }
+}
+
+/// A process to start.
+#[derive(Debug)]
+struct Start {
+    wanted: Wanted,
+    environment: Arc<Environment>,
+}
+
+impl State {
+    /// Ends every waiting process.
+    fn end_all(&mut self) {
+        self.ending.extend(self.pools.drain(..).flat_map(|pool| pool.waiting).map(Waiting::kill));
+    }
+
+    fn reap(&mut self) {
+        self.ending.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    /// Ends what has waited too long.
+    fn end_idle(&mut self, now: Instant) {
+        for pool in &mut self.pools {
+            let is_idle = |waiting: &Waiting| now.duration_since(waiting.since) >= self.limits.max_idle;
+            if pool.waiting.front().is_some_and(is_idle) {
+                pool.activity = Activity::Asleep;
+                self.ending.extend(pool.waiting.drain(..).map(Waiting::kill));
+            }
+        }
+    }
+
+    fn next_start(&self) -> Option<Start> {
+        let total: usize = self.pools.iter().map(|pool| pool.waiting.len()).sum();
+        if total >= self.limits.max_processes {
+            return None;
+        }
+        let pool = self.pools.iter().find(|pool| {
+            matches!(pool.activity, Activity::Starting) && pool.waiting.len() < pool.wanted.count
+        })?;
+        Some(Start { wanted: pool.wanted.clone(), environment: Arc::clone(&pool.environment) })
+    }
+
+    /// Takes in a process that was started, if it is still wanted.
+    fn add(&mut self, start: &Start, version: Option<FileVersion>, child: io::Result<Child>) {
+        let pool = self.pools.iter_mut().find(|pool| pool.serves(&start.wanted, &start.environment));
+        let child = match child {
+            Ok(child) => child,
+            Err(err) => {
+                tracing::debug!(program = %start.wanted.program.path().display(), error = %err, "not prestarted");
+                if let Some(pool) = pool {
+                    pool.version = version;
+                    pool.activity = Activity::Failed(None);
+                }
+                return;
+            }
+        };
+        let waiting = Waiting::new(child);
+        let Some(pool) = pool.filter(|pool| pool.waiting.len() < pool.wanted.count) else {
+            return self.ending.push(waiting.kill());
+        };
+        if pool.version != version {
+            self.ending.extend(pool.renew().map(Waiting::kill));
+            pool.version = version;
+        }
+        pool.waiting.push_back(waiting);
+    }
+
+    fn remove_failed(&mut self) {
+        for pool in &mut self.pools {
+            pool.remove_failed(&mut self.ending);
+        }
+    }
+
+    fn watched(&self) -> impl Iterator<Item = &Arc<Watched>> {
+        self.pools.iter().flat_map(|pool| &pool.waiting).map(|waiting| &waiting.watched)
+    }
+
+    /// When the thread has something to do by itself.
+    fn next_look(&self, now: Instant) -> Option<Duration> {
+        if !self.ending.is_empty() {
+            return Some(REAP_EVERY);
+        }
+        let fronts = self.pools.iter().filter_map(|pool| pool.waiting.front());
+        fronts.map(|waiting| (waiting.since + self.limits.max_idle).saturating_duration_since(now)).min()
+    }
+}
+
+impl Pool {
+    fn new(wanted: Wanted, environment: Arc<Environment>) -> Self {
+        Self {
+            wanted,
+            environment,
+            version: None,
+            waiting: VecDeque::new(),
+            failures: 0,
+            activity: Activity::Starting,
+        }
+    }
+
+    /// Whether its processes are what is wanted.
+    fn serves(&self, wanted: &Wanted, environment: &Arc<Environment>) -> bool {
+        Arc::ptr_eq(&self.wanted.program, &wanted.program)
+            && self.wanted.args == wanted.args
+            && self.wanted.env == wanted.env
+            && Arc::ptr_eq(&self.environment, environment)
+    }
+
+    /// Starts again with another version of the file; gives back the processes of the old one.
+    fn renew(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        (self.version, self.failures, self.activity) = (None, 0, Activity::Starting);
+        std::mem::take(&mut self.waiting).into_iter()
+    }
+
+    /// Removes the processes that did more than wait.
+    fn remove_failed(&mut self, ending: &mut Vec<Child>) {
+        for _ in 0..self.waiting.len() {
+            let Some(waiting) = self.waiting.pop_front() else { return };
+            if !waiting.has_failed() {
+                self.waiting.push_back(waiting);
+                continue;
+            }
+            self.failures += 1;
+            let mut child = waiting.kill();
+            if self.failures >= MAX_FAILURES {
+                let reason: Arc<str> = failure(&mut child).into();
+                tracing::warn!(program = %self.wanted.program.path().display(), "{reason}");
+                self.activity = Activity::Failed(Some(reason));
+            }
+            ending.push(child);
+        }
+    }
+}
+
+impl Waiting {
+    fn new(child: Child) -> Self {
+        let exit = ExitWatch::new(Pid::from_child(&child));
+        let stdout = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
+        Self { child, watched: Arc::new(Watched { exit, stdout }), since: Instant::now() }
+    }
+
+    /// Whether it did anything but wait: it has exited, or there is something to read or the end of its output.
+    fn has_failed(&self) -> bool {
+        let is_readable = |pipe: &OwnedFd| {
+            let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        };
+        self.watched.exit.has_exited() || self.watched.stdout.as_ref().is_some_and(is_readable)
+    }
+
+    /// Kills its group. It is still to be reaped.
+    fn kill(self) -> Child {
+        kill(&self.child);
+        self.child
+    }
+}
+
+/// Says what a killed process did instead of waiting, with what it wrote to standard error.
+fn failure(child: &mut Child) -> String {
+    let output = child.stdout.take().map(quote).unwrap_or_default();
+    let said = child.stderr.take().map(quote).unwrap_or_default();
+    let exit_code = status(child).and_then(|status| status.code());
+    let what = match exit_code {
+        _ if !output.is_empty() => "writes to standard output before a call".to_owned(),
+        Some(code) => format!("exits before a call (exit code {code})"),
+        None => "ends or closes standard output before a call".to_owned(),
+    };
+    let said = if said.is_empty() { said } else { format!(": {said}") };
+    format!(
+        "a prestarted process {what}{said}; read standard input to its end first, or remove `prestart`"
+    )
+}
+
+/// The status of a process that was killed, or ended before.
+fn status(child: &mut Child) -> Option<ExitStatus> {
+    let end = Instant::now() + KILL_WAIT;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+            status => return status.ok().flatten(),
+        }
+    }
+}
+
+/// What is in the pipe, without waiting for more.
+fn quote(mut pipe: impl io::Read + AsFd) -> String {
+    let mut bytes = vec![0; MAX_QUOTED];
+    let read = fcntl_setfl(&pipe, OFlags::NONBLOCK).map_or(0, |()| pipe.read(&mut bytes).unwrap_or(0));
+    String::from_utf8_lossy(&bytes[..read]).trim().to_owned()
+}
+
+fn kill(child: &Child) {
+    // It may be gone already, which is as well.
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+}
+
+impl Started {
+    /// The process, from now on the caller's to end and to reap.
+    ///
+    /// # Errors
+    /// It was taken already.
+    pub(crate) fn into_child(mut self) -> io::Result<Child> {
+        self.0.take().ok_or_else(|| io::Error::other("the process was taken already"))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            kill(child);
+            let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
