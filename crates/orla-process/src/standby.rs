@@ -4,7 +4,7 @@
 //!
 //! One thread starts the processes, watches them, and ends those that are no longer wanted. A call takes the one that has
 //! waited longest ([`Standby::take`]), and the thread starts the next. All that a process may do before its call is
-//! start and wait: one that exits or writes to standard output has failed. After [`MAX_FAILURES`] failures in a row no
+//! start and wait: one that exits or writes to standard output has failed. After three failures in a row no
 //! more are started until the file changes.
 //!
 //! A process belongs to one version of its file. A call compares the version, so that what runs is always the file as it
