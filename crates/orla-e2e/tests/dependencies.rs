@@ -153,7 +153,6 @@ const CIRCLES: &[(&str, &[(&str, &str)])] = &[
             ("surface", "call"),
         ],
     ),
-    ("orla-providers", &[("wasm", "plugin")]),
     ("orla-server", &[("state", "a2a"), ("state", "mcp")]),
     (
         "rtfs",

@@ -22,7 +22,7 @@ const CALLS: u32 = 5_000;
 async fn main() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.wasm");
-    std::fs::write(&path, wat::parse_str(include_str!("../src/wasm/test.wat")).unwrap()).unwrap();
+    std::fs::write(&path, wat::parse_str(include_str!("../src/plugin/wasm/test.wat")).unwrap()).unwrap();
     let market = marketplace(Limits::default(), []);
     let plugins = Arc::new(Plugins::new(Instance::unguarded(), Policy::default()));
     market.replace_executor(Arc::new(PluginExecutor::with_plugins(plugins)));

@@ -117,7 +117,7 @@ impl Ended {
 }
 
 /// A started program. However the thread leaves it, by an error or a panic too, its group is killed; and
-/// unless it has been reaped, it goes to the strays.
+/// unless it has been reaped, it goes to `unreaped`.
 struct Leader<'a> {
     child: Option<Child>,
     group: Pid,

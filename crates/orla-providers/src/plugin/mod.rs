@@ -10,6 +10,8 @@ mod pool;
 mod process;
 pub mod protocol;
 mod settings;
+#[cfg_attr(not(feature = "wasm"), path = "no_wasm.rs")]
+mod wasm;
 
 pub use executor::PluginExecutor;
 pub use plugins::{Plugins, Problem};
@@ -42,7 +44,7 @@ pub fn check(path: &Path) -> Result<(), String> {
         return Err(format!("{shown} is no file"));
     }
     if is_component(path) {
-        return crate::wasm::check().map_err(|problem| format!("{shown}: {problem}"));
+        return wasm::check().map_err(|problem| format!("{shown}: {problem}"));
     }
     if file.permissions().mode() & 0o111 == 0 {
         return Err(format!("{shown} is not executable (chmod +x {shown})"));

@@ -16,8 +16,8 @@ use super::is_component;
 use super::process::PluginProcess;
 use super::protocol::conversation::{Call, Manner};
 use super::settings::PluginSettings;
+use super::wasm::Component;
 use crate::process::ending;
-use crate::wasm::Component;
 
 /// One plugin.
 #[derive(Debug)]

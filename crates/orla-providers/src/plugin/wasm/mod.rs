@@ -32,8 +32,8 @@ use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
 use wasmtime::{Config, Engine, ResourceLimiter, Store, StoreLimits, StoreLimitsBuilder, Trap};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
-use crate::plugin::PluginSettings;
-use crate::plugin::protocol::wire::{self, Failure};
+use super::PluginSettings;
+use super::protocol::wire::{self, Failure};
 
 /// Instructions after which a component gives the thread back.
 const YIELD: u64 = 1_000_000;

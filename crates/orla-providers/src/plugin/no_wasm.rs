@@ -1,0 +1,48 @@
+//! Stands for components where WebAssembly is left out of the build.
+
+use std::convert::Infallible;
+use std::future::Ready;
+use std::sync::Arc;
+
+use orla_marketplace::{CallContext, JsonText, ProviderStatus};
+use orla_mcp::{Ending, ServerInfo};
+
+use super::settings::PluginSettings;
+
+pub(super) type MayStart = dyn Fn() -> Result<(), String> + Send + Sync;
+
+/// There is none.
+#[derive(Debug)]
+pub(super) struct Component(Infallible);
+
+pub(super) fn check() -> Result<(), String> {
+    Err("this orla was built without WebAssembly; a plugin is a program".to_owned())
+}
+
+impl Component {
+    pub(super) fn new(_: &PluginSettings, _: Arc<MayStart>) -> Result<Self, String> {
+        check().and(Err(String::new()))
+    }
+
+    pub(super) fn call(
+        &self,
+        _: &str,
+        _: &JsonText,
+        _: &Arc<[String]>,
+        _: &CallContext,
+    ) -> Ready<Result<JsonText, Ending>> {
+        match self.0 {}
+    }
+
+    pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
+        match self.0 {}
+    }
+
+    pub(super) fn learn(&self, _: &Arc<[String]>) -> Ready<bool> {
+        match self.0 {}
+    }
+
+    pub(super) fn status(&self) -> ProviderStatus {
+        match self.0 {}
+    }
+}
