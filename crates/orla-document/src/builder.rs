@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use granit_parser::{Event, ScalarStyle, Span, StructureStyle, Tag};
 
-use super::{Key, Kind, Node, Position, SHOWN, Scalar, SyntaxError, error};
-use crate::excerpt;
+use super::{Key, Kind, Node, Position, SHOWN, Scalar, SyntaxError, error, excerpt};
 
 /// How deep lists and mappings may be nested, as in JSON.
 const MAX_DEPTH: usize = 128;
@@ -150,7 +149,7 @@ impl<'a> Builder<'a> {
                     return Err(error(node.at, TAB));
                 }
                 if let Some(first) = open.keys.insert(scalar.text.clone(), node.at.line) {
-                    let shown = excerpt::beginning(&scalar.text, SHOWN);
+                    let shown = excerpt(&scalar.text, SHOWN);
                     let problem = format!("{shown}: given twice, first on line {first}");
                     return Err(SyntaxError { at: node.at, problem });
                 }
@@ -207,7 +206,7 @@ fn plain(style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<bool, Sy
 fn no_tag(tag: Option<&Tag>, at: Position) -> Result<(), SyntaxError> {
     match tag {
         Some(tag) => {
-            let shown = excerpt::beginning(&tag.original(), SHOWN);
+            let shown = excerpt(&tag.original(), SHOWN);
             Err(error(at, &format!("the tag {shown} is not supported")))
         }
         None => Ok(()),

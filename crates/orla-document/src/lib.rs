@@ -1,4 +1,4 @@
-//! A YAML or JSON text as a tree that remembers where everything stood: the one reader of whatever
+//! A YAML or JSON text as a tree that remembers the place of everything: the one reader of all that
 //! people write, from the configuration (RFC 1 §6.2) to manifests (RFC 2 §6) and front matter.
 //!
 //! JSON is a subset of YAML's flow style, so that both give the same tree and the same messages.
@@ -13,7 +13,7 @@
 //! # Bounds
 //!
 //! Depth, and the weight of the tree with every alias expanded: a text that explodes is an error, at
-//! the alias that goes too far. The size of the text itself is bounded by whoever reads the file.
+//! the alias that goes too far. The size of the text itself is bounded by the code that reads the file.
 //!
 //! # Deliberately absent
 //!
@@ -23,7 +23,6 @@
 #![warn(missing_docs)]
 
 mod builder;
-pub mod excerpt;
 mod scalar;
 
 use granit_parser::{Marker, Parser};
@@ -171,7 +170,7 @@ fn plainly(info: &str) -> String {
         "mapping values are not allowed in this context" => {
             "a colon with a space after it begins a new key here: put the text in quotes".to_owned()
         }
-        _ => excerpt::beginning(info, 2 * SHOWN),
+        _ => excerpt(info, 2 * SHOWN),
     }
 }
 
@@ -244,6 +243,14 @@ impl Node {
             Kind::List(_) => "a list".to_owned(),
             Kind::Map(_) => "a mapping".to_owned(),
         }
+    }
+}
+
+/// The first `limit` characters of a text, and an ellipsis if there are more.
+fn excerpt(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use super::Scalar;
+use super::{SHOWN, Scalar, excerpt};
 
 impl Scalar {
     /// YAML 1.2's core schema: no text, `~` and `null`.
@@ -78,10 +78,6 @@ impl Scalar {
         if self.is_number() || self.as_bool().is_some() {
             return self.text.clone();
         }
-        let mut shown: String = self.text.chars().take(60).collect();
-        if shown.len() < self.text.len() {
-            shown.push('…');
-        }
-        format!("text {shown:?}")
+        format!("text {:?}", excerpt(&self.text, SHOWN))
     }
 }

@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::Deref;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -51,7 +52,7 @@ impl Terminal {
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
-                taking.lock().unwrap_or_else(PoisonError::into_inner).extend(&bytes[..count]);
+                taking.lock().extend(&bytes[..count]);
             }
         });
         Self { child, keys, shown, reader, world }
@@ -78,7 +79,7 @@ impl Terminal {
 
     /// Everything that was shown so far, as it came.
     pub fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.shown.lock()).into_owned()
     }
 
     /// Waits until this has been shown since the mark, and gives the place after it, which is the next mark.

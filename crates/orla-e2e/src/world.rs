@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipe};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::process::{Process, processes_with};
@@ -172,7 +172,7 @@ impl World {
         let dir = path.parent().expect("a path below the world's directory");
         fs::create_dir_all(dir).expect("a directory");
         let temporary = self.path(format!(".{:x}.partial", WORLDS.fetch_add(1, Ordering::Relaxed)));
-        let _held = FILES_AND_PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = FILES_AND_PROCESSES.lock();
         fs::write(&temporary, contents).expect("a file can be written");
         fs::set_permissions(&temporary, Permissions::from_mode(mode)).expect("a mode can be set");
         fs::rename(&temporary, &path).expect("a file can be renamed");
@@ -252,7 +252,7 @@ impl Finished {
 
 /// Starts a process while no file of a world is open for writing.
 pub(crate) fn spawn(command: &mut Command) -> Child {
-    let _held = FILES_AND_PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _held = FILES_AND_PROCESSES.lock();
     command.spawn().unwrap_or_else(|err| panic!("{command:?}: {err}"))
 }
 

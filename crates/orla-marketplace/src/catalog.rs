@@ -1,7 +1,7 @@
 //! The catalogue: an immutable snapshot of everything that can be called.
 //!
-//! A reload builds the next snapshot beside the old one and swaps a pointer. Whoever holds the old
-//! one goes on with it, and it dies with its last user.
+//! A reload builds the next snapshot beside the old one and swaps a pointer. A holder of the
+//! old one continues with it, and it is freed after its last use.
 
 mod builder;
 
@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::call::admission::Admission;
-use crate::call::breaker::{Breaker, BreakerLimits};
-use crate::executor::Principal;
+use crate::admission::Admission;
+use crate::admission::breaker::{Breaker, BreakerLimits};
+use crate::custody::Custody;
 use crate::id::Pattern;
-use crate::manifest::{Availability, CapabilityManifest, Listing, Policy};
+use crate::manifest::{
+    Availability, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing, Policy,
+};
 use crate::payload::JsonText;
-use crate::permission::{AccessPolicy, Disclosure, Permission};
+use crate::permission::{AccessPolicy, Disclosure, Permission, Principal};
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::search::{Index, Words};
 use crate::surface::{Item, Surface};
@@ -176,7 +178,7 @@ pub enum RegistrationError {
     /// The id is taken.
     #[error("a capability with the id {0} is registered already")]
     Duplicate(String),
-    /// Nobody could run it.
+    /// No executor could run it.
     #[error("{id} cannot be registered: no executor for providers of kind {kind}")]
     NoExecutor {
         /// The capability's id.
@@ -270,8 +272,12 @@ impl Catalog {
 
     /// As [`search`](Self::search), among the capabilities that `admits` lets through.
     pub fn search_where(&self, words: &str, limit: usize, admits: impl Fn(&Entry) -> bool) -> Vec<Hit> {
-        let index =
-            self.index.get_or_init(|| Index::new(self.entries.iter().map(|entry| Words::of(entry))));
+        let index = self.index.get_or_init(|| {
+            Index::new(self.entries.iter().map(|entry| {
+                let schema = entry.input_schema();
+                Words::of(&entry.manifest, schema.as_str())
+            }))
+        });
         let found = index.search(words).into_iter();
         let hits = found.filter_map(|(at, score)| {
             let entry = self.entries.get(at)?;
@@ -312,7 +318,7 @@ impl Catalog {
         missing.map_or(Ok(()), |need| Err(need.to_string()))
     }
 
-    /// Whether this caller may use everything whose id begins so, whatever it needs.
+    /// Whether this caller may use everything whose id begins so, with any permission that it needs.
     pub(crate) fn permits_prefix(&self, principal: Option<&Principal>, prefix: &str) -> bool {
         let (id, name) = (format!("{prefix}*"), format!("{}*", prefix.replace('.', "__")));
         let needs = vec![Permission::needed("*")];
@@ -361,7 +367,7 @@ impl Entry {
         &self.needs
     }
 
-    /// Whether its calls may reach whatever else is served: programs, and the tools that find and call others.
+    /// Whether its calls may reach other capabilities: programs, and the tools that find and call others.
     pub fn reaches_others(&self) -> bool {
         matches!(self.manifest.provider.kind(), "rtfs" | "discovery")
     }
@@ -416,7 +422,7 @@ impl Entry {
     }
 }
 
-/// The schema as one of an object; whatever it says besides stays.
+/// The schema with the type `object`; its other keywords stay.
 fn of_an_object(schema: JsonText) -> JsonText {
     match serde_json::from_str(schema.as_str()) {
         Ok(Json::Object(of)) if of.get("type").is_some_and(|kind| kind == "object") => schema,
@@ -437,4 +443,23 @@ fn schema_text(schema: &rtfs::TypeExpr) -> JsonText {
 
 fn text(value: &Json) -> JsonText {
     JsonText::from(serde_json::value::to_raw_value(value).unwrap_or_default())
+}
+
+impl Entry {
+    /// Who vouches for the capability as it is now. An attestation that does not hold does not count. Reads what
+    /// runs where it may have changed since it was looked at last, and so may block.
+    pub fn attestation(&self) -> Option<&CapabilityAttestation> {
+        let holds = self.policy.custody.as_ref().is_some_and(Custody::holds);
+        self.manifest.attestation.as_ref().filter(|_| holds)
+    }
+
+    /// Where the capability comes from, with the hash of what would run now; empty where that cannot be
+    /// read. Reads it where it may have changed, and so may block.
+    pub fn provenance(&self) -> Option<CapabilityProvenance> {
+        let mut provenance = self.manifest.provenance.clone()?;
+        if let Some(custody) = &self.policy.custody {
+            provenance.content_hash = custody.content_hash().unwrap_or_default();
+        }
+        Some(provenance)
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rtfs::TypeExpr;
 
-use crate::executor::Outcome;
+use crate::outcome::Outcome;
 use crate::payload::JsonText;
 
 /// The result of everything that runs a capability.
@@ -121,7 +121,7 @@ pub enum RuntimeError {
         /// The result.
         outcome: Box<Outcome>,
     },
-    /// Whoever ran the call has errors as RTFS has them, and told this one: a program, another instance, a plugin.
+    /// A structured RTFS error from a program, a plugin or a remote instance. Passed on unchanged.
     /// RTFS's `catch` is given it as it is.
     #[error("{message}")]
     Told {

@@ -24,7 +24,7 @@ pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str
     let sorted: BTreeMap<&str, String> = ids.into_iter().map(|id| (id, mcp_name(id))).collect();
     let mut taken: HashSet<String> = HashSet::new();
     let mut names = BTreeMap::new();
-    // An id that is its own name keeps it, whatever sorts before it.
+    // An id that is its own name keeps it, even if another sorts before it.
     for (id, _) in sorted.iter().filter(|(id, name)| **id == name.as_str()) {
         taken.insert((*id).to_owned());
     }

@@ -1,14 +1,14 @@
 //! JSON text ⇄ RTFS values is the language's affair ([`rtfs::json`]); here is what JSON text needs besides.
 
 pub use rtfs::json::{JsonError, value_from_json, value_to_json};
-pub(crate) use rtfs::json::{MAX_PATH, cut, push_index, push_key};
+pub(crate) use rtfs::json::{MAX_PATH, push_index, push_key};
 
 use rtfs::json::push_string;
 use serde_json::Value as Json;
 
 /// Removes the white space around the tokens of valid JSON text, and thereby all line breaks, and
 /// writes characters as themselves where the text escapes them without need (`\u00e9`, `\/`): some
-/// writers escape whatever is not ASCII, and whoever reads the text in a shell wants the text.
+/// writers escape all characters beyond ASCII, which are hard to read in a shell.
 /// Numbers stay as they are, and so does a string that no text can hold (a lone surrogate).
 pub fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());

@@ -18,10 +18,12 @@
 
 #![warn(missing_docs)]
 
+mod admission;
 pub mod attestation;
 mod call;
 pub mod catalog;
 mod client;
+mod custody;
 pub mod discovery;
 mod error;
 mod executor;
@@ -30,6 +32,9 @@ pub mod id;
 pub mod json;
 mod manifest;
 mod marketplace;
+mod memory;
+mod notice;
+mod outcome;
 mod payload;
 mod permission;
 pub mod program;
@@ -41,27 +46,28 @@ mod source;
 mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod trace;
 
-pub use call::breaker::BreakerLimits;
+pub use admission::breaker::BreakerLimits;
 pub use call::hops::Hops;
-pub use call::memory::{MemoryBudget, OverBudget, Reservation};
 pub use call::record::{CallRecord, RequestRecord};
+pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{Call, CallContext, CallScope};
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds};
-pub use executor::{
-    CapabilityExecutor, LogLevel, Notice, NoticeSink, Outcome, Principal, Progress, ProviderStatus,
-    RoutedStatus,
-};
+pub use executor::{CapabilityExecutor, ProviderStatus, RoutedStatus};
 pub use manifest::{
     ANNOTATIONS, Availability, CapabilityAttestation, CapabilityManifest, CapabilityProvenance,
     DeclaredBy, LISTED, Listing, Policy, Registration, TITLE, is_idempotent,
 };
 pub use marketplace::CapabilityMarketplace;
+pub use memory::{MemoryBudget, OverBudget, Reservation};
+pub use notice::{LogLevel, Notice, NoticeSink, Progress};
+pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
-pub use permission::{ANONYMOUS, AccessPolicy, Disclosure, NoPermission, Permission, Rule};
+pub use permission::{ANONYMOUS, AccessPolicy, Disclosure, NoPermission, Permission, Principal, Rule};
 pub use provider::{
     A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,
     CustomProvider, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,

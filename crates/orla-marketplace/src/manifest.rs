@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rtfs::TypeExpr;
 
-use crate::attestation::Custody;
+use crate::custody::Custody;
 use crate::provider::ProviderType;
 
 /// Describes a capability and how to execute it (RTFS capability system §3.1).
@@ -42,7 +42,7 @@ pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
 /// Metadata key: the JSON text of an object whose members clients see where the capability is listed, beside
-/// those that the manifest has a place for: `icons`, `_meta`, whatever else its provider says of it.
+/// those that the manifest has a place for: `icons`, `_meta` and other members of its provider.
 pub const LISTED: &str = "listed";
 
 impl CapabilityManifest {
@@ -145,7 +145,7 @@ pub struct Policy {
     /// What it shares its fate with, such as the origin that it is reached at: when calls fail because that
     /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
     pub upstream: Option<Arc<str>>,
-    /// What runs, and what it has to be where somebody vouched for it.
+    /// What runs, and what it must be if it is attested.
     pub custody: Option<Custody>,
     /// Whether it can be called at all.
     pub availability: Availability,

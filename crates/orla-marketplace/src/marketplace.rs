@@ -10,18 +10,20 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use rtfs::text::excerpt;
 use tokio::sync::watch;
 
-use crate::call::memory::MemoryBudget;
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
 use crate::call::{Call, CallContext};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::error::RuntimeError;
-use crate::executor::{CapabilityExecutor, Principal, ProviderStatus};
+use crate::executor::{CapabilityExecutor, ProviderStatus};
 use crate::executors::Executors;
 use crate::id::instance_number;
-use crate::json::cut;
 use crate::manifest::{CapabilityManifest, Registration};
+use crate::memory::MemoryBudget;
+use crate::permission::Principal;
 use crate::provider::ProviderType;
 use crate::source::ProviderProblem;
 
@@ -36,7 +38,7 @@ pub struct CapabilityMarketplace {
     catalog: ArcSwap<Catalog>,
     executors: ArcSwap<Executors>,
     /// Serialises writers; readers never take it.
-    writing: std::sync::Mutex<()>,
+    writing: Mutex<()>,
     changes: watch::Sender<u64>,
     on_finished: ArcSwapOption<Observers>,
     on_request: ArcSwapOption<RequestObservers>,
@@ -63,7 +65,7 @@ impl CapabilityMarketplace {
             memory,
             catalog: ArcSwap::from_pointee(empty),
             executors: ArcSwap::default(),
-            writing: std::sync::Mutex::default(),
+            writing: Mutex::default(),
             changes: watch::Sender::new(0),
             on_finished: ArcSwapOption::empty(),
             on_request: ArcSwapOption::empty(),
@@ -109,7 +111,7 @@ impl CapabilityMarketplace {
         &self,
         executor: Arc<dyn CapabilityExecutor>,
     ) -> Result<(), RegistrationError> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         let mut executors = Executors::clone(&self.executors.load());
         if !executors.add(executor) {
             return Err(RegistrationError::SecondExecutor);
@@ -124,7 +126,7 @@ impl CapabilityMarketplace {
         &self,
         executor: Arc<dyn CapabilityExecutor>,
     ) -> Option<Arc<dyn CapabilityExecutor>> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         let mut executors = Executors::clone(&self.executors.load());
         let old = executors.replace(executor);
         self.executors.store(Arc::new(executors));
@@ -134,7 +136,7 @@ impl CapabilityMarketplace {
     /// Removes the executor for a kind of provider (RTFS capability system §5.3). Calls that run
     /// finish; new ones are [`RuntimeError::Unavailable`].
     pub fn unregister_executor(&self, settings: TypeId) -> Option<Arc<dyn CapabilityExecutor>> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         let mut executors = Executors::clone(&self.executors.load());
         let old = executors.remove(settings);
         self.executors.store(Arc::new(executors));
@@ -149,7 +151,7 @@ impl CapabilityMarketplace {
         &self,
         registration: impl Into<Registration>,
     ) -> Result<(), RegistrationError> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         let mut builder = self.successor(None);
         builder.capability(registration)?;
         self.swap(builder.build());
@@ -158,7 +160,7 @@ impl CapabilityMarketplace {
 
     /// Removes the capability with this id from the newest snapshot, and gives its manifest back.
     pub fn unregister_capability(&self, id: &str) -> Option<CapabilityManifest> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         let removed = self.snapshot().get(id).map(|entry| entry.manifest.clone())?;
         let builder = self.successor(Some(&removed.id));
         self.swap(builder.build());
@@ -202,17 +204,17 @@ impl CapabilityMarketplace {
         CatalogBuilder::new(self.executors.load_full(), limits, Some(self.snapshot()))
     }
 
-    /// Makes `catalog` the newest snapshot, in one step, and tells whoever watches
-    /// [`changes`](Self::changes). Whoever holds the old one keeps it.
+    /// Makes `catalog` the newest snapshot, in one step, and notifies the watchers of
+    /// [`changes`](Self::changes). A holder of the old one keeps it.
     pub fn replace(&self, catalog: Catalog) -> Arc<Catalog> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         self.swap(catalog)
     }
 
     /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does, where it is of the same
     /// sources: more has become known of what they serve.
     pub fn refine(&self, mut catalog: Catalog) -> Arc<Catalog> {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         catalog.loaded = self.catalog.load().loaded;
         self.put(catalog)
     }
@@ -250,7 +252,7 @@ impl CapabilityMarketplace {
         self.catalog.load().admissions().map(|admission| admission.waiting()).sum()
     }
 
-    /// Lets `observe` see every finished call, besides whoever sees them already: metrics and audit read
+    /// Lets `observe` see every finished call, beside the other observers: metrics and audit read
     /// the same record as the log. It is called before the caller has its answer, and must not block for
     /// long.
     pub fn on_finished(&self, observe: impl Fn(&CallRecord) + Send + Sync + 'static) {
@@ -264,7 +266,7 @@ impl CapabilityMarketplace {
     }
 
     fn add_observer<T: ?Sized>(&self, all: &ArcSwapOption<Vec<Arc<T>>>, observer: Arc<T>) {
-        let _writing = self.lock();
+        let _writing = self.writing.lock();
         let before = all.load();
         let before = before.iter().flat_map(|before| before.iter().map(Arc::clone));
         all.store(Some(Arc::new(before.chain([observer]).collect())));
@@ -334,7 +336,7 @@ impl CapabilityMarketplace {
         target: &str,
         principal: &Option<Principal>,
     ) -> RuntimeError {
-        let (id, principal) = (cut(target, SHOWN), principal.as_ref());
+        let (id, principal) = (excerpt(target, SHOWN), principal.as_ref());
         let problems = self.problems_for(catalog, principal, Some(&id));
         if !problems.is_empty() {
             return RuntimeError::Unavailable { id, reason: problems.join("; "), source: None };
@@ -362,10 +364,5 @@ impl CapabilityMarketplace {
         self.catalog.store(Arc::clone(&catalog));
         self.changes.send_replace(generation);
         catalog
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
-        // The guarded data is `()`: a panic in a writer left nothing half done.
-        self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! What goes into a capability and what comes out: text or value, converted once and on demand.
 //!
 //! A call that is only passed on never becomes a tree: its JSON travels as the bytes it came in,
-//! so numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Whoever wants
+//! so numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Code that wants
 //! an RTFS [`Value`] asks for it; the conversion is then kept for the next one who asks.
 
 use std::fmt;
@@ -101,7 +101,7 @@ impl JsonText {
     /// Checks that `text` is one JSON value (to any depth, without recursion) and keeps it as it is.
     ///
     /// # Errors
-    /// Whatever is wrong with the text, with line and column.
+    /// What is wrong with the text, with line and column.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
         let bytes: Bytes = text.into();
         let raw: &RawValue = serde_json::from_slice(&bytes)?;

@@ -2,7 +2,7 @@
 //!
 //! A capability says what it needs as [`Permission`]s, such as `net:api.example.com`; to what its manifest
 //! declares comes what its provider needs anyway. An [`AccessPolicy`] says what is granted to whom. Without
-//! one, whatever the configuration declares is granted: who writes it decides what is served.
+//! one, all that the configuration declares is granted: its author decides what is served.
 //!
 //! Pure functions on text: nothing here opens a file or resolves a name, so a path means what is written.
 //!
@@ -20,9 +20,15 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use crate::executor::Principal;
+use rtfs::text::excerpt;
+
 use crate::id::Pattern;
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(pub Arc<str>);
 
 /// Who may use what.
 ///
@@ -55,7 +61,7 @@ pub struct Rule {
     pub capabilities: Vec<Pattern>,
     /// What is granted.
     pub allow: Vec<Permission>,
-    /// What is refused, whoever allows it. `*` refuses the capabilities altogether.
+    /// What is refused in spite of other rules that allow it. `*` refuses the capabilities altogether.
     pub deny: Vec<Permission>,
 }
 
@@ -196,7 +202,7 @@ impl FromStr for Permission {
     type Err = NoPermission;
 
     fn from_str(text: &str) -> Result<Self, NoPermission> {
-        let problem = || NoPermission(crate::json::cut(text, 200));
+        let problem = || NoPermission(excerpt(text, 200));
         let sound = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
         if !sound(text) || text.trim() != text {
             return Err(problem());

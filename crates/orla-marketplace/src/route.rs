@@ -13,17 +13,19 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use rtfs::{Diagnostics, Limits, Options, Outcome as Computed, Program, Run, Source, Value, compile};
 use tokio::time::Instant;
 
+use crate::admission::breaker::{Breaker, BreakerLimits};
 use crate::call::CallContext;
-use crate::call::breaker::{Breaker, BreakerLimits};
 use crate::error::{RuntimeError, RuntimeResult, seconds};
-use crate::executor::{CapabilityExecutor, Outcome, ProviderStatus, RoutedStatus};
+use crate::executor::{CapabilityExecutor, ProviderStatus, RoutedStatus};
 use crate::marketplace::CapabilityMarketplace;
+use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
 
@@ -253,7 +255,7 @@ impl Target {
     }
 
     fn set_failure(&self, failure: Option<String>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.failure.lock() = failure;
     }
 
     fn status(&self, is_last: bool) -> RoutedStatus {
@@ -264,7 +266,7 @@ impl Target {
             running: self.running.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
             is_last,
-            last_failure: self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            last_failure: self.failure.lock().clone(),
         }
     }
 }

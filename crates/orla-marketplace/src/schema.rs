@@ -33,7 +33,7 @@ pub use to_json::json_schema_of;
 pub use validator::Validator;
 pub(crate) use walk::MAX_PATTERNS;
 
-/// Why a schema or a declaration is none. Reads
+/// Why a schema or a declaration is invalid. Reads
 /// `properties.limit.type: expected a type, got "integr"`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", prefix(.path))]

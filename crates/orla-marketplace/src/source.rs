@@ -28,7 +28,7 @@ impl ProviderProblem {
 
 /// Providers that say only when they run what they serve, and may change it at any time.
 ///
-/// Whoever builds catalogues reads [`registrations`](Self::registrations) and
+/// The code that builds catalogues reads [`registrations`](Self::registrations) and
 /// [`surfaces`](Self::surfaces), and builds the next one when [`changes`](Self::changes) counts on.
 #[async_trait]
 pub trait Source: Send + Sync {

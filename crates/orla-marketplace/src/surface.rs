@@ -1,8 +1,8 @@
-//! What is MCP but no tool: prompts, completion, and whatever a provider serves besides
+//! The parts of MCP beside tools: prompts, completion, and what else a provider serves
 //! capabilities.
 //!
 //! A surface speaks plain data, a method with JSON in and JSON out, so that nothing here knows an
-//! SDK's types and a body that nobody inspects is passed on as it came. The front end asks every
+//! SDK's types and a body that is not inspected is passed on as it came. The front end asks every
 //! surface that serves a method, merges lists and routes the rest to the owner.
 
 use async_trait::async_trait;

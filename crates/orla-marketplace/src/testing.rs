@@ -2,18 +2,22 @@
 //! (RTFS capability system §9).
 
 use std::any::{Any, TypeId};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use rtfs::Value;
 
 use crate::call::CallContext;
 use crate::call::stream::{StreamHandle, not_a_stream};
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CapabilityExecutor, Notice, Outcome, Progress};
+use crate::executor::CapabilityExecutor;
+use crate::notice::{Notice, Progress};
+
 use crate::manifest::CapabilityManifest;
+use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
 use crate::{CapabilityMarketplace, Limits};
@@ -66,7 +70,7 @@ struct OpenCanned {
 
 impl CannedStream {
     fn note(&self, what: impl Into<String>) {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
+        self.log.lock().push(what.into());
     }
 }
 
@@ -142,7 +146,7 @@ impl CapabilityExecutor for MockExecutor {
                 let less = |left: u32| left.checked_sub(1);
                 match times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
                     Ok(_) => {
-                        let reason = "nobody answers".to_owned();
+                        let reason = "no answer".to_owned();
                         Err(RuntimeError::Unavailable { id: id(), reason, source: None })
                     }
                     Err(_) => Ok(Outcome { structured: Some(inputs.clone()), ..Outcome::default() }),

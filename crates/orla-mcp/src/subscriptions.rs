@@ -1,7 +1,8 @@
 //! The resources of a server whose changes callers have subscribed to.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// The most resources of one server that are subscribed to at once.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
@@ -21,7 +22,7 @@ impl Subscriptions {
     /// # Errors
     /// Too many other resources are subscribed to.
     pub fn add(&self, uri: &str) -> Result<(), TooMany> {
-        let mut counts = self.counts();
+        let mut counts = self.0.lock();
         if counts.len() >= MAX_SUBSCRIPTIONS && !counts.contains_key(uri) {
             return Err(TooMany);
         }
@@ -31,7 +32,7 @@ impl Subscriptions {
 
     /// Removes a subscriber. Returns whether it was the last one.
     pub fn remove(&self, uri: &str) -> bool {
-        let mut counts = self.counts();
+        let mut counts = self.0.lock();
         let Some(count) = counts.get_mut(uri) else { return true };
         *count = count.saturating_sub(1);
         let is_last = *count == 0;
@@ -43,12 +44,7 @@ impl Subscriptions {
 
     /// The resources that are subscribed to.
     pub fn uris(&self) -> Vec<String> {
-        self.counts().keys().cloned().collect()
-    }
-
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        // What is guarded is whole at every moment: a panic left nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().keys().cloned().collect()
     }
 }
 

@@ -17,16 +17,16 @@ use std::iter;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
+use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use crate::environment::Environment;
 use crate::file::{FileVersion, open_regular, read_head};
-use crate::lock::lock;
 use crate::sealed::Sealed;
 use crate::shebang::FileKind;
 
@@ -107,7 +107,7 @@ impl Program {
 
     /// The variables that every process of it gets: those that `environment` passes to it, and its own.
     pub fn variables(&self, environment: &Arc<Environment>) -> Variables {
-        let mut known = lock(&self.variables);
+        let mut known = self.variables.lock();
         if let Some((same, variables)) = &*known
             && Arc::ptr_eq(same, environment)
         {
@@ -165,7 +165,7 @@ impl Program {
     }
 
     fn sealed(&self, hash: &Arc<str>) -> io::Result<Arc<Sealed>> {
-        let mut known = lock(&self.sealed);
+        let mut known = self.sealed.lock();
         if let Some(sealed) = known.as_ref().filter(|sealed| sealed.has(hash)) {
             return Ok(Arc::clone(sealed));
         }
@@ -211,17 +211,17 @@ impl Program {
             let started = match sealed {
                 // No other child may inherit the copy.
                 Some(sealed) => {
-                    let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+                    let _alone = STARTS.write();
                     sealed.inheritable(|| command.spawn())
                 }
                 None => {
-                    let _others = STARTS.read().unwrap_or_else(PoisonError::into_inner);
+                    let _others = STARTS.read();
                     command.spawn()
                 }
             };
             match started {
                 Err(err) if is(&err, Errno::NOEXEC) && !by_shell && is_text(file) => {
-                    *self.memory() = FileVersion::of(&self.path);
+                    *self.run_by_shell.lock() = FileVersion::of(&self.path);
                     by_shell = true;
                 }
                 Err(err) if is(&err, Errno::TXTBSY) && tries < BUSY_RETRIES => {
@@ -234,15 +234,11 @@ impl Program {
     }
 
     fn is_known_to_be_run_by_shell(&self) -> bool {
-        let mut memory = self.memory();
+        let mut memory = self.run_by_shell.lock();
         if memory.is_some() && *memory != FileVersion::of(&self.path) {
             *memory = None;
         }
         memory.is_some()
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Option<FileVersion>> {
-        lock(&self.run_by_shell)
     }
 }
 

@@ -31,7 +31,6 @@ pub mod file;
 pub mod inheritance;
 pub mod init;
 pub mod limits;
-mod lock;
 pub mod reaper;
 pub mod runner;
 mod sealed;
@@ -45,5 +44,4 @@ pub mod watch;
 
 pub use command::Command;
 pub use limits::{Limits, PoolLimits};
-pub use lock::lock;
 pub use reaper::Instance;

@@ -30,16 +30,16 @@ use std::ffi::OsStr;
 use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use children::Children;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{OFlags, fcntl_setfl};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::environment::Environment;
-use crate::lock::lock;
 
 /// The hidden command of the server's program.
 const COMMAND: &str = "__reaper";
@@ -97,12 +97,12 @@ impl Instance {
 
     /// The environment that children are started from.
     pub fn environment(&self) -> Arc<Environment> {
-        Arc::clone(&self.environment.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.environment.read())
     }
 
     /// Sets the environment that children are started from. Nothing changes where it is the same.
     pub fn set_environment(&self, environment: Environment) {
-        let mut current = self.environment.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.environment.write();
         if **current != environment {
             *current = Arc::new(environment);
         }
@@ -117,7 +117,7 @@ impl Instance {
     /// logged once, and does not keep the child from running.
     pub fn watch_over_children(&self) {
         let Some(reaper) = &self.reaper else { return };
-        let mut reaper = lock(reaper);
+        let mut reaper = reaper.lock();
         let Reaper { alive, last_word, .. } = &mut *reaper;
         if let Some((child, lifeline)) = alive
             && matches!(child.try_wait(), Ok(None))
@@ -146,7 +146,7 @@ impl Instance {
     /// The process id of the reaper.
     #[doc(hidden)]
     pub fn reaper_id(&self) -> Option<u32> {
-        let reaper = self.reaper.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let reaper = self.reaper.as_ref()?.lock();
         reaper.alive.as_ref().map(|(child, _)| child.id())
     }
 }

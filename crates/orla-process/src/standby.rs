@@ -15,10 +15,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -27,7 +28,6 @@ use crate::child::Program;
 use crate::environment::Environment;
 use crate::exit_watch::ExitWatch;
 use crate::file::FileVersion;
-use crate::lock::lock;
 use crate::reaper::Instance;
 use crate::wake::Wake;
 
@@ -229,7 +229,7 @@ impl Drop for Standby {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// The thread: starts what is missing, and watches what waits.

@@ -16,16 +16,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind};
 pub use notify::{Error, Result};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-
-use crate::lock::lock;
 
 /// The most paths a change names; more of them count all the same.
 const NAMED: usize = 64;
@@ -166,15 +165,15 @@ fn linked_file(target: &Target) -> Option<Target> {
 
 impl Pending {
     fn targets(&self) -> Arc<[Target]> {
-        Arc::clone(&lock(&self.targets))
+        Arc::clone(&self.targets.lock())
     }
 
     fn set_targets(&self, targets: Arc<[Target]>) {
-        *lock(&self.targets) = targets;
+        *self.targets.lock() = targets;
     }
 
     fn note(&self, targets: &[Target], event: Result<Event>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match event {
             Ok(event) if event.need_rescan() => state.and_more = true,
             Ok(event) if !is_change(event.kind) => return,
@@ -200,11 +199,11 @@ impl Pending {
     }
 
     fn newest(&self) -> Option<Instant> {
-        lock(&self.state).newest
+        self.state.lock().newest
     }
 
     fn take(&self) -> Change {
-        let state = std::mem::take(&mut *lock(&self.state));
+        let state = std::mem::take(&mut *self.state.lock());
         Change { paths: state.paths.into_iter().collect(), and_more: state.and_more }
     }
 }

@@ -25,7 +25,7 @@ impl<'a> Arguments<'a> {
                 let names: Vec<_> = parameters.iter().map(|parameter| parameter.name).collect();
                 let argument = name_of(key).map_or_else(|| shown(key), str::to_owned);
                 return Err(BuiltinError::Argument {
-                    argument: rtfs::json::cut(&argument, 80),
+                    argument: rtfs::text::excerpt(&argument, 80),
                     expected: format!("one of the arguments {}", names.join(", ")),
                     got: "another name".to_owned(),
                 });
@@ -152,7 +152,7 @@ impl<'a> Arguments<'a> {
         let map = self.map(name)?;
         for (key, value) in map.iter() {
             let key = name_of(key).map_or_else(|| shown(key), str::to_owned);
-            check(&format!("{name}.{}", rtfs::json::cut(&key, 80)), value)?;
+            check(&format!("{name}.{}", rtfs::text::excerpt(&key, 80)), value)?;
         }
         Ok(map.clone())
     }

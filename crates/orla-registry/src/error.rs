@@ -1,6 +1,6 @@
 //! Why a built-in gave no value.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use rtfs::Value;
 
@@ -57,7 +57,7 @@ impl BuiltinError {
     }
 
     pub(crate) fn content(argument: impl Into<String>, problem: impl fmt::Display) -> Self {
-        Self::Content { argument: argument.into(), problem: rtfs::json::cut(&problem.to_string(), 500) }
+        Self::Content { argument: argument.into(), problem: rtfs::text::excerpt(problem, 500) }
     }
 
     pub(crate) fn undefined(problem: impl Into<String>) -> Self {
@@ -71,27 +71,7 @@ impl BuiltinError {
 
 /// The beginning of what `pr-str` would write; no more of the value is looked at.
 pub(crate) fn shown(value: &Value) -> String {
-    let mut out = Excerpt { text: String::new(), left: SHOWN };
-    if write!(out, "{value:?}").is_err() {
-        out.text.push('…');
-    }
-    out.text
-}
-
-/// Takes so many characters and then refuses.
-struct Excerpt {
-    text: String,
-    left: usize,
-}
-
-impl fmt::Write for Excerpt {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            self.text.push(c);
-        }
-        Ok(())
-    }
+    rtfs::text::excerpt(format_args!("{value:?}"), SHOWN)
 }
 
 #[cfg(test)]

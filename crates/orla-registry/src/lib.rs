@@ -13,8 +13,8 @@
 //! # Bounds
 //!
 //! An input holds at most [`MAX_ITEMS`] values, [`MAX_DEPTH`] deep, and [`MAX_TEXT`] bytes of text, and an
-//! output about as much. Whatever multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
-//! the size of its result first; whatever searches has a budget of steps. See `limits`.
+//! output about as much. A function that multiplies (a power, a repetition, an alias of YAML, a product of sets) computes
+//! the size of its result first; a function that searches has a budget of steps. See `limits`.
 //!
 //! # What is deliberately absent
 //!

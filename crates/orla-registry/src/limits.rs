@@ -12,7 +12,7 @@ pub const MAX_TEXT: usize = 16 << 20;
 /// Values that an input or an output may hold, those inside of others included.
 pub const MAX_ITEMS: usize = 1_000_000;
 
-/// How deep the collections of an input may be nested. Functions recurse over values, on stacks of which nobody
+/// How deep the collections of an input may be nested. Functions recurse over values, on stacks of which nothing
 /// here knows how much is left.
 pub const MAX_DEPTH: u16 = 200;
 

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use http::{HeaderMap, header};
 use orla_marketplace::{CapabilityMarketplace, Entry, Item};
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -126,7 +127,7 @@ impl Metrics {
     pub(crate) fn observe(&self, market: &CapabilityMarketplace) {
         let calls = Arc::clone(&self.calls);
         market.on_finished(move |record| {
-            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut calls = calls.lock();
             let name = Arc::clone(&record.name);
             let counts = calls.entry(name).or_insert_with(|| CallCounts::new(&record.entry));
             counts.concern(&record.entry);
@@ -138,7 +139,7 @@ impl Metrics {
     /// The text for Prometheus, with the capabilities that `is_visible`.
     pub(crate) fn render(&self, now: &Gauges, is_visible: impl Fn(&Item) -> bool) -> String {
         let (mut finished, mut durations) = (Vec::new(), Vec::new());
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = self.calls.lock();
         for (name, counts) in calls.iter().filter(|(_, counts)| is_visible(&counts.item)) {
             let labels = |outcome| CallLabels { capability: Arc::clone(name), outcome };
             let counted = counts.by_outcome.iter();

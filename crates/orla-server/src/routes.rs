@@ -3,7 +3,7 @@
 //! Nothing is read of a body before the guard has passed.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
@@ -211,12 +211,8 @@ fn unauthenticated(
     denied: &Denied,
 ) -> Response<Body> {
     core.metrics.auth_failures.inc();
-    let failures = core.auth_failures.lock();
-    let verdict = failures.unwrap_or_else(PoisonError::into_inner).count(
-        peer,
-        settings.options.auth_limits,
-        Instant::now(),
-    );
+    let limits = settings.options.auth_limits;
+    let verdict = core.auth_failures.lock().count(peer, limits, Instant::now());
     let peer = peer.to_canonical();
     let mut response = turn_away(denied);
     match verdict {

@@ -11,7 +11,7 @@ mod documents;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -35,6 +35,7 @@ use orla_providers::plugin::{PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::stream::{StreamExecutor, Streams};
 use orla_providers::tool::{Loaded, Loader, Override, ToolExecutor, ToolProvider, prestarted};
+use parking_lot::Mutex;
 
 use documents::Documents;
 
@@ -124,7 +125,7 @@ impl App {
         let (asked, refused) = (providers.clone(), Arc::<Mutex<Vec<(String, String)>>>::default());
         let packages = Arc::clone(&refused);
         marketplace.on_problems(move |name| {
-            let packages = lock(&packages);
+            let packages = packages.lock();
             let packages = packages.iter().filter(|(package, _)| {
                 name.is_none_or(|name| {
                     let rest = name.strip_prefix(&**package);
@@ -302,7 +303,7 @@ impl App {
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
-        *lock(&self.refused) =
+        *self.refused.lock() =
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
         for package in &mut packages.packages {
             let change = config.tools.get(&package.manifest.name);
@@ -536,11 +537,6 @@ impl App {
         }
         self.concurrency = Some(config.max_concurrency);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole at every moment: a panic left nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Who says what may be started, where not everything may.

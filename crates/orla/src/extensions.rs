@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{CapabilityExecutor, CustomProvider, Registration};
+use parking_lot::Mutex;
 use serde_json::Value;
-
-use crate::text::nearest;
 
 /// Everything that was added. Cloning it shares the kinds.
 #[derive(Clone, Default)]
@@ -78,7 +78,7 @@ impl Kind {
     fn provider(&self, settings: Value) -> Result<Arc<dyn CustomProvider>, String> {
         let key = settings.to_string();
         // Every entry is complete at any moment: a panic leaves nothing half done.
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         if let Some(provider) = made.get(&key).and_then(Weak::upgrade) {
             return Ok(provider);
         }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(first.as_any().downcast_ref::<Word>().unwrap().0, "a");
         drop((first, again, other));
         extensions.provider("word", json!({"word": "c"})).unwrap();
-        assert_eq!(extensions.kinds["word"].made.lock().unwrap().len(), 1);
+        assert_eq!(extensions.kinds["word"].made.lock().len(), 1);
     }
 
     #[test]

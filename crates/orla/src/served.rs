@@ -5,7 +5,7 @@
 //! kept ([`Served`]), and the snapshot is made anew when one turns out to serve something else.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures_util::future::join_all;
 use orla_document::Position;
@@ -14,6 +14,7 @@ use orla_marketplace::{
     CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, Registration,
     RegistrationError, Rejected, Source, discovery, program,
 };
+use parking_lot::Mutex;
 
 use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
 use crate::findings::Findings;
@@ -59,7 +60,7 @@ impl Served {
 
     /// Puts the snapshot of new sources in force.
     pub(crate) fn publish(&self, sources: Sources, findings: &mut Findings) {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         let Some(marketplace) = self.marketplace.upgrade() else { return };
         let changes = self.changes();
         let catalog = sources.catalog(&marketplace, &self.providers, findings);
@@ -70,7 +71,7 @@ impl Served {
 
     /// Puts the snapshot of the same sources in force if a provider serves something else than it did.
     pub(crate) fn refresh(&self) {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         let (Some(marketplace), Some((sources, included))) = (self.marketplace.upgrade(), &mut *newest)
         else {
             return;

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use orla_marketplace::rtfs::text::nearest;
+
 /// The text on one line, with every unsafe character spelt out (`\u{1b}`, `\n`).
 pub(crate) fn on_one_line(text: &str) -> String {
     escaped(text, |_| false)
@@ -140,25 +142,6 @@ pub(crate) fn list_of(words: &[&str]) -> String {
         [only] => (*only).to_owned(),
         [head @ .., last] => format!("{} or {last}", head.join(", ")),
     }
-}
-
-/// The longest word that a misspelt one is compared with, in bytes: the comparison takes the product of
-/// the lengths.
-const MAX_COMPARED: usize = 200;
-
-/// The known word that is most similar to a misspelt one, if any is similar.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.len() > MAX_COMPARED {
-        return None;
-    }
-    let plain = |text: &str| text.to_lowercase().replace(['-', ' ', '_'], "");
-    let word = plain(word);
-    known
-        .into_iter()
-        .map(|candidate| (strsim::normalized_damerau_levenshtein(&word, &plain(candidate)), candidate))
-        .filter(|(likeness, _)| *likeness >= 0.6)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }
 
 /// `, did you mean NAME?`, or nothing if no known word is similar.

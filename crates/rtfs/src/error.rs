@@ -14,7 +14,7 @@ use crate::value::Value;
 pub struct Error {
     /// What `catch` selects by: `type`, `arithmetic`, `limit`, `timeout`, or what `throw` said.
     pub kind: Cow<'static, str>,
-    /// A sentence for whoever wrote the program.
+    /// A sentence for the author of the program.
     pub message: String,
     /// More, for programs; `nil` if there is none.
     pub data: Value,
@@ -85,7 +85,7 @@ impl Error {
         }
     }
 
-    /// Where it was, for whoever called the program; none where nothing is known of that, and where there are enough.
+    /// Where it was, for the caller of the program. Empty if that is unknown, or if there are enough already.
     fn level(&self) -> Option<Map> {
         const MAX_LEVELS: usize = 8;
         let at = self.at.as_ref()?;

@@ -88,14 +88,6 @@ pub fn push_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// At most `limit` characters of a text, with an ellipsis where more was cut off.
-pub fn cut(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{Instant, List, Map, Set, Uuid, Value};

@@ -1,6 +1,6 @@
 //! Lazy sequences: cells that are computed when someone looks at them, once.
 //!
-//! A cell begins as a function. Whoever needs it asks the machine to call that function, and the
+//! A cell begins as a function. A reader of the cell asks the machine to call that function, and the
 //! machine puts the answer into the cell: the end, or an item and the sequence after it. So no
 //! native code ever calls back into a program.
 
@@ -21,7 +21,7 @@ pub struct Seq(Arc<Cell>);
 
 struct Cell {
     state: Mutex<State>,
-    /// All items, once somebody needed all of them.
+    /// All items, once all of them have been read.
     realized: OnceLock<Vector>,
     /// The stream that this is, or the rest of.
     stream: Option<std::sync::Arc<StreamHandle>>,
@@ -160,13 +160,13 @@ impl Seq {
         Ok(())
     }
 
-    /// All items, if somebody has needed all of them.
+    /// All items, if all of them have been read.
     pub(crate) fn realized(&self) -> Option<&Vector> {
         self.0.realized.get()
     }
 
     fn set_realized(&self, items: Vector) {
-        // Whoever was first had the same items.
+        // A concurrent reader has stored the same items.
         let _ = self.0.realized.set(items);
     }
 
@@ -185,7 +185,7 @@ impl Seq {
 }
 
 /// A chain of a million cells is dropped one by one, not one inside of the other; and so are cells in the
-/// items of cells, whose depth nobody counts.
+/// items of cells, whose depth is not counted.
 impl Drop for Cell {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -9,6 +9,7 @@
 //! - [`Value`]: immutable data, cheap to clone and to share between threads, compared by value.
 //! - [`TypeExpr`]: what a value may be: read from and printed in RTFS notation, and checked.
 //! - [`json`]: JSON text read and written, losing nothing.
+//! - [`text`]: excerpts and suggestions for messages.
 //! - [`read`] and [`compile`]: text to values and to a [`Program`], or all its mistakes, each with its
 //!   line, column and an excerpt.
 //! - [`check()`]: what is wrong with a program that compiles, said before it runs.
@@ -40,7 +41,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Whoever drives a run, or talks to people: these are hosts.
+//! Code that drives a run or talks to people: that is the host's part.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -52,12 +53,14 @@ extern crate self as rtfs;
 #[cfg(test)]
 mod arbitrary;
 mod builtins;
+mod calendar;
 mod check;
 mod compiler;
 mod error;
 mod eval;
 mod function;
 pub mod json;
+mod kinds;
 pub mod layout;
 mod lazy;
 mod limits;
@@ -68,8 +71,8 @@ mod print;
 mod scalar;
 mod sequence;
 mod syntax;
+pub mod text;
 mod types;
-mod typing;
 mod value;
 
 pub use builtins::{Documentation, all_names, documentation, documented};

@@ -2,8 +2,8 @@
 //!
 //! Both are a [`Table`]: entries in the order in which their keys first came. Up to
 //! [`LINEAR`] entries a key is found by looking at each; beyond, by an index of hashes. A removed
-//! entry leaves a hole, and when half of the entries are holes they are squeezed out. Whoever looks up
-//! a key mostly changes what it has next, so a table remembers where the last one was found.
+//! entry leaves a hole, and when half of the entries are holes they are squeezed out. A key that
+//! was looked up is often changed next, so a table remembers where the last one was found.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -80,7 +80,7 @@ impl Map {
 
     /// Gives `key` this value and returns the one it had. A key that was there keeps its place.
     ///
-    /// In place if nobody else holds this map, else in a copy.
+    /// In place if the map is not shared, else in a copy.
     pub fn insert(&mut self, key: Value, value: Value) -> Result<Option<Value>, TooLarge> {
         let depth = depth_around(key.depth().max(value.depth()))?;
         let table = Arc::make_mut(&mut self.0);
@@ -211,7 +211,7 @@ impl Set {
 
     /// Adds a member and says whether it was new.
     ///
-    /// In place if nobody else holds this set, else in a copy.
+    /// In place if the set is not shared, else in a copy.
     pub fn insert(&mut self, member: Value) -> Result<bool, TooLarge> {
         let depth = depth_around(member.depth())?;
         let table = Arc::make_mut(&mut self.0);
@@ -488,7 +488,7 @@ mod tests {
     enum Step {
         Insert(Value, i64),
         Remove(Value),
-        /// From now on somebody else holds the map as it is.
+        /// From now on the map is shared as it is.
         Share,
     }
 

@@ -10,7 +10,7 @@ impl Value {
     /// The order of `compare` and `sort`, which puts anything before or after anything: nil,
     /// booleans, numbers, strings, keywords, symbols, instants, UUIDs, vectors and lists, sets, maps.
     ///
-    /// Numbers are ordered by their exact mathematical value, whatever their kind, so `1` and `1.0`
+    /// Numbers are ordered by their exact mathematical value, of any kind, so `1` and `1.0`
     /// tie; NaN comes after all others and ties with itself. Strings and names go by code point,
     /// vectors and lists by length and then item by item, sets and maps by length and then by their
     /// sorted members. Values that are equal tie.

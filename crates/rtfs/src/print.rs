@@ -7,7 +7,7 @@
 use std::fmt::{self, Write};
 
 use crate::map::{Map, Set};
-use crate::scalar::{Instant, Uuid};
+use crate::scalar::Uuid;
 use crate::value::Value;
 
 impl fmt::Debug for Value {
@@ -127,35 +127,6 @@ fn quoted_into(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_char('"')
 }
 
-impl fmt::Display for Instant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.unix_seconds();
-        let (year, month, day) = date_of(seconds.div_euclid(86_400));
-        let time = seconds.rem_euclid(86_400);
-        let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
-        match self.subsec_nanoseconds() {
-            0 => {}
-            n if n % 1_000_000 == 0 => write!(f, ".{:03}", n / 1_000_000)?,
-            n if n % 1_000 == 0 => write!(f, ".{:06}", n / 1_000)?,
-            n => write!(f, ".{n:09}")?,
-        }
-        f.write_char('Z')
-    }
-}
-
-/// Year, month and day in the Gregorian calendar of a day counted from 1970-01-01.
-fn date_of(day: i64) -> (i64, i64, i64) {
-    // Years begin in March here, so that the leap day is their last. 400 of them have 146,097 days.
-    let day = day + 719_468; // since 0000-03-01
-    let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153; // 0 is March
-    let (day, month_of_year) = (day - (153 * month + 2) / 5 + 1, (month + 2) % 12 + 1);
-    (era * 400 + year + i64::from(month_of_year <= 2), month_of_year, day)
-}
-
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:032x}", self.as_u128());
@@ -167,7 +138,7 @@ impl fmt::Display for Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{List, Symbol};
+    use crate::{Instant, List, Symbol};
 
     #[test]
     fn prints_as_the_reader_would_read_and_as_a_person_would_write() {

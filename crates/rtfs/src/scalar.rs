@@ -143,7 +143,7 @@ impl Str {
         if text.len() > SHORT {
             return None;
         }
-        // The first and the last bytes of it, which may overlap: no loop, whatever its length is.
+        // The first and the last bytes of it, which may overlap: no loop for any length.
         let bits = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
             (Some(first), Some(last)) => {
                 let last = u128::from(u64::from_le_bytes(*last));
@@ -161,7 +161,7 @@ impl Str {
         Some(Self(Repr::Short { len: text.len() as u8, bytes }))
     }
 
-    /// Appends in place if nobody else holds this text, else to a copy.
+    /// Appends in place if the text is not shared, else to a copy.
     pub(crate) fn push_str(&mut self, more: &str) {
         match &mut self.0 {
             Repr::Short { len, bytes } => {
@@ -300,7 +300,7 @@ impl std::fmt::Debug for Str {
 pub struct Instant(Arc<(i64, u32)>);
 
 impl Instant {
-    /// `None` if the year is none of 0 to 9999, or `nanoseconds` is a second or more.
+    /// `None` if the year is not within 0 to 9999, or `nanoseconds` is a second or more.
     pub fn from_unix(seconds: i64, nanoseconds: u32) -> Option<Self> {
         /// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
         const RANGE: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
@@ -331,6 +331,19 @@ impl Uuid {
     /// The UUID of these bits, the first digit being the most significant.
     pub fn from_u128(bits: u128) -> Self {
         Self(Arc::new(bits))
+    }
+
+    /// Reads `550e8400-e29b-41d4-a716-446655440000`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 36 {
+            return None;
+        }
+        let digit = |bits: u128, (at, c): (usize, char)| match (at, c) {
+            (8 | 13 | 18 | 23, '-') => Some(bits),
+            (8 | 13 | 18 | 23, _) => None,
+            (_, c) => Some(bits << 4 | u128::from(c.to_digit(16)?)),
+        };
+        text.char_indices().try_fold(0, digit).map(Self::from_u128)
     }
 
     pub(crate) fn address(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Vectors and lists, and how deep collections may be.
 //!
-//! Both keep room at either end: whoever holds the only pointer appends, prepends and drops the
+//! Both keep room at either end: the holder of the only pointer appends, prepends and drops the
 //! first item in place, so that `(recur (rest xs))` takes the time of one item and not of all.
 
 use triomphe::Arc;
@@ -131,13 +131,13 @@ impl Vector {
         self.0.parts
     }
 
-    /// Appends in place if nobody else holds this vector, else to a copy.
+    /// Appends in place if the vector is not shared, else to a copy.
     #[inline]
     pub fn push(&mut self, item: Value) -> Result<(), TooLarge> {
         Arc::make_mut(&mut self.0).push(item)
     }
 
-    /// Changes an item in place if nobody else holds this vector, else in a copy.
+    /// Changes an item in place if the vector is not shared, else in a copy.
     pub(crate) fn set(&mut self, at: usize, item: Value) -> Result<(), TooLarge> {
         let depth = depth_around(item.depth())?;
         let inner = Arc::make_mut(&mut self.0);
@@ -155,7 +155,7 @@ impl Vector {
         std::mem::take(&mut inner.items[at])
     }
 
-    /// The item, moved out if nobody else holds this vector.
+    /// The item, moved out if the vector is not shared.
     #[inline]
     pub(crate) fn take_or_clone(&mut self, at: usize) -> Option<Value> {
         match Arc::get_mut(&mut self.0) {
@@ -164,7 +164,7 @@ impl Vector {
         }
     }
 
-    /// Without the first `n` items, in place if nobody else holds this vector.
+    /// Without the first `n` items, in place if the vector is not shared.
     pub(crate) fn drop_front(&mut self, n: usize) {
         let n = n.min(self.items().len());
         match Arc::get_mut(&mut self.0) {
@@ -190,7 +190,7 @@ impl Vector {
         }
     }
 
-    /// The items, moved out if nobody else holds this vector.
+    /// The items, moved out if the vector is not shared.
     pub(crate) fn into_items(mut self) -> Vec<Value> {
         match Arc::get_mut(&mut self.0) {
             Some(inner) => {
@@ -256,7 +256,7 @@ impl List {
         self.0.parts
     }
 
-    /// Prepends in place if nobody else holds this list, else to a copy.
+    /// Prepends in place if the list is not shared, else to a copy.
     pub(crate) fn push_front(&mut self, item: Value) -> Result<(), TooLarge> {
         Arc::make_mut(&mut self.0).push_front(item)
     }
@@ -275,7 +275,7 @@ impl List {
 pub const MAX_DEPTH: u16 = 1_000;
 
 /// How many parts a value may have, where each is counted as often as it comes. Values share their parts, so one of a
-/// few bytes could be astronomically large when it is compared, hashed or written: whoever walks one comes to its end.
+/// few bytes could be astronomically large when it is compared, hashed or written: with this bound, every walk ends.
 pub const MAX_PARTS: u32 = 1 << 24;
 
 /// A collection would have been larger than values may be.

@@ -5,14 +5,14 @@
 //! a value whether it is one ([`TypeExpr::check`]).
 //!
 //! One that was made from JSON Schema keeps the schema's text, so that what goes back out is what
-//! came in, whatever of it the notation of RTFS cannot say. Here it is checked by what RTFS can say
-//! of it; whoever knows JSON Schema checks the rest.
+//! came in, with the parts that the notation of RTFS cannot say. Here it is checked by what RTFS can say
+//! of it. A validator of JSON Schema checks the rest.
 //!
 //! # How it works
 //!
-//! Text is read as data (`read`), and data becomes a type (`parse`): so a program's quoted types and
-//! texts are understood by the same code. A check first only asks whether a value fits, which
-//! allocates nothing, and looks for reasons if it does not (`check`, `predicate`, `format`; `explain`).
+//! The reader of programs makes data of a text, and data becomes a type (`parse`). A check first only asks whether a
+//! value fits, which allocates nothing, and looks for reasons if it does not (`check`, `predicate`, `format`;
+//! `explain`).
 //!
 //! # Bounds
 //!
@@ -35,7 +35,6 @@ mod parse_tests;
 mod pattern;
 mod predicate;
 mod print;
-mod read;
 mod verify;
 mod violation;
 mod words;
@@ -266,7 +265,7 @@ impl TypeExpr {
         Self::Union(vec![self, Self::Primitive(Primitive::Nil)])
     }
 
-    /// The same type with a meaning for the names in it, whatever else they mean around it.
+    /// The same type with these definitions for the names in it, which take precedence over those around it.
     pub fn with_definitions(self, definitions: Arc<Definitions>) -> Self {
         Self::Defined { ty: Box::new(self), definitions }
     }
@@ -280,7 +279,7 @@ impl TypeExpr {
         Self::JsonSchema { text, meaning }
     }
 
-    /// The type of a JSON Schema, which `read` makes of the schema's text when somebody asks for it first: most
+    /// The type of a JSON Schema, which `read` makes of the schema's text when it is first used: most
     /// schemas are only passed on and enforced as what they are.
     pub fn of_json_schema(text: Arc<str>, read: fn(&str) -> Self) -> Self {
         let meaning = Meaning(Arc::new(Deferred { text: Arc::clone(&text), read, ty: OnceLock::new() }));

@@ -1,7 +1,7 @@
 //! Values: immutable, shared, compared by value.
 //!
 //! A [`Value`] is 16 bytes. Small kinds are inside, all others are one counted pointer, so cloning
-//! never copies a collection. Whoever holds the only pointer may change the collection in place
+//! never copies a collection. The holder of the only pointer may change the collection in place
 //! ([`Vector::push`], [`Map::insert`]); everyone else gets a copy first.
 //!
 //! # Depth
@@ -21,7 +21,7 @@ use crate::sequence::{List, TooLarge, Vector};
 /// Any datum of the language.
 ///
 /// `==` is the language's `=`: `1` and `1.0` differ, a vector and a list are equal when their items
-/// are, maps and sets are equal whatever their order, and NaN equals nothing. `Debug` is `pr-str`,
+/// are, maps and sets are equal in any order, and NaN equals nothing. `Debug` is `pr-str`,
 /// `Display` is `str`.
 ///
 /// The capability system's document writes some kinds with longer names. `Value::String`, `Value::Integer` and
@@ -243,7 +243,7 @@ impl PartialEq for Value {
     }
 }
 
-/// Agrees with `==`. Differs from one process to the next, so that nobody can choose keys that
+/// Agrees with `==`. Differs from one process to the next, so that no caller can choose keys that
 /// collide; no order that a program can see depends on it.
 impl Hash for Value {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -2,9 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orla_e2e::{Request, Server, eventually};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::a2a_server::{ASKED, agent, ask, calls, message, refusal, send, state, task};
@@ -42,7 +43,7 @@ impl Receiver {
                 let answer =
                     format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
                 let _ = stream.write_all(answer.as_bytes());
-                posts.lock().expect("no thread panicked").extend(post);
+                posts.lock().extend(post);
             }
         });
         receiver
@@ -53,7 +54,7 @@ impl Receiver {
     }
 
     fn posts(&self) -> Vec<(String, Value)> {
-        self.posts.lock().expect("no thread panicked").clone()
+        self.posts.lock().clone()
     }
 
     /// The states that it was told of.

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use orla_e2e::World;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::world;
@@ -41,7 +42,7 @@ impl Api {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("no panic").clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -72,7 +73,7 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>) {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).expect("a whole body");
     let body = String::from_utf8(body).expect("a text");
-    seen.lock().expect("no panic").push(format!("{head}{body}"));
+    seen.lock().push(format!("{head}{body}"));
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     let mut to = reader.into_inner();
     let answer = |status: &str, fields: &str, body: &str| {

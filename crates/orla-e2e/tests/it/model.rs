@@ -3,8 +3,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// A request that a model was sent.
@@ -50,7 +51,7 @@ impl Scripted {
             let mut replies = replies.into_iter();
             while let Ok((stream, _)) = listener.accept() {
                 let Some(request) = read(&stream) else { continue };
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                seen.lock().push(request);
                 let Some(reply) = replies.next().or_else(|| last.clone()) else { continue };
                 // A client that has gone away is no failure of the server.
                 let _ = write(stream, &reply);
@@ -64,7 +65,7 @@ impl Scripted {
     }
 
     pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 

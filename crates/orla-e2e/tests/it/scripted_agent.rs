@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Map, Value, json};
 use tungstenite::Message;
@@ -120,12 +121,12 @@ impl Agent {
 
     /// The heads of all requests.
     pub(crate) fn seen(&self) -> Vec<String> {
-        self.script.seen.lock().expect("no panic").clone()
+        self.script.seen.lock().clone()
     }
 
     /// How often an operation was asked for.
     pub(crate) fn asked(&self, operation: &str) -> usize {
-        let asked = self.script.asked.lock().expect("no panic");
+        let asked = self.script.asked.lock();
         asked.iter().filter(|asked| *asked == operation).count()
     }
 
@@ -208,7 +209,7 @@ impl Script {
     }
 
     fn note(&self, operation: &str) -> usize {
-        let mut asked = self.asked.lock().expect("no panic");
+        let mut asked = self.asked.lock();
         asked.push(operation.to_owned());
         asked.iter().filter(|asked| *asked == operation).count()
     }
@@ -346,7 +347,7 @@ fn pieces(id: &str, count: usize, ends: bool) -> Vec<Value> {
 fn over_http(stream: TcpStream, script: &Script) {
     let mut reader = BufReader::new(stream);
     while let Some((head, body)) = request(&mut reader) {
-        script.seen.lock().expect("no panic").push(head.clone());
+        script.seen.lock().push(head.clone());
         let mut words = head.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let to = reader.get_mut();

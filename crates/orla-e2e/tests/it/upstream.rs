@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The server. It answers for as long as the test's process lives.
 #[derive(Clone, Debug)]
@@ -47,7 +49,7 @@ impl Upstream {
 
     /// Answers a request with this, from now on.
     pub(crate) fn set(&self, request: &str, status: u16, body: &str) {
-        self.state().answers.insert(request.to_owned(), (status, body.to_owned()));
+        self.state.lock().answers.insert(request.to_owned(), (status, body.to_owned()));
     }
 
     /// Where it is reached.
@@ -57,11 +59,7 @@ impl Upstream {
 
     /// What was asked so far.
     pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
-        self.state().asked.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().asked.clone()
     }
 
     fn serve(&self, stream: &TcpStream) {
@@ -69,7 +67,7 @@ impl Upstream {
         while let Some(asked) = read(&mut reader) {
             let request = asked.line.split('?').next().unwrap_or_default().to_owned();
             let (status, body) = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.asked.push(asked);
                 state
                     .answers

@@ -2,44 +2,22 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time in whole seconds; what lies before 1970 is written as its beginning.
+use rtfs::Instant;
+
+/// The time in whole seconds. A time before 1970 is written as 1970-01-01T00:00:00Z, one after the year 9999 as the
+/// last second of that year.
 pub fn format_instant(at: SystemTime) -> String {
+    const LAST: i64 = 253_402_300_799;
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let seconds = i64::try_from(seconds).map_or(LAST, |seconds| seconds.min(LAST));
+    Instant::from_unix(seconds, 0).map(|instant| instant.to_string()).unwrap_or_default()
 }
 
 /// Reads what [`format_instant`] writes, and nothing else.
 pub fn parse_instant(text: &str) -> Option<SystemTime> {
-    let number = |from: usize, to: usize| -> Option<u64> {
-        let digits = text.get(from..to).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
-        digits.parse().ok()
-    };
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    // Counted in eras of 400 years that begin on the 1st of March, so that leap days come last.
-    let (months, years) = ((month + 9) % 12, if month > 2 { year } else { year.checked_sub(1)? });
-    let of_year = (153 * months + 2) / 5 + day.checked_sub(1)?;
-    let of_era = years % 400 * 365 + years % 400 / 4 - years % 400 / 100 + of_year;
-    let days = (years / 400 * 146_097 + of_era).checked_sub(719_468)?;
-    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+    let seconds = u64::try_from(Instant::parse(text)?.unix_seconds()).ok()?;
     let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
-    // Whatever was out of its range was written otherwise.
     (format_instant(at) == text).then_some(at)
-}
-
-/// Year, month and day of a day since 1970.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let of_years = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * of_years + of_years / 4 - of_years / 100);
-    let months = (5 * of_year + 2) / 153;
-    let month = if months < 10 { months + 3 } else { months - 9 };
-    let year = of_years + era * 400 + u64::from(month <= 2);
-    (year, month, of_year - (153 * months + 2) / 5 + 1)
 }
 
 #[cfg(test)]

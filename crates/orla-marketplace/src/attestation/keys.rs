@@ -4,7 +4,6 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
 /// What stands before the base64 text of a public key.
@@ -75,7 +74,7 @@ impl SigningKey {
     /// The system gives no random bytes.
     pub fn generate() -> Result<(Self, String), KeyError> {
         let mut seed = [0; 32];
-        SystemRandom::new().fill(&mut seed).map_err(|_| KeyError::NoRandomness)?;
+        getrandom::fill(&mut seed).map_err(|_| KeyError::NoRandomness)?;
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| KeyError::Secret)?;
         let encoded = STANDARD.encode([&PKCS8[..], &seed].concat());
         Ok((Self(pair), format!("{BEGIN}\n{encoded}\n{END}\n")))

@@ -8,7 +8,7 @@
 //! # How it works
 //!
 //! Everything here is pure: keys, times and hashes come in as arguments. What reads files implements
-//! [`Content`]; a [`Custody`] holds one capability to what its content was when somebody vouched for it.
+//! [`Content`]; a [`Custody`] compares one capability's content with what was attested.
 //!
 //! # Deliberately absent
 //!
@@ -16,15 +16,13 @@
 //! its authority. No secret is part of any form or hash.
 
 mod canonical;
-mod content;
-mod custody;
 mod instant;
 mod keys;
 mod statement;
 
+pub use crate::custody::{Content, Custody};
+pub use crate::provider::{CommandLine, ContentSource, Definition};
 pub use canonical::{CanonicalError, canonical_json, manifest_form};
-pub use content::{CommandLine, ContentSource, Definition};
-pub use custody::{Content, Custody};
 pub use instant::{format_instant, parse_instant};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use statement::{

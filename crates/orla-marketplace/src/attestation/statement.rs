@@ -14,6 +14,10 @@ use crate::manifest::{CapabilityAttestation, CapabilityManifest};
 pub const MANIFEST_HASH: &str = "manifest_hash";
 /// Metadata key of an attestation: the hash of what runs.
 pub const CONTENT_HASH: &str = "content_hash";
+/// Metadata key of an attestation: the version of the forms that its hashes are taken of.
+const VERSION: &str = "version";
+/// The version of the forms today: RFC 8785 for both. The first had a form of its own, and no version in its metadata.
+const CURRENT: &str = "2";
 
 /// What stands before every statement, so that no signature made for something else fits.
 const PURPOSE: &str = "orla attestation 1\n";
@@ -61,6 +65,7 @@ pub fn sign(subject: &Subject, validity: Validity, key: &SigningKey) -> Capabili
     let metadata = [
         (MANIFEST_HASH.to_owned(), subject.manifest_hash.clone()),
         (CONTENT_HASH.to_owned(), subject.content_hash.clone()),
+        (VERSION.to_owned(), CURRENT.to_owned()),
     ];
     let Validity { authority, created_at, expires_at } = validity;
     let mut attestation = CapabilityAttestation {
@@ -78,7 +83,7 @@ pub fn sign(subject: &Subject, validity: Validity, key: &SigningKey) -> Capabili
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// Nobody trusts its authority.
+    /// Its authority is not trusted.
     #[error("its authority {0} is not among trusted_keys")]
     UnknownAuthority(String),
     /// It was not signed by the authority's key, or changed afterwards.
@@ -90,6 +95,9 @@ pub enum Flaw {
     /// Its time is over.
     #[error("it expired at {}", format_instant(*.0))]
     Expired(SystemTime),
+    /// Its hashes are taken of forms that this version of orla does not use.
+    #[error("another version of orla made it: attest the capability again")]
+    OtherVersion,
     /// The manifest is another.
     #[error("what the capability says of itself has changed since it was attested")]
     ManifestChanged,
@@ -113,10 +121,10 @@ pub fn check(
     fits(attestation, subject)
 }
 
-/// Whether an attestation was made with the key of its authority, whatever it says.
+/// Whether an attestation was made with the key of its authority. What it says is not checked.
 ///
 /// # Errors
-/// Nobody trusts the authority, or its key did not sign this.
+/// The authority is not trusted, or its key did not sign this.
 pub fn signed(attestation: &CapabilityAttestation, keys: &TrustedKeys) -> Result<(), Flaw> {
     let authority = &attestation.authority;
     let key = keys.get(authority).ok_or_else(|| Flaw::UnknownAuthority(authority.clone()))?;
@@ -146,6 +154,9 @@ pub fn timely(attestation: &CapabilityAttestation, now: SystemTime) -> Result<()
 /// What has changed.
 pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<(), Flaw> {
     let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
+    if said(VERSION) != Some(CURRENT) {
+        return Err(Flaw::OtherVersion);
+    }
     if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {
         return Err(Flaw::ManifestChanged);
     }
@@ -212,6 +223,17 @@ mod tests {
     }
 
     #[test]
+    fn an_attestation_of_an_earlier_version_says_that_it_has_to_be_made_again() {
+        let key = SigningKey::generate().unwrap().0;
+        let keys = [("ops".to_owned(), key.public())].into();
+        let validity = Validity { authority: "ops".into(), created_at: noon(), expires_at: None };
+        let mut attestation = sign(&subject(), validity, &key);
+        attestation.metadata.remove(VERSION);
+        attestation.signature = key.sign(statement(&attestation).as_bytes());
+        assert_eq!(check(&attestation, &subject(), &keys, noon()), Err(Flaw::OtherVersion));
+    }
+
+    #[test]
     fn nothing_that_it_says_can_be_changed() {
         type Change = fn(&mut CapabilityAttestation);
         let changes: [(&str, Change); 6] = [
@@ -236,8 +258,8 @@ mod tests {
     fn only_the_key_of_its_authority_counts() {
         let (mut attestation, mut keys) = signed();
         let other = SigningKey::generate().unwrap().0.public();
-        let nobody = check(&attestation, &subject(), &TrustedKeys::new(), noon());
-        assert_eq!(nobody, Err(Flaw::UnknownAuthority("ops".into())));
+        let untrusted = check(&attestation, &subject(), &TrustedKeys::new(), noon());
+        assert_eq!(untrusted, Err(Flaw::UnknownAuthority("ops".into())));
         keys.insert("dev".into(), keys["ops"]);
         attestation.authority = "dev".into();
         let borrowed = check(&attestation, &subject(), &keys, noon());

@@ -5,21 +5,17 @@
 //!
 //! - [`scope`]: a call, and its context for an executor
 //! - [`prepared`]: the steps of the path
-//! - [`admission`], [`fair_queue`]: how many calls run at once, and whose turn it is
-//! - [`breaker`], [`retry`]: what happens to calls of providers that fail
-//! - [`memory`]: how much memory calls hold together
+//! - [`admission`](crate::admission): how many calls run at once, whose turn it is, and the breakers of providers that
+//!   fail
+//! - [`retry`]: when a call that failed is made again
 //! - [`record`]: what is known of a finished call
 //! - [`request`]: the path of requests for prompts, resources and completions
 
-pub(crate) mod admission;
-pub(crate) mod breaker;
-mod fair_queue;
 pub(crate) mod hops;
-pub(crate) mod memory;
 mod prepared;
 pub(crate) mod record;
 mod request;
-mod retry;
+pub(crate) mod retry;
 mod scope;
 pub(crate) mod stream;
 
@@ -28,8 +24,8 @@ use std::sync::Arc;
 pub use scope::{Call, CallContext, CallScope};
 
 use crate::error::RuntimeResult;
-use crate::executor::Outcome;
 use crate::marketplace::CapabilityMarketplace;
+use crate::outcome::Outcome;
 use stream::OpenStream;
 
 impl CapabilityMarketplace {

@@ -1,26 +1,26 @@
 //! The steps of a call.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use rtfs::text::excerpt;
 use tokio::time::Instant;
 
-use super::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
-use super::breaker::Attempt;
-use super::memory::OverBudget;
 use super::record::Recording;
-use super::retry::wait_before_retry;
+use super::retry::{jitter, wait_before_retry};
 use super::stream::StreamHandle;
 use super::{Call, CallContext};
+use crate::admission::breaker::Attempt;
+use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::catalog::{Catalog, Entry};
 use crate::error::{RuntimeError, RuntimeResult, seconds};
-use crate::executor::{CapabilityExecutor, Outcome};
-use crate::json::cut;
+use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy};
 use crate::marketplace::CapabilityMarketplace;
+use crate::memory::OverBudget;
+use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::permission::ANONYMOUS;
 use crate::schema;
@@ -71,7 +71,7 @@ impl CapabilityMarketplace {
         let catalog = self.catalog_for(&call).await;
         let Some(entry) = catalog.get(&call.target).cloned() else {
             let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, |principal| &principal.0);
-            tracing::info!(tool = cut(&call.target, SHOWN), caller, "unknown tool");
+            tracing::info!(tool = excerpt(&call.target, SHOWN), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
         let Call { target, input, timeout, scope } = call;
@@ -353,10 +353,4 @@ impl Retries<'_> {
             () = ctx.scope.cancellation.cancelled() => Err(self.prepared.cancelled()),
         }
     }
-}
-
-/// A random number from 0 to 1.
-fn jitter() -> f64 {
-    let bits = RandomState::new().build_hasher().finish();
-    bits as f64 / u64::MAX as f64
 }

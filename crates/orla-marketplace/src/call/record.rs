@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rtfs::text::excerpt;
 use tokio::time::Instant;
 
 use super::CallContext;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
-use crate::executor::Principal;
-use crate::json::cut;
+use crate::permission::Principal;
 use crate::surface::{Item, Subject, SurfaceError};
 
 /// How many characters of a name or an error a log line repeats.
@@ -128,12 +128,12 @@ fn log_request(record: &RequestRecord) {
             tracing::event!(
                 $level,
                 method = &*record.method,
-                name = cut(&record.name, SHOWN),
+                name = excerpt(&record.name, SHOWN),
                 call_id = &*record.call_id,
                 principal = record.principal.as_ref().map(|principal| &*principal.0),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
-                error = record.error.as_deref().map(|error| cut(error, SHOWN)),
+                error = record.error.as_deref().map(|error| excerpt(error, SHOWN)),
                 "request finished"
             )
         };

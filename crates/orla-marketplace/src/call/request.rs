@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use rtfs::text::excerpt;
+
 use super::record::RequestRecording;
 use super::{Call, CallContext};
 use crate::catalog::Catalog;
-use crate::json::cut;
 use crate::marketplace::CapabilityMarketplace;
 use crate::payload::JsonText;
 use crate::surface::{Item, Subject, Surface, SurfaceError};
@@ -144,5 +145,5 @@ fn unknown(subject: Subject<'_>) -> String {
         Subject::Prompt(_) => "prompt",
         Subject::Resource(_) | Subject::Template(_) => "resource",
     };
-    format!("unknown {kind}: {}", cut(subject.name(), SHOWN))
+    format!("unknown {kind}: {}", excerpt(subject.name(), SHOWN))
 }

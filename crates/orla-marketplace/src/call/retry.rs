@@ -30,6 +30,13 @@ pub(crate) fn wait_before_retry(
     (wait < left).then_some(wait)
 }
 
+/// A random number from 0 to 1, to spread the retries of callers that failed together.
+pub fn jitter() -> f64 {
+    // Without randomness all callers wait equally long, which is no error.
+    let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
+    f64::from(bits) / f64::from(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

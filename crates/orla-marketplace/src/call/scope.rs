@@ -7,13 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::{CallPermit, HeldPermits};
 use super::hops::Hops;
+use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
 use crate::catalog::Catalog;
 use crate::client::Client;
-use crate::executor::{NoticeSink, Principal};
+use crate::notice::NoticeSink;
 use crate::payload::Payload;
+use crate::permission::Principal;
 
 /// A call to be made.
 #[derive(Clone)]

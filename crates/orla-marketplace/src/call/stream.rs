@@ -3,11 +3,11 @@
 //!
 //! An executor gives a [`StreamHandle`] when a stream is opened ([`CapabilityExecutor::open`]); the
 //! marketplace takes the same path to it as to a call (look up, authorise, validate, admit, record) and
-//! gives whoever asked an [`OpenStream`].
+//! gives the caller an [`OpenStream`].
 //!
 //! # Invariants
 //!
-//! - Dropping an [`OpenStream`] ends whatever the stream consists of.
+//! - Dropping an [`OpenStream`] ends everything that the stream consists of.
 //! - Every stream is recorded exactly once, when it ends.
 //!
 //! # What is deliberately absent
@@ -18,10 +18,11 @@
 //! [`CapabilityExecutor::open`]: crate::CapabilityExecutor::open
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use super::CallContext;
 use super::record::Recording;
@@ -115,7 +116,7 @@ impl OpenStream {
 
     fn ended(&self, how: Result<(), &RuntimeError>) {
         self.is_over.store(true, Ordering::Release);
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner).finish(how);
+        self.recording.lock().finish(how);
     }
 }
 
@@ -125,7 +126,7 @@ impl fmt::Debug for OpenStream {
     }
 }
 
-/// What whoever opens a capability is told that is called instead.
+/// The error of opening a capability that is called instead.
 pub(crate) fn not_a_stream(ctx: &CallContext) -> RuntimeError {
     let message = format!("{} is no stream: it is called", ctx.name);
     let error = Box::new(rtfs::Error::new("type", message.clone()));

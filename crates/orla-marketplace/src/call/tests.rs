@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use super::prepared::BACKSTOP;
 use super::*;
 use crate::catalog::{Limits, RegistrationError};
-use crate::executor::Principal;
 use crate::id::Pattern;
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Registration, TITLE};
-use crate::permission::{AccessPolicy, Disclosure, Rule};
+use crate::permission::{AccessPolicy, Disclosure, Principal, Rule};
 use crate::provider::ProviderType;
 use crate::testing::{Canned, marketplace};
 use rtfs::Value;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
+
+use parking_lot::Mutex;
 
 fn limits(timeout_ms: u64) -> Limits {
     Limits { timeout: Duration::from_millis(timeout_ms), ..Limits::default() }
@@ -214,12 +214,11 @@ async fn every_call_is_recorded_once_also_when_its_caller_goes_away() {
     let market = marketplace(Limits::default(), [("slow", Canned::Hangs), ("quick", Canned::Echoes)]);
     let seen: Arc<Mutex<Vec<(String, &str)>>> = Arc::default();
     let sink = Arc::clone(&seen);
-    market
-        .on_finished(move |record| sink.lock().unwrap().push((record.name.to_string(), record.outcome)));
+    market.on_finished(move |record| sink.lock().push((record.name.to_string(), record.outcome)));
     market.call(Call::to("quick")).await.unwrap();
     assert!(market.call(Call::to("slow")).now_or_never().is_none());
     let expected = [("quick".to_owned(), "ok"), ("slow".to_owned(), "cancelled")];
-    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_eq!(*seen.lock(), expected);
     assert_eq!(market.running(), 0);
 }
 
@@ -290,7 +289,7 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
         .boxed()
     });
     assert!(market.call(Call::to("late")).await.is_ok());
-    // Whoever names a snapshot gets what is in it.
+    // A call that names a snapshot sees that snapshot.
     let mut call = Call::to("late");
     call.scope.catalog = Some(before);
     assert_eq!(market.call(call).await.unwrap_err().kind(), "unknown-capability");

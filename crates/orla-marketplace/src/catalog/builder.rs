@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use super::{Catalog, Choice, Enforcement, Entry, Limits, RegistrationError};
+use crate::admission::breaker::Breaker;
+use crate::admission::{Admission, Bounds};
 use crate::attestation::ContentSource;
-use crate::call::admission::{Admission, Bounds};
-use crate::call::breaker::Breaker;
 use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{
@@ -231,7 +231,7 @@ impl CatalogBuilder {
         self.access = Some(Arc::new(policy));
     }
 
-    /// Lists the capabilities with these ids and no others, whatever their policies say; the others are
+    /// Lists the capabilities with these ids and no others, in spite of their policies; the others are
     /// found by search and by their names. What is listed so is allowed, too.
     pub fn list_only(&mut self, ids: &[&'static str]) {
         Arc::make_mut(&mut self.choice).list_only = Some(ids.to_vec());
@@ -458,7 +458,7 @@ fn enforcement(
 /// A schema and its validator, as an earlier snapshot has them.
 type Known<'a> = (&'a Option<rtfs::TypeExpr>, Option<&'a Arc<Validator>>);
 
-/// The validator of a schema: the known one if the schema is the same, as compiling takes long. One that nobody has
+/// The validator of a schema: the known one if the schema is the same, as compiling takes long. One that has not been
 /// needed yet is not known to be good.
 fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Validator>, SchemaError> {
     match known {

@@ -51,7 +51,7 @@ pub fn description(entry: &Entry) -> Json {
     let permissions: Vec<&str> = entry.needs().iter().map(Permission::as_str).collect();
     add("permissions", json!(permissions));
     add("provenance", entry.provenance().as_ref().map(provenance).unwrap_or_default());
-    // One that does not hold is none.
+    // One that does not hold is not shown.
     add("attestation", entry.attestation().map(attestation).unwrap_or_default());
     let schema: Json = serde_json::from_str(input.as_str()).unwrap_or_default();
     add("example", example_call(&manifest.id, &example(&schema)));

@@ -22,6 +22,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rtfs::text::excerpt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -31,13 +32,14 @@ use crate::call::Call;
 use crate::call::CallContext;
 use crate::catalog::{Catalog, Entry, Hit};
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CapabilityExecutor, Outcome, Principal};
-use crate::json::cut;
+use crate::executor::CapabilityExecutor;
+use crate::outcome::Outcome;
+
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
 use crate::marketplace::CapabilityMarketplace;
 use crate::payload::{JsonText, Payload};
-use crate::program::Language;
-use crate::provider::{CustomProvider, ProviderType};
+use crate::permission::Principal;
+use crate::provider::{CustomProvider, Language, ProviderType};
 use crate::schema::type_from_json_schema;
 
 pub use describe::{description, description_text};
@@ -141,7 +143,7 @@ impl Discovery {
         }
     }
 
-    /// What a search gives; what a call gives is said by whatever is called.
+    /// What a search gives; what a call gives is declared by the capability that is called.
     fn output(self) -> Option<Json> {
         let text = json!({"type": "string"});
         (self == Self::Search).then(|| {
@@ -291,7 +293,7 @@ pub struct Found {
 }
 
 /// Searches a catalogue for what a caller may use; the capabilities of discovery and of the language are not
-/// found: whoever asks has them, and a text that teaches a language fits any question.
+/// found: the caller has them already, and a text that teaches a language fits any question.
 pub fn search(catalog: &Catalog, query: &str, limit: usize, principal: Option<&Principal>) -> Found {
     let mut hits = catalog.search_where(query, usize::MAX, |entry| {
         !is_discovery(entry) && is_visible(catalog, entry, principal)
@@ -316,7 +318,11 @@ impl Found {
         let mut text = String::new();
         for Hit { entry, .. } in &self.hits {
             let manifest = &entry.manifest;
-            text.push_str(&format!("{}: {}\n", manifest.id, cut(manifest.description.trim(), SHOWN)));
+            text.push_str(&format!(
+                "{}: {}\n",
+                manifest.id,
+                excerpt(manifest.description.trim(), SHOWN)
+            ));
             if let Some(input) = input_type(entry) {
                 text.push_str(&format!("  input {input}\n"));
             }
@@ -334,9 +340,9 @@ fn result(hit: &Hit) -> Json {
     let manifest = &hit.entry.manifest;
     let mut result = json!({"id": manifest.id, "name": &*hit.entry.name});
     if let Some(title) = manifest.title() {
-        result["title"] = json!(cut(title, SHOWN));
+        result["title"] = json!(excerpt(title, SHOWN));
     }
-    result["description"] = json!(cut(manifest.description.trim(), SHOWN));
+    result["description"] = json!(excerpt(manifest.description.trim(), SHOWN));
     result["kind"] = json!(manifest.provider.kind());
     if let Some(input) = input_type(&hit.entry) {
         result["input"] = json!(input);
@@ -352,7 +358,7 @@ fn input_type(entry: &Entry) -> Option<String> {
     (text.len() <= SHOWN).then_some(text)
 }
 
-/// Whether a caller may know of a capability: whoever may not call it is not told that it is there.
+/// Whether a caller may know of a capability: a caller without permission is not told that it exists.
 fn is_visible(catalog: &Catalog, entry: &Entry, principal: Option<&Principal>) -> bool {
     catalog.permits(principal, entry).is_ok()
 }
@@ -366,7 +372,7 @@ fn find<'a>(catalog: &'a Catalog, id: &str, ctx: &CallContext) -> RuntimeResult<
     let principal = ctx.scope.principal.as_ref();
     catalog.visible(principal, id).ok_or_else(|| {
         let similar = catalog.similar_for(principal, id);
-        let unknown = RuntimeError::Unknown { id: cut(id, SHOWN), similar };
+        let unknown = RuntimeError::Unknown { id: excerpt(id, SHOWN), similar };
         failed(ctx, format!("{unknown}{}", hint(&unknown)))
     })
 }

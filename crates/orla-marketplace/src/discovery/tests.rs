@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::{Canned, marketplace};
 use crate::{AccessPolicy, Limits, Notice, NoticeSink, Permission, Rule};
+use parking_lot::Mutex;
 use rtfs::Value;
-use std::sync::Mutex;
 
 /// A marketplace of canned capabilities with the tools of discovery.
 fn market(limits: Limits, canned: &[(&str, Canned)]) -> Arc<CapabilityMarketplace> {
@@ -28,7 +28,7 @@ fn build(
 
 #[test]
 fn the_schemas_of_our_own_tools_can_be_enforced() {
-    // Nobody looks before the first call of one.
+    // A schema is compiled by the first call.
     for tool in registrations().into_iter().chain(crate::program::registrations()) {
         let CapabilityManifest { id, input_schema, output_schema, .. } = tool.manifest;
         for schema in input_schema.iter().chain(&output_schema) {
@@ -141,16 +141,16 @@ async fn a_call_through_another_is_recorded_one_deeper_and_its_notices_arrive() 
     let market = market(Limits::default(), &[("report", Canned::Reports(2))]);
     let records: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
     let sink = Arc::clone(&records);
-    market.on_finished(move |record| sink.lock().unwrap().push((record.name.to_string(), record.depth)));
+    market.on_finished(move |record| sink.lock().push((record.name.to_string(), record.depth)));
     let notices: Arc<Mutex<Vec<Notice>>> = Arc::default();
     let taken = Arc::clone(&notices);
     let input = JsonText::of(&json!({"id": "report"})).unwrap();
     let mut outer = Call::to("capability_call").with(Payload::from_json(input));
-    outer.scope.notices = NoticeSink::new(move |notice| taken.lock().unwrap().push(notice));
+    outer.scope.notices = NoticeSink::new(move |notice| taken.lock().push(notice));
     market.call(outer).await.unwrap();
     let expected = [("report".to_owned(), 1), ("capability_call".to_owned(), 0)];
-    assert_eq!(*records.lock().unwrap(), expected);
-    assert_eq!(notices.lock().unwrap().len(), 2);
+    assert_eq!(*records.lock(), expected);
+    assert_eq!(notices.lock().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use rtfs::{Capability, Diagnostic, Options, Severity, Signatures, Source};
 use serde_json::{Value as Json, json};
 
 use crate::catalog::Catalog;
-use crate::executor::Principal;
+use crate::permission::Principal;
 
 /// The capabilities of a catalogue, as someone may see them who calls them: of what they may not call, they learn
 /// nothing.

@@ -25,10 +25,11 @@ use super::tool::{failed, unfinished};
 use crate::attestation::ContentSource;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CapabilityExecutor, Outcome, ProviderStatus};
+use crate::executor::{CapabilityExecutor, ProviderStatus};
 use crate::json::value_to_json;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::marketplace::CapabilityMarketplace;
+use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::provider::{CustomProvider, ProviderType};
 use signature::Signature;
@@ -173,7 +174,7 @@ impl CustomProvider for ProgramFile {
         true
     }
 
-    /// Whoever vouches for a file cannot vouch for what it imports.
+    /// An attestation of a file does not cover what the file imports.
     fn content(&self) -> ContentSource {
         if self.imports { ContentSource::Unknown } else { ContentSource::File(self.path.clone()) }
     }

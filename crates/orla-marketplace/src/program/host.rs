@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::progress::Reporter;
 use super::streams::Streams;
-use super::trace::{Trace, TraceSink};
 use crate::call::Call;
 use crate::call::CallContext;
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation};
-use crate::executor::{LogLevel, Notice, NoticeSink};
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
+use crate::notice::{LogLevel, Notice, NoticeSink};
 use crate::payload::{JsonText, Payload};
 use crate::provider::ProviderType;
+use crate::trace::{Trace, TraceSink};
 
 /// How many capabilities `(capabilities "words")` gives at most.
 const FOUND: usize = 100;
@@ -188,7 +188,7 @@ async fn unless_cancelled(
     token: &CancellationToken,
     answer: impl Future<Output = Result<Value, Error>>,
 ) -> Result<Value, Error> {
-    let cancelled = || Error::new("cancelled", "nobody waits for it any more");
+    let cancelled = || Error::new("cancelled", "the call was cancelled");
     token.run_until_cancelled(answer).await.unwrap_or_else(|| Err(cancelled()))
 }
 

@@ -21,7 +21,6 @@ mod host;
 mod progress;
 mod streams;
 mod tool;
-mod trace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,9 +39,10 @@ use host::Host;
 use progress::{Reporter, SILENCE};
 use streams::Streams;
 
+pub use crate::provider::Language;
+pub use crate::trace::{Trace, TraceSink};
 pub use check::Served;
-pub use tool::{IDS, Language, LanguageExecutor, described, registrations};
-pub use trace::{Trace, TraceSink};
+pub use tool::{IDS, LanguageExecutor, described, registrations};
 
 /// Steps that a run makes before others have their turn: about a millisecond.
 pub const QUOTA: u64 = 20_000;
@@ -60,7 +60,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A program with the default limits, that nobody watches.
+    /// A program with the default limits and without an observer.
     pub fn new(program: Arc<Program>) -> Self {
         Self {
             program,
@@ -113,7 +113,7 @@ pub async fn drive(
                 reporter.idle(|| "computing".to_owned());
                 tokio::task::yield_now().await;
             }
-            // Nobody else waits while this call does: its place is lent to those it waits for.
+            // The call's permit is lent to the calls that it waits for, so that they need not wait for it.
             (Outcome::Waiting, None) => match ctx.wait_for(pending.next(&host)).await {
                 Ok((ticket, answer)) => run.resolve(ticket, answer),
                 Err(end) => run.fail(end),
@@ -132,7 +132,7 @@ type Answering<'a> = BoxFuture<'a, (Ticket, Result<Value, Error>)>;
 #[derive(Default)]
 struct Pending<'a> {
     answers: FuturesUnordered<Answering<'a>>,
-    /// Streams that nobody reads any more, on their way to be closed.
+    /// Streams that are not read any more and are being closed.
     closing: FuturesUnordered<BoxFuture<'a, ()>>,
     /// What cancels each, and what it is.
     asked: HashMap<Ticket, (CancellationToken, String)>,
@@ -178,7 +178,7 @@ impl<'a> Pending<'a> {
             let answer = async {
                 match answers.next().await {
                     Some(answer) => answer,
-                    // A run that waits for nothing was promised an answer that nobody gives.
+                    // A run that waits although no answer is on its way would wait forever.
                     None => std::future::pending().await,
                 }
             };

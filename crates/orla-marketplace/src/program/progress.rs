@@ -1,12 +1,13 @@
 //! What a run's caller hears while it runs: named steps at once, and of calls and computing so much that a
 //! client sees it is alive, and no flood.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::executor::{Notice, NoticeSink, Progress};
+use crate::notice::{Notice, NoticeSink, Progress};
 
 /// Calls are reported no more often than this.
 const PACE: Duration = Duration::from_millis(100);
@@ -51,7 +52,7 @@ impl Reporter {
             return;
         }
         let progress = {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last.lock();
             if last.at.elapsed() < pace {
                 return;
             }

@@ -1,19 +1,20 @@
 //! The streams that a run has open.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
+use parking_lot::Mutex;
 use rtfs::{Error, Ticket, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::host::{Host, failure};
-use super::trace::Trace;
 use crate::call::Call;
 use crate::call::stream::OpenStream;
 use crate::payload::Payload;
+use crate::trace::Trace;
 
 /// How long the streams of a run that has ended may take to end in good order.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -32,15 +33,15 @@ struct Named {
 
 impl Streams {
     fn get(&self, ticket: Ticket) -> Option<Named> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&ticket).cloned()
+        self.0.lock().get(&ticket).cloned()
     }
 
     fn put(&self, ticket: Ticket, named: Named) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket, named);
+        self.0.lock().insert(ticket, named);
     }
 
     fn take(&self, ticket: Ticket) -> Option<Named> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&ticket)
+        self.0.lock().remove(&ticket)
     }
 
     /// Closes one stream, if it is open.
@@ -62,14 +63,14 @@ impl Streams {
     /// Closes all in good order, as far as there is time for that, besides those that are `closing`.
     pub(super) async fn close_all(&self, mut closing: impl Stream<Item = ()> + Unpin) {
         let all: Vec<_> = {
-            let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.0.lock();
             table.drain().map(|(_, named)| named).collect()
         };
         let close_all = async {
             let others = async { while closing.next().await.is_some() {} };
             tokio::join!(others, join_all(all.iter().map(|named| named.stream.close())));
         };
-        // Whatever is not closed by then ends as it is dropped.
+        // A stream that is not closed by then ends when it is dropped.
         let _ = tokio::time::timeout(GOODBYE, close_all).await;
     }
 
@@ -122,7 +123,7 @@ impl Host<'_> {
             self.trace.send(Trace::Called { id, input, result, duration, at });
         }
         let stream = opened?;
-        // Nobody wants it any more; nor is it in the table for that reason.
+        // The program has dropped it, so it is not in the table.
         if !token.is_cancelled() {
             self.streams.put(ticket, Named { id: id.into(), stream });
         }

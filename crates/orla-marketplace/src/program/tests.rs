@@ -1,6 +1,7 @@
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::testing::{Canned, marketplace};
@@ -42,7 +43,7 @@ async fn a_program_calls_capabilities_and_catches_what_they_do_wrong() {
         ("(race (call :slow) (call :math.one))", "1"),
         (
             "(settle (call :math.one) (do (call :down) 1))",
-            r#"[{:ok 1} {:error {:kind :unavailable, :message "down is unavailable: nobody answers", :capability :down, :at {:line 1, :column 30}}}]"#,
+            r#"[{:ok 1} {:error {:kind :unavailable, :message "down is unavailable: no answer", :capability :down, :at {:line 1, :column 30}}}]"#,
         ),
         (r#"(map :id (capabilities "math"))"#, r#"["math.one"]"#),
         ("(:description (describe :math.one))", r#""The canned capability math.one""#),
@@ -91,7 +92,7 @@ async fn whoever_watches_sees_calls_steps_and_messages() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let trace = TraceSink::new(move |trace| {
-        sink.lock().unwrap().push(match trace {
+        sink.lock().push(match trace {
             Trace::Called { id, input, result, at, .. } => {
                 format!("{id} {input:?} {:?} {}", result.is_ok(), at.map_or(0, |at| at.column))
             }
@@ -102,7 +103,7 @@ async fn whoever_watches_sees_calls_steps_and_messages() {
     let text = r#"(step "one" (call :echo {:a 1})) (log :warn "odd" 7)"#;
     let job = Job { trace, ..Job::new(program(text)) };
     run(&market, job, &ctx).await.unwrap();
-    assert_eq!(*seen.lock().unwrap(), ["step one", "echo {:a 1} true 13", "warn odd 7"]);
+    assert_eq!(*seen.lock(), ["step one", "echo {:a 1} true 13", "warn odd 7"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,15 +211,15 @@ async fn a_stream_is_a_lazy_sequence_that_is_closed_when_it_is_not_read_any_more
         let seen = Arc::clone(&records);
         market.on_finished(move |record| {
             if &*record.name != "echo" {
-                seen.lock().unwrap().push(record.outcome);
+                seen.lock().push(record.outcome);
             }
         });
         let ctx = market.surface_context(&Call::to("test"));
         let value = run(&market, Job::new(program(text)), &ctx).await;
         let value = value.unwrap_or_else(|error| panic!("{text}: {}", error.report()));
         assert_eq!(format!("{value:?}"), result, "{text}");
-        assert_eq!(log_of.lock().unwrap().join(" "), log, "{text}");
-        assert_eq!(*records.lock().unwrap(), ["ok"], "{text}");
+        assert_eq!(log_of.lock().join(" "), log, "{text}");
+        assert_eq!(*records.lock(), ["ok"], "{text}");
     }
 }
 
@@ -232,7 +233,7 @@ async fn a_stream_ends_with_its_run_also_at_the_deadline() {
     let ctx = market.surface_context(&call);
     let error = run(&market, Job::new(program("(vec (stream :endless))")), &ctx).await.unwrap_err();
     assert_eq!(&*error.kind, "limit");
-    assert_eq!(log.lock().unwrap().join(" "), "open {} next close drop");
+    assert_eq!(log.lock().join(" "), "open {} next close drop");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The language as capabilities: `rtfs` runs a program, `rtfs_check` says what is wrong with one.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use super::check::{self, Served, described as problem};
 use super::compiler::Compiler;
 use super::host::catalog;
 use super::{Job, run};
-use crate::attestation::ContentSource;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
-use crate::executor::{CapabilityExecutor, Outcome};
+use crate::executor::CapabilityExecutor;
 use crate::json::{value_from_json, value_to_json};
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
 use crate::marketplace::CapabilityMarketplace;
+use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
-use crate::provider::{CustomProvider, ProviderType};
+use crate::provider::{Language, ProviderType};
 use crate::schema::type_from_json_schema;
 
 /// The name under which a program sees what it was given.
@@ -34,33 +34,6 @@ pub(crate) const INPUT: &str = "input";
 
 /// The ids of the capabilities of the language.
 pub const IDS: [&str; 2] = ["rtfs", "rtfs_check"];
-
-/// The provider of a capability of the language: which of them it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
-    /// `rtfs`
-    Run,
-    /// `rtfs_check`
-    Check,
-}
-
-impl CustomProvider for Language {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn kind(&self) -> &'static str {
-        "rtfs"
-    }
-
-    fn is_internal(&self) -> bool {
-        true
-    }
-
-    fn content(&self) -> ContentSource {
-        ContentSource::Program
-    }
-}
 
 /// The capabilities of the language, unlisted: who wants them listed says so.
 pub fn registrations() -> Vec<Registration> {

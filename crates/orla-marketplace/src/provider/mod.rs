@@ -2,7 +2,9 @@
 
 mod a2a;
 mod connection;
+mod content;
 mod http;
+mod language;
 mod mcp;
 mod plugin;
 mod remote;
@@ -14,16 +16,17 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attestation::ContentSource;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::JsonText;
 
 pub use a2a::{A2ACapability, A2AOptions};
 pub use connection::Connection;
+pub use content::{CommandLine, ContentSource, Definition};
 pub use http::{
     BodyMapping, CredentialPlace, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
     ParameterPlace, ParameterStyle, Redirects,
 };
+pub use language::Language;
 pub use mcp::{MCPCapability, McpOptions};
 pub use plugin::{PluginCapability, PluginOptions};
 pub use remote::{RemoteOptions, RemoteRTFSCapability};
@@ -221,7 +224,7 @@ pub trait CustomProvider: Debug + Send + Sync {
         false
     }
 
-    /// What runs when a capability of this provider is called: somebody can vouch for it where that is
+    /// What runs when a capability of this provider is called. It can be attested if that is
     /// known.
     fn content(&self) -> ContentSource {
         ContentSource::Unknown

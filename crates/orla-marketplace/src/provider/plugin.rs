@@ -1,7 +1,7 @@
 //! The settings of functions of plugins (RTFS capability system §3.3).
 
 use super::Connection;
-use crate::attestation::ContentSource;
+use super::content::ContentSource;
 
 /// A function of a plugin (RTFS capability system §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]

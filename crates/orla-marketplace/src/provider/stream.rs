@@ -113,7 +113,7 @@ pub enum StreamItems {
     Auto,
     /// JSON; anything else is an error.
     Json,
-    /// Text, whatever it looks like.
+    /// Text, even if it looks like JSON.
     Text,
 }
 

@@ -40,12 +40,13 @@
 //! the data of a tool is mostly an object. (`type: string` and `title: string?` are two fields;
 //! `type: string` alone is JSON Schema for a text.)
 
+use rtfs::text::excerpt;
 use rtfs::{Definitions, TypeExpr};
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::validate::JsonValidator;
 use super::{SchemaError, json_schema_of, type_from_json_schema};
-use crate::json::{cut, push_key};
+use crate::json::push_key;
 
 /// The deepest array that one type may say: `string[][][]…`.
 const MAX_BRACKETS: usize = 8;
@@ -238,7 +239,7 @@ fn parse_type(text: &str) -> Result<ParsedType, String> {
     if brackets > MAX_BRACKETS {
         return Err(format!("expected at most {MAX_BRACKETS} `[]`, got {brackets}"));
     }
-    let item = parse_base(base).ok_or_else(|| expected_type(&format!("{:?}", cut(text, 80))))?;
+    let item = parse_base(base).ok_or_else(|| expected_type(&format!("{:?}", excerpt(text, 80))))?;
     let mut schema = (0..brackets).fold(item, |item, _| json!({ "type": "array", "items": item }));
     if let Some(default) = default {
         let value = parse_default(default, &schema)?;
@@ -275,7 +276,7 @@ fn parse_default(text: &str, schema: &Json) -> Result<Json, String> {
     };
     value
         .filter(|value| fits(value).is_some())
-        .ok_or_else(|| format!("expected a default of the declared type, got {:?}", cut(text, 80)))
+        .ok_or_else(|| format!("expected a default of the declared type, got {:?}", excerpt(text, 80)))
 }
 
 fn expected_type(got: &str) -> String {
@@ -294,7 +295,7 @@ fn below(path: &str, key: &str) -> String {
 fn shown(value: &Json) -> String {
     match value {
         Json::Null => "nothing".to_owned(),
-        value => cut(&value.to_string(), 80),
+        value => excerpt(value, 80),
     }
 }
 

@@ -28,7 +28,7 @@ const MAX_REPLACED: usize = 200;
 /// to, up to a bound beyond which they are `:any`; one that leads back to itself is a `[:ref Name]`,
 /// and the type brings that name along.
 ///
-/// It is read when somebody asks for more than its text.
+/// It is read when more than its text is used.
 pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
     type_from_schema_text(schema.to_string().into())
 }

@@ -1,7 +1,7 @@
 //! [`TypeExpr`] → JSON Schema.
 //!
 //! A schema describes what values look like in JSON, where keywords, symbols, instants and UUIDs are
-//! texts and sets are arrays. Whatever JSON Schema has no word for is left out, so the schema admits
+//! texts and sets are arrays. What JSON Schema cannot express is left out, so the schema admits
 //! the JSON of every value of the type and perhaps more. Below a `not` it is the other way round: what
 //! is said there admits no JSON that stands for a value of another type. Only one thing escapes this:
 //! to JSON Schema `1.0` is an integer.

@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{JsonType, PatternOptions, ValidationError};
 use rtfs::TypeExpr;
+use rtfs::text::excerpt;
 use serde_json::Value as Json;
 
 use super::metered::{self, Exhausted, Metered, MeteredJson};
 use super::{SchemaError, json_schema_of, walk};
 use crate::error::Violation;
-use crate::json::{MAX_PATH, cut, push_index, push_key, value_from_json};
+use crate::json::{MAX_PATH, push_index, push_key, value_from_json};
 
 /// As much of a value as an error shows, in characters.
 const SHOWN: usize = 80;
@@ -24,7 +25,7 @@ const STEPS: u64 = 10_000_000;
 const STEPS_PER_BYTE: u64 = 64;
 /// How often the data may be looked at to say what is wrong with them. What is collected takes memory.
 const STEPS_TO_EXPLAIN: u64 = 200_000;
-/// The most violations that one check reports: millions of wrong items help nobody.
+/// The most violations that one check reports: a list of millions is of no use.
 const MAX_VIOLATIONS: usize = 1_000;
 
 /// A JSON Schema that is ready to check data.
@@ -110,7 +111,7 @@ impl JsonValidator {
             ));
         };
         for violation in &mut violations {
-            violation.path = cut(&violation.path, MAX_PATH);
+            violation.path = excerpt(&violation.path, MAX_PATH);
         }
         violations.dedup();
         Err(violations)
@@ -146,7 +147,10 @@ impl JsonValidator {
         let names: Vec<_> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         match names.as_slice() {
             [] => "no such property".to_owned(),
-            names => cut(&format!("no such property (there are {})", names.join(", ")), SHOWN_EXPECTED),
+            names => excerpt(
+                format_args!("no such property (there are {})", names.join(", ")),
+                SHOWN_EXPECTED,
+            ),
         }
     }
 }
@@ -233,7 +237,7 @@ fn expected(error: &ValidationError<'_>) -> String {
         }
         _ => error.to_string(),
     };
-    cut(&text, SHOWN_EXPECTED)
+    excerpt(&text, SHOWN_EXPECTED)
 }
 
 /// A type of JSON Schema, in the words of [`TypeExpr::in_words`].
@@ -314,7 +318,7 @@ fn list(options: &Json) -> String {
 }
 
 fn shown(value: &Json) -> String {
-    cut(&value.to_string(), SHOWN)
+    excerpt(value, SHOWN)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Checking data against whatever kind of schema was declared.
+//! Checking data against a declared schema of any kind.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use crate::payload::Payload;
 /// A schema that is ready to check data.
 ///
 /// One that came as JSON Schema is enforced as that, on JSON; one in RTFS notation is enforced as
-/// that, on values, and whatever JSON Schema is inside of it besides.
+/// that, on values, and the JSON Schemas inside of it.
 #[derive(Debug)]
 pub struct Validator {
     schema: TypeExpr,
@@ -34,7 +34,7 @@ impl Validator {
     /// Makes a type ready.
     ///
     /// # Errors
-    /// A JSON Schema that is none, that refers to something outside of itself, or whose regular
+    /// An invalid JSON Schema, one that refers to something outside of itself, or whose regular
     /// expressions need more than linear time; a type with such an expression, or with a name that
     /// means nothing.
     pub fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 
 use regex_syntax::hir::{Class, Hir, HirKind};
+use rtfs::text::excerpt;
 use serde_json::{Map as Object, Value as Json};
 
 use super::SchemaError;
-use crate::json::{cut, push_index, push_key};
+use crate::json::{push_index, push_key};
 
 /// The largest regular expression, in states of its automaton. `^\w{1,64}$` has 65, and fifty letters of any script
 /// have 33,000.
@@ -44,13 +45,13 @@ pub(super) fn pattern_cost(schema: &Json) -> Result<u64, SchemaError> {
         for (keyword, pattern) in own.map(|pattern| ("pattern", pattern)).into_iter().chain(of_names) {
             let fault = |problem| SchemaError { path: member(path, keyword), problem };
             let size = size_of(pattern).ok_or_else(|| {
-                let shown = cut(&Json::from(pattern).to_string(), 80);
+                let shown = excerpt(Json::from(pattern), 80);
                 fault(format!(
                     "expected a regular expression without look-around and back-references, got {shown}"
                 ))
             })?;
             if size > MAX_PATTERN {
-                let shown = cut(&Json::from(pattern).to_string(), 80);
+                let shown = excerpt(Json::from(pattern), 80);
                 return Err(fault(format!(
                     "the regular expression {shown} is too large to be enforced"
                 )));

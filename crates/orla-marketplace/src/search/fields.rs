@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value as Json;
 
-use crate::catalog::Entry;
-use crate::manifest::TITLE;
+use crate::manifest::{CapabilityManifest, TITLE};
 
 /// The fields, with how much a word in each of them says.
 pub(super) const FIELDS: [f32; 5] = [NAME, TITLES, DESCRIPTION, PARAMETER, ABOUT_PARAMETER];
@@ -30,14 +29,13 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The words of a catalogue's entry.
-    pub(crate) fn of(entry: &'a Entry) -> Self {
-        let manifest = &entry.manifest;
+    /// The words of a capability with this JSON Schema of its input.
+    pub(crate) fn of(manifest: &'a CapabilityManifest, input_schema: &str) -> Self {
         let (id, name) = (manifest.id.as_str(), manifest.name.as_str());
         let names = if id == name { Cow::Borrowed(id) } else { Cow::Owned(format!("{id} {name}")) };
         let title = manifest.metadata.get(TITLE).map(String::as_str).unwrap_or_default();
         let (mut parameters, mut about) = (String::new(), String::new());
-        if let Ok(schema) = serde_json::from_str(entry.input_schema().as_str()) {
+        if let Ok(schema) = serde_json::from_str(input_schema) {
             collect(&schema, 0, &mut parameters, &mut about);
         }
         let description = start_of(&manifest.description).into();
@@ -45,7 +43,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The names of parameters and what is said of them, along whatever holds further schemas.
+/// The names of parameters and what is said of them, along all keywords that hold further schemas.
 fn collect(schema: &Json, depth: usize, names: &mut String, about: &mut String) {
     let Json::Object(schema) = schema else { return };
     if depth > MAX_DEPTH || names.len() + about.len() > MAX_TEXT {

@@ -1,6 +1,5 @@
-use std::sync::Mutex;
-
 use orla_marketplace::ClientError;
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -145,7 +144,7 @@ fn notices_go_to_the_call_they_belong_to() {
     let incoming = Arc::new(Mutex::new(Vec::new()));
     let sink = |who: &'static str| {
         let incoming = Arc::clone(&incoming);
-        NoticeSink::new(move |notice| incoming.lock().unwrap().push((who, notice)))
+        NoticeSink::new(move |notice| incoming.lock().push((who, notice)))
     };
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
@@ -159,7 +158,7 @@ fn notices_go_to_the_call_they_belong_to() {
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{one},"progress":1}}}}"#
         ),
     );
-    let incoming = incoming.lock().unwrap();
+    let incoming = incoming.lock();
     assert_eq!(incoming.len(), 2, "{incoming:?}");
     assert!(
         matches!(&incoming[0], ("one", Notice::Log { .. }))

@@ -2,6 +2,7 @@
 //! waits in a buffer. No I/O here.
 
 use bytes::{Bytes, BytesMut};
+use orla_marketplace::rtfs::text::excerpt;
 
 /// The largest message that is read: 16 MiB.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -113,12 +114,9 @@ pub fn end_line(out: &mut Vec<u8>, start: usize) {
     out.push(b'\n');
 }
 
-/// The beginning of what is no message, for a log line: at most 200 bytes of it.
+/// The beginning of a line that is no message, for a log line.
 pub fn quoted(line: &[u8]) -> String {
-    const SHOWN: usize = 200;
-    let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
-    let shown: String = shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.len() > SHOWN { format!("{shown}…") } else { shown }
+    excerpt(String::from_utf8_lossy(line), 200).replace(char::is_control, " ")
 }
 
 #[cfg(test)]

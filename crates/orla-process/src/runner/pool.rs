@@ -6,17 +6,17 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::Job;
 use super::follow::{Ended, run};
 use crate::limits::PoolLimits;
-use crate::lock::lock;
 use crate::wake::Wake;
 
 /// Runs programs, each on a thread of its own.
@@ -134,15 +134,12 @@ impl Runners {
                 state.threads -= usize::from(task.is_none());
                 return task;
             }
-            let (locked, slept) =
-                self.ready.wait_timeout(state, self.limits.idle).unwrap_or_else(PoisonError::into_inner);
-            state = locked;
-            slept_enough = slept.timed_out();
+            slept_enough = self.ready.wait_for(&mut state, self.limits.idle).timed_out();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     #[cfg(test)]
@@ -242,6 +239,6 @@ impl Control {
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
-        lock(&self.stage)
+        self.stage.lock()
     }
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::sync::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::limits::PoolLimits;
@@ -391,7 +392,7 @@ struct Lowercase(Arc<Mutex<Vec<u8>>>);
 
 impl OutputFilter for Lowercase {
     fn feed(&mut self, bytes: &[u8], keep: &mut dyn FnMut(&[u8])) {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         bytes.iter().filter(|byte| !byte.is_ascii_uppercase()).for_each(|byte| keep(&[*byte]));
     }
 
@@ -406,7 +407,7 @@ fn a_filter_reads_standard_error_while_the_program_runs_and_says_what_is_kept() 
     let mut script = Script::sh("echo aBc >&2; exec sleep 1000");
     script.job.stderr = Some(Box::new(Lowercase(Arc::clone(&seen))));
     let (running, _directory, _runners) = script.start();
-    eventually(|| (*seen.lock().unwrap() == b"aBc\n").then_some(()));
+    eventually(|| (*seen.lock() == b"aBc\n").then_some(()));
     running.cancel();
     assert_eq!(text(&wait(running).unwrap().stderr), "ac\nend");
 }

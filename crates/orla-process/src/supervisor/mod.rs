@@ -29,21 +29,20 @@ pub use state::Policy;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use crate::reaper::Instance;
 use orla_marketplace::ProviderStatus;
 use orla_marketplace::attestation::ContentSource;
+use parking_lot::Mutex;
+use shared::{Info, OfProtocol, Shared};
+use state::State;
+use task::{Inbox, Request, Task};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-
-use crate::lock::lock;
-use crate::reaper::Instance;
-use shared::{Info, OfProtocol, Shared};
-use state::State;
-use task::{Inbox, Request, Task};
 
 /// Requests that are on their way to a task.
 const REQUESTS: usize = 256;
@@ -127,8 +126,8 @@ impl<S: Service> Supervisor<S> {
     /// over: unchanged it keeps its process, changed it is restarted, and one that had given up tries again. The others
     /// end when their last handles are dropped. Starts no process.
     pub fn load(&self, services: impl IntoIterator<Item = S>, policy: Policy) {
-        *lock(&self.policy) = policy;
-        let mut all = lock(&self.services);
+        *self.policy.lock() = policy;
+        let mut all = self.services.lock();
         let current =
             services.into_iter().map(|service| self.carried(&mut all, service, true)).collect();
         let old = std::mem::replace(&mut all.current, current);
@@ -140,12 +139,12 @@ impl<S: Service> Supervisor<S> {
 
     /// From now on, asks before each start of a process, restarts included; every process may start where absent.
     pub fn guard(&self, gate: Option<Gate>) {
-        *lock(&self.gate) = gate;
+        *self.gate.lock() = gate;
     }
 
     /// The service of this name, which is added if there is none. It lives as long as its handles.
     pub fn get_or_add(&self, service: S) -> Arc<Supervised<S>> {
-        self.carried(&mut lock(&self.services), service, false)
+        self.carried(&mut self.services.lock(), service, false)
     }
 
     fn carried(&self, all: &mut Services<S>, service: S, is_load: bool) -> Arc<Supervised<S>> {
@@ -189,7 +188,7 @@ impl<S: Service> Supervisor<S> {
 
     /// Those that the configuration in force names.
     pub fn current(&self) -> Vec<Arc<Supervised<S>>> {
-        lock(&self.services).current.clone()
+        self.services.lock().current.clone()
     }
 
     /// For each whose files mention variables of the server that it does not get: its name, and these.
@@ -391,7 +390,7 @@ impl<S: Service> Supervised<S> {
     }
 
     fn load(&self, service: Arc<S>) {
-        match &mut *lock(&self.idle) {
+        match &mut *self.idle.lock() {
             Some((task, _)) if *service != *self.shared.service() => task.replace(service),
             Some(_) => {}
             None => self.shared.command(|commands| commands.loaded = Some(service)),
@@ -400,7 +399,7 @@ impl<S: Service> Supervised<S> {
 
     /// Starts the task at the first use.
     fn run(&self) {
-        if let Some((task, tasks)) = lock(&self.idle).take() {
+        if let Some((task, tasks)) = self.idle.lock().take() {
             tasks.spawn(task.run());
         }
     }

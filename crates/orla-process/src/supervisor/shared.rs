@@ -1,9 +1,10 @@
 //! What the task of a service and its handles both see.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::time::Instant;
 
@@ -11,7 +12,6 @@ use super::Gate;
 use super::protocol::Protocol;
 use super::service::Service;
 use super::state::{Policy, State};
-use crate::lock::lock;
 use crate::reaper::Instance;
 
 /// See [`Protocol::Info`] and [`Protocol::Shared`].
@@ -124,7 +124,7 @@ impl<S: Service> Shared<S> {
 
     /// Whether a gate says what may be started.
     pub(super) fn is_guarded(&self) -> bool {
-        lock(&self.gate).is_some()
+        self.gate.lock().is_some()
     }
 
     /// Asks the gate whether the process of this service may be started now, or may go on that was `started`.
@@ -136,7 +136,7 @@ impl<S: Service> Shared<S> {
         service: &Arc<S>,
         started: Option<SystemTime>,
     ) -> Result<(), String> {
-        let Some(gate) = lock(&self.gate).clone() else { return Ok(()) };
+        let Some(gate) = self.gate.lock().clone() else { return Ok(()) };
         let service = Arc::clone(service);
         // It may read files.
         let asked = tokio::task::spawn_blocking(move || gate.0(&service.content(), started)).await;
@@ -151,40 +151,40 @@ impl<S: Service> Shared<S> {
     /// The caller of this request waits no longer.
     pub(super) fn cancel(&self, ticket: u64, is_late: bool) {
         let next = self.tickets.load(Ordering::Relaxed);
-        lock(&self.cancelled).push(Cancelled { ticket, is_late, next });
+        self.cancelled.lock().push(Cancelled { ticket, is_late, next });
         self.news.notify_one();
     }
 
     pub(super) fn take_cancelled(&self) -> Vec<Cancelled> {
-        std::mem::take(&mut *lock(&self.cancelled))
+        std::mem::take(&mut *self.cancelled.lock())
     }
 
     /// Changes what the task is told, and wakes it.
     pub(super) fn command(&self, change: impl FnOnce(&mut PendingCommands<S>)) {
-        change(&mut lock(&self.commands));
+        change(&mut self.commands.lock());
         self.news.notify_one();
     }
 
     pub(super) fn take_commands(&self) -> PendingCommands<S> {
-        std::mem::take(&mut *lock(&self.commands))
+        std::mem::take(&mut *self.commands.lock())
     }
 
     pub(super) fn policy(&self) -> Policy {
-        *lock(&self.policy)
+        *self.policy.lock()
     }
 
     pub(super) fn service(&self) -> Arc<S> {
-        Arc::clone(&lock(&self.service))
+        Arc::clone(&self.service.lock())
     }
 
     /// The service is another now; a listing shows that.
     pub(super) fn set_service(&self, service: Arc<S>) {
-        *lock(&self.service) = service;
+        *self.service.lock() = service;
         self.list_changed();
     }
 
     pub(super) fn status(&self) -> MutexGuard<'_, Status> {
-        lock(&self.status)
+        self.status.lock()
     }
 
     pub(super) fn info(&self) -> Option<Arc<Info<S>>> {

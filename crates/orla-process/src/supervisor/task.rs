@@ -30,7 +30,7 @@ use bytes::BytesMut;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use orla_marketplace::seconds;
+use orla_marketplace::{jitter, seconds};
 use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
@@ -274,7 +274,7 @@ impl<S: Service> Task<S> {
             let before = std::mem::replace(&mut self.state, state);
             if state != before {
                 self.timer = state
-                    .timeout(self.service.startup_timeout(), &policy, random())
+                    .timeout(self.service.startup_timeout(), &policy, jitter())
                     .map(|timeout| Instant::now() + timeout);
                 self.log(before, &cause);
                 // Before the effects: a caller who gets a crash for an error sees that state.
@@ -591,12 +591,6 @@ struct CancelledRequest {
     ticket: u64,
     /// How many times more the process may work on.
     extensions: u32,
-}
-
-/// A number from 0 to 1.
-fn random() -> f64 {
-    let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
-    f64::from(bits) / f64::from(u32::MAX)
 }
 
 async fn readable(pipe: Option<&pipe::Receiver>) {

@@ -1,6 +1,6 @@
 //! Every agent that is configured, and what they can do.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use orla_marketplace::{
     A2ACapability, CapabilityManifest, Connection, LISTED, ProviderProblem, ProviderType, Registration,
     Source, Surface, TITLE,
 };
-use orla_process::lock;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -121,7 +121,7 @@ impl Agents {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        lock(&self.known)
+        self.known.lock()
     }
 }
 

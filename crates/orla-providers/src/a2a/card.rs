@@ -4,6 +4,7 @@
 //! `additionalInterfaces`. Both become a [`Card`]. What is odd is left out where a call does not need it, so that a
 //! card of a later minor version can be read.
 
+use orla_marketplace::rtfs::text::excerpt;
 use serde_json::Value;
 
 use super::dialect::Dialect;
@@ -107,7 +108,7 @@ impl Card {
         }
         Ok(Self {
             name: if name.is_empty() { "the agent".to_owned() } else { name },
-            description: cut(&text(card, "description")),
+            description: excerpt(text(card, "description"), MAX_DESCRIPTION),
             version: text(card, "version"),
             interfaces,
             streaming: card["capabilities"]["streaming"] == true,
@@ -165,11 +166,17 @@ fn skill(skill: &Value) -> Option<Skill> {
     }
     let texts = |name: &str| -> Vec<String> {
         let listed = skill.get(name).and_then(Value::as_array);
-        listed.into_iter().flatten().filter_map(Value::as_str).take(20).map(cut).collect()
+        listed
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .take(20)
+            .map(|example| excerpt(example, MAX_DESCRIPTION))
+            .collect()
     };
     Some(Skill {
         name: some(skill, "name").unwrap_or_else(|| id.clone()),
-        description: cut(&text(skill, "description")),
+        description: excerpt(text(skill, "description"), MAX_DESCRIPTION),
         tags: texts("tags"),
         examples: texts("examples"),
         id,
@@ -182,10 +189,6 @@ fn text(value: &Value, name: &str) -> String {
 
 fn some(value: &Value, name: &str) -> Option<String> {
     Some(text(value, name)).filter(|text| !text.is_empty())
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(MAX_DESCRIPTION).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A task that comes whole takes the place of what was gathered of it: it is what the agent knows to be true.
 
 use a2a::{Artifact, Message, Part, PartContent, StreamResponse, TaskState};
+use orla_marketplace::rtfs::text::excerpt;
 
 /// How many bytes of an agent's answer are kept.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
@@ -89,7 +90,7 @@ impl Gathered {
                     }
                     None => self.artifacts.push(artifact),
                 }
-                Ok(Some(cut(&format!("artifact {name}"))))
+                Ok(Some(line(&format!("artifact {name}"))))
             }
         }
     }
@@ -127,7 +128,7 @@ impl Gathered {
     fn become_of(&mut self, state: TaskState, said: Option<Message>) -> Option<String> {
         self.state = Some(state);
         self.said = said;
-        self.last_words().map(|text| cut(&text))
+        self.last_words().map(|text| line(&text))
     }
 
     fn own(&mut self, task: &str) -> Result<(), Odd> {
@@ -176,9 +177,8 @@ fn size(parts: &[Part]) -> usize {
 }
 
 /// One line of at most [`SHOWN`] characters.
-fn cut(text: &str) -> String {
-    let line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(SHOWN).is_some() { format!("{line}…") } else { line }
+fn line(text: &str) -> String {
+    excerpt(text, SHOWN).replace(char::is_control, " ")
 }
 
 #[cfg(test)]

@@ -20,10 +20,10 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use orla_document::excerpt;
 use orla_document::{Key, Kind, Node, Position, Scalar, SyntaxError};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
+use orla_marketplace::rtfs::text::{excerpt, nearest};
 use orla_marketplace::schema::{SchemaError, input_from_declaration, schema_from_declaration};
 use semver::Version;
 
@@ -295,8 +295,9 @@ impl Reader {
     fn unknown(&mut self, members: &Members, known: &[&str], prefix: &str) {
         for (key, _) in members {
             if !known.contains(&key.text.as_str()) {
-                let hint = nearest(&key.text, known).map(|near| format!(", did you mean {near}?"));
-                let shown = excerpt::beginning(&key.text, 60);
+                let hint = nearest(&key.text, known.iter().copied())
+                    .map(|near| format!(", did you mean {near}?"));
+                let shown = excerpt(&key.text, 60);
                 let message = format!("{prefix}{shown}: unknown field{}", hint.unwrap_or_default());
                 self.remarks.push(Remark { at: key.at, message, is_problem: false });
             }
@@ -313,13 +314,8 @@ fn get<'a>(members: &'a Members, key: &str) -> Option<&'a Node> {
     Some(node)
 }
 
-fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
-    let near = known.iter().map(|known| (strsim::damerau_levenshtein(key, known), *known)).min()?;
-    (near.0 <= 3 && near.0 < key.len()).then_some(near.1)
-}
-
 fn expected(what: &str, got: &Node) -> String {
-    format!("expected {what}, got {}", excerpt::beginning(&got.to_json().to_string(), 60))
+    format!("expected {what}, got {}", excerpt(got.to_json(), 60))
 }
 
 fn text(node: &Node) -> Result<String, String> {

@@ -13,6 +13,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{HttpCapability, JsonText, Outcome, Payload, RuntimeError, RuntimeResult};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -132,7 +133,7 @@ fn failure(
             Some(time) if time.bytes().all(|byte| byte.is_ascii_digit()) => {
                 format!("try again after {time} s")
             }
-            Some(time) => format!("try again after {}", cut(time)),
+            Some(time) => format!("try again after {}", line(time)),
             None => "trying again may help".to_owned(),
         };
         let reason = format!("{answered}; {when}");
@@ -265,11 +266,11 @@ fn is_latin1(media_type: &str) -> bool {
 fn said(kind: &str, body: &Bytes) -> Option<String> {
     if is_json(kind) {
         let json: Json = serde_json::from_slice(body).ok()?;
-        return message_of(&json).map(cut);
+        return message_of(&json).map(line);
     }
     // Pages are for browsers.
     let text = str::from_utf8(body).ok().filter(|_| kind != "text/html")?;
-    Some(text.trim()).filter(|text| !text.is_empty()).map(cut)
+    Some(text.trim()).filter(|text| !text.is_empty()).map(line)
 }
 
 /// The first of the members that errors are usually told in.
@@ -287,9 +288,8 @@ fn message_of(json: &Json) -> Option<&str> {
 }
 
 /// One line of at most [`SHOWN`] characters.
-fn cut(text: &str) -> String {
-    let line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(SHOWN).is_some() { format!("{line}…") } else { line }
+fn line(text: &str) -> String {
+    excerpt(text, SHOWN).replace(char::is_control, " ")
 }
 
 /// A text without the secrets that were sent: some servers repeat what they do not like.

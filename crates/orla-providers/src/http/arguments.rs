@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{RuntimeError, Violation};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -142,11 +143,8 @@ pub(crate) struct Refused(Violation);
 impl Refused {
     pub(super) fn new(path: &str, expected: &str, got: &str) -> Self {
         const SHOWN: usize = 80;
-        let mut shown: String = got.chars().take(SHOWN).collect();
-        if shown.len() < got.len() {
-            shown.push('…');
-        }
-        Self(Violation { path: path.to_owned(), expected: expected.to_owned(), got: shown })
+        let got = excerpt(got, SHOWN);
+        Self(Violation { path: path.to_owned(), expected: expected.to_owned(), got })
     }
 
     /// The refusal of one argument.

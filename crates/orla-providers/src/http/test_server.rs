@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use orla_marketplace::testing::PATIENCE;
+use parking_lot::Mutex;
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +92,7 @@ impl Server {
     }
 
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.seen.asked.lock().unwrap().clone()
+        self.seen.asked.lock().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -125,7 +126,7 @@ fn serve(stream: TcpStream, seen: &Seen, handle: &Handler) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reader = BufReader::new(stream);
     while let Some(asked) = read(&mut reader) {
-        seen.asked.lock().unwrap().push(asked.clone());
+        seen.asked.lock().push(asked.clone());
         let mut to = Answer { stream: reader.get_ref().try_clone().unwrap(), is_whole: false };
         handle(&asked, &mut to);
         if !to.is_whole {

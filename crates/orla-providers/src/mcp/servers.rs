@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,9 +14,9 @@ use orla_marketplace::{
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
-use orla_process::lock;
 use orla_process::supervisor::{Policy, Supervisor};
 use orla_process::{Command, Instance};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -114,10 +114,10 @@ impl McpServers {
         capabilities: impl IntoIterator<Item = Registration>,
         policy: Policy,
     ) {
-        *lock(&self.policy) = policy;
+        *self.policy.lock() = policy;
         let servers: Vec<Arc<ServerSettings>> = servers.into_iter().map(Arc::new).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let own: Vec<(String, Arc<ServerSettings>)> = capabilities
             .iter()
             .filter_map(|capability| {
@@ -164,7 +164,7 @@ impl McpServers {
     /// Asks the servers of the capabilities that are declared one by one what they serve, and gives the reasons why
     /// some of these capabilities cannot be served.
     pub async fn check_declared(&self) -> Vec<DeclaredProblem> {
-        let declared: Vec<_> = lock(&self.known).declared.clone();
+        let declared: Vec<_> = self.known.lock().declared.clone();
         join_all(declared.iter().map(|(_, server)| server.learn())).await;
         let problem = |(declared, server): &(Registration, Arc<Server>)| {
             let id = declared.manifest.id.clone();
@@ -183,7 +183,7 @@ impl McpServers {
     /// # Errors
     /// What is wrong with the address, or that there is no such entry.
     pub(super) fn reach(&self, server_url: &str) -> Result<Arc<Server>, String> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if let Some(server) = find(&known, server_url) {
             return Ok(server);
         }
@@ -219,7 +219,7 @@ impl McpServers {
 
     fn client(&self, settings: &ServerSettings) -> Result<reqwest::Client, String> {
         let is_local = matches!(&settings.reach, Reach::Http { url, .. } if http::is_local(url));
-        let mut client = lock(&self.clients[usize::from(is_local)]);
+        let mut client = self.clients[usize::from(is_local)].lock();
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
@@ -228,7 +228,7 @@ impl McpServers {
 
     /// Every server that is in use by the configuration in force.
     fn servers(&self) -> Vec<Arc<Server>> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let entries = known.entries.iter().map(|(_, server)| server);
         entries.chain(known.own.values()).map(Arc::clone).collect()
     }
@@ -417,7 +417,7 @@ fn missing(declared: &Registration, server: &Server) -> Option<String> {
 #[async_trait]
 impl Source for McpServers {
     fn registrations(&self) -> Vec<Registration> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let entries = known.entries.iter().flat_map(|(settings, server)| of_entry(settings, server));
         let declared =
             known.declared.iter().flat_map(|(declared, server)| of_declared(declared, server));
@@ -425,7 +425,7 @@ impl Source for McpServers {
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let surface = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let surface = PeerSurface::new(Arc::clone(server), settings.names.prefix.clone());
             Arc::new(surface) as Arc<dyn Surface>
@@ -438,13 +438,13 @@ impl Source for McpServers {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         known.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
             || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let silent = known.entries.iter().filter(|(settings, server)| {
             server.info().is_none()
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
@@ -460,12 +460,12 @@ impl Source for McpServers {
     }
 
     fn missing(&self) -> Vec<String> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         known.declared.iter().filter_map(missing_problem).map(|problem| problem.text).collect()
     }
 
     fn start_eager(&self, all: bool) {
-        for (settings, server) in &lock(&self.known).entries {
+        for (settings, server) in &self.known.lock().entries {
             if all || settings.eager {
                 server.request_start();
             }

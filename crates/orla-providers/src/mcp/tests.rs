@@ -1,7 +1,7 @@
 //! Servers as they behave with real processes: a small Python program that speaks MCP.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +13,7 @@ use orla_marketplace::{
 };
 use orla_process::Instance;
 use orla_process::supervisor::Policy;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -149,7 +150,7 @@ pub(super) fn with_client(mut call: Call, client: Named) -> Call {
 pub(super) fn listener() -> (NoticeSink, Arc<Mutex<Vec<Notice>>>) {
     let heard: Arc<Mutex<Vec<Notice>>> = Arc::default();
     let into = Arc::clone(&heard);
-    (NoticeSink::new(move |notice| into.lock().unwrap().push(notice)), heard)
+    (NoticeSink::new(move |notice| into.lock().push(notice)), heard)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,7 +254,7 @@ async fn what_is_said_during_a_call_is_heard() {
     let mut said = call("f__say", "{}");
     said.scope.notices = sink;
     world.call_with(said).await.unwrap();
-    let heard = heard.lock().unwrap();
+    let heard = heard.lock();
     assert!(
         matches!(&heard[..], [Notice::Progress(progress), Notice::Log { message, .. }]
             if progress.total == Some(2.0) && message == "hello"),

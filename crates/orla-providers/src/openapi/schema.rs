@@ -17,6 +17,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use orla_marketplace::rtfs::text::excerpt;
 use serde_json::{Map, Value as Json, json};
 
 use super::document::{Dialect, Document, last_step, pointer_of};
@@ -321,11 +322,7 @@ fn is_short(value: &Json) -> bool {
 }
 
 pub(super) fn shortened(text: &str) -> String {
-    let text = text.trim();
-    match text.char_indices().nth(MAX_DESCRIPTION) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
+    excerpt(text.trim(), MAX_DESCRIPTION)
 }
 
 /// 3.0's flags beside `minimum` and `maximum`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -15,8 +15,8 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
-use orla_process::lock;
 use orla_process::supervisor::{Gate, Policy, Supervisor};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::pool::{Plugin, processes};
@@ -118,7 +118,7 @@ impl Plugins {
         let entries = plugins.iter().flat_map(|settings| processes(settings, true));
         let others = own.values().flat_map(|settings| processes(settings, false));
         self.processes.load(entries.chain(others), policy);
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let mut next = Known { base: base.to_owned(), ..Known::default() };
         for settings in plugins {
             let same = known.entries.iter().find(|(old, _)| *old == settings);
@@ -151,14 +151,14 @@ impl Plugins {
 
     /// From now on, asks before each start of a process; nobody is asked where absent.
     pub fn guard(&self, gate: Option<Gate>) {
-        lock(&self.gate).clone_from(&gate);
+        self.gate.lock().clone_from(&gate);
         self.processes.guard(gate);
     }
 
     /// Asks every entry what it serves. What is wrong with each that does not say it, by its name.
     pub async fn check(&self) -> Vec<Problem> {
         self.learn().await;
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let silent = known.entries.iter().filter(|(_, plugin)| plugin.info().is_none());
         silent
             .filter_map(|(settings, plugin)| {
@@ -178,7 +178,7 @@ impl Plugins {
     /// # Errors
     /// There is no such entry.
     pub(super) fn reach(&self, path: &str) -> Result<Arc<Plugin>, String> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if let Some(plugin) = find(&known, path) {
             return Ok(plugin);
         }
@@ -301,7 +301,7 @@ fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registra
 #[async_trait]
 impl Source for Plugins {
     fn registrations(&self) -> Vec<Registration> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let entries = known.entries.iter().flat_map(|(settings, plugin)| of_entry(settings, plugin));
         let declared = known.declared.iter();
         let declared = declared.filter_map(|(declared, plugin)| of_declared(declared, plugin));
@@ -317,12 +317,12 @@ impl Source for Plugins {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         known.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let silent = known.entries.iter().filter(|(settings, plugin)| {
             plugin.info().is_none()
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
@@ -335,7 +335,7 @@ impl Source for Plugins {
     }
 
     fn start_eager(&self, all: bool) {
-        for (settings, plugin) in &lock(&self.known).entries {
+        for (settings, plugin) in &self.known.lock().entries {
             if all || settings.eager {
                 plugin.request_start();
             }
@@ -344,7 +344,7 @@ impl Source for Plugins {
 
     async fn learn(&self) {
         let plugins: Vec<Arc<Plugin>> =
-            lock(&self.known).entries.iter().map(|(_, plugin)| Arc::clone(plugin)).collect();
+            self.known.lock().entries.iter().map(|(_, plugin)| Arc::clone(plugin)).collect();
         let changed = join_all(plugins.iter().map(|plugin| plugin.learn())).await;
         if changed.contains(&true) {
             self.changes.send_modify(|count| *count += 1);

@@ -1,14 +1,14 @@
 //! One plugin: its processes, or the component that it is.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
 use orla_mcp::{Ending, Fault, ServerInfo};
 use orla_process::Command;
-use orla_process::lock;
 use orla_process::supervisor::{Gate, NoResponse, Service as _, Supervised, Supervisor};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
 
@@ -117,7 +117,7 @@ impl Plugin {
         if is_component(Path::new(&path)) {
             let (gate, content_of_component) = (Arc::clone(gate), content.clone());
             let may_start = move || {
-                let gate = lock(&gate).clone();
+                let gate = gate.lock().clone();
                 gate.map_or(Ok(()), |gate| gate.ask(&content_of_component))
             };
             let works = match Component::new(settings, Arc::new(may_start)) {
@@ -264,7 +264,7 @@ impl Turns {
     }
 
     fn indices(&self) -> MutexGuard<'_, Vec<usize>> {
-        lock(&self.indices)
+        self.indices.lock()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use orla_marketplace::{
     CallContext, CapabilityExecutor, CapabilityManifest, Outcome, Payload, ProviderStatus, ProviderType,
     RemoteRTFSCapability, RuntimeError, RuntimeResult,
 };
+use parking_lot::RwLock;
 use reqwest::Url;
 use tokio::time::timeout_at;
 
@@ -55,12 +56,12 @@ impl RemoteRTFSExecutor {
     /// It leads nowhere; see [`request::url_of`].
     fn endpoint(&self, text: &str) -> Result<Arc<Endpoint>, String> {
         // What is guarded is whole at every moment: a panic left nothing half done.
-        if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+        if let Some(known) = self.known.read().get(text) {
             return Ok(Arc::clone(known));
         }
         let url = request::url_of(text)?;
         let endpoint = Arc::new(Endpoint { host: host_of(&url), url });
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         // Configurations come and go: what is still called is read once more.
         if known.len() >= MAX_KNOWN {
             known.clear();
@@ -154,6 +155,6 @@ mod tests {
         for port in 2..=MAX_KNOWN + 2 {
             executor.endpoint(&format!("http://a:{port}")).unwrap();
         }
-        assert!(executor.known.read().unwrap().len() <= MAX_KNOWN);
+        assert!(executor.known.read().len() <= MAX_KNOWN);
     }
 }

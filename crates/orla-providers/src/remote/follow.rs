@@ -1,12 +1,12 @@
 //! Follows the catalogue of one instance.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::RuntimeError;
-use orla_process::lock;
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -73,12 +73,12 @@ impl Followed {
 
     /// What it serves, as far as that is known.
     pub(super) fn listed(&self) -> Arc<Vec<Listed>> {
-        Arc::clone(&lock(&self.listed))
+        Arc::clone(&self.listed.lock())
     }
 
     /// Why it could not be asked when it last was.
     pub(super) fn problem(&self) -> Option<String> {
-        lock(&self.problem).clone()
+        self.problem.lock().clone()
     }
 
     /// Waits until it has answered for the first time, or has failed to.
@@ -143,7 +143,7 @@ impl Followed {
             let remote = &self.settings.name;
             tracing::warn!(remote, left_out, "capabilities of a remote instance cannot be served");
         }
-        let mut listed = lock(&self.listed);
+        let mut listed = self.listed.lock();
         if **listed == capabilities {
             return false;
         }
@@ -159,7 +159,7 @@ impl Followed {
     }
 
     fn note(&self, problem: Option<String>) {
-        let mut noted = lock(&self.problem);
+        let mut noted = self.problem.lock();
         if let Some(problem) = problem.as_ref().filter(|problem| noted.as_ref() != Some(problem)) {
             tracing::warn!(remote = self.settings.name, problem, "a remote instance cannot be asked");
         }

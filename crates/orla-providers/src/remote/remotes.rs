@@ -1,13 +1,13 @@
 //! Every instance that is configured, and what they serve.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::{ProviderProblem, Registration, Source, Surface};
-use orla_process::lock;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +78,7 @@ impl Remotes {
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Arc<Followed>>> {
-        lock(&self.known)
+        self.known.lock()
     }
 }
 

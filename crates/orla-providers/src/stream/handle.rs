@@ -1,7 +1,7 @@
 //! An open stream: what whoever opened it reads and writes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use orla_marketplace::{
     Payload, RuntimeError, RuntimeResult, SendAs, StreamCapabilityImpl, StreamHandle, StreamItems,
     StreamTransport, StreamType, seconds,
 };
-use orla_process::lock;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -346,7 +346,7 @@ impl Opened {
     }
 
     fn gone(&self) -> MutexGuard<'_, CancellationToken> {
-        lock(&self.gone)
+        self.gone.lock()
     }
 
     fn broken(&self, cut: &Cut, when: &str) -> RuntimeError {

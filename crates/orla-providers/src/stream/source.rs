@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SplitStream;
-use orla_document::excerpt;
+use orla_marketplace::rtfs::text::tail;
 use orla_mcp::framing::Events;
 use orla_process::Command;
 use orla_process::supervisor::Process;
@@ -227,7 +227,7 @@ impl Program {
             None => "the program was ended by a signal".to_owned(),
         };
         let said = self.command.without_secrets(String::from_utf8_lossy(&self.said));
-        match excerpt::end(said.trim(), SHOWN) {
+        match tail(said.trim(), SHOWN) {
             "" => how,
             said => format!("{how}: {said}"),
         }

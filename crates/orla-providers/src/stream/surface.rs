@@ -1,7 +1,7 @@
 //! Sources as resources that can be read and subscribed to.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +9,7 @@ use orla_marketplace::{
     Call, CallContext, CapabilityMarketplace, Entry, Item, JsonText, OpenStream, ProviderType,
     Registration, RuntimeError, Source, StreamType, Subject, Surface, SurfaceError, SurfaceNotice,
 };
-use orla_process::lock;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -111,7 +111,7 @@ impl Streams {
     /// Takes note of whether there are any: without, there are no resources.
     pub fn load<'a>(&self, capabilities: impl IntoIterator<Item = &'a Registration>) {
         let is_any = capabilities.into_iter().any(|one| is_source(&one.manifest.provider));
-        *lock(&self.state.has_sources) = is_any;
+        *self.state.has_sources.lock() = is_any;
     }
 }
 
@@ -126,7 +126,7 @@ impl Source for Streams {
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
-        match *lock(&self.state.has_sources) {
+        match *self.state.has_sources.lock() {
             true => vec![Arc::clone(&self.state) as Arc<dyn Surface>],
             false => Vec::new(),
         }
@@ -183,10 +183,10 @@ impl State {
     }
 
     async fn read(&self, uri: &str, ctx: &CallContext) -> Result<String, SurfaceError> {
-        let subscribed = lock(&self.subscribed).get(uri).map(Arc::clone);
+        let subscribed = self.subscribed.lock().get(uri).map(Arc::clone);
         if let Some(subscribed) = subscribed {
             self.permitted(uri, ctx)?;
-            return Ok(lock(&subscribed.newest).text());
+            return Ok(subscribed.newest.lock().text());
         }
         let stream = self.open(uri, ctx).await?;
         let (mut newest, end) = (Newest::default(), (Instant::now() + READ).min(ctx.deadline));
@@ -222,10 +222,10 @@ impl State {
     }
 
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), SurfaceError> {
-        if lock(&self.subscribed).contains_key(uri) {
+        if self.subscribed.lock().contains_key(uri) {
             return self.permitted(uri, ctx);
         }
-        if lock(&self.subscribed).len() >= MAX_SUBSCRIPTIONS {
+        if self.subscribed.lock().len() >= MAX_SUBSCRIPTIONS {
             return Err(SurfaceError::Failed(format!(
                 "more than {MAX_SUBSCRIPTIONS} streams are subscribed to"
             )));
@@ -236,7 +236,7 @@ impl State {
         let stream = self.open(uri, &ctx).await?;
         let subscribed =
             Arc::new(Subscribed { newest: Mutex::default(), stop: self.stop.child_token() });
-        let before = lock(&self.subscribed).insert(uri.to_owned(), Arc::clone(&subscribed));
+        let before = self.subscribed.lock().insert(uri.to_owned(), Arc::clone(&subscribed));
         if let Some(before) = before {
             before.stop.cancel();
         }
@@ -247,7 +247,7 @@ impl State {
     }
 
     fn unsubscribe(&self, uri: &str) -> Result<(), SurfaceError> {
-        match lock(&self.subscribed).remove(uri) {
+        match self.subscribed.lock().remove(uri) {
             Some(subscribed) => {
                 subscribed.stop.cancel();
                 Ok(())
@@ -270,7 +270,7 @@ async fn follow(
             () = subscribed.stop.cancelled() => break,
         };
         let is_over = {
-            let mut newest = lock(&subscribed.newest);
+            let mut newest = subscribed.newest.lock();
             match item {
                 Some(Ok(item)) => {
                     if let Ok(item) = item.json() {

@@ -24,7 +24,7 @@ use orla_marketplace::json::compact;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use orla_document::excerpt;
+use orla_marketplace::rtfs::text::excerpt;
 
 /// The most bytes that one argument may have: Linux's `MAX_ARG_STRLEN` (128 KiB) less the NUL that
 /// ends it. Larger text goes in `stdin`.
@@ -251,7 +251,7 @@ fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
 
 /// A value as a message shows it: cut at 60 bytes.
 fn shown(json: &str) -> String {
-    excerpt::beginning(json, 60)
+    excerpt(json, 60)
 }
 
 #[cfg(test)]

@@ -127,7 +127,9 @@ fn number(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
     use proptest::prelude::*;
@@ -149,7 +151,7 @@ mod tests {
         fn new() -> Self {
             let notices = Arc::new(Mutex::new(Vec::new()));
             let sink = Arc::clone(&notices);
-            let sink = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
+            let sink = NoticeSink::new(move |notice| sink.lock().push(notice));
             Self { filter: Filter::new(sink), text: Vec::new(), notices }
         }
 
@@ -158,7 +160,7 @@ mod tests {
         }
 
         fn taken(&self) -> Taken {
-            Taken { text: self.text.clone(), notices: self.notices.lock().unwrap().clone() }
+            Taken { text: self.text.clone(), notices: self.notices.lock().clone() }
         }
     }
 

@@ -18,10 +18,10 @@
 
 use std::time::Duration;
 
-use orla_document::excerpt;
 use orla_document::{Key, Kind, Node, Position};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
+use orla_marketplace::rtfs::text::{excerpt, nearest};
 use orla_marketplace::schema::{input_from_declaration, schema_from_declaration};
 use orla_process::environment::check_pattern;
 use serde_json::Value;
@@ -171,7 +171,7 @@ impl Reader {
             "prestart" => prestart(node).map(|count| metadata.prestart = Some(count)),
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
-                let shown = excerpt::beginning(unknown, SHOWN);
+                let shown = excerpt(unknown, SHOWN);
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
                 return self.remark(key.at, message, false);
             }
@@ -187,7 +187,7 @@ impl Reader {
         for (key, _) in members {
             let hint = did_you_mean(&key.text, &HINTS);
             if !HINTS.contains(&&*key.text) && !hint.is_empty() {
-                let shown = excerpt::beginning(&key.text, SHOWN);
+                let shown = excerpt(&key.text, SHOWN);
                 self.remark(key.at, format!("annotations.{shown}: unknown key{hint}"), false);
             }
         }
@@ -291,7 +291,7 @@ fn annotations(node: &Node) -> Result<Value, String> {
 }
 
 fn expected(what: &str, got: &Node) -> String {
-    format!("expected {what}, got {}", excerpt::beginning(&got.to_json().to_string(), SHOWN))
+    format!("expected {what}, got {}", excerpt(got.to_json(), SHOWN))
 }
 
 /// Other words for keys, which MCP and other formats use.
@@ -304,18 +304,8 @@ const ALIASES: [(&str, &str); 5] = [
 ];
 
 fn did_you_mean(key: &str, known: &[&str]) -> String {
-    // The comparison takes the product of the lengths.
-    if key.len() > SHOWN {
-        return String::new();
-    }
-    let nearest = known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(key, known), *known))
-        .min()
-        .filter(|(distance, _)| *distance <= 3 && *distance < key.len())
-        .map(|(_, known)| known);
     let alias = ALIASES.iter().find(|(alias, meant)| *alias == key && known.contains(meant));
-    let meant = alias.map(|(_, meant)| *meant).or(nearest);
+    let meant = alias.map(|(_, meant)| *meant).or_else(|| nearest(key, known.iter().copied()));
     meant.map(|meant| format!(", did you mean {meant}?")).unwrap_or_default()
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use orla_document::excerpt;
+use orla_marketplace::rtfs::text::{excerpt, tail};
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::signal_name;
@@ -149,7 +149,7 @@ fn sentence(name: &str, execution: &Execution<'_>) -> Option<String> {
     if execution.exit_code == 0 {
         return None;
     }
-    let end = excerpt::end(execution.stderr.trim(), STDERR_SHOWN).trim();
+    let end = tail(execution.stderr.trim(), STDERR_SHOWN).trim();
     let separator = if end.is_empty() { "" } else { ": " };
     Some(format!("{name} exited with code {}{separator}{end}", execution.exit_code))
 }
@@ -301,7 +301,7 @@ fn not_json(bytes: &[u8], err: &serde_json::Error, dropped: u64) -> String {
         None => {
             // Its beginning says more to people than what a parser expected there.
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * JSON_SHOWN)]);
-            let shown = excerpt::beginning(text.trim(), JSON_SHOWN);
+            let shown = excerpt(text.trim(), JSON_SHOWN);
             format!("text that is not JSON at line {} column {}: {shown}", err.line(), err.column())
         }
     }

@@ -93,7 +93,7 @@ fn parse(args: &Arguments<'_>) -> Result<Value> {
         let mut seen = rtfs::Set::new();
         for name in &names {
             if !deep(seen.insert(Value::from(*name)))? {
-                let name = rtfs::json::cut(name, 80);
+                let name = rtfs::text::excerpt(name, 80);
                 return Err(BuiltinError::content(
                     "text",
                     format_args!("two columns are named {name:?}"),

@@ -30,7 +30,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     Builtin {
         name: "hash.hmac",
         title: "HMAC",
-        description: "A keyed hash (HMAC), by which whoever has the key knows that data is authentic.",
+        description: "A keyed hash (HMAC), which shows everyone who has the key that data is authentic.",
         parameters: &[
             DATA,
             required("key", TEXT, "The key, as text."),

@@ -261,7 +261,7 @@ fn pieces<'a>(replacement: &'a str, names: &[Option<String>]) -> Result<Vec<Piec
             Err(_) => names.iter().position(|known| known.as_deref() == Some(name)),
         };
         let group = group.ok_or_else(|| {
-            let shown = rtfs::json::cut(name, 40);
+            let shown = rtfs::text::excerpt(name, 40);
             BuiltinError::content(
                 "replacement",
                 format_args!("the pattern has no group {shown:?}; $$ is a dollar sign"),

@@ -17,7 +17,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     Builtin {
         name: "set.combinations",
         title: "Combinations",
-        description: "Every choice of so many items, in their order, whatever their values.",
+        description: "Every choice of so many items, in their order; equal items count as different.",
         parameters: &[
             required("items", LIST, "What is chosen from."),
             required("size", r#""type":"integer","minimum":0"#, "How many are chosen."),

@@ -127,7 +127,7 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
                     nodes.push(Node::Section { name, inverted, inner });
                 }
                 Some((opened, ..)) => {
-                    let shown = rtfs::json::cut(opened, 40);
+                    let shown = rtfs::text::excerpt(opened, 40);
                     return Err(problem(start, &format!("expected {{{{/{shown}}}}}")));
                 }
                 None => return Err(problem(start, "nothing is open that this could close")),
@@ -136,7 +136,7 @@ fn parse<'t>(argument: &str, template: &'t str) -> Result<Vec<Node<'t>>> {
         at = next;
     }
     if let Some((name, ..)) = open.last() {
-        let shown = rtfs::json::cut(name, 40);
+        let shown = rtfs::text::excerpt(name, 40);
         return Err(problem(template.len(), &format!("{{{{#{shown}}}}} has no end")));
     }
     nodes.push(Node::Text(&template[at..]));

@@ -316,7 +316,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     Builtin {
         name: "text.slug",
         title: "Slug",
-        description: "A name for a URL or file: lower case, without accents, and a hyphen for whatever is no letter or \
+        description: "A name for a URL or file: lower case, without accents, and a hyphen for each run of characters other than a letter or \
                       digit.",
         parameters: &[INPUT],
         output: TEXT,

@@ -16,7 +16,7 @@ type Result<T> = std::result::Result<T, BuiltinError>;
 const TEXT_IN: Parameter = required("text", TEXT, "The text.");
 /// What RFC 3986 calls unreserved stays.
 const COMPONENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Whatever may stand in a whole URL stays.
+/// Characters that a whole URL may contain stay.
 const WHOLE: AsciiSet = CONTROLS
     .add(b' ')
     .add(b'"')
@@ -245,7 +245,7 @@ fn parse(args: &Arguments<'_>) -> Result<Value> {
     let mut url = parsed(args, "url")?;
     let has_password = url.password().is_some();
     if has_password {
-        // It is nobody's affair where the result goes.
+        // What the result is used for does not matter here.
         let _has_no_host = url.set_password(None);
     }
     let optional = |text: Option<&str>| text.map_or(Value::Nil, Value::from);

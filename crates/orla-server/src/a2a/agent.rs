@@ -1,8 +1,8 @@
 //! What an agent does when it is asked, whichever binding it was asked over.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use a2a::{
@@ -16,6 +16,7 @@ use orla_marketplace::{
     ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Progress, RuntimeError,
     RuntimeResult,
 };
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -67,7 +68,7 @@ impl Agent {
 
     /// Since when a snapshot has been shown.
     pub(super) fn since(&self, generation: u64, now: SystemTime) -> SystemTime {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         if shown.0 != generation {
             *shown = (generation, now);
         }

@@ -4,7 +4,7 @@
 //! changes that come meanwhile are written together.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use a2a::{
     Artifact, ListTasksRequest, ListTasksResponse, Message, Part, Role, StreamResponse, Task,
@@ -14,6 +14,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use orla_marketplace::Principal;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -409,7 +410,7 @@ impl Tasks {
 
     fn lock(&self) -> Locked<'_> {
         // What is guarded is whole at every moment: a panic left nothing half done.
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.lock();
         Locked { table, keeper: self.keeper.as_ref() }
     }
 

@@ -10,14 +10,15 @@ mod listen;
 pub(crate) mod pending;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
-use orla_marketplace::rtfs::json::cut;
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
+use parking_lot::Mutex;
 use rmcp::model::{DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -149,8 +150,8 @@ async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChann
 /// Logs an error of the protocol (RFC 1 §8.2). The method and the text are foreign and may be long.
 pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
     const SHOWN: usize = 200;
-    let error_text = cut(&error.message, SHOWN);
-    let rpc = method.map(|method| cut(method, SHOWN));
+    let error_text = excerpt(&error.message, SHOWN);
+    let rpc = method.map(|method| excerpt(method, SHOWN));
     tracing::info!(rpc, code = error.code.0, error = error_text, "request refused");
 }
 

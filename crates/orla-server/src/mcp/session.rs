@@ -11,11 +11,12 @@ pub(super) mod client;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::notify::changes::Lists;
@@ -107,17 +108,17 @@ impl Session {
 
     /// The snapshot whose tools the session has listed last.
     pub(crate) fn tools(&self) -> Arc<Catalog> {
-        Arc::clone(&lock(&self.snapshots).tools)
+        Arc::clone(&self.snapshots.lock().tools)
     }
 
     /// The snapshot whose prompts and resources the session has listed last.
     pub(crate) fn surfaces(&self) -> Arc<Catalog> {
-        Arc::clone(&lock(&self.snapshots).surfaces)
+        Arc::clone(&self.snapshots.lock().surfaces)
     }
 
     /// Tools are being listed anew: what can be called is what is listed.
     pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
-        let mut snapshots = lock(&self.snapshots);
+        let mut snapshots = self.snapshots.lock();
         snapshots.tools = Arc::clone(newest);
         snapshots.has_listed = true;
         // What was never listed holds nothing back: a snapshot keeps the processes that it serves.
@@ -128,13 +129,13 @@ impl Session {
 
     /// Whether the session has listed tools.
     pub(crate) fn has_listed_tools(&self) -> bool {
-        lock(&self.snapshots).has_listed
+        self.snapshots.lock().has_listed
     }
 
     /// A tool that was not known when the session began has turned out to be there, before the session
     /// listed any: from now on it calls what was known then.
     pub(crate) fn begin_tools_with(&self, newest: &Arc<Catalog>) {
-        let mut snapshots = lock(&self.snapshots);
+        let mut snapshots = self.snapshots.lock();
         if !snapshots.has_listed {
             snapshots.tools = Arc::clone(newest);
         }
@@ -142,7 +143,7 @@ impl Session {
 
     /// Prompts or resources are being listed anew.
     pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
-        let mut snapshots = lock(&self.snapshots);
+        let mut snapshots = self.snapshots.lock();
         snapshots.surfaces = Arc::clone(newest);
         snapshots.has_listed_surfaces = true;
     }
@@ -160,7 +161,7 @@ impl Session {
     /// The list changes of which the client has not been notified, as JSON-RPC messages. With several streams, each change
     /// goes to one of them.
     pub(crate) fn list_changes(&self, lists: Lists) -> Vec<Bytes> {
-        let names = lists.changed_since(&mut lock(&self.notified));
+        let names = lists.changed_since(&mut self.notified.lock());
         let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
         let lists = names.into_iter().map(|list| list_changed(list, None));
         lists.chain(changed.iter().map(|uri| resource_updated(uri, None))).collect()
@@ -173,7 +174,7 @@ impl Session {
 
     /// Whether it has subscribed to this resource; if not, whether it may subscribe to one more.
     pub(crate) fn subscribed(&self, uri: &str) -> Result<bool, usize> {
-        let subscriptions = lock(&self.subscriptions);
+        let subscriptions = self.subscriptions.lock();
         let full = subscriptions.len() >= MAX_SUBSCRIPTIONS;
         match subscriptions.contains_key(uri) {
             true => Ok(true),
@@ -184,7 +185,7 @@ impl Session {
 
     /// Keeps a subscription until the session ends. One that came too late is dropped.
     pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) {
-        let mut subscriptions = lock(&self.subscriptions);
+        let mut subscriptions = self.subscriptions.lock();
         if !self.calls.ended.is_cancelled() {
             subscriptions.insert(uri.into(), subscription);
         }
@@ -192,7 +193,7 @@ impl Session {
 
     /// Gives up a subscription.
     pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
-        lock(&self.subscriptions).remove(uri)
+        self.subscriptions.lock().remove(uri)
     }
 
     /// A stream which a client may come back to once it is [kept](Self::keep).
@@ -202,14 +203,14 @@ impl Session {
 
     /// Keeps a stream for a client that comes back.
     pub(crate) fn keep(&self, stream: &Arc<Stream>) {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         forget_ended(&mut streams);
         streams.push(Arc::clone(stream));
     }
 
     /// The kept stream of this number.
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<Stream>> {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         forget_ended(&mut streams);
         streams.iter().find(|stream| stream.number == number).cloned()
     }
@@ -228,7 +229,7 @@ impl Session {
     /// Ends everything that runs in the session.
     pub(crate) fn end(&self) {
         self.calls.ended.cancel();
-        drop(std::mem::take(&mut *lock(&self.subscriptions)));
+        drop(std::mem::take(&mut *self.subscriptions.lock()));
     }
 
     fn is_idle(&self) -> bool {
@@ -282,7 +283,7 @@ impl Calls {
     pub(crate) fn begin(self: &Arc<Self>, id: &Id) -> Option<Running> {
         let key = id.key();
         let token = self.ended.child_token();
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         if running.contains_key(&key) {
             return None;
         }
@@ -292,14 +293,14 @@ impl Calls {
 
     /// Cancels the request with this id key; one that is unknown or finished is left alone.
     pub(crate) fn cancel(&self, key: &str) {
-        let token = lock(&self.running).get(key).cloned();
+        let token = self.running.lock().get(key).cloned();
         if let Some(token) = token {
             token.cancel();
         }
     }
 
     fn is_empty(&self) -> bool {
-        lock(&self.running).is_empty()
+        self.running.lock().is_empty()
     }
 }
 
@@ -313,7 +314,7 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut running = lock(&self.calls.running);
+        let mut running = self.calls.running.lock();
         running.remove(&self.key);
         if running.is_empty() {
             *running = HashMap::new();
@@ -386,7 +387,7 @@ impl Sessions {
     fn evict_one(&self, near: SessionId) -> bool {
         let start = Self::shard_of(near);
         for at in 0..SHARDS {
-            let mut shard = lock(&self.shards[(start + at) % SHARDS]);
+            let mut shard = self.shards[(start + at) % SHARDS].lock();
             let idle = shard.values().filter(|session| session.is_idle());
             let oldest = idle.min_by_key(|session| session.last_used.load(Ordering::Relaxed));
             if let Some(oldest) = oldest.map(|session| session.id) {
@@ -433,13 +434,13 @@ impl Sessions {
     pub(crate) fn sweep(&self, idle: Duration) {
         let now = self.now();
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.lock();
             let before = shard.len();
             shard.retain(|_, session| {
                 if !session.is_idle() {
                     session.last_used.store(now, Ordering::Relaxed);
                 }
-                forget_ended(&mut lock(&session.streams));
+                forget_ended(&mut session.streams.lock());
                 !expired(session, now, idle)
             });
             self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
@@ -455,7 +456,7 @@ impl Sessions {
     }
 
     fn shard(&self, id: SessionId) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
-        lock(&self.shards[Self::shard_of(id)])
+        self.shards[Self::shard_of(id)].lock()
     }
 
     fn shard_of(id: SessionId) -> usize {
@@ -474,10 +475,6 @@ fn expired(session: &Session, now: u64, idle: Duration) -> bool {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use orla_marketplace::rtfs::json::cut;
+use orla_marketplace::rtfs::text::excerpt;
 use rmcp::model::ErrorData;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter};
 use tokio::sync::{Semaphore, mpsc};
@@ -248,7 +248,7 @@ impl Pipe {
 /// The line of a request (RFC 1 §8.2: request timings). What went wrong with one has a line of its own.
 fn log_answered(method: &str, took: Duration) {
     let duration_ms = took.as_micros() as f64 / 1000.0;
-    tracing::debug!(rpc = cut(method, 100), duration_ms, "request answered");
+    tracing::debug!(rpc = excerpt(method, 100), duration_ms, "request answered");
 }
 
 struct PipeOutlet {

@@ -9,7 +9,7 @@
 //! A differential test holds both against the SDK's own types.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -19,6 +19,7 @@ use orla_marketplace::{
     ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, Reservation,
     RuntimeError, RuntimeResult,
 };
+use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
 
@@ -230,7 +231,7 @@ impl Listings {
 
     /// The listing of a snapshot.
     pub(crate) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Listing> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(found) =
             known.iter().find(|listing| std::ptr::eq(listing.of.as_ptr(), &raw const **catalog))
         {

@@ -1,9 +1,10 @@
 //! Subscriptions to resources, and what surfaces tell unasked.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, Surface, SurfaceError, SurfaceNotice};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
@@ -22,7 +23,7 @@ impl Resources {
     }
 
     fn said(&self) -> Vec<String> {
-        self.said.lock().unwrap().clone()
+        self.said.lock().clone()
     }
 
     fn updates(&self, uri: &str) {
@@ -52,7 +53,7 @@ impl Surface for Resources {
             return Err(SurfaceError::NotFound(format!("no such resource: {uri}")));
         }
         let what = method.strip_prefix("resources/").unwrap();
-        self.said.lock().unwrap().push(format!("{what} {uri}"));
+        self.said.lock().push(format!("{what} {uri}"));
         tokio::task::yield_now().await;
         Ok(JsonText::parse("{}").unwrap())
     }

@@ -14,7 +14,7 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +26,7 @@ use orla_marketplace::{
     CustomProvider, HttpCapability, JsonText, Notice, NoticeSink, Outcome, Payload, Progress,
     ProviderType, Registration, RuntimeError, RuntimeResult, TITLE,
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -304,7 +305,7 @@ impl ProgressReporter {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.inner.lock())
     }
 
     fn step(&self, message: String) {
@@ -424,10 +425,10 @@ mod tests {
             let sink = Arc::clone(&heard);
             let reporter = Arc::new(ProgressReporter::new(NoticeSink::new(move |notice| {
                 if let Notice::Text(text) = notice {
-                    sink.lock().unwrap().push(text);
+                    sink.lock().push(text);
                 }
             })));
-            let take = || std::mem::take(&mut *heard.lock().unwrap());
+            let take = || std::mem::take(&mut *heard.lock());
             reporter.text("a");
             reporter.text("b\n");
             assert_eq!(take(), ["ab\n"]);

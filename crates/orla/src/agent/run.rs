@@ -1,9 +1,10 @@
 //! What comes next in a run, without I/O.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use genai::chat::{ChatMessage, ChatRequest, MessageContent, StopReason, Tool, ToolCall, ToolResponse};
 use orla_marketplace::JsonText;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::config::AgentConfig;
@@ -155,7 +156,7 @@ impl Budget {
     /// The model is asked once more, unless a bound is reached. Runs that go on at the same time ask no more
     /// often than they may together.
     fn take_step(&self) -> Option<End> {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         let end = self.bound(*used);
         used.steps += usize::from(end.is_none());
         end
@@ -163,16 +164,12 @@ impl Budget {
 
     /// What an answer has cost.
     fn pay(&self, tokens: Tokens) {
-        self.used().tokens.add(tokens);
+        self.used.lock().tokens.add(tokens);
     }
 
     /// Which bound is reached, if one is.
     fn reached(&self) -> Option<End> {
-        self.bound(*self.used())
-    }
-
-    fn used(&self) -> MutexGuard<'_, Usage> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bound(*self.used.lock())
     }
 
     fn bound(&self, used: Usage) -> Option<End> {

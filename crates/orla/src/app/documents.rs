@@ -7,13 +7,14 @@
 //! or a reload takes the document's place. Who lists waits for the first attempt alone. Each load reads
 //! every document again; what one gave before stays in force until it gives something else.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{ProviderProblem, Registration, Source, Surface};
 use orla_providers::openapi::{self, ImportError, Imported, Location, OpenApiSettings};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -76,7 +77,7 @@ impl Documents {
     /// Takes the documents of a configuration: reads the files, and keeps the addresses for who starts or
     /// lists.
     pub(super) fn load(&self, config: &Config, findings: &mut Findings) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let mut next = Vec::with_capacity(config.documents.len());
         for placed in &config.documents {
             let settings = &placed.value;
@@ -120,12 +121,12 @@ impl Documents {
 
     /// How many documents gave nothing at the newest attempt.
     pub(super) fn refused(&self) -> usize {
-        self.known().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
+        self.known.lock().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
     }
 
     /// Begins to fetch what has not been fetched yet.
     fn fetch(&self) {
-        for document in self.known().iter() {
+        for document in self.known.lock().iter() {
             let begins = document.attempt.send_if_modified(|attempt| {
                 let is_first = *attempt == Attempt::None;
                 if is_first {
@@ -139,10 +140,6 @@ impl Documents {
                 self.tasks.spawn(async move { stop.run_until_cancelled_owned(fetching).await });
             }
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Vec<Arc<Document>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,14 +170,14 @@ impl Document {
     }
 
     fn registrations(&self) -> Vec<Registration> {
-        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.registrations.lock().clone()
     }
 
     /// Takes what an attempt gave, and says whether that is final.
     fn take(&self, result: Result<Imported, ImportError>) -> bool {
         let problem = result.as_ref().err().map(ToString::to_string);
         self.is_refused.store(problem.is_some(), Ordering::Relaxed);
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        *self.problem.lock() = problem;
         let is_there = match result {
             Ok(imported) => {
                 warnings(&self.settings, &imported)
@@ -191,7 +188,7 @@ impl Document {
                     capabilities = imported.registrations.len(),
                     "imported"
                 );
-                let mut given = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut given = self.registrations.lock();
                 *given = imported.registrations;
                 true
             }
@@ -241,7 +238,7 @@ fn warnings(settings: &OpenApiSettings, imported: &Imported) -> Vec<String> {
 #[async_trait]
 impl Source for Documents {
     fn registrations(&self) -> Vec<Registration> {
-        self.known().iter().flat_map(|document| document.registrations()).collect()
+        self.known.lock().iter().flat_map(|document| document.registrations()).collect()
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
@@ -253,14 +250,14 @@ impl Source for Documents {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        self.known().iter().any(|document| document.may_serve(name))
+        self.known.lock().iter().any(|document| document.may_serve(name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
-        let known = self.known();
+        let known = self.known.lock();
         let asked = known.iter().filter(|document| name.is_none_or(|name| document.may_serve(name)));
         let problem = |document: &Arc<Document>| {
-            let problem = document.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+            let problem = document.problem.lock().clone()?;
             // Without a name its operations may have any id.
             let prefix = if document.settings.name.is_none() { Some("") } else { None };
             let name = document.settings.name.as_deref().unwrap_or_default();
@@ -276,7 +273,7 @@ impl Source for Documents {
     async fn learn(&self) {
         self.fetch();
         let documents: Vec<_> =
-            self.known().iter().map(|document| document.attempt.subscribe()).collect();
+            self.known.lock().iter().map(|document| document.attempt.subscribe()).collect();
         for mut attempt in documents {
             // One that is dropped by a reload is not waited for.
             let _ = attempt.wait_for(|attempt| *attempt == Attempt::Over).await;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use orla_document::excerpt::beginning;
 use orla_marketplace::json::{JsonError, value_from_json};
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Call, JsonText, LogLevel, Notice, Payload, Progress, RuntimeError};
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
@@ -237,7 +237,7 @@ fn object_members(text: &str) -> Result<Vec<(String, String)>, String> {
     // Numbers that only a text can hold are passed on, so that a value is made only to say what is wrong.
     let members: Members = serde_json::from_str(text).map_err(|_| match value_from_json(text) {
         Err(JsonError { problem, .. }) => format!("{problem}; write an object such as {EXAMPLE}"),
-        Ok(_) => format!("expected an object such as {EXAMPLE}, got {}", beginning(text.trim(), SHOWN)),
+        Ok(_) => format!("expected an object such as {EXAMPLE}, got {}", excerpt(text.trim(), SHOWN)),
     })?;
     Ok(members.0)
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use orla_document::{Kind as Shape, Node, Position, Scalar};
+use orla_marketplace::rtfs::text::nearest;
 
 use super::comments::without_comments;
 use super::expand::expand;
@@ -12,7 +13,7 @@ use super::keys::find;
 use super::table::KEYS;
 use super::{Config, Origin, Problem, capabilities};
 use crate::extensions::Extensions;
-use crate::text::{cut, nearest, suggestion};
+use crate::text::{cut, suggestion};
 
 /// Characters of an unknown key that are shown.
 const SHOWN: usize = 60;

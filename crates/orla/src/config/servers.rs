@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
+use orla_marketplace::rtfs::text::nearest;
 use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
@@ -25,7 +26,6 @@ use super::keys::{Key, find, key, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
 use super::schema::defined;
 use super::{Config, Placed, dotenv};
-use crate::text::nearest;
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn keys() -> Vec<Key<Draft>> {

@@ -28,13 +28,14 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::attestation::SigningKey;
 use orla_marketplace::{CallRecord, CapabilityMarketplace, RequestRecord};
 use orla_server::{Server, Unauthenticated};
+use parking_lot::{Condvar, Mutex};
 
 use self::heads::Heads;
 use self::writer::Writer;
@@ -151,7 +152,7 @@ impl Audit {
     }
 
     fn end(&mut self) {
-        self.shared.lock().ending = true;
+        self.shared.queue.lock().ending = true;
         self.shared.work.notify_all();
         self.shared.room.notify_all();
         if let Some(writer) = self.writer.take() {
@@ -182,15 +183,11 @@ impl Drop for Audit {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, event: AuditEvent) {
         let at = SystemTime::now();
         let is_full = |queue: &mut Queue| queue.events.len() >= QUEUE && !queue.stuck && !queue.ending;
-        let waited = self.room.wait_timeout_while(self.lock(), ENQUEUE_TIMEOUT, is_full);
-        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.room.wait_while_for(&mut queue, is_full, ENQUEUE_TIMEOUT);
         // Nothing is written after the end.
         if queue.events.len() >= QUEUE || queue.ending {
             queue.lost += 1;

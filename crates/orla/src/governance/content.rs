@@ -19,13 +19,14 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use orla_marketplace::attestation::{
     CommandLine, Content, ContentSource, Hasher, canonical_json, hash_text,
 };
 use orla_process::file::FileVersion;
+use parking_lot::Mutex;
 
 use crate::config::reason;
 
@@ -70,7 +71,7 @@ impl Contents {
     }
 
     fn on_disk(&self, path: PathBuf, is_directory: bool) -> Shared {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         let content = files.entry(path).or_insert_with_key(|path| {
             Arc::new(FileContent { path: path.clone(), is_directory, known: Mutex::default() })
         });
@@ -79,7 +80,7 @@ impl Contents {
 
     /// Forgets what no capability runs any more.
     pub(crate) fn tidy(&self) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         files.retain(|_, content| Arc::strong_count(content) > 1);
     }
 }
@@ -153,13 +154,13 @@ impl Content for Shared {
 
     fn known_hash(&self) -> Option<Arc<str>> {
         // While another thread hashes it, the hash is unknown here. Callers that can wait use `hash`.
-        let known = self.0.known.try_lock().ok()?;
+        let known = self.0.known.try_lock()?;
         let known = known.as_ref().filter(|known| known.versions.len() <= MAX_SYNC_FILES)?;
         known.is_current().then(|| Arc::clone(&known.hash))
     }
 
     fn is_unchanged_since(&self, at: SystemTime) -> bool {
-        let known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.known.lock();
         known.as_ref().is_some_and(|known| known.is_unchanged_since(at))
     }
 
@@ -184,7 +185,7 @@ struct Started {
 
 impl Started {
     fn with(&self, file: &str) -> Result<Arc<str>, String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if let Some((_, hash)) = known.as_ref().filter(|known| known.0 == file) {
             return Ok(Arc::clone(hash));
         }
@@ -222,7 +223,7 @@ fn hash_of(json: &str) -> Result<String, String> {
 impl FileContent {
     /// Hashes the content again if it has changed. Concurrent callers wait for the first.
     fn hash(&self) -> Result<Arc<str>, String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if let Some(known) = known.as_ref().filter(|known| known.is_current()) {
             return Ok(Arc::clone(&known.hash));
         }
@@ -454,7 +455,7 @@ mod tests {
         let one = contents.of(ContentSource::File("/a".into()), Path::new(""));
         drop(contents.of(ContentSource::File("/b".into()), Path::new("")));
         contents.tidy();
-        let paths: Vec<PathBuf> = contents.files.lock().unwrap().keys().cloned().collect();
+        let paths: Vec<PathBuf> = contents.files.lock().keys().cloned().collect();
         assert_eq!(paths, [PathBuf::from("/a")]);
         drop(one);
     }

@@ -18,7 +18,7 @@ pub(crate) mod head;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use orla_marketplace::attestation::{
@@ -30,6 +30,7 @@ use orla_marketplace::{
 };
 use orla_providers::builtin::SOURCE;
 use orla_providers::mcp::{Reach, ServerSettings};
+use parking_lot::Mutex;
 
 pub(crate) use attestations::{Attestations, load as load_attestations, save as save_attestations};
 use content::Contents;
@@ -91,7 +92,7 @@ impl Governance {
         let attestations = load_attestations(&attestations_file(config))?;
         let signatures: HashSet<&str> =
             attestations.values().map(|attestation| attestation.signature.as_str()).collect();
-        let mut known = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.signatures.lock();
         known.retain(|signature, _| signatures.contains(signature.as_str()));
         drop(known);
         Ok(Rules {
@@ -166,7 +167,7 @@ impl Rules {
                 Some("there is no attestation for it (see `orla attest --help`)".to_owned())
             }
             Verdict::Broken(reason) => {
-                let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut broken = self.broken.lock();
                 broken.insert(id.clone(), reason.clone());
                 if !self.required {
                     let text = format!("{id}: its attestation does not hold: {reason}");
@@ -183,7 +184,7 @@ impl Rules {
         if let Some(server) = server_of(&manifest.provider)
             && (refused.is_none() || !self.required)
         {
-            let mut vouched = self.vouched_servers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut vouched = self.vouched_servers.lock();
             vouched.insert(server.to_owned());
         }
         match refused.filter(|_| self.required) {
@@ -233,7 +234,7 @@ impl Rules {
     /// Whether what a server has besides tools may be served: where attestations are required, only of one
     /// of which a tool is.
     pub(crate) fn may_surface(&self, owner: &str) -> bool {
-        let vouched = self.vouched_servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let vouched = self.vouched_servers.lock();
         !self.required || !self.servers.contains_key(owner) || vouched.contains(owner)
     }
 
@@ -252,7 +253,7 @@ impl Rules {
 
     /// Why the attestation of the capability with this id did not hold when it was loaded.
     pub(crate) fn broken(&self, id: &str) -> Option<String> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.broken.lock().get(id).cloned()
     }
 
     /// The ids in the file of attestations.
@@ -293,7 +294,7 @@ impl Rules {
     /// Whether a claim is signed; what was once found to be is not computed again.
     fn signed(&self, claim: &CapabilityAttestation) -> Result<(), String> {
         let key = self.keys.get(&claim.authority);
-        let mut known = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.signatures.lock();
         if let Some((same, by)) = known.get(&claim.signature)
             && same == claim
             && Some(by) == key

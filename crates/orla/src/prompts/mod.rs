@@ -34,11 +34,11 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use orla_document::Position;
+use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{CallContext, Item, JsonText, Principal, Subject, Surface, SurfaceError};
 use serde_json::{Map, Value, json};
 
 use crate::config::{Problem, reason};
-use crate::text::nearest;
 use parse::{Part, parse};
 
 const MAX_FILE: u64 = 256 * 1024;

@@ -1,10 +1,11 @@
 //! Progress at a terminal: a bar for each call that says how far it is, drawn in place on standard error and
 //! lifted while anything else is written.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use orla_marketplace::{Notice, NoticeSink, Progress};
+use parking_lot::Mutex;
 
 use super::{cut, note, stderr_is_terminal};
 use crate::text::on_one_line;
@@ -76,7 +77,7 @@ impl Bar {
 
     fn draw(&self, progress: &Progress) {
         let total = progress.total.filter(|total| *total > 0.0 && total.is_finite());
-        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drawn = self.drawn.lock();
         let shown = drawn.get_or_insert_with(|| {
             let bar = ProgressBar::no_length().with_style(style(total));
             Drawn { bar: BARS.get_or_init(MultiProgress::new).add(bar), total }
@@ -101,7 +102,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        let drawn = self.drawn.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let drawn = self.drawn.get_mut();
         if let Some(Drawn { bar, .. }) = drawn.take() {
             bar.finish_and_clear();
         }

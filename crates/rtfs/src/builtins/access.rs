@@ -323,7 +323,7 @@ fn all_items(context: &mut Context, name: &str, coll: &Value) -> Result<Vec<Valu
     items_of(name, coll)
 }
 
-/// Counts the copy that is made of a vector whose first items are left out while somebody else holds it.
+/// Counts the copy that is made of a vector whose first items are left out while it is shared.
 fn copied(context: &mut Context, coll: &Value) {
     if let Value::Vector(vector) = coll
         && !vector.is_unique()
@@ -550,7 +550,7 @@ fn finished(_: &mut Context, value: &Value) -> Answer {
     Ok(value.clone())
 }
 
-/// A place that `memoize` keeps its map in: the one thing that changes, and nobody can tell.
+/// A place that `memoize` keeps its map in: the only mutable state, which programs cannot observe.
 fn boxed(value: &Value) -> Answer {
     Ok(Value::Seq(Seq::kept(value.clone())))
 }
@@ -567,7 +567,7 @@ fn put_box(context: &mut Context, args: &mut [Value]) -> Answer {
     let seq = seq_of(cell)?;
     super::as_key(key)?;
     let State::Kept(Value::Map(map)) = seq.state() else { return Ok(Value::Nil) };
-    seq.set(State::End); // so that nobody else holds the map
+    seq.set(State::End); // so that the map is not shared
     let mut map = map;
     context.allocated(96);
     map.insert(key.clone(), value.clone())?;

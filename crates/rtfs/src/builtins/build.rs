@@ -83,7 +83,7 @@ fn set(context: &mut Context, args: &mut [Value]) -> Answer {
     set_of(into_items("set", &mut args[0])?.into_iter())
 }
 
-/// Charges for a copy that is needed because somebody else holds the collection.
+/// Charges for a copy that is needed because the collection is shared.
 fn copying(context: &mut Context, is_unique: bool, len: usize) -> Result<(), Box<Fault>> {
     if is_unique || len < 16 { Ok(()) } else { room(context, len) }
 }

@@ -170,7 +170,7 @@ fn parse_edn(context: &mut Context, x: &Value) -> Answer {
 
 /// The same for equal values, today and tomorrow.
 fn hash(_: &mut Context, x: &Value) -> Answer {
-    // Small enough to be exact wherever a number is a float.
+    // Small enough to be exact as a float.
     Ok(Value::Int((stable_hash(x) >> 11) as i64))
 }
 

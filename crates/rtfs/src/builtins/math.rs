@@ -427,7 +427,7 @@ fn not_equal(context: &mut Context, args: &mut [Value]) -> Answer {
     Ok(Value::Bool(!equal.is_truthy()))
 }
 
-/// `==`: numbers by value, whatever their kind; else as `=`.
+/// `==`: numbers of any kind by value; else as `=`.
 fn loosely_equal(context: &mut Context, a: &Value, b: &Value) -> Result<bool, Box<Fault>> {
     if is_number(a) && is_number(b) {
         Ok(numeric_cmp(a, b) == Some(Ordering::Equal))

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::machine::{Context, Fault, fault};
+use crate::text::excerpt;
 use crate::value::Value;
 
 pub(crate) use access::{find_key, nth};
@@ -365,21 +366,9 @@ pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String 
     }
 }
 
-/// A value as messages show it: its text, cut.
+/// The beginning of a value's text, for a message.
 pub(crate) fn shown(value: &Value) -> String {
-    const MOST: usize = 60;
-    struct Cut(String);
-    impl std::fmt::Write for Cut {
-        fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            self.0.push_str(text);
-            if self.0.len() > 4 * MOST { Err(std::fmt::Error) } else { Ok(()) }
-        }
-    }
-    use std::fmt::Write as _;
-    let mut cut = Cut(String::new());
-    let _ = write!(cut, "{value:?}");
-    let text = cut.0;
-    if text.chars().count() <= MOST { text } else { text.chars().take(MOST).chain(['…']).collect() }
+    excerpt(format_args!("{value:?}"), 60)
 }
 
 /// A value cannot be an argument.
@@ -456,7 +445,7 @@ pub(crate) fn items_of(name: &str, value: &Value) -> Result<Vec<Value>, Box<Faul
     })
 }
 
-/// The same, moved out if nobody else holds the collection.
+/// The same, moved out if the collection is not shared.
 fn into_items(name: &str, value: &mut Value) -> Result<Vec<Value>, Box<Fault>> {
     match value {
         Value::Vector(_) => match std::mem::take(value) {

@@ -1,8 +1,8 @@
 //! What kind of value something is.
 
 use super::{Answer, Entry, one, two};
+use crate::machine::typing;
 use crate::machine::{Context, fault};
-use crate::typing;
 use crate::value::Value;
 
 macro_rules! is {

@@ -47,7 +47,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     many("%extreme", 3, 3, extreme).walks().key(1),
 ];
 
-/// Some of the items, in place if nobody else holds them.
+/// Some of the items, in place if they are not shared.
 fn part(
     context: &mut Context,
     name: &str,
@@ -74,7 +74,7 @@ fn part(
     super::vector(items[range].to_vec())
 }
 
-/// Charges for so many items that are copied, unless nobody else holds the vector that they are in. Comes before
+/// Charges for so many items that are copied, unless the vector that they are in is not shared. Comes before
 /// anything is taken.
 fn copied(context: &mut Context, coll: &Value, len: usize) -> Result<(), Box<Fault>> {
     let is_moved = matches!(coll, Value::Vector(vector) if vector.is_unique());

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::docs::rows;
-use crate::check::Kinds;
+use crate::kinds::Kinds;
 
 /// The types of a function of the standard library.
 pub(crate) struct Signature {

@@ -71,7 +71,7 @@ fn str_of(context: &mut Context, args: &mut [Value]) -> Answer {
     for arg in args.iter() {
         super::data::known(arg)?;
     }
-    // A text that nobody else holds grows in place.
+    // A text that is not shared grows in place.
     if let [Value::Str(own), others @ ..] = args
         && !others.is_empty()
         && own.is_unique()

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::kinds::Kinds;
 use super::ty::{Place, Ty, type_of};
 use super::walk::{Slot, Walker};
 use crate::compiler::ir::{Id, Ir, Var};
+use crate::kinds::Kinds;
 use crate::types::TypeExpr;
 use crate::value::Value;
 

@@ -1,12 +1,12 @@
-//! Calls of whatever can be called.
+//! Calls: of functions, natives and collections.
 
 use super::clash::clashes;
-use super::kinds::Kinds;
 use super::ty::{Arity, Detail, Function, Place, Ty};
 use super::walk::Walker;
 use crate::builtins::{self, arity_text};
 use crate::compiler::ir::{Id, Ir};
 use crate::compiler::wrong_arity;
+use crate::kinds::Kinds;
 use crate::syntax::Span;
 use crate::value::Value;
 
@@ -174,7 +174,7 @@ impl Walker<'_> {
         ty
     }
 
-    /// What is in a map, or whatever it is, at a key.
+    /// What a map or another collection has at a key.
     pub(super) fn keyed(&mut self, of: &Ty, key: &Value, span: Span) -> Ty {
         /// What may come in a map's place, and has nothing at a name.
         const MAYBE: Kinds = Kinds::NIL.or(Kinds::STRING);

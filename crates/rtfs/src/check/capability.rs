@@ -2,11 +2,11 @@
 
 use super::Capability;
 use super::clash::{clashes, meaning};
-use super::kinds::Kinds;
 use super::parts::nearest_key;
 use super::ty::{Detail, Place, Record, Ty, type_of};
 use super::walk::Walker;
 use crate::compiler::ir::Id;
+use crate::kinds::Kinds;
 use crate::syntax::Span;
 use crate::types::TypeExpr;
 use crate::value::Value;

@@ -1,10 +1,10 @@
 //! What is known of a value, against a type that it is checked against when the program runs.
 
-use super::kinds::Kinds;
 use super::parts::nearest_key;
 use super::ty::{Detail, NEVER, Place, Ty, kinds_of};
 use crate::error::counted;
 use crate::json;
+use crate::kinds::Kinds;
 use crate::types::{Checking, Definitions, Form, MapType, TypeExpr};
 use crate::value::Value;
 

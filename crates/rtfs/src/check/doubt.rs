@@ -1,6 +1,6 @@
 //! Tests that are not understood: what they look at is taken for less than what is known of it.
 //!
-//! `(if (text? x) (upper x) x)` runs whatever `x` is, if `text?` knows. So where a way is taken only if a test
+//! `(if (text? x) (upper x) x)` runs for every `x`, if `text?` knows. So where a way is taken only if a test
 //! holds, what the test looks at can be anything there; where the test is one of the standard library that is about what
 //! is in a value (`empty?`, `every?`, `<`), the value is still of its kind. What was computed of a value is about that
 //! value as well.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::kinds::Kinds;
 use super::ty::{Arity, Function, Need, Ty};
 use super::walk::{Frame, Target, Walker};
 use crate::compiler::ir::{self, Id, Ir};
+use crate::kinds::Kinds;
 use crate::machine::program::Check;
 
 impl Walker<'_> {

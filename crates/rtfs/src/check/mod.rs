@@ -31,7 +31,6 @@ mod capability;
 mod clash;
 mod doubt;
 mod function;
-mod kinds;
 mod parts;
 mod standard;
 #[cfg(test)]
@@ -46,7 +45,6 @@ use std::sync::Arc;
 use crate::compiler::{self, Options};
 use crate::syntax::{Diagnostic, Severity, Source, Span};
 use crate::types::TypeExpr;
-pub(crate) use kinds::Kinds;
 use ty::Ty;
 pub(crate) use walk::View;
 
@@ -130,7 +128,7 @@ pub(crate) struct State {
     foreign: u32,
 }
 
-/// A binding that somebody should use.
+/// A binding that should be used.
 struct Note {
     span: Span,
     name: String,
@@ -171,7 +169,7 @@ impl State {
         self.foreign -= 1;
     }
 
-    /// What is known of a capability, asked once; nothing if nobody can be asked.
+    /// What is known of a capability, asked once; nothing if there are no signatures.
     fn capability(&mut self, id: &str) -> Option<Rc<Capability>> {
         let signatures = self.signatures.as_ref()?;
         if let Some(known) = self.capabilities.get(id) {

@@ -1,6 +1,6 @@
 //! Keys that are near to others.
 
-use crate::compiler::nearest;
+use crate::text::nearest;
 use crate::value::Value;
 
 /// The key that a misspelt one was meant to be, if one is near; and none that is known.

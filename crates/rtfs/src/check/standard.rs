@@ -2,11 +2,11 @@
 
 use super::branch::predicate;
 use super::call::place;
-use super::kinds::Kinds;
 use super::ty::{Detail, Field, Place, Record, Ty, type_of};
 use super::walk::Walker;
 use crate::builtins::signature_of;
 use crate::compiler::ir::Id;
+use crate::kinds::Kinds;
 use crate::syntax::Span;
 use crate::types::TypeExpr;
 use crate::value::Value;

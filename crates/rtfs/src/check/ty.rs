@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::kinds::Kinds;
 use crate::builtins::shown;
+use crate::kinds::Kinds;
 use crate::machine::program::Check;
 use crate::types::{Definitions, Primitive, TypeExpr};
 use crate::value::Value;

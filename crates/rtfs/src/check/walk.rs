@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::State;
 use super::doubt::About;
-use super::kinds::Kinds;
 use super::ty::{Field, Place, Record, Ty, type_of};
 use crate::compiler::Session;
 use crate::compiler::ir::{Arena, Function, Id, Ir, Loop, Try, Var};
+use crate::kinds::Kinds;
 use crate::machine::op::{ForkKind, HostOp};
 use crate::machine::program::Check;
 use crate::syntax::{Severity, Source, Span};
@@ -96,7 +96,7 @@ impl Frame {
 #[derive(Default)]
 pub(super) struct Target {
     pub(super) vars: Vec<Var>,
-    /// What the variables were wherever a `recur` was reached.
+    /// What the variables were at each `recur`.
     pub(super) seen: Option<Vec<Ty>>,
     /// What they are given there.
     pub(super) given: Vec<(Var, Span, Ty)>,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::ir::{Id, Ir};
 use super::lower::Lower;
 use crate::machine::program::Check;
+use crate::machine::typing;
 use crate::syntax::{Kind, NodeId};
 use crate::types::TypeExpr;
-use crate::typing;
 use crate::value::Value;
 
 impl Lower<'_> {

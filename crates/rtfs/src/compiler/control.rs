@@ -202,7 +202,7 @@ impl Lower<'_> {
                 self.add(Ir::Let(lets, inner), span)
             }
             Some(other) => {
-                let message = format!("`:{other}` is none of :when, :while and :let");
+                let message = format!("`:{other}` is not :when, :while or :let");
                 self.fail(*first, message)
             }
             None => {

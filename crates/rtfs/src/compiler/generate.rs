@@ -183,7 +183,7 @@ impl<'l, 's> Generator<'l, 's> {
         self.code.len() - 1
     }
 
-    /// A register that nobody uses; also if there is none, which is found out at the end.
+    /// An unused register. If there is none, that is reported at the end.
     pub(super) fn temp(&mut self) -> u8 {
         self.temps(1)
     }

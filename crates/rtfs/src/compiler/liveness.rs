@@ -1,8 +1,8 @@
-//! Which read of a local is its last, so that the value can be moved instead of shared: what nobody
-//! else holds is changed in place.
+//! Which read of a local is its last, so that the value can be moved instead of shared: a value that
+//! is not shared is changed in place.
 //!
 //! One pass backwards over each function, in the reverse of the order in which its code will run;
-//! [`in_order`] is that order wherever it is not that of the text.
+//! [`in_order`] is that order where it differs from that of the text.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::ir::{Arena, Function, Id, Ir, Loop, Try, Var};
 pub(super) struct Liveness {
     /// By form: whether this read of a local is the last.
     last: Vec<bool>,
-    /// Values of bindings that nobody reads.
+    /// Values of bindings that are never read.
     dead: HashSet<Id>,
     /// Whether nothing is ever moved, to compare with.
     always_copy: bool,
@@ -259,7 +259,7 @@ impl Pass<'_> {
             self.visit(id, &mut handler);
         }
         handler.remove(tried.error);
-        // Whatever runs when the body fails is needed all through the body.
+        // The handlers need their locals until the end of the body.
         live.union(&handler);
         self.visit(tried.body, live);
         live.union(&handler);

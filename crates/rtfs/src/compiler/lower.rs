@@ -9,6 +9,7 @@ use crate::builtins::{self, Builtin};
 use crate::error::Error;
 use crate::machine::program::Check;
 use crate::syntax::{Diagnostic, Kind, NodeId, Span, Tree};
+use crate::text::nearest;
 use crate::value::Value;
 
 pub(super) struct Lower<'s> {
@@ -44,7 +45,7 @@ pub(super) struct Lower<'s> {
     pub(super) matches: Vec<Id>,
     /// How many names nothing defines.
     pub(super) unknown: u32,
-    /// Whether a pattern is a parameter's: nobody has to use all of these.
+    /// Whether a pattern is a parameter's: unused names in it are no mistake.
     pub(super) is_param: bool,
 }
 
@@ -183,7 +184,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether the form is itself, whatever runs.
+    /// Whether the form evaluates to itself.
     pub(super) fn is_constant(&self, node: NodeId) -> bool {
         let mut open = vec![node];
         while let Some(node) = open.pop() {
@@ -254,7 +255,9 @@ impl Lower<'_> {
             builtins::names().for_each(|name| known.push(name));
         }
         known.extend(super::special::NAMES);
-        let near = super::nearest(name, known.into_iter()).map(str::to_owned);
+        // The names of helpers are no names of the language.
+        let known = known.into_iter().filter(|known| !known.starts_with(['%', '\0']));
+        let near = nearest(name, known).map(str::to_owned);
         match near {
             Some(near) => format!("`{name}` is not defined; did you mean `{near}`?"),
             None => format!("`{name}` is not defined"),

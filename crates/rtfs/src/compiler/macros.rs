@@ -21,7 +21,7 @@ pub(super) struct Macro {
     function: Value,
 }
 
-/// What a name begins with that a macro writes of its own module: so it means that wherever the macro is used.
+/// What a name begins with that a macro writes of its own module: so it means the same at every use of the macro.
 pub(super) const OWN: char = '\0';
 
 /// As many expansions may be nested in each other.
@@ -292,7 +292,7 @@ impl Lower<'_> {
     }
 }
 
-/// A quoted form whose names are as somebody could write them.
+/// A quoted form whose names are as a program could contain them.
 pub(super) fn as_read(form: Value) -> Value {
     let all = |items: &[Value]| items.iter().cloned().map(as_read).collect::<Vec<_>>();
     match &form {

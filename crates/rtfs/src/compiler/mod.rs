@@ -192,7 +192,7 @@ pub(crate) struct Session {
     modules: HashMap<String, Module>,
     /// The macros of modules, by `module/name`.
     macros: HashMap<String, macros::Macro>,
-    /// What the module defines whose macro is compiled: forms that the macro writes mean that, wherever it is used.
+    /// What the module defines whose macro is compiled: forms that the macro writes mean that at every use.
     home: std::collections::HashSet<String>,
     loading: Vec<String>,
     types: Definitions,
@@ -534,43 +534,4 @@ impl Lower<'_> {
         };
         (doc, params)
     }
-}
-
-/// The known name that a misspelt one is nearest to, if it is near.
-pub(crate) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let most = match name.chars().count() {
-        0..=2 => return None,
-        3..=5 => 1,
-        _ => 2,
-    };
-    let known = known.filter(|other| !other.starts_with(['%', '\0']));
-    known
-        .map(|other| (distance(name, other, most + 1), other))
-        .min()
-        .filter(|near| near.0 <= most)
-        .map(|near| near.1)
-}
-
-/// How many letters have to be put in, left out, replaced or swapped; `more` if that is too many.
-fn distance(a: &str, b: &str, more: usize) -> usize {
-    if a.len().abs_diff(b.len()) > more {
-        return more;
-    }
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                    best = best.min(rows[i - 2][j - 2] + 1);
-                }
-                best
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }

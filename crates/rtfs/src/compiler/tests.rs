@@ -134,7 +134,7 @@ proptest! {
     }
 }
 
-/// More when somebody asks for more.
+/// More when more is asked for.
 fn cases() -> u32 {
     option_env!("RTFS_CASES").and_then(|n| n.parse().ok()).unwrap_or(300)
 }

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::text::excerpt;
 use crate::{Keyword, MAX_DEPTH, Map, Value, Vector};
 use num_bigint::BigInt;
 
-use super::{JsonError, MAX_PATH, cut, push_index, push_key};
+use super::{JsonError, MAX_PATH, push_index, push_key};
 
 /// The most digits an integer may have. Converting takes time that grows with their square, and
 /// 10,000 take less than a millisecond.
@@ -82,7 +83,7 @@ impl<'t> Reader<'t> {
         }))
     }
 
-    /// Puts a value where it belongs, and closes whatever ends after it. Gives the outermost value
+    /// Puts a value where it belongs, and closes the collections that end after it. Gives the outermost value
     /// when that is complete; otherwise another value is next.
     fn finish(&mut self, mut value: Value) -> Result<Option<Value>, JsonError> {
         loop {
@@ -192,7 +193,7 @@ impl<'t> Reader<'t> {
         };
         value.ok_or_else(|| {
             self.at = start;
-            self.problem(&format!("{} is beyond the largest number", cut(text, 40)))
+            self.problem(&format!("{} is beyond the largest number", excerpt(text, 40)))
         })
     }
 
@@ -326,6 +327,6 @@ impl<'t> Reader<'t> {
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
         let position = Some((line, before[line_start..].chars().count() + 1));
-        JsonError { path: cut(&path, MAX_PATH), problem: problem.to_owned(), position }
+        JsonError { path: excerpt(&path, MAX_PATH), problem: problem.to_owned(), position }
     }
 }

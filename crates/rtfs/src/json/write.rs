@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use crate::text::excerpt;
 use crate::{Map, Value};
 
-use super::{JsonError, MAX_PATH, cut, push_index, push_key, push_string};
+use super::{JsonError, MAX_PATH, push_index, push_key, push_string};
 
 /// Writes a value as compact JSON: a keyword or symbol as its name, a set as an array, an instant
 /// and a UUID as strings, integer keys as decimal text.
@@ -98,8 +99,10 @@ impl Writer {
                 self.out.push(',');
             }
             let Some(name) = key_name(key) else {
-                return Err(self
-                    .problem(format!("the key {} cannot be written as JSON", cut(&key.pr_str(), 80))));
+                return Err(self.problem(format!(
+                    "the key {} cannot be written as JSON",
+                    excerpt(format_args!("{key:?}"), 80)
+                )));
             };
             push_key(&mut self.path, &name);
             push_string(&mut self.out, &name);
@@ -115,7 +118,7 @@ impl Writer {
     }
 
     fn problem(&self, problem: String) -> JsonError {
-        JsonError { path: cut(&self.path, MAX_PATH), problem, position: None }
+        JsonError { path: excerpt(&self.path, MAX_PATH), problem, position: None }
     }
 }
 

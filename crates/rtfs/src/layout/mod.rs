@@ -252,7 +252,7 @@ mod tests {
         assert!(format(&Source::new("", "(f")).is_err());
     }
 
-    /// Forms with whatever may stand between them.
+    /// Forms, with the comments and blank lines between them.
     fn text() -> impl Strategy<Value = String> {
         let gap = prop_oneof![
             3 => Just(" "), 1 => Just("\n"), 1 => Just(", "), 1 => Just(" \n\n\n  "), 1 => Just(" ; why (\n"),

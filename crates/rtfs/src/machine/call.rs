@@ -3,12 +3,12 @@
 use super::context::{Context, Fault, fault};
 use super::exec::code_of;
 use super::program::{Check, Program, Proto};
+use super::typing;
 use crate::builtins::{self, Entry, Function, shown};
 use crate::error::counted;
 use crate::lazy::State;
 use crate::map::{Map, Set};
 use crate::sequence::List;
-use crate::typing;
 use crate::value::Value;
 
 /// What a call comes to.

@@ -18,6 +18,7 @@ pub(crate) mod program;
 mod run;
 mod saved;
 mod strand;
+pub(crate) mod typing;
 mod unwind;
 mod walk;
 

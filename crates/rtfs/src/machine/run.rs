@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Gives the answer to a request. One that nobody waits for any more is ignored.
+    /// Gives the answer to a request. The answer to a request that has been withdrawn is ignored.
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
         let Some(Waiting { strand: id, kind, .. }) = self.forget(ticket.0) else { return };
         self.in_flight = self.in_flight.saturating_sub(1);

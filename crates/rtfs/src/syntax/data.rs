@@ -70,7 +70,8 @@ impl Tree {
         List::new(items).map(Value::List)
     }
 
-    /// A value that is marked as optional becomes `(? value)`.
+    /// A value that is marked as optional becomes `(? value)`. With the mark directly after its bracket it becomes
+    /// `[:optional value]`, as a type that may also be nil.
     fn map_value(&mut self, id: NodeId) -> Result<Value, TooLarge> {
         let kids = self.kids(id).to_vec();
         let mut map = Map::with_capacity(kids.len() / 2);
@@ -83,8 +84,16 @@ impl Tree {
             match key.take() {
                 None => key = Some(value),
                 Some(key) => {
-                    if kids.get(at + 1).is_some_and(|&mark| self.kind(mark) == Kind::Optional) {
-                        value = Value::List(List::new(vec![Value::Symbol(Symbol::new("?")), value])?);
+                    if let Some(&mark) = kids.get(at + 1)
+                        && self.kind(mark) == Kind::Optional
+                    {
+                        let is_glued = self.span(kid).end == self.span(mark).start;
+                        value = match is_glued {
+                            true => Value::vector(vec![Value::keyword("optional"), value])?,
+                            false => {
+                                Value::List(List::new(vec![Value::Symbol(Symbol::new("?")), value])?)
+                            }
+                        };
                     }
                     map.insert(key, value)?;
                 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
-    /// Where each line begins, once somebody asked.
+    /// Where each line begins; computed by the first use.
     lines: Arc<OnceLock<Vec<u32>>>,
 }
 

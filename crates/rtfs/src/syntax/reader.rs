@@ -24,7 +24,7 @@ impl Tree {
         let mut reader = Reader::new(source.clone(), false);
         reader.run();
         if reader.unclosed {
-            // Read it again and believe that whatever begins in the first column is no part of
+            // Read it again, with the assumption that a form in the first column is no part of
             // something else: then the error is where the closing is missing.
             let mut strict = Reader::new(source, true);
             strict.run();
@@ -46,10 +46,10 @@ pub(super) struct Reader {
     pub(super) tree: Tree,
     pub(super) at: usize,
     pub(super) open: Vec<Open>,
-    /// Finished forms of whatever is open.
+    /// Finished forms of the open collections.
     pub(super) pending: Vec<NodeId>,
     pub(super) errors: Vec<Diagnostic>,
-    /// Whether `(` in the first column ends whatever is open.
+    /// Whether `(` in the first column ends all open collections.
     pub(super) resync: bool,
     pub(super) unclosed: bool,
     /// The keys of the map that is checked.

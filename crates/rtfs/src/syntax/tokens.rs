@@ -4,6 +4,7 @@ use super::diagnostic::Span;
 use super::number;
 use super::reader::{CLASSES, Class, Open, Reader, What};
 use super::tree::Kind;
+use crate::scalar::{Instant, Uuid};
 use crate::value::Value;
 
 impl Reader {
@@ -116,7 +117,8 @@ impl Reader {
         let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
         let numeric = digit(0) || (matches!(bytes[0], b'-' | b'+') && digit(1));
         if (numeric && bytes.len() >= 20 || bytes.len() == 36)
-            && let Some(value) = number::uuid(token).or_else(|| number::instant(token))
+            && let Some(value) = (Uuid::parse(token).map(Value::Uuid))
+                .or_else(|| Instant::parse(token).map(Value::Instant))
         {
             return self.constant(start, end, value);
         }

@@ -1,6 +1,6 @@
 //! Types for property tests, and values that are of them.
 //!
-//! Whoever converts types tests that with the same types: this file knows nothing but the public
+//! Tests of conversions in other crates use the same types: this file knows nothing but the public
 //! interface, and is part of the tests of other crates, too.
 
 use proptest::collection::vec;
@@ -180,7 +180,7 @@ fn any_text_type() -> impl Strategy<Value = TypeExpr> {
     ];
     let base = prop::sample::select(vec![Primitive::String, Primitive::Keyword, Primitive::Any]);
     (base, vec(predicate, 0..3)).prop_map(|(base, mut predicates)| {
-        // Whether a text in JSON is the keyword that differs, nobody knows.
+        // In JSON, a text cannot be told from the keyword that differs.
         predicates.retain(|one| base == Primitive::String || !matches!(one, Predicate::Differs(_)));
         TypeExpr::And(Box::new(base.into()), predicates)
     })

@@ -4,11 +4,12 @@ use std::cell::Cell;
 
 use super::predicate::{all_differ, equal, is_number, look_up};
 use super::violation::Path;
-use super::{Definitions, Field, MapType, Primitive, TypeExpr, Violation, format};
+use super::{Definitions, Field, MapType, Primitive, TypeExpr, Violation};
 use crate::map::Map;
+use crate::scalar::{Instant, Uuid};
 use crate::value::Value;
 
-/// The most violations that one check reports: millions of wrong items help nobody.
+/// The most violations that one check reports: a list of millions is of no use.
 pub(super) const MAX_VIOLATIONS: usize = 1_000;
 /// The deepest recursion, for a thread's usual stack. Each level of the value takes one, and each
 /// union around its type another: values of recursive types can be checked to some 500 levels, four
@@ -333,11 +334,10 @@ pub(super) fn is_primitive(primitive: Primitive, value: &Value, form: Form) -> b
         Primitive::Keyword => matches!(value, Value::Keyword(_)) || text.is_some(),
         Primitive::Symbol => matches!(value, Value::Symbol(_)) || text.is_some(),
         Primitive::Instant => {
-            matches!(value, Value::Instant(_))
-                || text.is_some_and(|text| format::instant(text).is_some())
+            matches!(value, Value::Instant(_)) || text.is_some_and(|text| Instant::parse(text).is_some())
         }
         Primitive::Uuid => {
-            matches!(value, Value::Uuid(_)) || text.is_some_and(|text| format::uuid(text).is_some())
+            matches!(value, Value::Uuid(_)) || text.is_some_and(|text| Uuid::parse(text).is_some())
         }
         Primitive::Fn => value.type_name() == "function",
     }

@@ -1,16 +1,17 @@
 //! What checks say of values.
 
-use super::read::read;
 use super::{Checking, Definitions, Form, TypeExpr};
 use crate::map::Map;
 use crate::value::Value;
+use crate::{Source, read};
 
 fn ty(text: &str) -> TypeExpr {
     TypeExpr::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 fn value(text: &str) -> Value {
-    read(text).unwrap_or_else(|error| panic!("{text}: {error:?}")).value
+    let forms = read(&Source::new("", text)).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    forms[0].clone()
 }
 
 fn violations(ty: &TypeExpr, value: &Value) -> Vec<String> {

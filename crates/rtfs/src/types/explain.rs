@@ -2,16 +2,17 @@
 
 use super::check::{Level, MAX_VIOLATIONS, Walk, is_primitive, items_as, others_of};
 use super::predicate::look_up;
-use super::violation::{Path, cut};
+use super::violation::Path;
 use super::{Field, Form, MapType, Predicate, Primitive, TypeExpr, Violation};
 use crate::map::Map;
+use crate::text::excerpt;
 use crate::value::Value;
 
 /// A type that is longer than this is not shown in whole when only a predicate of it is broken.
 const LONG: usize = 120;
 
 impl Walk {
-    /// Says why a value that is not of a type is none.
+    /// Explains why a value is not of a type.
     pub(super) fn explain(
         &self,
         ty: &TypeExpr,
@@ -27,7 +28,7 @@ impl Walk {
         let (mut ty, mut level, before) = (ty, level, found.len()); // names lead out of what was given
         loop {
             let Some(resolved) = self.resolve(ty, &mut level) else {
-                let expected = format!("{}, which no type is named", cut(ty, LONG));
+                let expected = format!("{}, which no type is named", excerpt(ty, LONG));
                 return found.push(Violation::new(path, expected, Some(value)));
             };
             ty = resolved;
@@ -106,7 +107,7 @@ impl Walk {
                     part(values, value, Path::Key(&path, key));
                 }
                 for (key, _) in map.iter().filter(|(key, _)| !self.admits_key(keys, key, form, level)) {
-                    let expected = format!("a key that is {}", cut(keys, LONG));
+                    let expected = format!("a key that is {}", excerpt(keys, LONG));
                     found.push(Violation::new(Path::Key(&path, key), expected, Some(key)));
                 }
             }
@@ -241,7 +242,7 @@ fn explain_predicates(
     path: Path<'_>,
     found: &mut Vec<Violation>,
 ) {
-    if !cut(ty, LONG).ends_with('…') {
+    if !excerpt(ty, LONG).ends_with('…') {
         return found.push(Violation::new(path, ty, Some(value)));
     }
     let broken = predicates.iter().filter(|predicate| !predicate.holds(value, form));

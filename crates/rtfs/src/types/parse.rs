@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::names::{FORMS, PREDICATES, nearest, similar_name};
-use super::read::{self, Datum, Place};
-use super::violation::cut;
+use super::names::{FORMS, PREDICATES, similar_name};
 use super::{Field, MapType, Pattern, Predicate, Primitive, TypeExpr, text_formats};
+use crate::syntax::{Diagnostics, Kind, NodeId, Position, Source, Tree};
+use crate::text::{excerpt, nearest};
 use crate::value::Value;
 
 /// The deepest nesting of a type that is parsed.
@@ -44,20 +44,30 @@ impl TypeExpr {
     /// # Errors
     /// Text that is not exactly one type, with the place, what was expected there, and what came.
     pub fn parse(text: &str) -> Result<Self, InvalidType> {
-        let position = |at: usize| {
-            let before = &text[..at];
-            let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-            Some((before.matches('\n').count() + 1, text[line_start..at].chars().count() + 1))
+        let source = Source::new("", text);
+        let invalid = |at: u32, problem: String| {
+            let Position { line, column } = source.position(at);
+            InvalidType { position: Some((line as usize, column as usize)), path: Vec::new(), problem }
         };
-        let Datum { value, place } = read::read(text).map_err(|error| InvalidType {
-            position: position(error.at),
-            path: Vec::new(),
-            problem: error.problem,
+        let mut tree = Tree::read(source.clone()).map_err(|Diagnostics(mut found)| {
+            let first = found.swap_remove(0);
+            invalid(first.span.start, first.message)
         })?;
-        Self::from_value(&value).map_err(|error| {
-            let at = error.path.iter().try_fold(&place, |place, step| place.parts.get(*step));
-            InvalidType { position: position(at.map_or(place.at, |place: &Place| place.at)), ..error }
-        })
+        let (root, is_optional) = match tree.roots[..] {
+            [] => return Err(invalid(0, "expected a type, got the end of the text".to_owned())),
+            [root] => (root, false),
+            [root, mark] if tree.kind(mark) == Kind::Optional => (root, true),
+            [_, more, ..] => {
+                let problem = "expected the end of the text after the type, got another form";
+                return Err(invalid(tree.span(more).start, problem.to_owned()));
+            }
+        };
+        let value = tree.value(root).map_err(|deep| invalid(tree.span(root).start, deep.to_string()))?;
+        let ty = Self::from_value(&value).map_err(|InvalidType { path, problem, .. }| {
+            let at = tree.span(part(&tree, root, &path)).start;
+            InvalidType { path, ..invalid(at, problem) }
+        })?;
+        Ok(if is_optional { ty.optional() } else { ty })
     }
 
     /// Takes quoted data for a type: keywords and bare symbols for the primitives, vectors for all
@@ -77,6 +87,24 @@ impl FromStr for TypeExpr {
     fn from_str(text: &str) -> Result<Self, InvalidType> {
         Self::parse(text)
     }
+}
+
+/// The form that a path in the data of `root` leads to.
+fn part(tree: &Tree, root: NodeId, path: &[usize]) -> NodeId {
+    let (mut form, mut steps) = (root, path.iter());
+    while let Some(&step) = steps.next() {
+        let is_map = tree.kind(form) == Kind::Map;
+        let parts = if is_map { tree.forms(form) } else { tree.kids(form).to_vec() };
+        let Some(&part) = parts.get(step) else { return form };
+        let kids = tree.kids(form);
+        let after = kids.iter().position(|kid| *kid == part).and_then(|at| kids.get(at + 1));
+        if is_map && step % 2 == 1 && after.is_some_and(|&mark| tree.kind(mark) == Kind::Optional) {
+            // The data is `(? T)` or `[:optional T]`, and the path leads through it.
+            steps.next();
+        }
+        form = part;
+    }
+    form
 }
 
 type Parsed<T> = Result<T, InvalidType>;
@@ -521,5 +549,5 @@ fn is_mark(value: &Value) -> bool {
 }
 
 fn shown(value: &Value) -> String {
-    cut(format_args!("{value:?}"), 80)
+    excerpt(format_args!("{value:?}"), 80)
 }

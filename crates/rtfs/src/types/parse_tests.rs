@@ -1,6 +1,7 @@
-//! What is read as a type, and what is said of what is none.
+//! Which texts are types, and the errors for other texts.
 
-use super::{MAX_TYPE_DEPTH, TypeExpr, read};
+use super::{MAX_TYPE_DEPTH, TypeExpr};
+use crate::{Source, read};
 
 #[test]
 fn reads_each_notation_of_a_type() {
@@ -44,6 +45,8 @@ fn reads_each_notation_of_a_type() {
 fn says_where_a_text_is_no_type_and_what_was_expected() {
     let cases = [
         ("", "1:1: expected a type, got the end of the text"),
+        (":a\n:b", "2:1: expected the end of the text after the type, got another form"),
+        ("{:a 1 :a 2}", "1:7: duplicate key `:a`"),
         (":strng", "1:1: expected a type, got :strng; did you mean :string?"),
         (":integer?", "1:1: expected a type, got :integer?; did you mean :int?"),
         ("whatever", "1:1: expected a type, got whatever"),
@@ -89,7 +92,7 @@ fn says_where_a_text_is_no_type_and_what_was_expected() {
         ("[:fn [:x] :int]", "1:7: expected a type, got :x"),
         ("[:fn [:int & :x] :int]", "1:14: expected a type, got :x"),
         ("[:ref 7]", "1:7: expected the name of a type, got 7"),
-        ("[:vector :int", "1:1: expected `]`, got the end of the text: this `[` stays open"),
+        ("[:vector :int", "1:1: `[` is never closed: `]` is missing"),
     ];
     for (text, error) in cases {
         assert_eq!(TypeExpr::parse(text).unwrap_err().to_string(), error, "{text}");
@@ -100,8 +103,8 @@ fn says_where_a_text_is_no_type_and_what_was_expected() {
 
 #[test]
 fn quoted_data_says_which_part_is_wrong() {
-    let data = read::read("[:map {:a :int, :b [:vector :x]}]").unwrap().value;
-    let error = TypeExpr::from_value(&data).unwrap_err();
+    let data = read(&Source::new("", "[:map {:a :int, :b [:vector :x]}]")).unwrap();
+    let error = TypeExpr::from_value(&data[0]).unwrap_err();
     assert_eq!((error.position, error.path.as_slice()), (None, &[1, 3, 1][..]));
 }
 

@@ -8,7 +8,7 @@ use regex::Regex;
 /// A regular expression without look-around and back-references, which runs in linear time.
 ///
 /// It is compiled when it is first needed: a catalogue of types may hold thousands, and most of them
-/// are only shown. One that is none matches nothing; [`Pattern::check`] says why.
+/// are only shown. An invalid one matches nothing; [`Pattern::check`] says why.
 #[derive(Clone)]
 pub struct Pattern(Arc<Inner>);
 

@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 
 use super::{Form, Predicate, format};
 use crate::map::Map;
-use crate::scalar::{Symbol, Uuid};
+use crate::scalar::{Instant, Symbol, Uuid};
 use crate::value::Value;
 
 /// Few enough items to be compared with each other instead of being put into a table.
@@ -50,7 +50,7 @@ impl Predicate {
             Self::RequiredKeys(keys) => keys.iter().all(|key| has_key(value, key, form)),
             Self::IsUrl => is(format::url),
             Self::IsEmail => is(format::email),
-            Self::IsUuid => matches!(value, Value::Uuid(_)) || is(|text| format::uuid(text).is_some()),
+            Self::IsUuid => matches!(value, Value::Uuid(_)) || is(|text| Uuid::parse(text).is_some()),
             Self::IsDate => is(format::date),
             Self::Format(name) => text_of(value).is_some_and(|text| format::matches(name, text.1)),
         }
@@ -166,8 +166,8 @@ fn read_as<'v>(wanted: &Value, got: &'v Value, form: Form) -> Cow<'v, Value> {
     let read = match wanted {
         Value::Keyword(_) => Some(Value::keyword(text)),
         Value::Symbol(_) => Some(Value::Symbol(Symbol::new(text))),
-        Value::Instant(_) => format::instant(text).map(Value::Instant),
-        Value::Uuid(_) => format::uuid(text).map(|bits| Value::Uuid(Uuid::from_u128(bits))),
+        Value::Instant(_) => Instant::parse(text).map(Value::Instant),
+        Value::Uuid(_) => Uuid::parse(text).map(Value::Uuid),
         _ => None,
     };
     read.map_or(Cow::Borrowed(got), Cow::Owned)

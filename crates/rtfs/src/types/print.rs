@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::{Field, MapType, Predicate, Primitive, TypeExpr, format};
+use super::{Field, MapType, Predicate, Primitive, TypeExpr};
 use crate::print::keyword_into;
+use crate::scalar::Uuid;
 use crate::value::Value;
 
 impl fmt::Display for TypeExpr {
@@ -113,7 +114,7 @@ fn is_symbol(name: &str) -> bool {
     name.starts_with(char::is_alphabetic)
         && name.chars().all(inside)
         && !["nil", "true", "false"].contains(&name)
-        && format::uuid(name).is_none()
+        && Uuid::parse(name).is_none()
 }
 
 /// `[:name A B]`

@@ -37,7 +37,7 @@ impl TypeExpr {
         self.parts().into_iter().try_for_each(|part| part.verify_alone(definitions))
     }
 
-    /// The types that it is directly made of; what a name means is none of them.
+    /// The types that it is directly made of; not what a name in it stands for.
     pub fn parts(&self) -> Vec<&Self> {
         match self {
             Self::Primitive(_) | Self::Enum(_) | Self::Val(_) | Self::Ref(_) => Vec::new(),

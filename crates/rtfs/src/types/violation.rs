@@ -1,7 +1,8 @@
 //! Where and why a value is not of a type.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
+use crate::text::excerpt;
 use crate::value::Value;
 
 /// As much of a value as a violation shows, in characters.
@@ -31,9 +32,10 @@ impl fmt::Display for Violation {
 
 impl Violation {
     pub(super) fn new(path: Path<'_>, expected: impl fmt::Display, got: Option<&Value>) -> Self {
-        let got = got.map_or_else(|| "nothing".to_owned(), |got| cut(format_args!("{got:?}"), SHOWN));
-        let path = cut(path, MAX_PATH);
-        Self { path, expected: cut(expected, SHOWN_EXPECTED), got }
+        let got =
+            got.map_or_else(|| "nothing".to_owned(), |got| excerpt(format_args!("{got:?}"), SHOWN));
+        let path = excerpt(path, MAX_PATH);
+        Self { path, expected: excerpt(expected, SHOWN_EXPECTED), got }
     }
 }
 
@@ -67,29 +69,4 @@ impl fmt::Display for Path<'_> {
 fn is_plain(name: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$');
     !name.is_empty() && name.chars().all(inside)
-}
-
-/// At most `limit` characters of what is shown, with an ellipsis where more was cut off. Writing ends
-/// there, however much there would be.
-pub(super) fn cut(shown: impl fmt::Display, limit: usize) -> String {
-    struct Short {
-        text: String,
-        left: usize,
-    }
-    impl Write for Short {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            for c in text.chars() {
-                if self.left == 0 {
-                    self.text.push('…');
-                    return Err(fmt::Error);
-                }
-                self.text.push(c);
-                self.left -= 1;
-            }
-            Ok(())
-        }
-    }
-    let mut short = Short { text: String::new(), left: limit };
-    let _cut_off = write!(short, "{shown}");
-    short.text
 }

@@ -31,7 +31,7 @@ impl Signature {
             _ => None,
         });
         let Some(rest) = defined else {
-            // A function that is made by something else takes whatever it takes.
+            // The parameters of a function that another function makes are unknown.
             return Ok(Self { takes_input: true, ..Self::default() });
         };
         let Some(at) = rest.iter().position(|part| matches!(part, Value::Vector(_) | Value::List(_)))

@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use a2a::{
@@ -20,6 +19,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame};
 use orla_marketplace::json::whole_numbers;
+use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::metadata::MetadataMap;
@@ -186,7 +186,7 @@ impl HttpBody for Shared {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let body = self.get_mut().0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = self.get_mut().0.get_mut();
         Pin::new(body).poll_frame(cx)
     }
 }

@@ -61,9 +61,8 @@ async fn ask(wire: &Wire, operation: Operation, parameters: Value) -> Result<Soc
 
 async fn open(wire: &Wire) -> Result<Socket, Fault> {
     let mut nonce = [0; 16];
-    let random = ring::rand::SystemRandom::new();
-    ring::rand::SecureRandom::fill(&random, &mut nonce)
-        .map_err(|_| Fault::Wrong("the system has no randomness".to_owned()))?;
+    getrandom::fill(&mut nonce)
+        .map_err(|err| Fault::Wrong(format!("the system provides no random bytes: {err}")))?;
     let key = STANDARD.encode(nonce);
     let text = |value: &str| HeaderValue::from_str(value).map_err(|err| Fault::Wrong(err.to_string()));
     let fields: [(HeaderName, HeaderValue); 4] = [

@@ -1,6 +1,7 @@
 //! What is said with a capsule: calls and their ends, floods, tools, prompts and resources.
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -124,9 +125,9 @@ async fn progress_and_log_messages_reach_the_caller() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut call = call("cap", "{}");
     let sink = Arc::clone(&heard);
-    call.scope.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
+    call.scope.notices = NoticeSink::new(move |notice| sink.lock().push(notice));
     world.call_with(call).await.unwrap();
-    let heard = heard.lock().unwrap();
+    let heard = heard.lock();
     assert!(matches!(&heard[..], [Notice::Progress(_), Notice::Log { .. }]), "{heard:?}");
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -11,6 +11,7 @@ use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -85,7 +86,7 @@ impl Fake {
         let handler =
             move |from: ConnectInfo<SocketAddr>, method: Method, headers: HeaderMap, body: Bytes| {
                 let state = Arc::clone(&shared);
-                state.peers.lock().unwrap().insert(from.0);
+                state.peers.lock().insert(from.0);
                 async move { state.handle(&method, &headers, &body) }
             };
         let app = axum::Router::new().fallback(handler);
@@ -99,7 +100,7 @@ impl Fake {
     }
 
     pub(super) fn asked(&self) -> Vec<String> {
-        self.state.asked.lock().unwrap().clone()
+        self.state.asked.lock().clone()
     }
 }
 
@@ -113,20 +114,20 @@ impl State {
         let header =
             |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let session = header("mcp-session-id").to_owned();
-        self.asked.lock().unwrap().push(format!("{method} {rpc} {session}").trim_end().to_owned());
-        self.headers.lock().unwrap().insert(format!("{method} {rpc}"), headers.clone());
+        self.asked.lock().push(format!("{method} {rpc} {session}").trim_end().to_owned());
+        self.headers.lock().insert(format!("{method} {rpc}"), headers.clone());
         if let Some(to) = &self.manner.redirects_to {
             return (StatusCode::TEMPORARY_REDIRECT, [("location", to.clone())]).into_response();
         }
         if method == Method::DELETE {
-            self.sessions.lock().unwrap().retain(|known| *known != session);
+            self.sessions.lock().retain(|known| *known != session);
             return StatusCode::NO_CONTENT.into_response();
         }
         let is_modern = header("mcp-protocol-version") == "2026-07-28";
         if is_modern && !self.manner.is_sessionless {
             return (StatusCode::BAD_REQUEST, "no session").into_response();
         }
-        let is_known = self.sessions.lock().unwrap().contains(&session);
+        let is_known = self.sessions.lock().contains(&session);
         if !is_modern && rpc != "initialize" && !is_known {
             return (StatusCode::NOT_FOUND, "no such session").into_response();
         }
@@ -135,7 +136,7 @@ impl State {
         }
         let Some(id) = message.get("id").cloned() else { return StatusCode::ACCEPTED.into_response() };
         if rpc.is_empty() {
-            let asked = self.questions.lock().unwrap().remove(id.as_str().unwrap_or_default());
+            let asked = self.questions.lock().remove(id.as_str().unwrap_or_default());
             asked.map(|asked| asked.send(message));
             return StatusCode::ACCEPTED.into_response();
         }
@@ -149,8 +150,8 @@ impl State {
                 let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no sessions"}});
                 return (StatusCode::NOT_FOUND, axum::Json(error)).into_response();
             }
-            let mut sessions = self.sessions.lock().unwrap();
-            let session = format!("s{}", self.asked.lock().unwrap().len());
+            let mut sessions = self.sessions.lock();
+            let session = format!("s{}", self.asked.lock().len());
             sessions.push(session.clone());
             let result = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities()});
             let answer = json!({"jsonrpc": "2.0", "id": id, "result": result});
@@ -218,7 +219,7 @@ impl State {
                 return;
             }
             "tools/list" => {
-                let tools = self.tools.lock().unwrap().clone();
+                let tools = self.tools.lock().clone();
                 let tool = |name: &String| json!({"name": name, "inputSchema": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}});
                 json!({"tools": tools.iter().map(tool).collect::<Vec<_>>()})
             }
@@ -254,7 +255,7 @@ impl State {
                     },
                     "ask" => {
                         let (asked, answered) = oneshot::channel();
-                        self.questions.lock().unwrap().insert("q".to_owned(), asked);
+                        self.questions.lock().insert("q".to_owned(), asked);
                         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {}});
                         say(question.to_string()).await;
                         text(&answered.await.unwrap()["result"].to_string())
@@ -264,7 +265,7 @@ impl State {
                         text("slept")
                     }
                     "change" => {
-                        self.tools.lock().unwrap().push("new".to_owned());
+                        self.tools.lock().push("new".to_owned());
                         let changed =
                             json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
                         let _ = self.unasked.send(changed);

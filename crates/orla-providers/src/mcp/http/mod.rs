@@ -20,7 +20,7 @@ mod supervisor;
 mod tests;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,8 +28,8 @@ use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::wire::RpcError;
 use orla_mcp::{Ask, Caller, Ending, Fault, Peer, ServerInfo};
-use orla_process::lock;
 use orla_process::supervisor::Policy;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -97,7 +97,7 @@ impl Remote {
 
     /// Starts to open it, if nobody has; does not wait for the next attempt.
     pub(super) fn request_start(&self) {
-        if let Some(stop) = lock(&self.unstarted).take() {
+        if let Some(stop) = self.unstarted.lock().take() {
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(supervisor::run(shared, stop));
         }
@@ -115,7 +115,7 @@ impl Remote {
             status.uptime_ms = u64::try_from(since.elapsed().as_millis()).ok();
         }
         status.restarts = Some(self.shared.restarts.load(std::sync::atomic::Ordering::Relaxed));
-        status.last_failure.clone_from(&lock(&self.shared.last_failure));
+        status.last_failure.clone_from(&self.shared.last_failure.lock());
         status
     }
 

@@ -1,16 +1,16 @@
 //! What the handle of a server behind HTTP, its calls and its task all see.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
 use orla_mcp::answer::ServerNotification;
 use orla_mcp::wire::{self, RpcError};
 use orla_mcp::{Caller, QUESTIONS, ServerInfo, Subscriptions, only, write_client_answer};
-use orla_process::lock;
 use orla_process::supervisor::Policy;
+use parking_lot::{Mutex, RwLock};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client as HttpClient, Url};
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
@@ -156,7 +156,7 @@ impl Shared {
     /// What it serves is known.
     pub(super) fn set_info(&self, info: ServerInfo) {
         let repeated = headers::repeated(info.tools.as_deref().unwrap_or_default());
-        *self.repeated.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(repeated);
+        *self.repeated.write() = Arc::new(repeated);
         let is_news = self.knowledge.borrow().info.as_deref() != Some(&info);
         if is_news {
             self.knowledge.send_modify(|knowledge| knowledge.info = Some(Arc::new(info)));
@@ -173,7 +173,7 @@ impl Shared {
 
     /// The header fields that repeat arguments of a tool.
     pub(super) fn repeated(&self, tool: &str, arguments: &JsonText) -> Vec<(HeaderName, HeaderValue)> {
-        let repeated = Arc::clone(&self.repeated.read().unwrap_or_else(PoisonError::into_inner));
+        let repeated = Arc::clone(&self.repeated.read());
         repeated.get(tool).map(|all| headers::of_arguments(all, arguments)).unwrap_or_default()
     }
 
@@ -184,11 +184,11 @@ impl Shared {
             // Fails where nobody listens.
             ServerNotification::Surface(notice) => drop(self.notices.send(notice)),
             ServerNotification::Progress(ticket, notice) => {
-                let caller = lock(&self.callers).get(&ticket).cloned();
+                let caller = self.callers.lock().get(&ticket).cloned();
                 caller.inspect(|caller| caller.notices.send(notice));
             }
             ServerNotification::Log(level, message) => {
-                let caller = only(lock(&self.callers).values()).cloned();
+                let caller = only(self.callers.lock().values()).cloned();
                 caller.inspect(|caller| caller.notices.send(Notice::Log { level, message }));
             }
             ServerNotification::Nothing => {}
@@ -197,12 +197,12 @@ impl Shared {
 
     /// The client that a question without a request of its own is for, where nobody else can be meant.
     pub(super) fn only_client(&self) -> Option<Arc<dyn Client>> {
-        only(lock(&self.callers).values()).and_then(|caller| caller.client.clone())
+        only(self.callers.lock().values()).and_then(|caller| caller.client.clone())
     }
 
     /// A request is in flight, until what is given is dropped.
     pub(super) fn in_flight(&self, ticket: u64, caller: &Caller) -> InFlight<'_> {
-        lock(&self.callers).insert(ticket, caller.clone());
+        self.callers.lock().insert(ticket, caller.clone());
         InFlight { shared: self, ticket }
     }
 }
@@ -215,7 +215,7 @@ pub(super) struct InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        lock(&self.shared.callers).remove(&self.ticket);
+        self.shared.callers.lock().remove(&self.ticket);
     }
 }
 

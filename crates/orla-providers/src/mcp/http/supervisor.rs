@@ -3,18 +3,16 @@
 //!
 //! Calls do not pass through here. They take the newest [`Link`] and tell when it is of no use any more.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use orla_marketplace::JsonText;
+use orla_marketplace::{JsonText, jitter};
 use orla_mcp::answer::{self, ToolPage};
 use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
 use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, object, rounds};
-use orla_process::lock;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -61,7 +59,7 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                     match ended {
                         None => {
                             // The first is opened anew at once: a session may end at any time.
-                            let backoff = lock(&shared.policy).backoff(short);
+                            let backoff = shared.policy.lock().backoff(short);
                             if short > 0 {
                                 sleep(backoff).await;
                             }
@@ -77,10 +75,11 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                 }
             };
             failures += 1;
-            *lock(&shared.last_failure) = Some(reason.clone());
+            *shared.last_failure.lock() = Some(reason.clone());
             set(&shared, State::Crashed { attempt: number, reason });
             shared.settled();
-            let backoff = lock(&shared.policy).backoff(failures).mul_f64(random());
+            // At least half of the backoff, so that a server that fails is not asked at once.
+            let backoff = shared.policy.lock().backoff(failures).mul_f64(0.5 + jitter() / 2.0);
             tokio::select! {
                 () = sleep(backoff) => {}
                 // A call need not wait longer than one attempt.
@@ -233,7 +232,7 @@ async fn follow(shared: &Shared, link: &Link) -> Failure {
 /// Waits before a stream that has ended is opened again, the longer the oftener it ended at once.
 async fn pause(shared: &Shared, since: Instant, short: &mut u32, least: Duration) {
     *short = if since.elapsed() < LASTING { short.saturating_add(1) } else { 0 };
-    let backoff = lock(&shared.policy).backoff(*short);
+    let backoff = shared.policy.lock().backoff(*short);
     sleep(least.max(backoff)).await;
 }
 
@@ -338,10 +337,4 @@ async fn end(shared: &Shared, channel: &Channel) {
     *request.timeout_mut() = Some(GOODBYE);
     // A server that does not answer ends it by itself some time.
     let _ = shared.client.execute(request).await;
-}
-
-/// A number from one half to 1: enough for two that failed together not to come back together.
-fn random() -> f64 {
-    let bits = RandomState::new().build_hasher().finish() >> 33;
-    0.5 + 0.5 * (bits as f64) / f64::from(1_u32 << 31)
 }

@@ -43,7 +43,7 @@ async fn the_tools_are_called_in_every_manner() {
             "byte for byte"
         );
         assert_eq!(odd.structured.unwrap().json().unwrap().as_str(), r#"{"n": 1e400}"#);
-        let headers = fake.state.headers.lock().unwrap()["POST tools/call"].clone();
+        let headers = fake.state.headers.lock()["POST tools/call"].clone();
         assert_eq!(headers["x-api-key"], "secret");
         if manner.is_sessionless {
             assert_eq!(
@@ -62,7 +62,7 @@ async fn the_tools_are_called_in_every_manner() {
 async fn arguments_are_repeated_in_headers_where_the_schema_says_so() {
     let (fake, world) = world(manners()[2].clone()).await;
     world.text("h__echo", r#"{"region":"süd"}"#).await;
-    let headers = fake.state.headers.lock().unwrap()["POST tools/call"].clone();
+    let headers = fake.state.headers.lock()["POST tools/call"].clone();
     assert_eq!(headers["mcp-param-region"], "=?base64?c8O8ZA==?=");
 }
 
@@ -70,7 +70,7 @@ async fn arguments_are_repeated_in_headers_where_the_schema_says_so() {
 async fn a_session_that_has_ended_is_opened_anew_once() {
     let (fake, world) = world(Manner::default()).await;
     world.text("h__echo", "{}").await;
-    fake.state.sessions.lock().unwrap().clear();
+    fake.state.sessions.lock().clear();
     assert_eq!(world.text("h__echo", r#"{"n":2}"#).await, r#"{"n":2}"#);
     let initialized = fake.asked().iter().filter(|asked| asked.contains(" initialize")).count();
     assert_eq!(initialized, 2, "{:?}", fake.asked());
@@ -83,7 +83,7 @@ async fn sessions_are_ended_with_their_last_user() {
     world.servers.load([], [], quick());
     world.serve();
     eventually("its end", || fake.asked().iter().any(|asked| asked.starts_with("DELETE  s"))).await;
-    assert!(fake.state.sessions.lock().unwrap().is_empty());
+    assert!(fake.state.sessions.lock().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +107,7 @@ async fn what_is_said_during_a_call_is_heard() {
         let mut said = call("h__say", "{}");
         said.scope.notices = sink;
         world.call_with(said).await.unwrap();
-        let heard = heard.lock().unwrap();
+        let heard = heard.lock();
         assert!(matches!(&heard[..], [Notice::Progress(_), Notice::Log { .. }]), "{heard:?}");
     }
 }
@@ -153,7 +153,7 @@ async fn connections_are_used_again() {
         for _ in 0..30 {
             world.text("h__echo", "{}").await;
         }
-        let peers = fake.state.peers.lock().unwrap().len();
+        let peers = fake.state.peers.lock().len();
         assert!(peers < 15, "{peers} connections, {manner:?}");
     }
 }

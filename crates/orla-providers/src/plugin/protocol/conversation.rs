@@ -6,16 +6,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
-use orla_document::excerpt::beginning;
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use orla_mcp::framing::{Outgoing, quoted};
 use orla_mcp::{Fault, Messages, Reply, ServerInfo};
-use orla_process::lock;
 use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::MALFORMED;
@@ -62,7 +62,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(u64, String)>> {
-        lock(&self.wrong_answer)
+        self.wrong_answer.lock()
     }
 }
 
@@ -417,7 +417,7 @@ fn unknown<'a>(functions: impl Iterator<Item = &'a str>) -> Failure {
     all.sort_unstable();
     let message = match all[..] {
         [] => "it has no functions".to_owned(),
-        _ => format!("it has no such function, only {}", beginning(&all.join(", "), SHOWN)),
+        _ => format!("it has no such function, only {}", excerpt(all.join(", "), SHOWN)),
     };
     Failure { kind: "unknown-function".to_owned(), message, whole: None }
 }

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::io::Write as _;
 
 use bytes::Bytes;
-use orla_document::excerpt::beginning;
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{JsonText, Progress};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -92,7 +92,7 @@ pub fn read(line: &Bytes) -> Option<Message> {
             progress,
             // A part of 1, unless it says otherwise.
             total: total.or_else(|| (progress <= 1.0).then_some(1.0)),
-            message: message.map(|message| beginning(&message, MAX_MESSAGE)),
+            message: message.map(|message| excerpt(&message, MAX_MESSAGE)),
         }),
         (None, None, None) => return None,
     };
@@ -109,8 +109,8 @@ fn failure(error: &RawValue) -> Failure {
         ..Failure::default()
     });
     Failure {
-        kind: beginning(&kind, MAX_KIND),
-        message: beginning(&message, MAX_MESSAGE),
+        kind: excerpt(&kind, MAX_KIND),
+        message: excerpt(&message, MAX_MESSAGE),
         whole: whole.then(|| JsonText::from(error.to_owned())),
     }
 }
@@ -145,7 +145,7 @@ pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, Option<String>), Str
     let described: Described<'_> = serde_json::from_str(ok.as_str()).map_err(|err| err.to_string())?;
     let mut seen = HashSet::new();
     let mut read = |text: &str| {
-        let quote = || beginning(text, QUOTED_ENTRY);
+        let quote = || excerpt(text, QUOTED_ENTRY);
         if !is_object(text) {
             return Err(format!("expected an object with \"name\", got {}", quote()));
         }
@@ -155,7 +155,7 @@ pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, Option<String>), Str
             return Err("its name is empty".to_owned());
         }
         if !seen.insert(name.clone()) {
-            return Err(format!("another function is named {}", beginning(&name, QUOTED_ENTRY)));
+            return Err(format!("another function is named {}", excerpt(&name, QUOTED_ENTRY)));
         }
         Ok(ListedTool {
             name,

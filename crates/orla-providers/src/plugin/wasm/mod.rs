@@ -20,13 +20,13 @@ mod grants;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use orla_marketplace::{CallContext, JsonText, ProviderStatus};
 use orla_mcp::{Ending, Fault, ServerInfo};
 use orla_process::file::FileVersion;
-use orla_process::lock;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until, timeout};
 use wasmtime::component::{InstancePre, Linker, ResourceTable, TypedFunc};
 use wasmtime::{Config, Engine, ResourceLimiter, Store, StoreLimits, StoreLimitsBuilder, Trap};
@@ -94,7 +94,7 @@ struct Loaded {
 
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded").field("idle", &lock(&self.idle).len()).finish_non_exhaustive()
+        f.debug_struct("Loaded").field("idle", &self.idle.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -368,19 +368,19 @@ impl Component {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 }
 
 impl Loaded {
     fn idle(&self, permissions: &Arc<[String]>) -> Option<Instance> {
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock();
         let at = idle.iter().rposition(|instance| instance.permissions == *permissions)?;
         Some(idle.swap_remove(at))
     }
 
     fn keep(&self, instance: Instance) {
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock();
         let all = idle.iter().chain([&instance]);
         let memory: usize = all.map(|instance| instance.store.data().limits.memory).sum();
         if idle.len() < MAX_IDLE && memory <= MAX_KEPT {

@@ -96,7 +96,7 @@ async fn what_goes_too_far_is_ended_and_the_next_call_answers() {
 async fn an_instance_that_has_grown_large_is_not_kept() {
     let dir = world();
     let component = component(&settings(&dir));
-    let kept = || lock(&component.state().loaded.as_ref().unwrap().idle).len();
+    let kept = || component.state().loaded.as_ref().unwrap().idle.lock().len();
     assert_eq!(called(&component, "echo", &[]).await, r#"{"n": 1.10}"#);
     assert_eq!(kept(), 1);
     assert_eq!(called(&component, "keep", &[]).await, r#"{"n": 1.10}"#);

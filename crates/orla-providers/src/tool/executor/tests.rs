@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Mutex;
 
 use orla_marketplace::{ANNOTATIONS, Call, CapabilityMarketplace, JsonText, Notice, NoticeSink, TITLE};
 use orla_process::Limits;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::super::Loader;
@@ -270,10 +270,10 @@ async fn progress_and_messages_are_told_and_left_out_of_the_result() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let mut call = call("p", &json!({}));
-    call.scope.notices = NoticeSink::new(move |notice| sink.lock().unwrap().push(notice));
+    call.scope.notices = NoticeSink::new(move |notice| sink.lock().push(notice));
     let outcome = tools.market.call(call).await.unwrap();
     assert_eq!(structured(&outcome)["stderr"], "::progress soon\n");
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     let steps: Vec<f64> = seen
         .iter()
         .filter_map(|notice| match notice {

@@ -38,7 +38,7 @@ pub(super) fn zone(args: &Arguments<'_>) -> Result<Option<TimeZone>> {
 
 pub(super) fn zone_named(argument: &str, name: &str) -> Result<TimeZone> {
     let unknown = || {
-        let shown = rtfs::json::cut(name, 80);
+        let shown = rtfs::text::excerpt(name, 80);
         BuiltinError::content(argument, format_args!("no time zone is named {shown:?}"))
     };
     match name {
@@ -71,7 +71,7 @@ impl Moment {
     pub(super) fn parse(name: &str, text: &str, zone: Option<&TimeZone>) -> Result<Self> {
         const PARSER: DateTimeParser = DateTimeParser::new();
         let none = || {
-            let shown = rtfs::json::cut(text, 80);
+            let shown = rtfs::text::excerpt(text, 80);
             let problem = format!("{shown:?} is no date or time such as 2026-11-20T10:00:00Z");
             BuiltinError::content(name, problem)
         };

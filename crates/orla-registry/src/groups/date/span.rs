@@ -52,7 +52,7 @@ pub(super) fn units(args: &Arguments<'_>) -> Result<Vec<(&'static str, Span)>> {
 
 /// A duration as a text.
 pub(super) fn read(name: &str, text: &str) -> Result<Span> {
-    let shown = || rtfs::json::cut(text, 80);
+    let shown = || rtfs::text::excerpt(text, 80);
     let wrong = || {
         BuiltinError::content(
             name,

@@ -2,7 +2,7 @@
 //! the standard ones.
 //!
 //! Values share their parts, so an expression can make one that is small in memory and immense to
-//! walk. Whatever walks a value therefore weighs it first.
+//! walk. So every function that walks a value weighs it first.
 
 mod functions;
 mod syntax;

@@ -84,7 +84,7 @@ impl Patching {
     }
 
     fn nothing_there(&self, path: &str) -> BuiltinError {
-        self.problem(format_args!("there is nothing at {}", rtfs::json::cut(path, 200)))
+        self.problem(format_args!("there is nothing at {}", rtfs::text::excerpt(path, 200)))
     }
 
     /// The value with a change at a place in it, and what was there before.
@@ -208,12 +208,13 @@ impl Patching {
                     let got = crate::error::shown(&found);
                     Err(self.problem(format_args!(
                         "the test failed: {} is {got}",
-                        rtfs::json::cut(path, 200)
+                        rtfs::text::excerpt(path, 200)
                     )))
                 }
             }
             other => {
-                Err(self.problem(format_args!("there is no operation {}", rtfs::json::cut(other, 40))))
+                Err(self
+                    .problem(format_args!("there is no operation {}", rtfs::text::excerpt(other, 40))))
             }
         }
     }

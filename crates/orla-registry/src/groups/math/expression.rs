@@ -187,7 +187,7 @@ impl Reader<'_> {
 
     fn unknown(&mut self, start: usize, name: &str, what: &str) -> Result<Number> {
         self.at = start;
-        let name = rtfs::json::cut(name, 40);
+        let name = rtfs::text::excerpt(name, 40);
         Err(self.problem(&format!("no {what} of this many arguments is named {name}")))
     }
 
@@ -249,7 +249,7 @@ impl Reader<'_> {
     }
 }
 
-/// A function's value; `None` if there is none of this name for so many arguments.
+/// A function's value; `None` if no function has this name and so many arguments.
 fn apply(name: &str, arguments: &[Number]) -> Option<Result<Number>> {
     let float = |function: fn(f64) -> f64| {
         let [x] = arguments else { return None };

@@ -229,7 +229,7 @@ impl Reader {
                     };
                     let name = Value::keyword(text.as_str());
                     if map.contains_key(&name) {
-                        let shown = rtfs::json::cut(text.as_str(), 80);
+                        let shown = rtfs::text::excerpt(text.as_str(), 80);
                         return Err(problem(at, &format!("the key {shown:?} comes twice")));
                     }
                     *key = Some(name);

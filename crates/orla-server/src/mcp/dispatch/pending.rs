@@ -10,13 +10,14 @@
 //! Work that finishes between two requests keeps its reply for the next one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
 use orla_marketplace::{JsonText, Principal};
+use parking_lot::Mutex;
 use rmcp::model::{ErrorData, RequestStateCodec, SealOptions};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -219,13 +220,13 @@ struct State {
 impl PendingRequests {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.open).parked.len()
+        self.open.lock().parked.len()
     }
 
     /// Lets the work go on without its request; the result is attended for the moment.
     fn park(&self, core: &Arc<Core>, parked: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
         let max = core.settings.load().options.max_parked;
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if open.parked.len() >= max {
             drop(open);
             parked.rounds.end();
@@ -236,7 +237,7 @@ impl PendingRequests {
         }
         open.last += 1;
         let (number, parked) = (open.last, Arc::new(parked));
-        lock(&parked.state).attended = true;
+        parked.state.lock().attended = true;
         open.parked.insert(number, Arc::clone(&parked));
         drop(open);
         core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&parked), work));
@@ -256,8 +257,8 @@ impl PendingRequests {
         let (number, round) = opened.split_at_checked(8).ok_or_else(ended)?;
         let number = number.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
         let round = round.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
-        let parked = lock(&self.open).parked.get(&number).cloned().ok_or_else(ended)?;
-        let mut state = lock(&parked.state);
+        let parked = self.open.lock().parked.get(&number).cloned().ok_or_else(ended)?;
+        let mut state = parked.state.lock();
         if state.round != round || state.attended {
             return Err(refuse("it was used already".to_owned()));
         }
@@ -297,7 +298,7 @@ impl Resumed {
     /// Ends the open request with what is asked.
     fn ask(self, requests: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
         let round = {
-            let mut state = lock(&self.parked.state);
+            let mut state = self.parked.state.lock();
             state.round += 1;
             state.round
         };
@@ -319,19 +320,19 @@ impl Drop for Resumed {
         if let Some(audience) = &self.parked.rounds.audience {
             audience.detach();
         }
-        lock(&self.parked.state).attended = false;
+        self.parked.state.lock().attended = false;
     }
 }
 
 impl PendingRequest {
     /// The answer, or nothing when there are questions again.
     async fn next(&self) -> Option<Reply> {
-        if let Some(answer) = lock(&self.state).answer.take() {
+        if let Some(answer) = self.state.lock().answer.take() {
             return Some(answer);
         }
         tokio::select! {
             biased;
-            () = self.done.notified() => lock(&self.state).answer.take(),
+            () = self.done.notified() => self.state.lock().answer.take(),
             () = self.rounds.settled() => None,
         }
     }
@@ -353,14 +354,14 @@ async fn go_on(core: Arc<Core>, number: u64, parked: Arc<PendingRequest>, mut wo
         let what = "what this request continues did not end in time";
         Reply::error(Some(&parked.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
     };
-    lock(&parked.state).answer = Some(answer.unwrap_or_else(lost));
+    parked.state.lock().answer = Some(answer.unwrap_or_else(lost));
     parked.done.notify_one();
     tokio::select! {
         () = parked.taken.cancelled() => {}
         () = tokio::time::sleep_until(parked.deadline) => {}
         () = core.draining.cancelled() => {}
     }
-    lock(&core.parked.open).parked.remove(&number);
+    core.parked.open.lock().parked.remove(&number);
 }
 
 /// Work whose client will not come any more, or not in time.
@@ -374,8 +375,4 @@ async fn overdue(core: &Core, parked: &PendingRequest, mut work: Work) -> Option
     }
     parked.cancellation.cancel();
     tokio::time::timeout(GRACE, work).await.ok()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,11 +11,12 @@
 //!
 //! A request may also bring answers before anything was asked, if its client knows the keys.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{Client, ClientError, JsonText};
+use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -79,18 +80,18 @@ impl InputRequests {
     /// Waits until something is asked, and then for what else is asked at the same time.
     pub(crate) async fn settled(&self) {
         loop {
-            while self.lock().open.is_empty() {
+            while self.inner.lock().open.is_empty() {
                 self.news.notified().await;
             }
-            let mut asked = self.lock().asked;
+            let mut asked = self.inner.lock().asked;
             for _ in 0..LONGEST.as_millis() / BATCH_WINDOW.as_millis() {
                 tokio::time::sleep(BATCH_WINDOW).await;
-                let before = std::mem::replace(&mut asked, self.lock().asked);
+                let before = std::mem::replace(&mut asked, self.inner.lock().asked);
                 if before == asked {
                     break;
                 }
             }
-            if !self.lock().open.is_empty() {
+            if !self.inner.lock().open.is_empty() {
                 return;
             }
         }
@@ -99,7 +100,7 @@ impl InputRequests {
     /// The JSON object of what is asked and not answered: `inputRequests`.
     pub(crate) fn input_requests(&self) -> Vec<u8> {
         let mut out = vec![b'{'];
-        for question in &self.lock().open {
+        for question in &self.inner.lock().open {
             if out.len() > 1 {
                 out.push(b',');
             }
@@ -117,7 +118,7 @@ impl InputRequests {
     /// The next request has come: its answers go to their questions, and questions that need a capability that the client
     /// no longer declares are refused.
     pub(crate) fn resume(&self, capabilities: JsonText, answers: Option<&JsonText>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.capabilities = capabilities;
         inner.early = None;
         for question in std::mem::take(&mut inner.open) {
@@ -135,7 +136,7 @@ impl InputRequests {
 
     /// Refuses further questions, and ends all open ones without an answer.
     pub(crate) fn end(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.over = true;
         inner.open.clear();
     }
@@ -143,11 +144,7 @@ impl InputRequests {
     /// The error of a request that failed after its provider had asked for what the client did not
     /// declare.
     pub(crate) fn missing(&self) -> Option<ErrorData> {
-        self.lock().missing.map(Requirement::missing)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().missing.map(Requirement::missing)
     }
 }
 
@@ -179,7 +176,7 @@ impl Inner {
 #[async_trait]
 impl Client for InputRequests {
     fn capabilities(&self) -> JsonText {
-        self.lock().capabilities.clone()
+        self.inner.lock().capabilities.clone()
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
@@ -188,7 +185,7 @@ impl Client for InputRequests {
         let unsupported = || ClientError::Unsupported(method.to_owned());
         let need = Requirement::of(method, &params).ok_or_else(unsupported)?;
         let (number, answer) = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             if inner.over {
                 return Err(ClientError::Gone);
             }
@@ -228,7 +225,7 @@ struct PendingQuestion<'a> {
 
 impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
-        self.rounds.lock().open.retain(|question| question.number != self.number);
+        self.rounds.inner.lock().open.retain(|question| question.number != self.number);
     }
 }
 

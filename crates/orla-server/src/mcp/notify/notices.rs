@@ -5,11 +5,12 @@
 //! progress that does not grow (the specification demands that it does).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use orla_marketplace::{LogLevel, Notice, NoticeSink, Progress};
+use parking_lot::Mutex;
 
 use crate::mcp::rpc::{Id, push_json};
 
@@ -76,12 +77,12 @@ impl NoticeReceiver {
 
     /// The open request has been answered with a question: notices are kept until the next request.
     pub(crate) fn detach(&self) {
-        self.lock().request = Request::Awaited(VecDeque::new());
+        self.inner.lock().request = Request::Awaited(VecDeque::new());
     }
 
     /// Another request continues the call. It receives the notices that were kept if it wants any.
     pub(crate) fn attach(&self, request: Option<(NoticeOptions, Arc<dyn Outlet>)>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
         if let Request::Awaited(kept) = std::mem::replace(&mut inner.request, request) {
             kept.into_iter().for_each(|(notice, logger)| inner.receive(notice, &logger));
@@ -96,11 +97,7 @@ impl NoticeReceiver {
 
     fn receive(&self, notice: Notice, logger: &Arc<str>) {
         // Held while sending, so that what grows also arrives in that order.
-        self.lock().receive(notice, logger);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().receive(notice, logger);
     }
 }
 
@@ -243,7 +240,7 @@ mod tests {
 
     impl Outlet for Kept {
         fn send(&self, message: Bytes) {
-            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+            self.0.lock().push(String::from_utf8(message.to_vec()).unwrap());
         }
     }
 
@@ -254,7 +251,7 @@ mod tests {
         for notice in notices {
             sink.send(notice);
         }
-        kept.0.lock().unwrap().clone()
+        kept.0.lock().clone()
     }
 
     fn progress(progress: f64, total: Option<f64>, message: Option<&str>) -> Notice {
@@ -305,7 +302,7 @@ mod tests {
         }
         audience.attach(None);
         sink.send(progress(2000.0, None, None));
-        let count = |kept: &Kept| kept.0.lock().unwrap().len();
+        let count = |kept: &Kept| kept.0.lock().len();
         assert_eq!((count(&first), count(&second)), (1, 3));
         audience.detach();
         for step in 3000..4000 {

@@ -10,12 +10,13 @@
 //! answer comes last and is never dropped.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
 
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::rpc::one_line;
@@ -63,7 +64,7 @@ impl Stream {
 
     /// Ends the stream, with its last message where there is one.
     pub(crate) fn finish(&self, last: Option<Bytes>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.finished.is_none() {
             if let Some(last) = last {
                 inner.add(last);
@@ -76,7 +77,7 @@ impl Stream {
 
     /// Begins to read after the message with this number. An earlier reader ends.
     pub(crate) fn read_after(self: &Arc<Self>, number: u64) -> Reader {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.reader += 1;
         let reader =
             Reader { stream: Arc::clone(self), turn: inner.reader, next: number.saturating_add(1) };
@@ -96,27 +97,23 @@ impl Stream {
 
     /// Whether a message waits.
     pub(crate) fn has_messages(&self) -> bool {
-        !self.lock().events.is_empty()
+        !self.inner.lock().events.is_empty()
     }
 
     /// When the stream ended, if it has.
     pub(crate) fn finished_at(&self) -> Option<Instant> {
-        self.lock().finished
+        self.inner.lock().finished
     }
 
     /// The bytes that are kept.
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().bytes
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().bytes
     }
 }
 
 impl Outlet for Stream {
     fn send(&self, message: Bytes) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.finished.is_some() {
             return; // a straggler: the answer has gone out
         }
@@ -156,7 +153,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// The next message with its number; `None` after the last, or when another reader took over.
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<(u64, Bytes)>> {
-        let mut inner = self.stream.lock();
+        let mut inner = self.stream.inner.lock();
         if inner.reader != self.turn {
             // Not registered: the waker is the other reader's.
             return Poll::Ready(None);

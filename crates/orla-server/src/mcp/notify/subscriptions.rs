@@ -9,9 +9,10 @@
 //! does not listen costs no more than its subscriptions.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use orla_marketplace::{Call, Catalog, Item, JsonText, Principal, Subject, Surface};
+use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 use tokio::sync::Notify;
 
@@ -38,11 +39,11 @@ impl Subscriber {
 
     /// The resources that have changed since this was last asked.
     pub(crate) fn take(&self) -> BTreeSet<Arc<str>> {
-        std::mem::take(&mut *lock(&self.changed))
+        std::mem::take(&mut *self.changed.lock())
     }
 
     fn notify(&self, uri: &Arc<str>) {
-        lock(&self.changed).insert(Arc::clone(uri));
+        self.changed.lock().insert(Arc::clone(uri));
         self.woken.notify_one();
     }
 }
@@ -61,12 +62,12 @@ struct Topic {
 
 impl Topic {
     fn is_empty(&self) -> bool {
-        lock(&self.subscribers).is_empty()
+        self.subscribers.lock().is_empty()
     }
 
     /// Notifies the subscribers that may use the item now; their rights when they subscribed do not count.
     fn notify(&self, uri: &Arc<str>, catalog: &Catalog, item: &Item) {
-        for subscriber in &*lock(&self.subscribers) {
+        for subscriber in &*self.subscribers.lock() {
             if catalog.permits_item(subscriber.principal.as_ref(), item).is_ok() {
                 subscriber.notify(uri);
             }
@@ -95,7 +96,7 @@ impl Subscriptions {
         subscriber: &Arc<Subscriber>,
     ) -> Result<Subscription, ErrorData> {
         let uri: Arc<str> = uri.into();
-        let topic = Arc::clone(lock(&self.0).entry(Arc::clone(&uri)).or_default());
+        let topic = Arc::clone(self.0.lock().entry(Arc::clone(&uri)).or_default());
         let mut owner = topic.owner.lock().await;
         let params = params(&uri);
         let taken_on = match owner.clone() {
@@ -110,14 +111,14 @@ impl Subscriptions {
                 return Err(error);
             }
         }
-        lock(&topic.subscribers).push(Arc::clone(subscriber));
+        topic.subscribers.lock().push(Arc::clone(subscriber));
         drop(owner);
         Ok(Subscription { core: Arc::downgrade(core), uri, topic, subscriber: Arc::clone(subscriber) })
     }
 
     /// Tells the subscribers of a resource that the surface has changed it.
     pub(crate) fn updated(&self, catalog: &Catalog, surface: &dyn Surface, uri: &str) {
-        if let Some((uri, topic)) = lock(&self.0).get_key_value(uri)
+        if let Some((uri, topic)) = self.0.lock().get_key_value(uri)
             && let Some(item) = surface.item(Subject::Resource(uri))
         {
             topic.notify(uri, catalog, &item);
@@ -126,7 +127,7 @@ impl Subscriptions {
 
     /// Tells all subscribers that what the surface has may have changed: it is not known what has.
     pub(crate) fn all_updated(&self, catalog: &Catalog, surface: &dyn Surface) {
-        for (uri, topic) in &*lock(&self.0) {
+        for (uri, topic) in &*self.0.lock() {
             if let Some(item) = surface.item(Subject::Resource(uri)) {
                 topic.notify(uri, catalog, &item);
             }
@@ -138,7 +139,7 @@ impl Subscriptions {
     pub(crate) async fn move_to_newest(&self, core: &Core) {
         let newest = core.market.snapshot();
         let topics: Vec<(Arc<str>, Arc<Topic>)> =
-            lock(&self.0).iter().map(|(uri, topic)| (Arc::clone(uri), Arc::clone(topic))).collect();
+            self.0.lock().iter().map(|(uri, topic)| (Arc::clone(uri), Arc::clone(topic))).collect();
         for (uri, topic) in topics {
             let mut owner = topic.owner.lock().await;
             let stays = owner.as_ref().is_some_and(|surface| {
@@ -175,7 +176,7 @@ impl Subscriptions {
 
     /// Releases a topic, and removes it if no subscriber uses it or is about to.
     fn forget(&self, uri: &Arc<str>, topic: Arc<Topic>) {
-        let mut topics = lock(&self.0);
+        let mut topics = self.0.lock();
         // Given back under the lock: of several that let go at once, the last one sees that it is.
         drop(topic);
         if topics.get(uri).is_some_and(|topic| Arc::strong_count(topic) == 1 && topic.is_empty()) {
@@ -211,7 +212,7 @@ impl Subscription {
     }
 
     fn detach(&self) {
-        let mut subscribers = lock(&self.topic.subscribers);
+        let mut subscribers = self.topic.subscribers.lock();
         if let Some(at) = subscribers.iter().position(|it| Arc::ptr_eq(it, &self.subscriber)) {
             subscribers.swap_remove(at);
         }
@@ -236,10 +237,6 @@ fn params(uri: &str) -> JsonText {
     params.unwrap_or_else(|_| crate::mcp::rpc::empty_object())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,13 +245,13 @@ mod tests {
     fn of_those_who_let_go_of_a_topic_the_last_forgets_it() {
         let subscriptions = Subscriptions::default();
         let uri: Arc<str> = "a:b".into();
-        let hold = || Arc::clone(lock(&subscriptions.0).entry(Arc::clone(&uri)).or_default());
+        let hold = || Arc::clone(subscriptions.0.lock().entry(Arc::clone(&uri)).or_default());
         let (one, two) = (hold(), hold());
-        lock(&two.subscribers).push(Arc::default());
+        two.subscribers.lock().push(Arc::default());
         subscriptions.forget(&uri, one);
-        assert_eq!(lock(&subscriptions.0).len(), 1, "another is at it");
-        lock(&two.subscribers).clear();
+        assert_eq!(subscriptions.0.lock().len(), 1, "another is at it");
+        two.subscribers.lock().clear();
         subscriptions.forget(&uri, two);
-        assert!(lock(&subscriptions.0).is_empty());
+        assert!(subscriptions.0.lock().is_empty());
     }
 }

@@ -8,12 +8,13 @@
 //! with `notifications/cancelled`, at the latest before the call's own answer goes out.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{Client, ClientError, JsonText};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,7 @@ impl Questions {
     }
 
     fn ask(&self, number: u64) -> Option<oneshot::Receiver<Reply>> {
-        let mut open = self.lock();
+        let mut open = self.0.lock();
         if open.len() >= MAX_OPEN {
             return None;
         }
@@ -54,16 +55,12 @@ impl Questions {
     }
 
     fn take(&self, number: u64) -> Option<oneshot::Sender<Reply>> {
-        let mut open = self.lock();
+        let mut open = self.0.lock();
         let taken = open.remove(&number);
         if open.is_empty() {
             *open = HashMap::new();
         }
         taken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Reply>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,7 +98,7 @@ pub(crate) struct SessionClient {
 impl SessionClient {
     /// The call is over: what it asked is withdrawn, and nothing more can be asked.
     pub(crate) fn end(&self) {
-        let open = self.open().take();
+        let open = self.open.lock().take();
         for number in open.into_iter().flatten() {
             self.withdraw(number);
         }
@@ -113,10 +110,6 @@ impl SessionClient {
                 format!(r#"{{"requestId":{number},"reason":"the answer is not needed any more"}}"#);
             self.outlet.send(rpc::to_client(None, "notifications/cancelled", &params));
         }
-    }
-
-    fn open(&self) -> MutexGuard<'_, Option<Vec<u64>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +132,7 @@ impl Client for SessionClient {
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let answer = {
-            let mut open = self.open();
+            let mut open = self.open.lock();
             let open = open.as_mut().ok_or(ClientError::Gone)?;
             let answer = self.session.questions.ask(number).ok_or_else(too_many)?;
             open.push(number);
@@ -167,7 +160,7 @@ struct PendingQuestion<'a> {
 
 impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
-        if let Some(open) = self.client.open().as_mut() {
+        if let Some(open) = self.client.open.lock().as_mut() {
             open.retain(|number| *number != self.number);
         }
         self.client.withdraw(self.number);

@@ -6,9 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::config::{AuditHeads, reason};
 
@@ -80,10 +82,11 @@ impl Runner {
         let thread = thread.spawn(move || {
             let (next, came) = &*shared;
             loop {
-                let waiting = next.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = came.wait_while(waiting, |next| next.line.is_none() && !next.ending);
+                let mut next = next.lock();
+                came.wait_while(&mut next, |next| next.line.is_none() && !next.ending);
+                let line = next.line.take();
                 // The lock is not held while the command runs.
-                let line = waited.unwrap_or_else(PoisonError::into_inner).line.take();
+                drop(next);
                 let Some(line) = line else { return };
                 if let Err(reason) = run(&words, &line) {
                     tracing::error!(
@@ -99,7 +102,7 @@ impl Runner {
     }
 
     fn give(&self, line: String) {
-        self.next.0.lock().unwrap_or_else(PoisonError::into_inner).line = Some(line);
+        self.next.0.lock().line = Some(line);
         self.next.1.notify_one();
     }
 }
@@ -107,7 +110,7 @@ impl Runner {
 impl Drop for Runner {
     /// Waits until the last head has been taken.
     fn drop(&mut self) {
-        self.next.0.lock().unwrap_or_else(PoisonError::into_inner).ending = true;
+        self.next.0.lock().ending = true;
         self.next.1.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

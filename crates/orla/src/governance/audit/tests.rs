@@ -128,11 +128,11 @@ fn what_finds_no_place_is_counted() {
     writer.pending.extend(b"x\n");
     writer.write(&shared);
     assert_eq!(writer.pending, b"x\n", "it is kept");
-    assert!(shared.lock().stuck);
+    assert!(shared.queue.lock().stuck);
     for _ in 0..QUEUE + 3 {
         shared.put(AuditEvent::Stopped { reason: "test" });
     }
-    assert_eq!(shared.lock().lost, 3, "and nobody waits");
+    assert_eq!(shared.queue.lock().lost, 3, "and nobody waits");
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime};
 
 use orla_marketplace::attestation::SigningKey;
@@ -112,19 +111,18 @@ impl Writer {
 
     /// Waits until there is something to do, and takes what has come.
     fn wait(&self, shared: &Shared) -> (Vec<Event>, u64, bool) {
-        let queue = shared.lock();
+        let mut queue = shared.queue.lock();
         // Lines that could not be written are retried after a pause, even if new lines come meanwhile.
         let is_stuck = !self.pending.is_empty();
         let waits = |queue: &mut Queue| {
             !queue.ending && (is_stuck || queue.events.is_empty() && queue.lost == 0)
         };
         let is_timed = is_stuck || self.unsynced && self.settles_each_second();
-        let mut queue = if is_timed {
-            let waited = shared.work.wait_timeout_while(queue, PAUSE, waits);
-            waited.unwrap_or_else(PoisonError::into_inner).0
+        if is_timed {
+            shared.work.wait_while_for(&mut queue, waits, PAUSE);
         } else {
-            shared.work.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner)
-        };
+            shared.work.wait_while(&mut queue, waits);
+        }
         if is_stuck && !queue.ending {
             return (Vec::new(), 0, false);
         }
@@ -169,7 +167,7 @@ impl Writer {
         }
         self.pending.drain(..done);
         self.unsynced |= done > 0;
-        let was_stuck = std::mem::replace(&mut shared.lock().stuck, failure.is_some());
+        let was_stuck = std::mem::replace(&mut shared.queue.lock().stuck, failure.is_some());
         match failure {
             Some(reason) if !was_stuck => {
                 tracing::error!(path = %shared.path.display(), reason, "the audit log cannot be written");

@@ -1,6 +1,6 @@
 //! A run as bytes, to go on with in another process.
 //!
-//! All state of a run is data, so it can be written down wherever it pauses: its strands with their stacks,
+//! All state of a run is data, so it can be saved at every pause: its strands with their stacks,
 //! callers and handlers, its definitions, its meters, and what it waits for. [`Run::save`] gives the bytes and
 //! [`Run::load`] makes a run of them, given the same program: compiled from the same texts by the same version
 //! of this crate, which a fingerprint checks.
@@ -54,7 +54,7 @@ impl fmt::Display for Unsaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ended => "the run has ended",
-            Self::Events => "the run has events that nobody has taken",
+            Self::Events => "the run has events that have not been taken",
             Self::NotResumable => "the run waits for answers, and was not made resumable",
         })
     }
@@ -78,7 +78,7 @@ impl Run {
     /// The run as bytes, where it is now: between two calls of [`advance`](Self::advance), when its
     /// [`events`](Self::events) have been taken.
     ///
-    /// The bytes are about as long as the values of the run are large. They hold whatever the program was
+    /// The bytes are about as long as the values of the run are large. They contain the data that the program was
     /// given, so they are as secret as that.
     ///
     /// # Errors

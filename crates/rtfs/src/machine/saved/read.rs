@@ -277,7 +277,7 @@ impl Values {
             reference::NATIVE => {
                 let number = input.small()?;
                 if !crate::builtins::is_native(number) {
-                    return Err(InvalidRun("a function of the standard library is none"));
+                    return Err(InvalidRun("an unknown function of the standard library"));
                 }
                 Value::Native(Native(number))
             }
@@ -346,7 +346,7 @@ impl Values {
             }
             node::INSTANT => {
                 let instant = Instant::from_unix(input.signed()?, input.small()?);
-                Value::Instant(instant.ok_or(InvalidRun("an instant is none"))?)
+                Value::Instant(instant.ok_or(InvalidRun("an invalid instant"))?)
             }
             node::UUID => {
                 let mut bits = [0; 16];

@@ -47,7 +47,7 @@ pub(super) fn call(
     value: &Value,
 ) -> Result<Value> {
     let Some((name, count)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
-        return Err(problem(format_args!("there is no function {}", rtfs::json::cut(name, 40))));
+        return Err(problem(format_args!("there is no function {}", rtfs::text::excerpt(name, 40))));
     };
     let fits = count.map_or(!arguments.is_empty(), |count| arguments.len() == count);
     if !fits {

@@ -59,7 +59,7 @@ enum Token {
 const MARKS: [&str; 18] =
     ["[?", "[]", "||", "&&", ".", "*", "[", "]", "{", "}", "(", ")", ",", ":", "@", "&", "|", "!"];
 
-/// What a projection applies to ends before whatever binds more loosely than this.
+/// What a projection applies to ends before an operator that binds more loosely than this.
 const PROJECTION_ENDS: u8 = 10;
 const FLATTEN: u8 = 9;
 const STAR: u8 = 20;
@@ -461,7 +461,7 @@ impl Parser<'_> {
         let (from, to) = (start(self.at), start(self.at + 1));
         let got = match self.peek() {
             Token::End => "the end".to_owned(),
-            _ => format!("{:?}", rtfs::json::cut(self.text[from..to].trim(), 40)),
+            _ => format!("{:?}", rtfs::text::excerpt(self.text[from..to].trim(), 40)),
         };
         problem(self.text, from, &format!("expected {expected}, got {got}"))
     }

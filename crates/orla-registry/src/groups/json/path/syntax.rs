@@ -372,7 +372,7 @@ impl<'a> Reader<'a> {
             let known = "there are the functions length, count, value, match and search";
             return Err(self.problem(
                 start,
-                &format!("{:?} means nothing here: {known}", rtfs::json::cut(word, 40)),
+                &format!("{:?} means nothing here: {known}", rtfs::text::excerpt(word, 40)),
             ));
         };
         self.at += 1;

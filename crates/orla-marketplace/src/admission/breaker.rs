@@ -1,12 +1,12 @@
-//! The circuit breaker of an upstream: what cannot be reached is left alone for a while, so that nobody
+//! The circuit breaker of an upstream: what cannot be reached is not called for a while, so that no call
 //! waits for it and it is not buried under calls when it comes back.
 //!
 //! [`State`] is the pure part. Capabilities that share an upstream share a [`Breaker`]; it lives as long as
 //! some catalogue has one of them.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{RuntimeError, RuntimeResult};
@@ -127,7 +127,7 @@ impl Breaker {
     }
 
     fn change<T>(&self, next: impl FnOnce(State) -> (State, T)) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (new, answer) = next(*state);
         *state = new;
         answer
@@ -150,7 +150,7 @@ impl Attempt<'_> {
             Err(RuntimeError::TimedOut { limit, .. }) if *limit >= MIN_MEANINGFUL_TIMEOUT => Health::Bad,
             Err(RuntimeError::TimedOut { .. }) => Health::Unknown,
             Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Health::Unknown,
-            // Whatever it says, it is there.
+            // Any response shows that the upstream is reachable.
             _ => Health::Good,
         };
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, it is open for no longer than it may be, and a success closes it.
+        /// It is never open for longer than its bound, and a success closes it.
         #[test]
         fn it_is_never_open_for_long(steps in proptest::collection::vec((0..3_u8, 0..5_000_u64), 0..60)) {
             let limits = BreakerLimits::default();

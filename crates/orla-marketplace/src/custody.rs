@@ -1,4 +1,4 @@
-//! Holds a capability to what it was when somebody vouched for it.
+//! Compares what a capability runs with what was attested.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,9 @@ use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 
-use crate::catalog::Entry;
-use crate::manifest::{CapabilityAttestation, CapabilityProvenance};
-
-/// What runs when one capability is called, as whoever can read it sees it.
+/// What runs when one capability is called, as the code that can read it sees it.
 pub trait Content: Send + Sync {
-    /// The hash of what would run now, as [`hash_text`](super::hash_text) writes it. May read files, and
+    /// The hash of what would run now, as [`hash_text`](crate::attestation::hash_text) writes it. May read files, and
     /// so block; what has not changed is read once.
     ///
     /// # Errors
@@ -25,18 +22,18 @@ pub trait Content: Send + Sync {
     /// Whether nothing of it has changed since it was last read, nor since `at`. May look at files, and so block.
     fn is_unchanged_since(&self, at: SystemTime) -> bool;
 
-    /// [`hash`](Self::hash) for whoever must not block.
+    /// [`hash`](Self::hash) for callers that must not block.
     fn hash_later(&self) -> BoxFuture<'static, Result<String, String>>;
 }
 
-/// The content of one capability and, where somebody vouched for it, what it must be.
+/// The content of one capability and, if it is attested, what it must be.
 #[derive(Clone)]
 pub struct Custody {
     content: Arc<dyn Content>,
     vouched: Option<Vouched>,
 }
 
-/// What somebody vouched for.
+/// What was attested.
 #[derive(Clone, PartialEq, Eq)]
 struct Vouched {
     /// The content's hash.
@@ -48,12 +45,12 @@ struct Vouched {
 }
 
 impl Custody {
-    /// Of a capability that nobody vouches for.
+    /// Of a capability without attestation.
     pub fn new(content: Arc<dyn Content>) -> Self {
         Self { content, vouched: None }
     }
 
-    /// Of a capability that somebody vouches for as long as its content has this hash and, where that is
+    /// Of a capability that is attested as long as its content has this hash and, where that is
     /// bounded, `until` then. Where that is `enforced`, anything else does not run.
     #[must_use]
     pub fn vouched(mut self, hash: &str, until: Option<SystemTime>, enforced: bool) -> Self {
@@ -69,7 +66,7 @@ impl Custody {
         self.content.hash()
     }
 
-    /// Whether somebody vouches for what would run now. Reads it again only where it may have changed.
+    /// Whether what would run now is attested. Reads it again only where it may have changed.
     pub fn holds(&self) -> bool {
         let Some(vouched) = &self.vouched else { return false };
         let same = match self.content.known_hash() {
@@ -118,25 +115,6 @@ impl Vouched {
     }
 }
 
-impl Entry {
-    /// Who vouches for the capability as it is now. An attestation that does not hold is none. Reads what
-    /// runs where it may have changed since it was looked at last, and so may block.
-    pub fn attestation(&self) -> Option<&CapabilityAttestation> {
-        let holds = self.policy.custody.as_ref().is_some_and(Custody::holds);
-        self.manifest.attestation.as_ref().filter(|_| holds)
-    }
-
-    /// Where the capability comes from, with the hash of what would run now; empty where that cannot be
-    /// read. Reads it where it may have changed, and so may block.
-    pub fn provenance(&self) -> Option<CapabilityProvenance> {
-        let mut provenance = self.manifest.provenance.clone()?;
-        if let Some(custody) = &self.policy.custody {
-            provenance.content_hash = custody.content_hash().unwrap_or_default();
-        }
-        Some(provenance)
-    }
-}
-
 /// Two are equal if they ask for the same: the content itself is not looked at.
 impl PartialEq for Custody {
     fn eq(&self, other: &Self) -> bool {
@@ -157,8 +135,9 @@ impl fmt::Debug for Custody {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use std::sync::Mutex;
     use std::time::Duration;
+
+    use parking_lot::Mutex;
 
     /// A content that is a text; where `known`, nothing has changed since it was read.
     struct Text {
@@ -168,11 +147,11 @@ mod tests {
 
     impl Content for Text {
         fn hash(&self) -> Result<String, String> {
-            Ok((*self.text.lock().unwrap()).to_owned())
+            Ok((*self.text.lock()).to_owned())
         }
 
         fn known_hash(&self) -> Option<Arc<str>> {
-            self.known.then(|| (*self.text.lock().unwrap()).into())
+            self.known.then(|| (*self.text.lock()).into())
         }
 
         fn is_unchanged_since(&self, _: SystemTime) -> bool {
@@ -199,8 +178,12 @@ mod tests {
             for (name, text, until, holds, runs) in cases {
                 let content = Arc::new(Text { text: Mutex::new(text), known });
                 let custody = Custody::new(content);
-                assert!(!custody.holds(), "nobody vouches for it");
-                assert_eq!(custody.admit().now_or_never().unwrap(), Ok(()), "and nobody asks");
+                assert!(!custody.holds(), "it is not attested");
+                assert_eq!(
+                    custody.admit().now_or_never().unwrap(),
+                    Ok(()),
+                    "and no attestation is required"
+                );
                 let lenient = custody.clone().vouched("a", until, false);
                 assert_eq!(lenient.holds(), holds, "{name}");
                 assert_eq!(lenient.admit().now_or_never().unwrap(), Ok(()), "{name}");

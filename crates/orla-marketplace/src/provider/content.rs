@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::provider::{HttpCapability, MCPCapability, ProviderType, StreamOptions};
+use super::{HttpCapability, MCPCapability, ProviderType, StreamOptions};
 
 /// Where the content of a capability is to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum ContentSource {
     Definition(Definition),
     /// A part of this very program.
     Program,
-    /// That is not known, so nobody can vouch for it.
+    /// Unknown, so it cannot be attested.
     Unknown,
 }
 

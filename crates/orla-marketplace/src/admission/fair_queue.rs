@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(queue.evict_for(&bob), None);
         assert_eq!(queue.evict_for(&ada), Some(2));
         queue.push(&ada, &"a".into(), 9);
-        assert_eq!(queue.evict_for(&ada), None, "an exchange would help nobody");
+        assert_eq!(queue.evict_for(&ada), None, "an exchange would not help");
         assert_eq!(queue.len(), 3);
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::machine::{Context, Fault, fault};
+use super::{Context, Fault, fault};
 use crate::types::{Checking, Definitions, TypeExpr};
 use crate::value::Value;
 
-/// The type that data says, or why it is none.
+/// The type that data describes, or why the data is not a type.
 pub(crate) fn parse(value: &Value) -> Result<TypeExpr, String> {
     TypeExpr::from_value(value).map_err(|invalid| invalid.problem)
 }

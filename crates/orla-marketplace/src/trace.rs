@@ -1,4 +1,4 @@
-//! What a run did, for whoever watches it.
+//! What a run did, for its observer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl TraceSink {
         self.0.is_some()
     }
 
-    /// Gives a trace to whoever watches.
+    /// Passes a trace to the observer.
     pub fn send(&self, trace: Trace) {
         if let Some(take) = &self.0 {
             take(trace);

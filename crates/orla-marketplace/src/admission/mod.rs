@@ -4,17 +4,21 @@
 //! in a [`FairQueue`]. So a slow provider leaves permits to the others, and a principal with many calls delays
 //! another principal by one call at most.
 
+pub(crate) mod breaker;
+mod fair_queue;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::fair_queue::{Caller, FairQueue};
 use crate::client::{Client, ClientError};
-use crate::executor::Principal;
 use crate::payload::JsonText;
+use crate::permission::Principal;
+use fair_queue::{Caller, FairQueue};
 
 /// How many calls an [`Admission`] lets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,12 +183,12 @@ impl Admission {
         let Some(mut waiting) = self.enter_or_join(lane)? else { return Ok(self.permit(lane.provider)) };
         let answer = (&mut waiting.answer).await;
         // The sender is gone only together with the admission, which this call holds.
-        answer.unwrap_or_else(|_| Err(self.lock().full()))
+        answer.unwrap_or_else(|_| Err(self.state.lock().full()))
     }
 
     /// Counts a call as running, or puts it into the queue.
     fn enter_or_join<'a>(self: &'a Arc<Self>, lane: Lane<'a>) -> Result<Option<Waiting<'a>>, Full> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.running.admits(lane.provider, &self.bounds) {
             state.running.begin(lane.provider);
             return Ok(None);
@@ -206,7 +210,7 @@ impl Admission {
 
     /// A permit if there is one, before any call that waits.
     fn try_enter(self: &Arc<Self>, provider: &Arc<str>) -> Option<Permit> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let admits = state.running.admits(provider, &self.bounds);
         admits.then(|| {
             state.running.begin(provider);
@@ -222,7 +226,7 @@ impl Admission {
     /// A call has ended; the calls that can run now are let in.
     fn release(self: &Arc<Self>, provider: &str) {
         let next: Vec<Waiter> = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.running.end(provider);
             std::iter::from_fn(|| state.begin_next(&self.bounds)).collect()
         };
@@ -233,16 +237,11 @@ impl Admission {
     }
 
     pub(crate) fn running(&self) -> usize {
-        self.lock().running.all
+        self.state.lock().running.all
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().queue.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of others runs while the state is locked: a panic left nothing half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().queue.len()
     }
 }
 
@@ -265,7 +264,7 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let is_own = |waiter: &Waiter| waiter.ticket == self.ticket;
-        let mut state = self.admission.lock();
+        let mut state = self.admission.state.lock();
         drop(state.queue.remove(&self.caller, self.capability, is_own));
     }
 }
@@ -302,13 +301,13 @@ impl CallPermit {
 
     /// The call runs, until the guard is dropped.
     pub(crate) fn hold(&self, permit: Permit) -> RunningCall<'_> {
-        self.lock().permit = Some(permit);
+        self.held.lock().permit = Some(permit);
         RunningCall(self)
     }
 
     /// The call waits for something that may take long, until the guard is dropped.
     pub(crate) fn lend(&self) -> Lent<'_> {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         held.asking += 1;
         if held.permit.is_some() && one_more(&self.admission.away, self.admission.bounds.waiting) {
             held.permit = None;
@@ -320,10 +319,6 @@ impl CallPermit {
     /// The client of the call, which lends its permit while the client is asked.
     pub(crate) fn lent_while_asking(self: &Arc<Self>, client: Arc<dyn Client>) -> Arc<dyn Client> {
         Arc::new(LendingClient { client, permit: Arc::clone(self) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -338,7 +333,7 @@ pub(crate) struct RunningCall<'a>(&'a CallPermit);
 
 impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
-        let mut held = self.0.lock();
+        let mut held = self.0.held.lock();
         held.permit = None;
         if std::mem::take(&mut held.away) {
             self.0.admission.away.fetch_sub(1, Ordering::Relaxed);
@@ -351,7 +346,7 @@ pub(crate) struct Lent<'a>(&'a CallPermit);
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let mut held = self.0.lock();
+        let mut held = self.0.held.lock();
         held.asking -= 1;
         // A question may outlast its call, which is not away then any more.
         if held.asking == 0 && held.away {
@@ -511,7 +506,7 @@ mod tests {
             }
             drop(calls);
             prop_assert_eq!((admission.running(), admission.waiting()), (0, 0));
-            prop_assert!(admission.lock().running.by_provider.is_empty());
+            prop_assert!(admission.state.lock().running.by_provider.is_empty());
         }
     }
 

@@ -1,0 +1,104 @@
+//! What a call gave.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rtfs::Value;
+
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::memory::Reservation;
+use crate::payload::{JsonText, Payload};
+
+/// What a call gave.
+///
+/// A result that came as MCP content goes out as the same content; a plain value is rendered by
+/// the front end.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The value: MCP's `structuredContent`.
+    pub structured: Option<Payload>,
+    /// A JSON array of MCP content blocks, exactly as they go out.
+    pub content: Option<JsonText>,
+    /// A JSON object that goes out as `_meta`.
+    pub meta: Option<JsonText>,
+    /// MCP's `isError` as the provider wrote it; `None` where it wrote none. A result goes out with it.
+    pub is_error: Option<bool>,
+    /// The memory that it holds, where that counts to a [`MemoryBudget`](crate::MemoryBudget).
+    pub reservation: Option<Arc<Reservation>>,
+}
+
+impl Outcome {
+    /// An outcome that is a value and nothing else.
+    pub fn from_value(value: Value) -> Self {
+        Self { structured: Some(Payload::from_value(value)), ..Self::default() }
+    }
+
+    /// The bytes of its JSON texts.
+    pub fn bytes(&self) -> usize {
+        let structured = self.structured.as_ref().map_or(0, Payload::text_bytes);
+        let of = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.as_str().len());
+        structured + of(&self.content) + of(&self.meta)
+    }
+
+    /// The outcome as an RTFS value: the structured one, else the content blocks; the text itself
+    /// where the content is a single block of text.
+    ///
+    /// # Errors
+    /// JSON that no value can hold.
+    pub fn value(&self) -> RuntimeResult<Value> {
+        if let Some(structured) = &self.structured {
+            return structured.value().cloned();
+        }
+        let Some(content) = &self.content else { return Ok(Value::Nil) };
+        match &self.blocks()?[..] {
+            [TextBlock { kind, text: Some(text) }] if kind == "text" => Ok(Value::from(&**text)),
+            _ => Payload::from_json(content.clone()).value().cloned(),
+        }
+    }
+
+    /// The value as a payload: the structured one; else the text of the blocks that are texts, read as JSON where it
+    /// is JSON, and as a string where it is not; else the content blocks.
+    ///
+    /// # Errors
+    /// Content that is no list of blocks.
+    pub fn payload(&self) -> RuntimeResult<Payload> {
+        if let Some(structured) = &self.structured {
+            return Ok(structured.clone());
+        }
+        let Some(content) = &self.content else { return Ok(Payload::from_value(Value::Nil)) };
+        let blocks = self.blocks()?.into_iter().filter(|block| block.kind == "text");
+        let texts: Vec<Cow<'_, str>> = blocks.filter_map(|block| block.text).collect();
+        if texts.is_empty() {
+            return Ok(Payload::from_json(content.clone()));
+        }
+        let text = texts.join("\n");
+        let json = JsonText::parse(text.clone()).or_else(|_| JsonText::of(&text));
+        json.map(Payload::from_json).map_err(|err| RuntimeError::Generic(err.to_string()))
+    }
+
+    /// The text of the last content block that is a text.
+    pub fn last_text(&self) -> Option<String> {
+        let texts = self.blocks().ok()?.into_iter().rev().filter(|block| block.kind == "text");
+        texts.filter_map(|block| block.text).map(Cow::into_owned).next()
+    }
+
+    fn blocks(&self) -> RuntimeResult<Vec<TextBlock<'_>>> {
+        let content = self.content.as_ref().map_or("[]", JsonText::as_str);
+        serde_json::from_str(content)
+            .map_err(|err| RuntimeError::Generic(format!("content is not a list of blocks: {err}")))
+    }
+}
+
+impl From<Value> for Outcome {
+    fn from(value: Value) -> Self {
+        Self::from_value(value)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct TextBlock<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+}

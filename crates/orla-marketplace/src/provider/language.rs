@@ -1,0 +1,32 @@
+//! The provider of the capabilities `rtfs` and `rtfs_check`.
+
+use std::any::Any;
+
+use super::{ContentSource, CustomProvider};
+
+/// The provider of a capability of the language: which of them it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// `rtfs`
+    Run,
+    /// `rtfs_check`
+    Check,
+}
+
+impl CustomProvider for Language {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "rtfs"
+    }
+
+    fn is_internal(&self) -> bool {
+        true
+    }
+
+    fn content(&self) -> ContentSource {
+        ContentSource::Program
+    }
+}
