@@ -30,7 +30,7 @@ fn starts(world: &World) -> Vec<String> {
 fn answer(client: &mut Client, name: &str, input: Value) -> Value {
     let result = client.call(name, input);
     assert!(!result.is_error(), "{}", result.sentence());
-    serde_json::from_str(result.stdout()).unwrap()
+    serde_json::from_str(result.stdout()).expect("the tool answers with JSON")
 }
 
 fn serve_echo() -> Server {
