@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! - No process, no descriptor and no zombie outlives its call, and no process its server.
+//! - No process, descriptor or zombie of a simple tool outlives its call, and no process its server.
 //! - Every buffer, queue and thread pool is bounded ([`limits`]).
 //! - No shell parses an argument.
 //! - No `unsafe`, and no fork of the server: `posix_spawn` alone.

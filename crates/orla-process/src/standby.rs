@@ -31,10 +31,10 @@ use crate::file::FileVersion;
 use crate::reaper::Instance;
 use crate::wake::Wake;
 
-/// Processes that fail in a row before no more are started.
+/// After this many failures in a row, no more processes are started.
 const MAX_FAILURES: u32 = 3;
 
-/// Bytes of standard error that the reason of a failure quotes.
+/// Bytes of each output that the reason of a failure quotes.
 const MAX_QUOTED: usize = 4096;
 
 /// How long a killed process may take to end before its status is given up.
@@ -58,7 +58,7 @@ impl Default for StandbyLimits {
     }
 }
 
-/// A program of which some processes shall wait.
+/// A program to prestart.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// What to start.
@@ -67,7 +67,7 @@ pub struct Wanted {
     pub args: Vec<OsString>,
     /// Added to its environment.
     pub env: Vec<(&'static str, OsString)>,
-    /// How many processes shall wait.
+    /// How many processes wait for a call.
     pub count: usize,
 }
 
@@ -100,7 +100,7 @@ struct Pool {
     wanted: Wanted,
     /// What its processes get of the server's environment.
     environment: Arc<Environment>,
-    /// The file that its processes were started from, once one was.
+    /// The file as it was before the last start; `None` if there was none.
     version: Option<FileVersion>,
     waiting: VecDeque<Waiting>,
     /// Processes that failed in a row.
@@ -111,11 +111,12 @@ struct Pool {
 /// Whether processes are started.
 #[derive(Debug)]
 enum Activity {
-    Starting,
-    /// Its processes have waited too long for a call: not before the next one.
+    /// As many as are wanted.
+    Active,
+    /// Its processes waited too long, or one could not be started. None is started until the next call.
     Asleep,
-    /// The program does not wait as it should, with the reason; or it cannot be started, which a call finds out by itself.
-    Failed(Option<Arc<str>>),
+    /// It failed too often in a row, with the reason. None is started until the file changes.
+    Failed(Arc<str>),
 }
 
 #[derive(Debug)]
@@ -137,15 +138,15 @@ struct Watched {
 pub struct Started(Option<Child>);
 
 impl Standby {
-    /// Nothing is kept yet.
+    /// Without any programs to prestart; see [`want`](Self::want).
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// The server has no file descriptors left.
     pub fn new(instance: Arc<Instance>) -> io::Result<Self> {
         Ok(Self { shared: Arc::new(Shared { instance, state: Mutex::default(), wake: Wake::new()? }) })
     }
 
-    /// Keeps processes of these programs waiting, and of no others. What is wanted as before stays.
+    /// Sets which programs are prestarted. Waiting processes of unchanged programs are kept, all others are ended.
     pub fn want(&self, wanted: Vec<Wanted>, limits: StandbyLimits) {
         let environment = self.shared.instance.environment();
         let mut state = self.shared.lock();
@@ -185,10 +186,10 @@ impl Standby {
         self.shared.wake.wake();
     }
 
-    /// Takes a waiting process of this program; `None` where none waits, so that one has to be started.
+    /// Takes a waiting process of this program; `None` if none waits: the caller starts one.
     ///
     /// # Errors
-    /// Its processes do not wait as they should, with the reason.
+    /// The program fails when it is prestarted; the reason.
     pub fn take(&self, program: &Arc<Program>) -> Result<Option<Started>, Arc<str>> {
         let mut state = self.shared.lock();
         let State { pools, ending, .. } = &mut *state;
@@ -196,14 +197,14 @@ impl Standby {
             return Ok(None);
         };
         let version = FileVersion::of(program.path());
-        if pool.version.is_some() && pool.version != version {
+        if pool.version != version {
             ending.extend(pool.renew().map(Waiting::kill));
         }
         // What has failed stays for the thread, which finds out why.
         let index = pool.waiting.iter().position(|waiting| !waiting.has_failed());
         let taken = index.and_then(|index| pool.waiting.remove(index));
         if matches!(pool.activity, Activity::Asleep) {
-            pool.activity = Activity::Starting;
+            pool.activity = Activity::Active;
         }
         self.shared.wake.wake();
         match (taken, &pool.activity) {
@@ -211,7 +212,7 @@ impl Standby {
                 pool.failures = 0;
                 Ok(Some(Started(Some(waiting.child))))
             }
-            (None, Activity::Failed(Some(reason))) => Err(Arc::clone(reason)),
+            (None, Activity::Failed(reason)) => Err(Arc::clone(reason)),
             (None, _) => Ok(None),
         }
     }
@@ -279,7 +280,7 @@ impl Shared {
             (nap < Duration::MAX).then_some(nap)
         });
         let timeout = until.and_then(|until| Timespec::try_from(until).ok());
-        // An interrupted sleep is one more look.
+        // If interrupted, the thread simply looks again.
         let _ = poll(&mut fds, timeout.as_ref());
         self.wake.clear();
     }
@@ -319,7 +320,7 @@ impl State {
             return None;
         }
         let pool = self.pools.iter().find(|pool| {
-            matches!(pool.activity, Activity::Starting) && pool.waiting.len() < pool.wanted.count
+            matches!(pool.activity, Activity::Active) && pool.waiting.len() < pool.wanted.count
         })?;
         Some(Start { wanted: pool.wanted.clone(), environment: Arc::clone(&pool.environment) })
     }
@@ -332,8 +333,7 @@ impl State {
             Err(err) => {
                 tracing::debug!(program = %start.wanted.program.path().display(), error = %err, "not prestarted");
                 if let Some(pool) = pool {
-                    pool.version = version;
-                    pool.activity = Activity::Failed(None);
+                    pool.activity = Activity::Asleep;
                 }
                 return;
             }
@@ -377,7 +377,7 @@ impl Pool {
             version: None,
             waiting: VecDeque::new(),
             failures: 0,
-            activity: Activity::Starting,
+            activity: Activity::Active,
         }
     }
 
@@ -391,7 +391,7 @@ impl Pool {
 
     /// Starts again with another version of the file; gives back the processes of the old one.
     fn renew(&mut self) -> impl Iterator<Item = Waiting> + use<> {
-        (self.version, self.failures, self.activity) = (None, 0, Activity::Starting);
+        (self.version, self.failures, self.activity) = (None, 0, Activity::Active);
         std::mem::take(&mut self.waiting).into_iter()
     }
 
@@ -408,7 +408,7 @@ impl Pool {
             if self.failures >= MAX_FAILURES {
                 let reason: Arc<str> = failure(&mut child).into();
                 tracing::warn!(program = %self.wanted.program.path().display(), "{reason}");
-                self.activity = Activity::Failed(Some(reason));
+                self.activity = Activity::Failed(reason);
             }
             ending.push(child);
         }
@@ -473,7 +473,7 @@ fn quote(mut pipe: impl io::Read + AsFd) -> String {
 }
 
 fn kill(child: &Child) {
-    // It may be gone already, which is as well.
+    // It may be gone already.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
 }
 

@@ -1,4 +1,4 @@
-//! The HTTP transport's routes: who may talk (guard), what is asked (path), and which room answers it.
+//! The HTTP transport's routes: who may talk (guard), what is asked (path), and which folder answers it.
 //!
 //! Nothing is read of a body before the guard has passed.
 

@@ -4,12 +4,14 @@
 //! Executors do none of it. [`CapabilityMarketplace::open`] is the same for streams.
 //!
 //! - [`scope`]: a call, and its context for an executor
-//! - [`prepared`]: the steps of the path
+//! - [`prepared`]: what each step does
 //! - [`admission`](crate::admission): how many calls run at once, whose turn it is, and the breakers of providers that
 //!   fail
 //! - [`retry`]: when a call that failed is made again
 //! - [`record`]: what is known of a finished call
+//! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
+//! - [`hops`]: the instances that a call has passed through
 
 pub(crate) mod hops;
 mod prepared;
@@ -38,8 +40,8 @@ impl CapabilityMarketplace {
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
         // Looks up the capability and computes the deadline.
         let prepared = self.prepare(call).await?;
-        // Records the call exactly once, also when this future is dropped.
-        let mut recording = prepared.record();
+        // From here on the call is recorded exactly once, even if this future is dropped.
+        let mut recording = prepared.begin_recording();
         let result = async {
             // Policy, depth, attestation, availability.
             prepared.authorize().await?;
@@ -47,14 +49,15 @@ impl CapabilityMarketplace {
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
-                    // The capability's own permit, then one of all calls.
+                    // Both permits are given back when the attempt ends, so none is held while a retry waits.
                     let _permits = prepared.admit(&mut recording).await?;
+                    // Fails at once while the provider is left alone.
                     let circuit = prepared.circuit()?;
-                    circuit.record(prepared.execute().await)
+                    circuit.report(prepared.execute().await)
                 };
                 match attempt {
                     Ok(outcome) => break outcome,
-                    Err(error) => retries.wait(error).await?,
+                    Err(error) => retries.wait_or_fail(error).await?,
                 }
             };
             prepared.validate_output(outcome)
@@ -63,20 +66,21 @@ impl CapabilityMarketplace {
         prepared.finish(recording, result)
     }
 
-    /// Opens a stream (RTFS capability system §3.2). The path is that of a call; the stream is recorded when it ends.
+    /// Opens a stream (RTFS capability system §3.2). The path is that of a call up to its permits, but it is not tried
+    /// again, and no permit is held once the stream is open. The stream is recorded when it ends.
     ///
     /// # Errors
     /// Those of [`call`](Self::call); [`RuntimeError::Told`](crate::RuntimeError::Told) of kind `type` if the capability
     /// is not a stream.
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
         let prepared = self.prepare(call).await?;
-        let mut recording = prepared.record();
+        let mut recording = prepared.begin_recording();
         let opened = async {
             prepared.authorize().await?;
             prepared.validate_input()?;
             let _permits = prepared.admit(&mut recording).await?;
             let circuit = prepared.circuit()?;
-            circuit.record(prepared.open().await)
+            circuit.report(prepared.open().await)
         }
         .await;
         match opened {

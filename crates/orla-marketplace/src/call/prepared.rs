@@ -105,7 +105,7 @@ impl CapabilityMarketplace {
 }
 
 impl PreparedCall<'_> {
-    pub(super) fn record(&self) -> Recording {
+    pub(super) fn begin_recording(&self) -> Recording {
         Recording::begin(&self.entry, &self.ctx, self.market.call_observers())
     }
 
@@ -327,7 +327,7 @@ impl PreparedCall<'_> {
 
 impl Circuit<'_> {
     /// Tells the breaker how the attempt went.
-    pub(super) fn record<T>(self, result: RuntimeResult<T>) -> RuntimeResult<T> {
+    pub(super) fn report<T>(self, result: RuntimeResult<T>) -> RuntimeResult<T> {
         if let Some(attempt) = self.0 {
             attempt.record(&result);
         }
@@ -340,7 +340,7 @@ impl Retries<'_> {
     ///
     /// # Errors
     /// `error`, if another attempt is not allowed or cannot help.
-    pub(super) async fn wait(&mut self, error: RuntimeError) -> RuntimeResult<()> {
+    pub(super) async fn wait_or_fail(&mut self, error: RuntimeError) -> RuntimeResult<()> {
         let ctx = &self.prepared.ctx;
         let left = ctx.deadline.saturating_duration_since(Instant::now());
         let Some(wait) = wait_before_retry(&error, self.max, self.made, left, jitter()) else {

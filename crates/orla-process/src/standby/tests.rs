@@ -134,7 +134,7 @@ fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
         // Seen without a call: it is the thread that looks.
         eventually("it has failed", || {
             let state = fixture.standby.shared.lock();
-            matches!(state.pools[0].activity, Activity::Failed(Some(_)))
+            matches!(state.pools[0].activity, Activity::Failed(_))
         });
         let reason = fixture.standby.take(&program).unwrap_err();
         assert!(reason.contains(expected), "{reason}");
@@ -148,14 +148,16 @@ fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
 }
 
 #[test]
-fn what_cannot_start_is_left_to_the_call() {
+fn what_cannot_start_is_left_to_the_call_which_has_it_tried_again() {
     let fixture = Fixture::new();
-    let path = fixture.directory.path().join("missing");
+    let path = fixture.directory.path().join("script");
     let program = fixture.keep(&path, 1);
     eventually("it was tried", || {
-        matches!(fixture.standby.shared.lock().pools[0].activity, Activity::Failed(None))
+        matches!(fixture.standby.shared.lock().pools[0].activity, Activity::Asleep)
     });
     assert!(fixture.standby.take(&program).unwrap().is_none());
+    fixture.script(ECHO);
+    eventually("it waits", || fixture.standby.take(&program).unwrap().is_some());
 }
 
 #[test]

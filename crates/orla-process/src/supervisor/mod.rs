@@ -23,7 +23,7 @@ mod state;
 mod task;
 
 pub use process::Process;
-pub use protocol::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
+pub use protocol::{Cancellation, ProcessEvent, Protocol, Refusal, StillRunning};
 pub use service::{Kind, Service};
 pub use state::Policy;
 
@@ -44,7 +44,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Requests that are on their way to a task.
+/// The most requests that may wait in the channel to a task.
 const REQUESTS: usize = 256;
 /// How much longer than a service's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
@@ -137,7 +137,7 @@ impl<S: Service> Supervisor<S> {
         drop(old);
     }
 
-    /// From now on, asks before each start of a process, restarts included; every process may start where absent.
+    /// From now on, asks before each start of a process, restarts included; `None` lets every process start.
     pub fn guard(&self, gate: Option<Gate>) {
         *self.gate.lock() = gate;
     }

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 /// What is spoken with one process: bytes in, events out; requests in, bytes out. It does no I/O.
 ///
 /// The supervisor makes a new protocol for every process. It writes what is [`unwritten`](Self::unwritten), reads into
-/// the [`room`](Self::room), and takes what that means from [`next`](Self::next).
+/// the [`room`](Self::room), and takes what that means from [`next`](Self::next). A response does not come out of `next`:
+/// the protocol sends it to the `reply` that came with the request.
 ///
 /// Requests are known by their tickets. No two requests of a [`Supervised`](super::Supervised) have the same ticket,
 /// whichever process they went to, so a response that comes late meets no other request.
@@ -32,22 +33,22 @@ pub trait Protocol: Sized + Send + 'static {
     /// What is to be written next.
     fn unwritten(&self) -> &[u8];
 
-    /// So much of it was written.
+    /// `count` bytes of [`unwritten`](Self::unwritten) were written.
     fn wrote(&mut self, count: usize);
 
-    /// The buffer that what is read is appended to, with room for that.
+    /// The buffer to read into; it always has free space.
     fn room(&mut self) -> &mut BytesMut;
 
-    /// What the bytes that were read mean; `None` where more of them are needed.
-    fn next(&mut self) -> Option<Incoming<Self>>;
+    /// The next event in what has been read; `None` if it needs more bytes.
+    fn next(&mut self) -> Option<ProcessEvent<Self>>;
 
-    /// The process has closed its output: what has no end yet ends here.
+    /// The process has closed its output: an unfinished last line counts as complete.
     fn end_of_output(&mut self);
 
-    /// Whether requests may be sent.
+    /// Whether the handshake has gone far enough for requests.
     fn is_open(&self) -> bool;
 
-    /// Whether one more request may be sent now.
+    /// Whether the process has capacity for another request; one that works on a cancelled request may not.
     fn is_free(&self) -> bool {
         true
     }
@@ -55,7 +56,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// Requests that were sent and that callers wait for.
     fn in_flight(&self) -> usize;
 
-    /// Sends a request. `info` gives what was last known of the service.
+    /// Sends a request. `info` gives what the service last said that it serves.
     fn send(
         &mut self,
         ticket: u64,
@@ -67,15 +68,15 @@ pub trait Protocol: Sized + Send + 'static {
     /// The caller of this request waits no longer.
     fn cancel(&mut self, ticket: u64) -> Cancellation;
 
-    /// The cancelled request that the process still works at, if it does.
-    fn running_on(&self, _ticket: u64) -> Option<RunningOn<'_>> {
+    /// What is known of this cancelled request if the process still works on it.
+    fn still_running(&self, _ticket: u64) -> Option<StillRunning<'_>> {
         None
     }
 
     /// The process is gone: every request in flight fails for this reason.
     fn fail(&mut self, reason: &str);
 
-    /// The oldest request in flight, of a process whose silence may be a sign that it hangs.
+    /// The oldest request in flight; `None` if there is none. A protocol whose cancellation is advisory must give it.
     fn oldest(&self) -> Option<u64> {
         None
     }
@@ -85,7 +86,7 @@ pub trait Protocol: Sized + Send + 'static {
         None
     }
 
-    /// The answer to an [`Incoming::Question`].
+    /// The answer to an [`ProcessEvent::Question`].
     fn answer(&mut self, answer: Self::Answer);
 
     /// A handle has changed what is [shared](Self::Shared).
@@ -93,16 +94,16 @@ pub trait Protocol: Sized + Send + 'static {
 }
 
 /// What the output of a process means to its supervisor.
-pub enum Incoming<P: Protocol> {
-    /// It runs. Requests wait a little longer, in case it says what it serves.
+pub enum ProcessEvent<P: Protocol> {
+    /// First, in protocols with a greeting: the process runs. Requests wait a little longer, in case a handshake begins.
     Hello,
-    /// It takes part in the handshake, so what it serves is worth waiting for.
+    /// Then: the handshake has begun, and requests wait for its end, up to the startup timeout.
     Handshaking,
-    /// It has taken part in the handshake and is ready; also what it serves, where that is known already.
+    /// At last: the process is ready; also what it serves, if that is known already.
     Ready(Option<P::Info>),
     /// What it serves, when that is first known and when it has changed.
     Info(P::Info),
-    /// It violates the protocol, as this says. It is ended.
+    /// It violated the protocol, for this reason; the supervisor ends it.
     Broken(String),
     /// It asks something. The answer goes to [`Protocol::answer`].
     Question(BoxFuture<'static, P::Answer>),
@@ -125,7 +126,7 @@ pub enum Refusal {
 /// What the cancellation of a request did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// The request was not in flight.
+    /// The process does not have this request: it was not sent yet, or was answered.
     NotSent,
     /// The process may ignore it.
     Advisory,
@@ -133,9 +134,9 @@ pub enum Cancellation {
     Binding,
 }
 
-/// A cancelled request that a process still works at.
+/// A cancelled request that a process still works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunningOn<'a> {
+pub struct StillRunning<'a> {
     /// What was called.
     pub function: &'a str,
     /// Whether the process answers other requests meanwhile.

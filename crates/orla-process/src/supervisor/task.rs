@@ -543,7 +543,7 @@ impl<S: Service> Task<S> {
             let Some(CancelledRequest { ticket, extensions, .. }) = self.cancelled.pop_front() else {
                 break;
             };
-            let Some(running) = self.protocol.running_on(ticket) else { continue };
+            let Some(running) = self.protocol.still_running(ticket) else { continue };
             // What it does for others is not cut short, and new requests need not wait for it.
             if extensions > 0 && self.protocol.in_flight() > 0 && running.answers_others {
                 let until = now + CANCEL_GRACE;

@@ -54,7 +54,8 @@ impl ToolExecutor {
         ctx: &CallContext,
     ) -> Result<Process, Arc<str>> {
         let attested = ctx.custody.as_ref().and_then(Custody::required).cloned();
-        // What waits was started before this call was attested.
+        // A waiting process was started before the attestation was checked, so it may not serve a call that needs one. Its
+        // variables are older than the call: the call's id and trace come on standard input.
         if let Some(standby) = self.standby.as_ref().filter(|_| tool.prestart > 0 && attested.is_none())
             && let Some(started) = standby.take(&tool.program)?
         {
@@ -76,8 +77,8 @@ impl ToolExecutor {
         }))
     }
 
-    /// Runs a program. Of a package that has to be attested, no file may change from before the start to the end; the
-    /// job of a single file sees to that by itself.
+    /// Runs a program. For a package that must be attested, fails if any of its files changes while it runs. A single
+    /// file needs no check here: it runs from a sealed copy.
     async fn run_attested(&self, tool: &ToolProvider, job: Job, ctx: &CallContext) -> io::Result<Ended> {
         let Some(custody) = ctx.custody.clone().filter(|_| tool.package.is_some()) else {
             return self.run(job, ctx).await;
@@ -95,7 +96,7 @@ impl ToolExecutor {
             biased;
             ended = &mut running => return ended,
             () = ctx.scope.cancellation.cancelled() => Cause::Cancelled,
-            // Once it is started, its thread minds the time.
+            // Once it has started, its thread enforces the deadline.
             () = tokio::time::sleep_until(ctx.deadline), if running.is_queued() => Cause::Deadline,
         };
         if running.withdraw() {
@@ -112,8 +113,8 @@ impl ToolExecutor {
 const LOOKS: u32 = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
-/// A time at which the files of a package are what was attested, and far enough from their last change that the
-/// next one can be told from it.
+/// A moment at which the files match the attestation, and so long after their last change that any later one shows in the
+/// times of the files. `None` if they keep changing.
 async fn settled(custody: &Custody) -> Option<SystemTime> {
     for _ in 0..LOOKS {
         let now = SystemTime::now();
@@ -125,7 +126,7 @@ async fn settled(custody: &Custody) -> Option<SystemTime> {
     None
 }
 
-/// Whether what runs has been what was attested, from `since` on.
+/// Whether the files have matched the attestation ever since `since`.
 async fn has_held(custody: &Custody, since: SystemTime) -> bool {
     let custody = custody.clone();
     // It looks at files.
@@ -144,7 +145,7 @@ fn variables(name: &str, instance: &Instance) -> [(&'static str, OsString); 2] {
     [("ORLA_TOOL", OsString::from(name)), (INSTANCE, OsString::from(instance.mark()))]
 }
 
-/// The processes of a tool that shall wait for its calls; `None` where none shall. `name` is the one that it is served by.
+/// What to prestart for a tool that is served as `name`; `None` if it declares no `prestart`.
 pub fn prestarted(tool: &ToolProvider, name: &str, instance: &Instance) -> Option<Wanted> {
     (tool.prestart > 0).then(|| Wanted {
         program: Arc::clone(&tool.program),
@@ -199,7 +200,7 @@ impl CapabilityExecutor for ToolExecutor {
         };
         match self.run_attested(tool, job, ctx).await {
             Ok(mut ended) => {
-                // The whole of it, which is what the timeout counts from.
+                // From the arrival of the call, as its timeout counts, not from the start of the process.
                 ended.duration = began.elapsed();
                 // `env` reports a missing interpreter by this code, after a start that succeeded.
                 if ended.cause == Cause::Itself

@@ -1,4 +1,4 @@
-//! The keys of mappings, as tables.
+//! What tables of keys are made of; the table of the configuration is `table.rs`.
 //!
 //! Each [`Key`] of a table has a name, the [`Form`] of its value, the field that the value goes to, and a sentence
 //! that says what it means. Everything that knows keys is made from these tables: [`Reader::mapping`] reads a

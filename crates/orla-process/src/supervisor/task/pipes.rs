@@ -10,7 +10,7 @@ use tokio::io::{self, AsyncReadExt as _};
 use tokio::time::Instant;
 
 use super::super::process::Process;
-use super::super::protocol::{Incoming, Protocol as _};
+use super::super::protocol::{ProcessEvent, Protocol as _};
 use super::super::service::Service;
 use super::super::shared::Info;
 use super::super::state::{Event, State};
@@ -108,13 +108,13 @@ impl<S: Service> Task<S> {
 
     /// # Errors
     /// Why the process is ended.
-    async fn take_event(&mut self, event: Incoming<S::Protocol>) -> Result<(), String> {
-        if matches!(event, Incoming::Hello | Incoming::Ready(_)) {
+    async fn take_event(&mut self, event: ProcessEvent<S::Protocol>) -> Result<(), String> {
+        if matches!(event, ProcessEvent::Hello | ProcessEvent::Ready(_)) {
             // Its files may no longer be those that it was allowed to start from.
             self.shared.may_start(&self.service, Some(self.started)).await?;
         }
         match event {
-            Incoming::Hello => {
+            ProcessEvent::Hello => {
                 let patience = match self.takes_part {
                     Some(true) => self.service.startup_timeout(),
                     Some(false) => Duration::ZERO,
@@ -123,25 +123,25 @@ impl<S: Service> Task<S> {
                 self.handshake = Some(Instant::now() + patience);
                 self.happened(Event::Hello, "it said hello").await;
             }
-            Incoming::Handshaking => {
+            ProcessEvent::Handshaking => {
                 self.takes_part = Some(true);
                 if self.handshake.is_some() {
                     self.handshake = Some(Instant::now() + self.service.startup_timeout());
                 }
             }
-            Incoming::Ready(info) => {
+            ProcessEvent::Ready(info) => {
                 self.happened(Event::Hello, "it answered").await;
                 self.takes_part = Some(true);
                 if let Some(info) = info {
                     self.set_info(info);
                 }
             }
-            Incoming::Info(info) => {
+            ProcessEvent::Info(info) => {
                 self.handshake = None;
                 self.set_info(info);
             }
-            Incoming::Broken(reason) => return Err(reason),
-            Incoming::Question(answer) => self.questions.push(answer),
+            ProcessEvent::Broken(reason) => return Err(reason),
+            ProcessEvent::Question(answer) => self.questions.push(answer),
         }
         Ok(())
     }

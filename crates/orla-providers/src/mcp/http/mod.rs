@@ -4,7 +4,7 @@
 //!
 //! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server, at the first use, and
 //! keeps it; calls go over the newest link, each in its caller's own task ([`exchange`]), over one pool of
-//! connections. [`sse`](crate::sse) and [`headers`] are pure.
+//! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure.
 
 mod client;
 mod exchange;

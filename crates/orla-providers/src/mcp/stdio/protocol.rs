@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use orla_marketplace::{ClientError, JsonText, SurfaceNotice};
 use orla_mcp::conversation::{self, Conversation, Question, Request};
 use orla_mcp::{Handshake, Messages, Reply, RequestMode, ServerInfo, Subscriptions};
-use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal};
+use orla_process::supervisor::{Cancellation, ProcessEvent, Protocol, Refusal};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::process::fault;
@@ -77,14 +77,14 @@ impl McpProtocol {
     }
 
     /// Asks the client of a call on behalf of the process.
-    fn ask(&mut self, question: Question) -> Option<Incoming<Self>> {
+    fn ask(&mut self, question: Question) -> Option<ProcessEvent<Self>> {
         let Question { id, method, params, client } = question;
         if self.questions >= MAX_QUESTIONS {
             self.conversation.answer_question(&id, Err(ClientError::Gone));
             return None;
         }
         self.questions += 1;
-        Some(Incoming::Question(Box::pin(async move {
+        Some(ProcessEvent::Question(Box::pin(async move {
             let answer = client.request(&method, params).await;
             (id, answer)
         })))
@@ -114,25 +114,25 @@ impl Protocol for McpProtocol {
         self.messages.room()
     }
 
-    fn next(&mut self) -> Option<Incoming<Self>> {
+    fn next(&mut self) -> Option<ProcessEvent<Self>> {
         loop {
             let message = match self.messages.next() {
                 Ok(message) => message?,
-                Err(reason) => return Some(Incoming::Broken(reason)),
+                Err(reason) => return Some(ProcessEvent::Broken(reason)),
             };
             match self.conversation.receive(&message) {
                 conversation::Incoming::Nothing => {}
-                conversation::Incoming::Hello(_) => return Some(Incoming::Hello),
-                conversation::Incoming::Initialized => return Some(Incoming::Handshaking),
+                conversation::Incoming::Hello(_) => return Some(ProcessEvent::Hello),
+                conversation::Incoming::Initialized => return Some(ProcessEvent::Handshaking),
                 conversation::Incoming::Ready(info) => {
                     self.subscribe();
-                    return Some(Incoming::Ready(info));
+                    return Some(ProcessEvent::Ready(info));
                 }
                 conversation::Incoming::Info(info) => {
                     self.subscribe();
-                    return Some(Incoming::Info(info));
+                    return Some(ProcessEvent::Info(info));
                 }
-                conversation::Incoming::Unusable(reason) => return Some(Incoming::Broken(reason)),
+                conversation::Incoming::Unusable(reason) => return Some(ProcessEvent::Broken(reason)),
                 // Fails where no one listens.
                 conversation::Incoming::Notice(notice) => drop(self.shared.notices.send(notice)),
                 conversation::Incoming::Question(question) => {

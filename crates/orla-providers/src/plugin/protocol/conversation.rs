@@ -14,7 +14,7 @@ use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use orla_mcp::framing::{Outgoing, quoted};
 use orla_mcp::{Fault, Messages, Reply, ServerInfo};
-use orla_process::supervisor::{Cancellation, Incoming, Protocol, Refusal, RunningOn};
+use orla_process::supervisor::{Cancellation, ProcessEvent, Protocol, Refusal, StillRunning};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
@@ -163,7 +163,7 @@ impl Conversation {
     }
 
     /// Takes a line of the process's standard output.
-    fn receive(&mut self, line: &Bytes) -> Option<Incoming<Self>> {
+    fn receive(&mut self, line: &Bytes) -> Option<ProcessEvent<Self>> {
         match wire::read(line) {
             Some(message) if message.id == wire::DESCRIBE => self.described(message.body),
             Some(message) => {
@@ -182,7 +182,7 @@ impl Conversation {
         }
     }
 
-    fn described(&mut self, body: Body) -> Option<Incoming<Self>> {
+    fn described(&mut self, body: Body) -> Option<ProcessEvent<Self>> {
         if self.is_probed && self.describing == Describing::Done {
             self.is_probed = matches!(body, Body::Progress(_));
             self.is_silent = false;
@@ -210,14 +210,14 @@ impl Conversation {
                     );
                 }
                 self.functions = functions.iter().map(|function| (*function.name).into()).collect();
-                Some(Incoming::Ready(Some(ServerInfo {
+                Some(ProcessEvent::Ready(Some(ServerInfo {
                     tools: Some(functions),
                     ..ServerInfo::default()
                 })))
             }
             Err(problem) => {
                 let problem = quoted(problem.as_bytes());
-                Some(Incoming::Broken(format!("{MALFORMED}: {problem}")))
+                Some(ProcessEvent::Broken(format!("{MALFORMED}: {problem}")))
             }
         }
     }
@@ -307,11 +307,11 @@ impl Protocol for Conversation {
         self.messages.room()
     }
 
-    fn next(&mut self) -> Option<Incoming<Self>> {
+    fn next(&mut self) -> Option<ProcessEvent<Self>> {
         loop {
             let message = match self.messages.next() {
                 Ok(message) => message?,
-                Err(reason) => return Some(Incoming::Broken(reason)),
+                Err(reason) => return Some(ProcessEvent::Broken(reason)),
             };
             if let Some(event) = self.receive(&message) {
                 return Some(event);
@@ -380,10 +380,10 @@ impl Protocol for Conversation {
         Cancellation::Binding
     }
 
-    fn running_on(&self, ticket: u64) -> Option<RunningOn<'_>> {
+    fn still_running(&self, ticket: u64) -> Option<StillRunning<'_>> {
         match &self.pending.get(&ticket)?.state {
             Pending::Cancelled { function } => {
-                Some(RunningOn { function, answers_others: self.is_concurrent && !self.is_serial })
+                Some(StillRunning { function, answers_others: self.is_concurrent && !self.is_serial })
             }
             Pending::Call { .. } => None,
         }
@@ -468,17 +468,17 @@ mod tests {
             (ticket, answer)
         }
 
-        fn hear(&mut self, line: &str) -> Option<Incoming<Conversation>> {
+        fn hear(&mut self, line: &str) -> Option<ProcessEvent<Conversation>> {
             self.conversation.receive(&Bytes::from(line.to_owned()))
         }
 
         /// The function of a cancelled call that the process works at.
         fn runs_on(&self, ticket: u64) -> Option<&str> {
-            self.conversation.running_on(ticket).map(|running| running.function)
+            self.conversation.still_running(ticket).map(|running| running.function)
         }
 
         fn answers_others(&self, ticket: u64) -> bool {
-            self.conversation.running_on(ticket).is_some_and(|running| running.answers_others)
+            self.conversation.still_running(ticket).is_some_and(|running| running.answers_others)
         }
 
         fn written(&mut self) -> String {
@@ -632,7 +632,7 @@ mod tests {
         assert!(!setting.conversation.is_open());
         assert_eq!(setting.written(), "{\"id\":0,\"function\":\"describe\"}\n");
         let described = setting.hear(r#"{"id":0,"ok":{"functions":[{"name":"a"}]}}"#);
-        let Some(Incoming::Ready(Some(info))) = described else { panic!("not ready") };
+        let Some(ProcessEvent::Ready(Some(info))) = described else { panic!("not ready") };
         assert_eq!(info.tools.unwrap()[0].name, "a");
         let (_, mut answer) = setting.call("b");
         let Err(Fault::Failed(failure)) = answer.try_recv().unwrap() else { panic!("it was sent") };
@@ -644,7 +644,9 @@ mod tests {
             (r#"{"id":0,"error":{"kind":"unknown","message":"no such function"}}"#, "no such function"),
             (r#"{"id":0,"ok":[]}"#, "expected an object with functions"),
         ] {
-            let Some(Incoming::Broken(reason)) = Setting::new(true).hear(line) else { panic!("{line}") };
+            let Some(ProcessEvent::Broken(reason)) = Setting::new(true).hear(line) else {
+                panic!("{line}")
+            };
             assert!(reason.contains(problem), "{reason}");
         }
     }
