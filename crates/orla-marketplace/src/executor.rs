@@ -33,8 +33,8 @@ pub trait CapabilityExecutor: Send + Sync {
     /// group with its grace, the output so far); the marketplace's own timer is the backstop.
     ///
     /// # Errors
-    /// [`RuntimeError::Failed`] when the provider says so, [`RuntimeError::Unavailable`] when it
-    /// cannot be reached, [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`] with what was
+    /// [`RuntimeError::Failed`](crate::RuntimeError::Failed) when the provider says so, [`RuntimeError::Unavailable`](crate::RuntimeError::Unavailable) when it
+    /// cannot be reached, [`RuntimeError::TimedOut`](crate::RuntimeError::TimedOut) and [`RuntimeError::Cancelled`](crate::RuntimeError::Cancelled) with what was
     /// given so far.
     async fn execute(
         &self,
@@ -60,7 +60,7 @@ pub trait CapabilityExecutor: Send + Sync {
         Err(not_a_stream(ctx))
     }
 
-    /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`], every input that the input type of this
+    /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput), every input that the input type of this
     /// manifest does not admit, and gives nothing that its output type does not admit. The calls are then not
     /// checked a second time, and no schema is compiled for them.
     fn checks_types(&self, _manifest: &CapabilityManifest) -> bool {

@@ -8,21 +8,21 @@
 //! more are started until the file changes.
 //!
 //! A process belongs to one version of its file. A call compares the version, so that what runs is always the file as it
-//! is, also where nobody has reloaded.
+//! is, also without a reload.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitStatus};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::child::Program;
 use crate::environment::Environment;
@@ -30,6 +30,9 @@ use crate::exit_watch::ExitWatch;
 use crate::file::FileVersion;
 use crate::reaper::Instance;
 use crate::wake::Wake;
+
+/// A process that ends after this long has done its part: it waited. What ended it is no fault of the program.
+const EARLY: Duration = Duration::from_secs(10);
 
 /// After this many failures in a row, no more processes are started.
 const MAX_FAILURES: u32 = 3;
@@ -135,7 +138,11 @@ struct Watched {
 
 /// A process that waits for its input. Dropping it ends the process and its group.
 #[derive(Debug)]
-pub struct Started(Option<Child>);
+pub struct Started {
+    child: Option<Child>,
+    /// Where it is reaped if it is not used.
+    home: Weak<Shared>,
+}
 
 impl Standby {
     /// Without any programs to prestart; see [`want`](Self::want).
@@ -169,8 +176,11 @@ impl Standby {
             pool.wanted.count = wanted.count;
             let excess = pool.waiting.len().saturating_sub(wanted.count);
             state.ending.extend(pool.waiting.drain(..excess).map(Waiting::kill));
+            // A reload is another chance.
+            (pool.failures, pool.activity) = (0, Activity::Active);
             state.pools.push(pool);
         }
+        state.end_excess();
         state.ending.extend(before.into_iter().flat_map(|pool| pool.waiting).map(Waiting::kill));
         let needs_thread = !state.has_thread && !state.pools.is_empty();
         state.has_thread |= needs_thread;
@@ -203,14 +213,14 @@ impl Standby {
         // What has failed stays for the thread, which finds out why.
         let index = pool.waiting.iter().position(|waiting| !waiting.has_failed());
         let taken = index.and_then(|index| pool.waiting.remove(index));
-        if matches!(pool.activity, Activity::Asleep) {
+        if taken.is_some() || matches!(pool.activity, Activity::Asleep) {
             pool.activity = Activity::Active;
         }
         self.shared.wake.wake();
         match (taken, &pool.activity) {
             (Some(waiting), _) => {
                 pool.failures = 0;
-                Ok(Some(Started(Some(waiting.child))))
+                Ok(Some(Started { child: Some(waiting.child), home: Arc::downgrade(&self.shared) }))
             }
             (None, Activity::Failed(reason)) => Err(Arc::clone(reason)),
             (None, _) => Ok(None),
@@ -218,13 +228,20 @@ impl Standby {
     }
 }
 
-impl Drop for Standby {
-    fn drop(&mut self) {
+impl Standby {
+    /// Ends every waiting process, and starts no more. A process whose input just ends would take that for a call.
+    pub fn end(&self) {
         let mut state = self.shared.lock();
         state.is_closing = true;
         state.end_all();
         drop(state);
         self.shared.wake.wake();
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -254,7 +271,14 @@ impl Shared {
             let until = state.next_look(now);
             drop(state);
             self.sleep(&watched, until);
-            self.lock().remove_failed();
+            let failed = self.lock().take_failed();
+            for (start, waiting) in failed {
+                // Finding out why takes a while, and no call may wait for that.
+                let is_early = waiting.since.elapsed() < EARLY;
+                let mut child = waiting.kill();
+                let reason = is_early.then(|| failure(&mut child));
+                self.lock().count_failure(&start, reason, child);
+            }
         }
     }
 
@@ -322,7 +346,7 @@ impl State {
         let pool = self.pools.iter().find(|pool| {
             matches!(pool.activity, Activity::Active) && pool.waiting.len() < pool.wanted.count
         })?;
-        Some(Start { wanted: pool.wanted.clone(), environment: Arc::clone(&pool.environment) })
+        Some(pool.start())
     }
 
     /// Takes in a process that was started, if it is still wanted.
@@ -349,9 +373,41 @@ impl State {
         pool.waiting.push_back(waiting);
     }
 
-    fn remove_failed(&mut self) {
+    /// Takes out the processes that did more than wait.
+    fn take_failed(&mut self) -> Vec<(Start, Waiting)> {
+        let mut failed = Vec::new();
         for pool in &mut self.pools {
-            pool.remove_failed(&mut self.ending);
+            for _ in 0..pool.waiting.len() {
+                let Some(waiting) = pool.waiting.pop_front() else { break };
+                if waiting.has_failed() {
+                    failed.push((pool.start(), waiting));
+                } else {
+                    pool.waiting.push_back(waiting);
+                }
+            }
+        }
+        failed
+    }
+
+    /// Counts a failure of a program, with the reason; without one, the process had waited as it should.
+    fn count_failure(&mut self, start: &Start, reason: Option<String>, child: Child) {
+        self.ending.push(child);
+        let pool = self.pools.iter_mut().find(|pool| pool.serves(&start.wanted, &start.environment));
+        let (Some(pool), Some(reason)) = (pool, reason) else { return };
+        pool.failures += 1;
+        if pool.failures >= MAX_FAILURES {
+            tracing::warn!(program = %pool.wanted.program.path().display(), "{reason}");
+            pool.activity = Activity::Failed(reason.into());
+        }
+    }
+
+    /// Ends what exceeds the limit.
+    fn end_excess(&mut self) {
+        let mut left = self.limits.max_processes;
+        for pool in &mut self.pools {
+            let excess = pool.waiting.len().saturating_sub(left);
+            self.ending.extend(pool.waiting.drain(..excess).map(Waiting::kill));
+            left -= pool.waiting.len();
         }
     }
 
@@ -389,29 +445,14 @@ impl Pool {
             && Arc::ptr_eq(&self.environment, environment)
     }
 
+    fn start(&self) -> Start {
+        Start { wanted: self.wanted.clone(), environment: Arc::clone(&self.environment) }
+    }
+
     /// Starts again with another version of the file; gives back the processes of the old one.
     fn renew(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         (self.version, self.failures, self.activity) = (None, 0, Activity::Active);
         std::mem::take(&mut self.waiting).into_iter()
-    }
-
-    /// Removes the processes that did more than wait.
-    fn remove_failed(&mut self, ending: &mut Vec<Child>) {
-        for _ in 0..self.waiting.len() {
-            let Some(waiting) = self.waiting.pop_front() else { return };
-            if !waiting.has_failed() {
-                self.waiting.push_back(waiting);
-                continue;
-            }
-            self.failures += 1;
-            let mut child = waiting.kill();
-            if self.failures >= MAX_FAILURES {
-                let reason: Arc<str> = failure(&mut child).into();
-                tracing::warn!(program = %self.wanted.program.path().display(), "{reason}");
-                self.activity = Activity::Failed(reason);
-            }
-            ending.push(child);
-        }
     }
 }
 
@@ -473,8 +514,9 @@ fn quote(mut pipe: impl io::Read + AsFd) -> String {
 }
 
 fn kill(child: &Child) {
-    // It may be gone already.
+    // It may be gone already, or lead no group any more.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = kill_process(Pid::from_child(child), Signal::KILL);
 }
 
 impl Started {
@@ -483,15 +525,21 @@ impl Started {
     /// # Errors
     /// It was taken already.
     pub(crate) fn into_child(mut self) -> io::Result<Child> {
-        self.0.take().ok_or_else(|| io::Error::other("the process was taken already"))
+        self.child.take().ok_or_else(|| io::Error::other("the process was taken already"))
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            kill(child);
-            let _ = child.wait();
+        let Some(mut child) = self.child.take() else { return };
+        kill(&child);
+        match self.home.upgrade() {
+            Some(home) => {
+                home.lock().ending.push(child);
+                home.wake.wake();
+            }
+            // Its thread has ended; what was killed is gone in a moment.
+            None => drop(child.wait()),
         }
     }
 }

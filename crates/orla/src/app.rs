@@ -516,8 +516,9 @@ impl App {
 
     /// Ends every process and connection that stays between calls.
     pub(crate) fn end_providers(&self) -> impl Future<Output = ()> + Send + use<> {
-        let providers = self.providers.clone();
+        let (providers, standby) = (self.providers.clone(), Arc::clone(&self.standby));
         async move {
+            standby.end();
             join_all(providers.iter().map(|provider| provider.shutdown())).await;
         }
     }

@@ -26,7 +26,8 @@ pub use canonical::{CanonicalError, canonical_json, manifest_form};
 pub use instant::{format_instant, parse_instant};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use statement::{
-    CONTENT_HASH, Flaw, MANIFEST_HASH, Subject, TrustedKeys, Validity, check, fits, sign, signed, timely,
+    CONTENT_HASH, Flaw, MANIFEST_HASH, Subject, TrustedKeys, Validity, check, fits, is_current, sign,
+    signed, timely,
 };
 
 use ring::digest;

@@ -148,13 +148,18 @@ pub fn timely(attestation: &CapabilityAttestation, now: SystemTime) -> Result<()
     }
 }
 
+/// Whether an attestation's hashes are taken of the forms of today.
+pub fn is_current(attestation: &CapabilityAttestation) -> bool {
+    attestation.metadata.get(VERSION).is_some_and(|version| version == CURRENT)
+}
+
 /// Whether an attestation was made for a capability as it is now.
 ///
 /// # Errors
 /// What has changed.
 pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<(), Flaw> {
     let said = |key: &str| attestation.metadata.get(key).map(String::as_str);
-    if said(VERSION) != Some(CURRENT) {
+    if !is_current(attestation) {
         return Err(Flaw::OtherVersion);
     }
     if said(MANIFEST_HASH) != Some(&subject.manifest_hash) {

@@ -116,7 +116,9 @@ pub fn end_line(out: &mut Vec<u8>, start: usize) {
 
 /// The beginning of a line that is no message, for a log line.
 pub fn quoted(line: &[u8]) -> String {
-    excerpt(String::from_utf8_lossy(line), 200).replace(char::is_control, " ")
+    // Four bytes are the most that a character has; a line may be long.
+    excerpt(String::from_utf8_lossy(&line[..line.len().min(4 * 200 + 4)]), 200)
+        .replace(char::is_control, " ")
 }
 
 #[cfg(test)]

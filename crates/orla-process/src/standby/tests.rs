@@ -187,3 +187,27 @@ fn no_more_wait_than_the_limit_and_none_after_the_end() {
     assert_eq!(started.len(), 2);
     eventually("all end", || started.iter().copied().all(is_gone));
 }
+
+#[test]
+fn a_reload_is_another_chance_and_a_lower_limit_ends_the_rest() {
+    let fixture = Fixture::new();
+    let program = fixture.keep(&fixture.script("exit 1"), 1);
+    eventually("it has failed", || fixture.standby.take(&program).is_err());
+    fixture.keep_same(&program, 1, StandbyLimits::default());
+    eventually("it is tried again", || fixture.started().len() > 3);
+    let program = fixture.keep(&fixture.script(ECHO), 3);
+    eventually("three wait", || fixture.standby.shared.lock().watched().count() == 3);
+    fixture.keep_same(&program, 3, StandbyLimits { max_processes: 1, ..StandbyLimits::default() });
+    assert_eq!(fixture.standby.shared.lock().watched().count(), 1);
+    fixture.standby.end();
+    eventually("all end", || fixture.started().into_iter().all(is_gone));
+}
+
+#[test]
+fn a_process_that_is_not_used_ends() {
+    let fixture = Fixture::new();
+    let program = fixture.keep(&fixture.script(ECHO), 1);
+    fixture.waits(1);
+    drop(fixture.standby.take(&program).unwrap().expect("it waits"));
+    eventually("it ends", || is_gone(fixture.started()[0]));
+}

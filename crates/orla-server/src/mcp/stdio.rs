@@ -10,7 +10,7 @@
 //!
 //! At the end of input requests that were read already have [`END_OF_INPUT_GRACE`] to be answered (so that
 //! `echo '…' | orla --stdio` works); what still runs then is cancelled, and its processes end. When
-//! the output is closed everything is cancelled at once. When the server is notified to stop, requests
+//! the output is closed everything is cancelled at once. When the server is told to stop, requests
 //! have the time that [`drain`](crate::ServerOptions::drain) gives them.
 
 mod lines;

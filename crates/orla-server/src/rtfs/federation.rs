@@ -104,7 +104,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),
-        RuntimeError::Told { message, .. } => json!({ "error_json": message }),
+        RuntimeError::Told { message, .. } => json!({ "told": message }),
         RuntimeError::Refused { code, message, data, .. } => {
             let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
             json!({"code": code, "message": message, "data": data})
@@ -135,7 +135,7 @@ pub(crate) async fn catalogue(
     let mut changes = core.market.changes();
     match after {
         None => {
-            // It goes on after that: what turns out later is error_json as a change.
+            // It goes on after that: what turns out later is reported as a change.
             let asked = Arc::clone(core);
             let learning = core.tracker.spawn(async move {
                 tokio::select! {
@@ -170,7 +170,7 @@ pub(crate) async fn catalogue(
     json_response(StatusCode::OK, text)
 }
 
-/// Whether other instances are error_json of it: what each has by itself they are not.
+/// Whether other instances are told of it: not of what each has by itself.
 fn is_shared(entry: &Entry) -> bool {
     let id = entry.manifest.id.as_str();
     let is_own = matches!(entry.manifest.provider, ProviderType::Local(_))
@@ -196,11 +196,28 @@ fn unchanged() -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use orla_marketplace::rtfs;
+
     use super::*;
     use orla_marketplace::{JsonText, Payload};
 
     fn text(result: RuntimeResult<Outcome>) -> String {
         String::from_utf8(reply(result).message.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_members_of_an_error_are_those_that_instances_read() {
+        // `orla_providers::remote` reads these; a new name would be lost between two versions.
+        let error = RuntimeError::Told {
+            id: "a".to_owned(),
+            message: "1:2: m".to_owned(),
+            error: Box::new(rtfs::Error::new("busy", "m")),
+            outcome: None,
+        };
+        assert_eq!(detail(&error), Some(json!({"told": "1:2: m"})));
+        let error =
+            RuntimeError::Unavailable { id: "a".to_owned(), reason: "r".to_owned(), source: None };
+        assert_eq!(detail(&error), Some(json!({"reason": "r"})));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::render;
 /// Characters of arguments that a client's question shows.
 const SHOWN: usize = 4000;
 
-/// Approver is asked, and to what they have agreed for the rest of the run.
+/// Who is asked, and to what they have agreed for the rest of the run.
 pub(crate) struct Approval {
     who: Approver,
     agreed: BTreeSet<String>,

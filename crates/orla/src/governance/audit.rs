@@ -16,9 +16,9 @@
 //! # Signatures
 //!
 //! With a key, the thread signs the head each time that it writes the log through to the disk: a record (`signed`)
-//! and a line for [`Heads`], not a signature for each line. AuditEvent is unsigned is at most what was written since.
+//! and a line for [`Heads`], not a signature for each line. What is unsigned is at most what was written since.
 //!
-//! # AuditEvent is in it, and what is not
+//! # What is in it, and what is not
 //!
 //! Who called what, when, for how long and how it ended. No input, no output, no error text: they may hold
 //! secrets. The principal is a name, never a token.
@@ -78,7 +78,7 @@ struct Event {
     what: AuditEvent,
 }
 
-/// AuditEvent is recorded. A line is made of it by the thread that writes.
+/// What is recorded. A line is made of it by the thread that writes.
 enum AuditEvent {
     Started { capabilities: usize, generation: u64 },
     Reloaded { capabilities: usize, generation: u64 },

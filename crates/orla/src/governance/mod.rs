@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use orla_marketplace::attestation::{
-    CONTENT_HASH, ContentSource, Custody, Definition, PublicKey, Subject, TrustedKeys, fits, signed,
-    timely,
+    CONTENT_HASH, ContentSource, Custody, Definition, PublicKey, Subject, TrustedKeys, fits, is_current,
+    signed, timely,
 };
 use orla_marketplace::{
     CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType, Registration,
@@ -222,7 +222,9 @@ impl Rules {
         let is_about_it =
             |claim: &&CapabilityAttestation| claim.metadata.get(CONTENT_HASH) == Some(&hash);
         let mut claims = self.attestations.values().filter(is_about_it);
-        match claims.any(|claim| timely(claim, now).is_ok() && self.signed(claim).is_ok()) {
+        match claims
+            .any(|claim| is_current(claim) && timely(claim, now).is_ok() && self.signed(claim).is_ok())
+        {
             true => Ok(()),
             false => {
                 Err("there is no attestation for its current content, and require_attestation is set"

@@ -22,7 +22,7 @@ use crate::state::Core;
 /// The most subscriptions of one session or listener.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 
-/// One client that is unsubscribed of changed resources.
+/// One client that is notified of changed resources.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriber {
     principal: Option<Principal>,

@@ -76,7 +76,7 @@ impl Writer {
 
     /// Writes until the end.
     pub(super) fn run(&mut self, shared: &Shared) {
-        // AuditEvent the file's end asks for comes first.
+        // What the end of the file asks for comes first.
         self.write(shared);
         loop {
             let (events, lost, ending) = self.wait(shared);
@@ -200,7 +200,7 @@ impl Writer {
         self.append(begun(now, "moved"));
         self.write(shared);
         if !self.pending.is_empty() {
-            // AuditEvent cannot be written now belongs to the old one.
+            // What cannot be written now belongs to the old one.
             return;
         }
         self.settle(shared);
@@ -315,7 +315,7 @@ struct Opened {
     chain: Chain,
     /// The hash of the first record, where there is one.
     log: Option<String>,
-    /// AuditEvent has to be written first.
+    /// What has to be written first.
     first: Vec<u8>,
 }
 
