@@ -84,8 +84,24 @@ fn sockets(reader: &Reader<'_>, foreign: &Foreign, tally: &mut Tally) -> Result<
 }
 
 /// `cat` of a fifo, which is ended after half a second: lines that it has not read stay in the fifo.
+///
+/// It is tried three times: a `cat` that is ended between its read and its write loses that line itself.
 fn lines(reader: &Reader<'_>, tally: &mut Tally) -> Result<(), String> {
-    let fifo = reader.folder.join("fifo");
+    let mut verdict = lines_once(reader, 1)?;
+    for turn in 2..=3 {
+        if verdict.is_err() {
+            verdict = lines_once(reader, turn)?;
+        }
+    }
+    tally.check(
+        "lines of cat, ended every half second and started again: none is lost, none doubled",
+        verdict,
+    );
+    Ok(())
+}
+
+fn lines_once(reader: &Reader<'_>, turn: usize) -> Result<Result<(), String>, String> {
+    let fifo = reader.folder.join(format!("fifo-{turn}"));
     let mut make = Command::new("mkfifo");
     make.arg(&fifo);
     process::run(&mut make, reader.folder, TIMEOUT)?.stdout_of_success()?;
@@ -107,11 +123,7 @@ fn lines(reader: &Reader<'_>, tally: &mut Tally) -> Result<(), String> {
     let verdict = reader.run(&stream, all, "true");
     let written = writing.join().map_err(|_| "the writer panicked".to_owned())?;
     drop(written.map_err(|err| err.to_string())?);
-    tally.check(
-        "lines of cat, ended every half second and started again: none is lost, none doubled",
-        verdict,
-    );
-    Ok(())
+    Ok(verdict)
 }
 
 fn was_cut(cutter: &Cutter, times: usize) -> Result<(), String> {
