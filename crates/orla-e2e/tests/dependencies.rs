@@ -18,12 +18,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-marketplace", &["rtfs"]),
     ("orla-mcp", &["orla-marketplace"]),
     ("orla-process", &["orla-marketplace"]),
-    ("orla-server", &["orla-marketplace"]),
+    ("orla-server", &["orla-marketplace", "orla-mcp"]),
     (
         "orla-providers",
         &["orla-document", "orla-marketplace", "orla-mcp", "orla-process", "orla-registry"],
     ),
-    ("orla", &["orla-document", "orla-marketplace", "orla-process", "orla-providers", "orla-server"]),
+    (
+        "orla",
+        &[
+            "orla-document",
+            "orla-marketplace",
+            "orla-mcp",
+            "orla-process",
+            "orla-providers",
+            "orla-server",
+        ],
+    ),
     ("orla-e2e", &["orla"]),
     ("xtask", &[]),
 ];

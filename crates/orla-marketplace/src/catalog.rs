@@ -17,7 +17,7 @@ use crate::admission::breaker::{Breaker, BreakerLimits};
 use crate::custody::Custody;
 use crate::id::Pattern;
 use crate::manifest::{
-    Availability, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing, Policy,
+    Availability, CallPolicy, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing,
 };
 use crate::payload::JsonText;
 use crate::permission::{AccessPolicy, Disclosure, Permission, Principal};
@@ -27,7 +27,7 @@ use crate::surface::{Item, Surface};
 
 pub use builder::{CatalogBuilder, Rejected};
 
-/// Every capability that can be called at one moment, and what is served besides.
+/// Every capability that can be called at one moment, with the prompts and resources that are served.
 pub struct Catalog {
     pub(crate) generation: u64,
     /// The generation in which its sources were loaded.
@@ -55,13 +55,13 @@ pub struct Catalog {
 struct Choice {
     allow: Option<Vec<Pattern>>,
     deny: Vec<Pattern>,
-    /// The ids of all that is listed, where that is not left to the policies.
+    /// The ids of everything that is listed; `None` leaves that to the policies.
     list_only: Option<Vec<&'static str>>,
 }
 
 impl Choice {
     /// Whether and how a capability is listed, if it is served at all.
-    fn of(&self, name: &str, id: &str, policy: &Policy) -> Option<Listing> {
+    fn of(&self, name: &str, id: &str, policy: &CallPolicy) -> Option<Listing> {
         let is_chosen = self.list_only.as_ref().map(|ids| ids.contains(&id));
         let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
         let allowed = self.allow.as_deref().is_none_or(fits) || is_chosen == Some(true);
@@ -90,14 +90,14 @@ pub struct Entry {
     /// Its MCP name, unique within the catalogue.
     pub name: Arc<str>,
     /// How its calls are treated.
-    pub policy: Policy,
+    pub policy: CallPolicy,
     pub(crate) input: Enforcement,
     pub(crate) output: Enforcement,
-    /// What its calls need: what it declares, and what its provider needs.
+    /// The permissions that its calls need: the declared ones and those of its provider.
     needs: Arc<[Permission]>,
-    /// The provider whose share of the permits its calls count to.
+    /// The provider whose share of the permits its calls use.
     pub(crate) provider: Arc<str>,
-    /// Its own permits, where fewer calls may run at once than of all capabilities together.
+    /// Its own permits, if its limit is lower than that of all capabilities together.
     pub(crate) admission: Option<Arc<Admission>>,
     /// Shared with all that have the same upstream.
     pub(crate) breaker: Option<Arc<Breaker>>,
@@ -125,7 +125,7 @@ impl Enforcement {
         }
     }
 
-    /// Why it is not enforced although it is declared.
+    /// Why it is declared but not enforced.
     pub(crate) fn fault(&self) -> Option<&SchemaError> {
         match self {
             Self::NotEnforced(fault) => Some(fault),
@@ -140,9 +140,9 @@ impl Enforcement {
 pub struct Limits {
     /// How long one call may take, waiting included: 30 s (RFC 1 §5.2).
     pub timeout: Duration,
-    /// Calls that run at once: 64. One whose client is being asked something is not counted.
+    /// Calls that run at once: 64. A call whose client is being asked is not counted.
     pub max_concurrency: usize,
-    /// Those of one provider that run at once, so that a slow one leaves permits to the others: 48.
+    /// Calls of one provider that run at once, so that a slow one leaves permits to the others: 48.
     pub max_provider_calls: usize,
     /// Calls that wait for their turn: 1,024.
     pub max_queue: usize,
@@ -150,7 +150,7 @@ pub struct Limits {
     pub max_memory_bytes: usize,
     /// Calls within calls: 64.
     pub max_depth: u32,
-    /// When what cannot be reached is left alone for a while.
+    /// When an unreachable upstream is left alone for a while.
     pub breaker: BreakerLimits,
     /// What each program in RTFS may use.
     pub programs: rtfs::Limits,
@@ -219,8 +219,8 @@ impl Catalog {
         self.generation
     }
 
-    /// Whether the other one is of the same sources: then it differs by what has become known of them, and
-    /// by nothing that anyone decided.
+    /// Whether the other snapshot is of the same sources. The two then differ only in what has been learned of
+    /// them since.
     pub fn is_of_the_same_sources(&self, other: &Self) -> bool {
         self.loaded == other.loaded
     }
@@ -240,7 +240,7 @@ impl Catalog {
         self.by_id.get(id).and_then(|at| self.entries.get(*at))
     }
 
-    /// Up to three names near to one that does not exist, the nearest first.
+    /// Up to three names similar to one that does not exist, the nearest first.
     pub fn similar(&self, name: &str) -> Vec<String> {
         self.similar_where(name, |_| true)
     }
@@ -286,8 +286,7 @@ impl Catalog {
         hits.take(limit).collect()
     }
 
-    /// The capabilities that are not left to search, in the order of their MCP names. Those that are unavailable are
-    /// among them.
+    /// The capabilities that are not left to search, in the order of their MCP names, including unavailable ones.
     pub fn listed(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().filter(|entry| entry.is_listed())
     }
@@ -318,19 +317,19 @@ impl Catalog {
         missing.map_or(Ok(()), |need| Err(need.to_string()))
     }
 
-    /// Whether this caller may use everything whose id begins so, with any permission that it needs.
+    /// Whether this caller may use everything whose id has this prefix, whatever permission it needs.
     pub(crate) fn permits_prefix(&self, principal: Option<&Principal>, prefix: &str) -> bool {
         let (id, name) = (format!("{prefix}*"), format!("{}*", prefix.replace('.', "__")));
         let needs = vec![Permission::needed("*")];
         self.permits_item(principal, &Item { id, name, needs }).is_ok()
     }
 
-    /// The capability with this id or MCP name, if this caller may know of it.
+    /// The capability with this id or MCP name, if this caller may know about it.
     pub fn visible(&self, principal: Option<&Principal>, id_or_name: &str) -> Option<&Arc<Entry>> {
         self.get(id_or_name).filter(|entry| self.permits(principal, entry).is_ok())
     }
 
-    /// Whether a denied name is answered as one that does not exist.
+    /// Whether a denied name is answered like one that does not exist.
     pub fn conceals(&self) -> bool {
         self.access.as_ref().is_some_and(|access| access.disclosure == Disclosure::Conceal)
     }
@@ -362,7 +361,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// What its calls need: what it declares, and what its provider needs by its kind.
+    /// The permissions that its calls need: the declared ones and those of its kind of provider.
     pub fn needs(&self) -> &[Permission] {
         &self.needs
     }
@@ -372,7 +371,7 @@ impl Entry {
         matches!(self.manifest.provider.kind(), "rtfs" | "discovery")
     }
 
-    /// Whether it is listed, available or not; else it is found by search and by its name alone.
+    /// Whether it is listed, available or not. Others are found by search and by name only.
     pub fn is_listed(&self) -> bool {
         self.policy.listing == Listing::Listed
     }
@@ -395,19 +394,18 @@ impl Entry {
         self.is_listed() && self.is_available()
     }
 
-    /// Why its input schema is not enforced, if it is declared and is not. It is then its provider's.
+    /// Why its input schema is declared but not enforced. The schema is then the provider's.
     pub fn input_not_enforced(&self) -> Option<&SchemaError> {
         self.input.fault()
     }
 
-    /// Why its output schema is not enforced, if it is declared and is not. It is then its provider's.
+    /// Why its output schema is declared but not enforced. The schema is then the provider's.
     pub fn output_not_enforced(&self) -> Option<&SchemaError> {
         self.output.fault()
     }
 
-    /// The JSON Schema of the input that clients are shown: the declared one as it was written,
-    /// else what the provider advertises, else any object. MCP asks that it says `type: object`,
-    /// so where that is left out it is added.
+    /// The JSON Schema of the input that clients see: the declared one as it was written, or else the one that the
+    /// provider advertises, or else any object. MCP requires `type: object`, so it is added if it is missing.
     pub fn input_schema(&self) -> JsonText {
         let declared = self.manifest.input_schema.as_ref().map(schema_text);
         let advertised = || self.manifest.provider.custom()?.advertised_input();
@@ -436,7 +434,7 @@ fn of_an_object(schema: JsonText) -> JsonText {
 }
 
 fn schema_text(schema: &rtfs::TypeExpr) -> JsonText {
-    // The original where there is one, byte for byte.
+    // The original, byte for byte, if there is one.
     let original = schema.json_schema().and_then(|json| JsonText::parse(json.to_owned()).ok());
     original.unwrap_or_else(|| text(&json_schema_of(schema)))
 }
@@ -446,15 +444,15 @@ fn text(value: &Json) -> JsonText {
 }
 
 impl Entry {
-    /// Who vouches for the capability as it is now. An attestation that does not hold does not count. Reads what
-    /// runs where it may have changed since it was looked at last, and so may block.
+    /// The authority that vouches for the capability in its present state. An attestation that does not hold does
+    /// not count. May block: reads the content if it may have changed.
     pub fn attestation(&self) -> Option<&CapabilityAttestation> {
         let holds = self.policy.custody.as_ref().is_some_and(Custody::holds);
         self.manifest.attestation.as_ref().filter(|_| holds)
     }
 
-    /// Where the capability comes from, with the hash of what would run now; empty where that cannot be
-    /// read. Reads it where it may have changed, and so may block.
+    /// Where the capability comes from, with the hash of its present content; empty if the content cannot be read.
+    /// May block: reads the content if it may have changed.
     pub fn provenance(&self) -> Option<CapabilityProvenance> {
         let mut provenance = self.manifest.provenance.clone()?;
         if let Some(custody) = &self.policy.custody {

@@ -1,19 +1,18 @@
 //! Requests back to the caller's client: sampling, elicitation, roots.
 //!
-//! A provider asks through the handle in its [`CallContext`](crate::CallContext) and waits for the
-//! answer; how the question reaches the client is the front end's business. On a session it is a
-//! request on the call's own stream. On the sessionless revision it is a result that asks for input,
-//! and the provider's call stays open until the client comes back with it. Questions that a provider
-//! asks at the same time may reach the client together.
+//! A provider asks through the handle in its [`CallContext`](crate::CallContext) and waits for the answer. The
+//! front end decides how the question reaches the client. With a session, it is a request on the call's own
+//! stream. In the sessionless revision, it is a result that asks for input, and the provider's call stays open
+//! until the client returns with the answer. Questions that a provider asks at the same time may reach the client
+//! together.
 
 use async_trait::async_trait;
 
 use crate::payload::JsonText;
 
-/// The member of a request's `_meta` by which a provider names its question (text, unique within the
-/// call). It is taken out before the client sees the request. On the sessionless revision the name is
-/// the key of `inputRequests`, so that clients can answer before they are asked; without one the front
-/// end makes a key.
+/// The member of a request's `_meta` by which a provider names its question (text, unique within the call). It is
+/// removed before the client sees the request. In the sessionless revision the name is the key of `inputRequests`,
+/// so that clients can answer before they are asked. Without a name, the front end makes a key.
 pub const INPUT_KEY: &str = "orla/key";
 
 /// The client at the other end of a call.
@@ -22,8 +21,8 @@ pub trait Client: Send + Sync {
     /// What the client says it can do: the JSON object of its MCP capabilities.
     fn capabilities(&self) -> JsonText;
 
-    /// The session in which the client asks, as a number that no other living session has; none where each
-    /// of its requests stands alone.
+    /// The session of the client, as a number that no other living session has; `None` if each of its requests
+    /// stands alone.
     fn session(&self) -> Option<u64> {
         None
     }

@@ -8,18 +8,17 @@ use futures_util::future::BoxFuture;
 
 /// What runs when one capability is called, as the code that can read it sees it.
 pub trait Content: Send + Sync {
-    /// The hash of what would run now, as [`hash_text`](crate::attestation::hash_text) writes it. May read files, and
-    /// so block; what has not changed is read once.
+    /// The hash of the present content, as [`hash_text`](crate::attestation::hash_text) writes it. May block:
+    /// reads files that have changed since they were last read.
     ///
     /// # Errors
     /// Why it cannot be read, as one clause.
     fn hash(&self) -> Result<String, String>;
 
-    /// The hash, where it is known without reading anything: nothing has changed since it was taken.
-    /// Fast enough for every call.
+    /// The hash, if it is known without reading anything because nothing has changed. Fast enough for every call.
     fn known_hash(&self) -> Option<Arc<str>>;
 
-    /// Whether nothing of it has changed since it was last read, nor since `at`. May look at files, and so block.
+    /// Whether nothing has changed since it was last read, nor since `at`. May block: reads file metadata.
     fn is_unchanged_since(&self, at: SystemTime) -> bool;
 
     /// [`hash`](Self::hash) for callers that must not block.
@@ -40,7 +39,7 @@ struct Vouched {
     hash: Arc<str>,
     /// Until when, if that is bounded.
     until: Option<SystemTime>,
-    /// Whether anything else may not run.
+    /// Whether other content may not run.
     enforced: bool,
 }
 
@@ -50,15 +49,15 @@ impl Custody {
         Self { content, vouched: None }
     }
 
-    /// Of a capability that is attested as long as its content has this hash and, where that is
-    /// bounded, `until` then. Where that is `enforced`, anything else does not run.
+    /// The custody of a capability that is attested while its content has this hash and, if there is a bound,
+    /// until `until`. If `enforced`, other content does not run.
     #[must_use]
     pub fn vouched(mut self, hash: &str, until: Option<SystemTime>, enforced: bool) -> Self {
         self.vouched = Some(Vouched { hash: hash.into(), until, enforced });
         self
     }
 
-    /// The hash of what would run now; see [`Content::hash`].
+    /// The hash of the present content; see [`Content::hash`].
     ///
     /// # Errors
     /// Why it cannot be read.
@@ -66,7 +65,7 @@ impl Custody {
         self.content.hash()
     }
 
-    /// Whether what would run now is attested. Reads it again only where it may have changed.
+    /// Whether the present content is attested. Reads it again only if it may have changed.
     pub fn holds(&self) -> bool {
         let Some(vouched) = &self.vouched else { return false };
         let same = match self.content.known_hash() {
@@ -81,7 +80,7 @@ impl Custody {
         self.vouched.as_ref().filter(|vouched| vouched.enforced).map(|vouched| &vouched.hash)
     }
 
-    /// Whether what runs has been what was vouched for, from `at` on until now. May block.
+    /// Whether the content has been the attested one from `at` until now. May block.
     pub fn has_held_since(&self, at: SystemTime) -> bool {
         self.holds() && self.content.is_unchanged_since(at)
     }
@@ -115,7 +114,7 @@ impl Vouched {
     }
 }
 
-/// Two are equal if they ask for the same: the content itself is not looked at.
+/// Two are equal if they demand the same; the content itself is not compared.
 impl PartialEq for Custody {
     fn eq(&self, other: &Self) -> bool {
         self.vouched == other.vouched
@@ -139,7 +138,7 @@ mod tests {
 
     use parking_lot::Mutex;
 
-    /// A content that is a text; where `known`, nothing has changed since it was read.
+    /// A content that is a text. If `known`, nothing has changed since it was read.
     struct Text {
         text: Mutex<&'static str>,
         known: bool,

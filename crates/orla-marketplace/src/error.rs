@@ -16,15 +16,16 @@ pub type RuntimeResult<T> = Result<T, RuntimeError>;
 /// The cause behind an error, kept for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The source of a [`RuntimeError::Unavailable`] of whose call nothing was sent, so that it has certainly not run.
+/// The source of a [`RuntimeError::Unavailable`] if nothing of the call was sent, so that it has certainly not
+/// run.
 #[derive(Debug, thiserror::Error)]
 #[error("nothing was sent")]
 pub struct NotSent(#[source] pub BoxError);
 
 /// Why a call gave no value (RTFS capability system §4).
 ///
-/// `Display` goes to the caller, who may be a model or a stranger: it names the capability, says
-/// what happened and what to do. The `source` chain goes to the log alone.
+/// `Display` is for the caller, who may be a model or a stranger: it names the capability, says what happened and
+/// what to do. The `source` chain is for the log only.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
@@ -69,7 +70,7 @@ pub enum RuntimeError {
         id: String,
         /// The time it was given.
         limit: Duration,
-        /// What it had given by then.
+        /// Its output until then.
         outcome: Option<Box<Outcome>>,
     },
     /// The caller withdrew the call.
@@ -77,7 +78,7 @@ pub enum RuntimeError {
     Cancelled {
         /// The capability's name.
         id: String,
-        /// What it had given by then.
+        /// Its output until then.
         outcome: Option<Box<Outcome>>,
     },
     /// Too many calls run and wait already.
@@ -105,13 +106,13 @@ pub enum RuntimeError {
     Failed {
         /// The capability's name.
         id: String,
-        /// What happened, as one sentence which names the capability.
+        /// What happened, as one sentence that names the capability.
         message: String,
         /// What it gave all the same.
         outcome: Option<Box<Outcome>>,
     },
-    /// The provider gave a whole MCP result that says itself what went wrong (`isError`). It goes
-    /// out as it is; made by [`RuntimeError::reported`].
+    /// The provider returned a complete MCP result with `isError`. It goes out unchanged; made by
+    /// [`RuntimeError::reported`].
     #[error("{message}")]
     Reported {
         /// The capability's name.
@@ -121,20 +122,20 @@ pub enum RuntimeError {
         /// The result.
         outcome: Box<Outcome>,
     },
-    /// A structured RTFS error from a program, a plugin or a remote instance. Passed on unchanged.
-    /// RTFS's `catch` is given it as it is.
+    /// A structured RTFS error from a program, a plugin or a remote instance. Passed on unchanged, also to RTFS's
+    /// `catch`.
     #[error("{message}")]
-    Told {
+    Structured {
         /// The capability's name.
         id: String,
         /// All that the caller needs to mend it; of a program's, the place and its text as well.
         message: String,
         /// What was told.
         error: Box<rtfs::Error>,
-        /// The same as data (`{"error": …}`), where the caller is given that.
+        /// The same as data (`{"error": …}`), for callers that receive data.
         outcome: Option<Box<Outcome>>,
     },
-    /// The provider answered with an error of the Model Context Protocol. It goes out as it is.
+    /// The provider answered with an error of the Model Context Protocol. It goes out unchanged.
     #[error("{id} refused the call: {message} (code {code})")]
     Refused {
         /// The capability's name.
@@ -187,7 +188,7 @@ impl RuntimeError {
             Self::Failed { .. } | Self::Reported { .. } | Self::Refused { .. } | Self::Generic(_) => {
                 "failed"
             }
-            Self::Told { error, .. } => {
+            Self::Structured { error, .. } => {
                 KINDS.iter().find(|kind| ***kind == *error.kind).copied().unwrap_or("failed")
             }
             Self::Limit { .. } => "limit",
@@ -200,7 +201,7 @@ impl RuntimeError {
         matches!(self, Self::TimedOut { .. } | Self::Busy { .. } | Self::Unavailable { .. })
     }
 
-    /// Whether the call has certainly not run: it was refused for want of room, or nothing of it was sent.
+    /// Whether the call has certainly not run: it was refused for lack of room, or nothing of it was sent.
     pub fn never_ran(&self) -> bool {
         match self {
             Self::Busy { .. } => true,
@@ -209,13 +210,13 @@ impl RuntimeError {
         }
     }
 
-    /// What the capability had given before it failed.
+    /// The output of the capability before it failed.
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::InvalidOutput { outcome, .. } | Self::Reported { outcome, .. } => Some(outcome),
             Self::TimedOut { outcome, .. }
             | Self::Cancelled { outcome, .. }
-            | Self::Told { outcome, .. }
+            | Self::Structured { outcome, .. }
             | Self::Failed { outcome, .. } => outcome.as_deref(),
             _ => None,
         }
@@ -240,7 +241,7 @@ const KINDS: [&str; 9] = [
 pub struct Violation {
     /// Where, from the root on: `input.items[3].price`.
     pub path: String,
-    /// What the schema asks for; of a type of RTFS in its notation (`:string`), which people are shown in words.
+    /// What the schema requires. For an RTFS type, this is its notation (`:string`); people see it in words.
     pub expected: String,
     /// What came, cut to a readable length.
     pub got: String,
@@ -252,7 +253,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was expected, in words where it is a type of RTFS that has them.
+/// What was expected, in words if an RTFS type has them.
 fn in_words(expected: &str) -> Cow<'_, str> {
     if !expected.starts_with([':', '[']) {
         return expected.into();

@@ -15,9 +15,9 @@ use crate::provider::ProviderType;
 
 /// Runs the calls of one kind of provider (RTFS capability system §2.2).
 ///
-/// An executor neither validates, authorises, queues, retries nor logs: the marketplace does that
-/// once for all of them. It is safe to drop the future of [`execute`](Self::execute) at any await
-/// point, and everything that it started ends then.
+/// An executor neither validates, authorises, queues, retries nor logs: the marketplace does that once for all of
+/// them. The future of [`execute`](Self::execute) can be dropped at any await point; everything that it started
+/// then ends.
 ///
 /// It departs from the document in two places, both on purpose: input and output are lazy
 /// ([`Payload`], [`Outcome`]), so that a relay parses nothing, and the future is `Send`, so that
@@ -29,13 +29,14 @@ pub trait CapabilityExecutor: Send + Sync {
 
     /// Runs one call.
     ///
-    /// The deadline in `ctx` is the executor's where it has something to end or to keep (a process
-    /// group with its grace, the output so far); the marketplace's own timer is the backstop.
+    /// The executor observes the deadline in `ctx` if it has something to end or to keep (a process group with its
+    /// grace, the output so far). The marketplace's own timer is the backstop.
     ///
     /// # Errors
-    /// [`RuntimeError::Failed`](crate::RuntimeError::Failed) when the provider says so, [`RuntimeError::Unavailable`](crate::RuntimeError::Unavailable) when it
-    /// cannot be reached, [`RuntimeError::TimedOut`](crate::RuntimeError::TimedOut) and [`RuntimeError::Cancelled`](crate::RuntimeError::Cancelled) with what was
-    /// given so far.
+    /// [`RuntimeError::Failed`](crate::RuntimeError::Failed) if the provider says so,
+    /// [`RuntimeError::Unavailable`](crate::RuntimeError::Unavailable) if it cannot be reached,
+    /// [`RuntimeError::TimedOut`](crate::RuntimeError::TimedOut) and
+    /// [`RuntimeError::Cancelled`](crate::RuntimeError::Cancelled) with the output so far.
     async fn execute(
         &self,
         provider: &ProviderType,
@@ -43,8 +44,7 @@ pub trait CapabilityExecutor: Send + Sync {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome>;
 
-    /// Opens a stream (RTFS capability system §3.2). An executor whose capabilities are no streams has
-    /// nothing to say here.
+    /// Opens a stream (RTFS capability system §3.2). An executor without streams keeps this default.
     ///
     /// `ctx` has the time and the cancellation of opening it: the stream itself lasts until it ends, is
     /// closed, or is dropped.
@@ -60,14 +60,15 @@ pub trait CapabilityExecutor: Send + Sync {
         Err(not_a_stream(ctx))
     }
 
-    /// Whether it refuses, by itself and with [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput), every input that the input type of this
-    /// manifest does not admit, and gives nothing that its output type does not admit. The calls are then not
-    /// checked a second time, and no schema is compiled for them.
+    /// Whether the executor itself refuses, with
+    /// [`RuntimeError::InvalidInput`](crate::RuntimeError::InvalidInput), every input that the input type of this
+    /// manifest does not admit, and never returns what its output type does not admit. The marketplace then
+    /// neither checks the calls nor compiles schemas for them.
     fn checks_types(&self, _manifest: &CapabilityManifest) -> bool {
         false
     }
 
-    /// What can be said of the provider's health without asking it.
+    /// The state of the provider, as far as it is known without asking it.
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         ProviderStatus::default()
     }
@@ -87,17 +88,17 @@ pub struct ProviderStatus {
     pub pid: Option<u32>,
     /// How long that process has been up, in milliseconds.
     pub uptime_ms: Option<u64>,
-    /// How often it was started anew.
+    /// How often it was restarted.
     pub restarts: Option<u64>,
     /// Why it last failed.
     pub last_failure: Option<String>,
-    /// How calls find their provider, where there are several.
+    /// How calls find their provider, if there are several.
     pub route: Option<String>,
     /// The providers of a capability that has several.
     pub providers: Vec<RoutedStatus>,
 }
 
-/// What is known of one of the providers of a capability that has several.
+/// The state of one of several providers of a capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoutedStatus {
@@ -105,11 +106,11 @@ pub struct RoutedStatus {
     pub name: String,
     /// Its kind.
     pub kind: &'static str,
-    /// `available`, or `unavailable` while it is not tried.
+    /// `available`, or `unavailable` while calls skip it.
     pub state: &'static str,
     /// Calls that run there.
     pub running: usize,
-    /// Calls that were made there so far.
+    /// Calls so far.
     pub calls: u64,
     /// Whether it was used last.
     pub is_last: bool,

@@ -17,7 +17,7 @@ impl Executors {
         self.0.get(&provider.settings_type())
     }
 
-    /// Adds an executor, unless its kind has one. Says whether it did.
+    /// Adds an executor, unless its kind has one. Returns whether it did.
     pub(crate) fn add(&mut self, executor: Arc<dyn CapabilityExecutor>) -> bool {
         match self.0.entry(executor.provider_type_id()) {
             Entry::Occupied(_) => false,
@@ -28,7 +28,7 @@ impl Executors {
         }
     }
 
-    /// Adds an executor in the place of the one for its kind, which is given back.
+    /// Replaces the executor for its kind, and returns the old one.
     pub(crate) fn replace(
         &mut self,
         executor: Arc<dyn CapabilityExecutor>,

@@ -63,8 +63,8 @@ pub fn short_hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// A pattern over names: `*` stands for any run of characters, everything else for itself, and the
-/// whole name has to match.
+/// A pattern over names: `*` stands for any run of characters, every other character for itself. The whole name
+/// must match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 

@@ -1,4 +1,4 @@
-//! JSON text ⇄ RTFS values is the language's affair ([`rtfs::json`]); here is what JSON text needs besides.
+//! Helpers for JSON text. JSON text ⇄ RTFS values is in the language ([`rtfs::json`]).
 
 pub use rtfs::json::{JsonError, value_from_json, value_to_json};
 pub(crate) use rtfs::json::{MAX_PATH, push_index, push_key};
@@ -6,10 +6,9 @@ pub(crate) use rtfs::json::{MAX_PATH, push_index, push_key};
 use rtfs::json::push_string;
 use serde_json::Value as Json;
 
-/// Removes the white space around the tokens of valid JSON text, and thereby all line breaks, and
-/// writes characters as themselves where the text escapes them without need (`\u00e9`, `\/`): some
-/// writers escape all characters beyond ASCII, which are hard to read in a shell.
-/// Numbers stay as they are, and so does a string that no text can hold (a lone surrogate).
+/// Removes the white space around the tokens of valid JSON text, and so all line breaks. Replaces needless escapes
+/// (`\u00e9`, `\/`) by the characters themselves: some writers escape everything beyond ASCII, which is hard to
+/// read in a shell. Numbers stay as they are, and so does a string that no text can hold (a lone surrogate).
 pub fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -28,8 +27,8 @@ pub fn compact(json: &str) -> String {
     out
 }
 
-/// Makes whole numbers of those that are, as far as a double holds each of them: where all numbers have travelled as
-/// doubles (a `Struct` of protobuf), a count of 1 is no 1.0.
+/// Turns doubles that are whole numbers into integers, if a double holds them exactly. Where all numbers travel as
+/// doubles (a `Struct` of protobuf), a count of 1 would otherwise be 1.0.
 pub fn whole_numbers(value: &mut Json) {
     /// Up to here, a double holds every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;

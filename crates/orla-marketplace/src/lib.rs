@@ -13,8 +13,8 @@
 //!
 //! # What is deliberately absent
 //!
-//! No provider is known here, no transport, and no type of an SDK. Types of the domain do not
-//! serialise themselves: the front end writes the wire.
+//! Providers, transports and the types of SDKs. Types of the domain do not serialise themselves: the front end
+//! writes the wire format.
 
 #![warn(missing_docs)]
 
@@ -59,8 +59,8 @@ pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds};
 pub use executor::{CapabilityExecutor, ProviderStatus, RoutedStatus};
 pub use manifest::{
-    ANNOTATIONS, Availability, CapabilityAttestation, CapabilityManifest, CapabilityProvenance,
-    DeclaredBy, LISTED, Listing, Policy, Registration, TITLE, is_idempotent,
+    ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,
+    CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, TITLE, is_idempotent,
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};

@@ -41,12 +41,12 @@ pub struct CapabilityManifest {
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
-/// Metadata key: the JSON text of an object whose members clients see where the capability is listed, beside
-/// those that the manifest has a place for: `icons`, `_meta` and other members of its provider.
+/// Metadata key: the JSON text of an object whose members clients see in lists, beside those that the manifest has
+/// fields for: `icons`, `_meta` and other members from its provider.
 pub const LISTED: &str = "listed";
 
 impl CapabilityManifest {
-    /// A manifest of the required parts; everything else is empty.
+    /// A manifest with the required parts; everything else is empty.
     pub fn new(id: impl Into<String>, description: impl Into<String>, provider: ProviderType) -> Self {
         let id = id.into();
         Self {
@@ -64,27 +64,27 @@ impl CapabilityManifest {
         }
     }
 
-    /// The title that clients show to people: the explicit one, else the name, unless that is only the id.
+    /// The title that clients show to people: the explicit one, or else the name, unless the name is the id.
     pub fn title(&self) -> Option<&str> {
         let name = Some(self.name.as_str()).filter(|name| !name.is_empty() && *name != self.id);
         self.metadata.get(TITLE).map(String::as_str).or(name)
     }
 
-    /// The metadata that has no place of its own where a capability is shown.
+    /// The metadata without a field of its own in lists.
     pub fn other_metadata(&self) -> BTreeMap<&str, &str> {
         let others =
             self.metadata.iter().filter(|(key, _)| ![TITLE, ANNOTATIONS, LISTED].contains(&&***key));
         others.map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
-    /// Whether a call that is made twice does no more than one: its annotations say that it only reads
+    /// Whether making a call twice does no more than making it once: its annotations say that it only reads
     /// (`readOnlyHint`) or that repeating it has no effect (`idempotentHint`).
     pub fn is_idempotent(&self) -> bool {
         is_idempotent(self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str))
     }
 }
 
-/// Whether the JSON text of MCP's tool annotations says that a call which is made twice does no more than one.
+/// Whether the JSON text of MCP's tool annotations says that making a call twice does no more than making it once.
 pub fn is_idempotent(annotations: &str) -> bool {
     let hints: Hints = serde_json::from_str(annotations).unwrap_or_default();
     hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
@@ -122,7 +122,7 @@ pub struct CapabilityProvenance {
     pub version: Option<String>,
     /// The hash of what runs.
     pub content_hash: String,
-    /// Through whose hands it went.
+    /// The parties that it passed through.
     pub custody_chain: Vec<String>,
     /// When it was registered.
     pub registered_at: SystemTime,
@@ -131,21 +131,20 @@ pub struct CapabilityProvenance {
 /// How the marketplace treats one capability's calls, apart from what its manifest says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Policy {
-    /// How long one call may take; the marketplace's default where absent.
+pub struct CallPolicy {
+    /// How long one call may take; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
-    /// Calls of this capability that run at once; bounded by the marketplace's limit alone where absent.
+    /// Calls of this capability that run at once; `None` means that only the marketplace's limit applies.
     pub max_concurrency: Option<usize>,
-    /// How often a call that failed for a passing reason is made again; twice where absent and the
-    /// capability has an upstream. Only capabilities that are idempotent are retried
-    /// (see [`CapabilityManifest::is_idempotent`]).
+    /// How often a call with a transient failure is retried. `None` means twice if the capability has an upstream.
+    /// Only idempotent capabilities are retried (see [`CapabilityManifest::is_idempotent`]).
     pub retries: Option<u32>,
     /// Whether clients see it when they list.
     pub listing: Listing,
-    /// What it shares its fate with, such as the origin that it is reached at: when calls fail because that
+    /// The upstream that it depends on, such as the origin of its address. When calls fail because the upstream
     /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
     pub upstream: Option<Arc<str>>,
-    /// What runs, and what it must be if it is attested.
+    /// What runs, and its attested content, if it is attested.
     pub custody: Option<Custody>,
     /// Whether it can be called at all.
     pub availability: Availability,
@@ -161,7 +160,7 @@ pub enum Availability {
     /// It can.
     #[default]
     Available,
-    /// It can. Its provider has yet to say what it takes, and is asked before the first call.
+    /// It can. Its provider has not said yet what it takes, and is asked before the first call.
     Unlearned,
     /// Its declaration has a fault. It is shown with the reason and is never run.
     Unavailable {
@@ -170,7 +169,7 @@ pub enum Availability {
     },
 }
 
-/// Who declared a schema. This decides what happens where the schema cannot be enforced.
+/// Who declared a schema. This decides what happens if the schema cannot be enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeclaredBy {
     /// The user: the capability is unavailable.
@@ -190,7 +189,7 @@ pub enum Listing {
     Unlisted,
 }
 
-impl Policy {
+impl CallPolicy {
     /// The policy with this timeout per call.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
@@ -206,17 +205,17 @@ impl Policy {
     }
 }
 
-/// A manifest together with how its calls are to be treated.
+/// A manifest together with the policy for its calls.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// What the capability is.
     pub manifest: CapabilityManifest,
     /// How its calls are treated.
-    pub policy: Policy,
+    pub policy: CallPolicy,
 }
 
 impl From<CapabilityManifest> for Registration {
     fn from(manifest: CapabilityManifest) -> Self {
-        Self { manifest, policy: Policy::default() }
+        Self { manifest, policy: CallPolicy::default() }
     }
 }

@@ -49,10 +49,10 @@ pub struct CapabilityMarketplace {
     calls: AtomicU64,
 }
 
-/// Finds out what is served, before it is listed.
+/// Learns what is served before a list is made.
 struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
-/// Says why providers give nothing.
+/// Says why providers serve nothing.
 struct Problems(Box<Tell>);
 type Tell = dyn Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync;
 
@@ -81,15 +81,15 @@ impl CapabilityMarketplace {
         self.executors.load().find(provider).cloned()
     }
 
-    /// The context for a request to a surface: [`Call::target`] names the surface, and of the limits the time is the
-    /// one that holds.
+    /// The context for a request to a surface. [`Call::target`] names the surface; of the limits, only the time
+    /// applies.
     pub fn surface_context(&self, call: &Call) -> CallContext {
         let limit = self.catalog.load().limits.timeout;
         self.context(call, call.timeout.map_or(limit, |caller| caller.min(limit)))
     }
 
-    /// The context for a program that is not a capability: it has the time that the call gives, else that of any
-    /// call, and [`Call::target`] names it.
+    /// The context for a program that is not a capability. [`Call::target`] names it. Its time is that of the
+    /// call, or else the default.
     pub fn program_context(&self, call: &Call) -> CallContext {
         self.context(call, call.timeout.unwrap_or(self.catalog.load().limits.timeout))
     }
@@ -120,8 +120,8 @@ impl CapabilityMarketplace {
         Ok(())
     }
 
-    /// Puts an executor in the place of the one for its kind, and gives that one back. Calls that
-    /// run go on with the one they began with.
+    /// Replaces the executor for its kind, and returns the old one. Running calls continue with the executor they
+    /// began with.
     pub fn replace_executor(
         &self,
         executor: Arc<dyn CapabilityExecutor>,
@@ -158,7 +158,7 @@ impl CapabilityMarketplace {
         Ok(())
     }
 
-    /// Removes the capability with this id from the newest snapshot, and gives its manifest back.
+    /// Removes the capability with this id from the newest snapshot, and returns its manifest.
     pub fn unregister_capability(&self, id: &str) -> Option<CapabilityManifest> {
         let _writing = self.writing.lock();
         let removed = self.snapshot().get(id).map(|entry| entry.manifest.clone())?;
@@ -184,7 +184,7 @@ impl CapabilityMarketplace {
         hits.into_iter().map(|hit| hit.entry).collect()
     }
 
-    /// What this instance is told from others by; not a secret.
+    /// Identifies this instance among others; not a secret.
     pub fn instance(&self) -> Arc<str> {
         format!("{:08x}", self.instance).into()
     }
@@ -211,8 +211,8 @@ impl CapabilityMarketplace {
         self.swap(catalog)
     }
 
-    /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does, where it is of the same
-    /// sources: more has become known of what they serve.
+    /// Makes `catalog` the newest snapshot as [`replace`](Self::replace) does. Its sources are the same, but more
+    /// is known about what they serve.
     pub fn refine(&self, mut catalog: Catalog) -> Arc<Catalog> {
         let _writing = self.writing.lock();
         catalog.loaded = self.catalog.load().loaded;
@@ -224,7 +224,7 @@ impl CapabilityMarketplace {
         self.changes.subscribe()
     }
 
-    /// What can be said of a capability's provider without asking it.
+    /// The state of a capability's provider, as far as it is known without asking it.
     pub fn status(&self, entry: &Entry) -> ProviderStatus {
         let executors = self.executors.load();
         let provider = &entry.manifest.provider;
@@ -280,13 +280,13 @@ impl CapabilityMarketplace {
         self.on_request.load_full()
     }
 
-    /// Lets `prepare` find out, before anything is listed, what is served: by providers that say so only
-    /// when they are asked. It puts the snapshot that follows from it in force by itself.
+    /// Lets `prepare` learn, before a list is made, what is served by providers that say so only when they are
+    /// asked. It publishes the resulting snapshot itself.
     pub fn on_listing(&self, prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) {
         self.on_listing.store(Some(Arc::new(Preparation(Box::new(prepare)))));
     }
 
-    /// To be awaited before the newest snapshot is listed; at once where there is nothing to find out.
+    /// Waits until the newest snapshot is ready to be listed. Returns at once if there is nothing to learn.
     pub async fn prepare_listing(&self) {
         let preparation = self.on_listing.load_full();
         if let Some(preparation) = preparation {
@@ -294,7 +294,7 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Lets `tell` say why providers give nothing that are known to give nothing; with a name, only those that may serve it.
+    /// Lets `tell` say why providers serve nothing. With a name, it reports only those that may serve that name.
     pub fn on_problems(
         &self,
         tell: impl Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync + 'static,
@@ -302,8 +302,8 @@ impl CapabilityMarketplace {
         self.on_problems.store(Some(Arc::new(Problems(Box::new(tell)))));
     }
 
-    /// Why providers give nothing, as far as they have been asked, each as a sentence that names the provider; with a
-    /// name, only those that may serve it.
+    /// Why providers serve nothing, as far as they have been asked: one sentence for each, which names the
+    /// provider. With a name, only those that may serve that name.
     pub fn problems(&self, name: Option<&str>) -> Vec<String> {
         self.provider_problems(name).into_iter().map(|problem| problem.text).collect()
     }
@@ -324,12 +324,12 @@ impl CapabilityMarketplace {
         self.on_problems.load_full().map(|problems| (problems.0)(name)).unwrap_or_default()
     }
 
-    /// Whether a denied name is answered as one that does not exist.
+    /// Whether a denied name is answered like one that does not exist.
     pub(crate) fn conceals(&self, catalog: &Catalog) -> bool {
         catalog.conceals() || self.catalog.load().conceals()
     }
 
-    /// The error for a name that does not exist, or that the caller may not know of.
+    /// The error for a name that does not exist, or that the caller may not know about.
     pub(crate) fn unknown(
         &self,
         catalog: &Catalog,
@@ -344,7 +344,7 @@ impl CapabilityMarketplace {
         RuntimeError::Unknown { similar: catalog.similar_for(principal, &id), id }
     }
 
-    /// A builder that begins with what is in force, but for the capability with this id.
+    /// A builder that starts with the present capabilities, except the one with this id.
     fn successor(&self, without: Option<&str>) -> CatalogBuilder {
         let mut builder = self.builder(self.snapshot().limits.clone());
         builder.take_over(without);

@@ -1,7 +1,7 @@
 //! How much memory the requests of an instance hold together.
 //!
-//! Request bodies and the values of programs are reserved as they grow, outputs when they are complete, and given back
-//! when they are dropped. Beyond the bound nothing more is reserved: a request fails as `busy` before it costs more.
+//! Request bodies and the values of programs are reserved as they grow, outputs when they are complete.
+//! Reservations end when they are dropped. At the bound, a request fails as `busy` before it costs more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::trace::TraceSink;
 
-/// Makes the sink of a call that a program makes, by the id of what is called.
+/// Makes the sink for a call that a program makes, by the id of the called capability.
 type MakeSink = dyn Fn(&str) -> NoticeSink + Send + Sync;
 
-/// Takes what a call says while it runs. Sending never blocks and works from any thread.
+/// Receives progress and log messages of a call while it runs. Sending never blocks and works from any thread.
 #[derive(Clone, Default)]
 pub struct NoticeSink {
     take: Option<Arc<dyn Fn(Notice) + Send + Sync>>,
@@ -18,28 +18,28 @@ pub struct NoticeSink {
 }
 
 impl NoticeSink {
-    /// A sink that gives each notice to `take`, which must not block.
+    /// A sink that passes each notice to `take`, which must not block.
     pub fn new(take: impl Fn(Notice) + Send + Sync + 'static) -> Self {
         Self { take: Some(Arc::new(take)), ..Self::default() }
     }
 
-    /// The same, and each call that a program makes within this one has a sink of its own: `make` is given the
-    /// id of what is called. Without this, they are part of the program's own progress.
+    /// Gives each call that a program makes within this one a sink of its own: `make` receives the id of the
+    /// called capability. Without this, their notices are part of the program's progress.
     pub fn with_calls(self, make: impl Fn(&str) -> Self + Send + Sync + 'static) -> Self {
         Self { calls: Some(Arc::new(make)), ..self }
     }
 
-    /// The sink of a call that a program makes within this one, where each has its own.
+    /// The sink for a call that a program makes within this one, if each has its own.
     pub fn of_call(&self, id: &str) -> Option<Self> {
         self.calls.as_ref().map(|make| make(id))
     }
 
-    /// The same, and what a program does in the call goes to `trace`.
+    /// Sends what a program does in the call to `trace`.
     pub fn traced(self, trace: TraceSink) -> Self {
         Self { trace, ..self }
     }
 
-    /// Whether anyone listens: where not, notices need not be made.
+    /// Whether anyone listens. If not, notices need not be made.
     pub fn is_wanted(&self) -> bool {
         self.take.is_some()
     }
@@ -51,7 +51,7 @@ impl NoticeSink {
         }
     }
 
-    /// Takes what a program does, where the call is one of a program.
+    /// Receives what a program does, if the call runs a program.
     pub fn trace(&self) -> &TraceSink {
         &self.trace
     }
@@ -75,7 +75,7 @@ pub enum Notice {
         /// What it says.
         message: String,
     },
-    /// A part of the text that it gives in the end, for who wants to read along.
+    /// A part of the final text, for clients that show text as it arrives.
     Text(String),
 }
 
@@ -84,16 +84,16 @@ pub enum Notice {
 pub struct Progress {
     /// Grows from notice to notice.
     pub progress: f64,
-    /// What `progress` grows to, if that is known.
+    /// The final value of `progress`, if known.
     pub total: Option<f64>,
     /// What is being done.
     pub message: Option<String>,
 }
 
-/// The levels of syslog, which MCP uses too. The least grave is the least.
+/// The levels of syslog, which MCP uses too. The least severe is the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
-    /// For those who look for a fault.
+    /// For debugging.
     Debug,
     /// What is normal.
     Info,
@@ -105,7 +105,7 @@ pub enum LogLevel {
     Error,
     /// What a part of the system failed by.
     Critical,
-    /// What needs action at once.
+    /// Action is needed at once.
     Alert,
     /// What makes the system unusable.
     Emergency,

@@ -21,27 +21,27 @@ pub struct Outcome {
     pub content: Option<JsonText>,
     /// A JSON object that goes out as `_meta`.
     pub meta: Option<JsonText>,
-    /// MCP's `isError` as the provider wrote it; `None` where it wrote none. A result goes out with it.
+    /// MCP's `isError` as the provider wrote it; `None` if it wrote none. A result goes out with it.
     pub is_error: Option<bool>,
-    /// The memory that it holds, where that counts to a [`MemoryBudget`](crate::MemoryBudget).
+    /// The memory that it holds, if that counts towards a [`MemoryBudget`](crate::MemoryBudget).
     pub reservation: Option<Arc<Reservation>>,
 }
 
 impl Outcome {
-    /// An outcome that is a value and nothing else.
+    /// An outcome that is only a value.
     pub fn from_value(value: Value) -> Self {
         Self { structured: Some(Payload::from_value(value)), ..Self::default() }
     }
 
-    /// The bytes of its JSON texts.
+    /// The size of its JSON texts in bytes.
     pub fn bytes(&self) -> usize {
         let structured = self.structured.as_ref().map_or(0, Payload::text_bytes);
         let of = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.as_str().len());
         structured + of(&self.content) + of(&self.meta)
     }
 
-    /// The outcome as an RTFS value: the structured one, else the content blocks; the text itself
-    /// where the content is a single block of text.
+    /// The outcome as an RTFS value: the structured one, or else the content blocks. A single block of text
+    /// becomes that text.
     ///
     /// # Errors
     /// JSON that no value can hold.
@@ -56,8 +56,8 @@ impl Outcome {
         }
     }
 
-    /// The value as a payload: the structured one; else the text of the blocks that are texts, read as JSON where it
-    /// is JSON, and as a string where it is not; else the content blocks.
+    /// The value as a payload: the structured one; or else the text of the text blocks, read as JSON if it is JSON
+    /// and as a string otherwise; or else the content blocks.
     ///
     /// # Errors
     /// Content that is no list of blocks.

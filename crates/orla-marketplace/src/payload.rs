@@ -1,8 +1,8 @@
-//! What goes into a capability and what comes out: text or value, converted once and on demand.
+//! The input and output of capabilities: text or value, converted once and on demand.
 //!
-//! A call that is only passed on never becomes a tree: its JSON travels as the bytes it came in,
-//! so numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Code that wants
-//! an RTFS [`Value`] asks for it; the conversion is then kept for the next one who asks.
+//! A call that is only passed on is never parsed into a tree. Its JSON travels as the bytes it arrived in, so
+//! numbers keep their text (`1.10`, `1e400`, 2^64) and a relay costs no parsing. Code that needs an RTFS [`Value`]
+//! asks for it; the conversion is kept for later use.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::json;
 
-/// What a capability is given, or gives back: JSON text or an RTFS value, whichever came first.
+/// An input or output of a capability: JSON text or an RTFS value, whichever came first.
 ///
 /// Cloning shares it. Each form is made at most once, when it is first asked for.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Payload {
         Self(Arc::new(Forms { came_as_json: false, json: OnceLock::new(), value: value.into() }))
     }
 
-    /// The empty object, which a call without input is given.
+    /// The empty object, the input of a call without arguments.
     pub fn empty() -> Self {
         static EMPTY: OnceLock<Payload> = OnceLock::new();
         EMPTY.get_or_init(|| Self::from_json(JsonText(Bytes::from_static(b"{}")))).clone()
@@ -63,7 +63,7 @@ impl Payload {
         Ok(self.0.json.get_or_init(|| JsonText(text.into())))
     }
 
-    /// The bytes of its JSON text, if it has been made.
+    /// The bytes of its JSON text, if the text has been made.
     pub(crate) fn text_bytes(&self) -> usize {
         self.0.json.get().map_or(0, |text| text.as_str().len())
     }
@@ -111,7 +111,7 @@ impl JsonText {
     /// The JSON of anything that can be serialised.
     ///
     /// # Errors
-    /// The type's own, such as a map whose keys are no strings.
+    /// The type cannot be JSON, such as a map whose keys are not strings.
     pub fn of(value: &(impl Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
         serde_json::to_vec(value).map(|bytes| Self(bytes.into()))
     }
@@ -128,15 +128,15 @@ impl JsonText {
         }
     }
 
-    /// The part of the text in this range, which the caller knows to be one whole value; shared. None where
-    /// it is not within the text.
+    /// The part of the text in this range, which must be one whole value; shared. `None` if the range is not
+    /// within the text.
     pub fn part(&self, range: Range<usize>) -> Option<Self> {
         (range.start < range.end && range.end <= self.0.len()).then(|| Self(self.0.slice(range)))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // Checked when it was made, so the fallback is never taken; only `unsafe` could spare the scan.
+        // It was checked when it was made, so the fallback is never taken; only `unsafe` could avoid the scan.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 

@@ -1,18 +1,18 @@
-//! What capabilities need, and who may use what (RTFS capability system §6).
+//! The permissions that capabilities need, and who has them (RTFS capability system §6).
 //!
-//! A capability says what it needs as [`Permission`]s, such as `net:api.example.com`; to what its manifest
-//! declares comes what its provider needs anyway. An [`AccessPolicy`] says what is granted to whom. Without
-//! one, all that the configuration declares is granted: its author decides what is served.
+//! A capability declares what it needs as [`Permission`]s, such as `net:api.example.com`. The needs of its
+//! provider are added to that. An [`AccessPolicy`] grants permissions to principals. Without a policy, everything
+//! that the configuration declares is granted, because its author decides what is served.
 //!
 //! Pure functions on text: nothing here opens a file or resolves a name, so a path means what is written.
 //!
 //! # How patterns match
 //!
-//! A grant covers a need of the same kind when the rest of it does. A kind alone (`exec`) covers all of its
-//! kind. `*` stands for any run of characters, everything else for itself, and the whole has to match.
+//! A grant covers a need of the same kind if the rest of it does. A kind alone (`exec`) covers all of its kind.
+//! `*` stands for any run of characters, every other character for itself, and the whole must match.
 //! - `net:HOST` or `net:HOST:PORT`: `net:*.example.com` covers `net:api.example.com` and not
 //!   `net:example.com`; without a port, any port. Case does not matter.
-//! - `fs:read:PATH`, `fs:write:PATH`: a path covers what is below it. `.` and `..` are resolved first, so
+//! - `fs:read:PATH`, `fs:write:PATH`: a path covers everything below it. `.` and `..` are resolved first, so
 //!   `./data` does not cover `./data/../secret`.
 //! - `mcp:SERVER/TOOL`: `mcp:SERVER` covers all of its tools.
 //! - Every other kind: `KIND:REST`, such as `exec:git`.
@@ -32,8 +32,8 @@ pub struct Principal(pub Arc<str>);
 
 /// Who may use what.
 ///
-/// A call is permitted when each of the capability's needs is covered by what some rule that applies allows,
-/// and by nothing that one denies. A rule applies when both the caller and the capability fit it.
+/// A call is permitted if each of the capability's needs is covered by an allowance of some applicable rule and by
+/// no denial. A rule applies if both the caller and the capability match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessPolicy {
     /// The rules; their order does not matter, as a denial wins over any permission.
@@ -103,7 +103,7 @@ enum Scope {
 pub struct NoPermission(pub String);
 
 impl AccessPolicy {
-    /// The first need that this caller lacks for this capability; none where the call is permitted.
+    /// The first need that this caller lacks for this capability; `None` if the call is permitted.
     pub fn missing<'a>(
         &'a self,
         principal: Option<&Principal>,
@@ -132,9 +132,9 @@ impl AccessPolicy {
 }
 
 impl Permission {
-    /// What a capability says that it needs. A text that is not a permission is a need all the same: a
-    /// grant or a denial of its whole kind covers it. One of `net` or `fs` that cannot be read may mean
-    /// any host or path, so only `*` covers it and every denial concerns it.
+    /// A need that a capability declares. A text that is not a permission still is a need: a grant or a denial of
+    /// its whole kind covers it. An unreadable need of `net` or `fs` may mean any host or path, so only `*` covers
+    /// it and every denial concerns it.
     pub fn needed(text: &str) -> Self {
         text.parse().unwrap_or_else(|_| {
             let scope = match text.split_once(':') {
@@ -151,8 +151,7 @@ impl Permission {
         &self.text
     }
 
-    /// Whether a grant of this is one of `need` too. Where `need` is itself a pattern, all of it has to be
-    /// covered.
+    /// Whether granting this grants `need` too. If `need` is itself a pattern, all of it must be covered.
     pub fn covers(&self, need: &Self) -> bool {
         match (&self.scope, &need.scope) {
             (Scope::Everything, _) => true,
@@ -191,7 +190,7 @@ impl Permission {
         }
     }
 
-    /// Whether something falls under both. A need that may reach what is denied is denied: `exec` is, where
+    /// Whether something matches both. A need that may include a denied permission is denied: `exec` is, if
     /// `exec:rm` is denied.
     fn overlaps(&self, need: &Self) -> bool {
         self.covers(need) || (self.scope != Scope::Everything && need.covers(self))
@@ -269,8 +268,7 @@ fn host_and_port(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A host as it is written in one way: in lower case, without the dot that may end a name, and an IPv6
-/// address in its shortest form.
+/// A host in its normal form: in lower case, without a final dot, and an IPv6 address in its shortest form.
 fn one_name(host: &str) -> String {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if let Ok(address) = address.parse::<Ipv6Addr>() {
@@ -288,7 +286,7 @@ fn steps_up(path: &[Pattern]) -> usize {
     path.iter().take_while(|part| part.as_str() == "..").count()
 }
 
-/// The parts of a path without `.`, with `..` taken back as far as there is something to take back.
+/// The parts of a path without `.`. Each `..` removes the part before it, if there is one.
 fn resolved(path: &str) -> Vec<&str> {
     let is_absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -298,7 +296,7 @@ fn resolved(path: &str) -> Vec<&str> {
             ".." if parts.last().is_some_and(|last| *last != "..") => {
                 parts.pop();
             }
-            // Above the root there is the root.
+            // Above the root is the root.
             ".." if is_absolute => {}
             part => parts.push(part),
         }

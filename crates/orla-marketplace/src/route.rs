@@ -1,13 +1,13 @@
 //! One capability over several providers (RFC 1 §9.2).
 //!
-//! [`Routed`] is a provider that is made of others, and [`RoutedExecutor`] hands each call to the executor of one of
-//! them. To the call path it is a provider like others.
+//! [`Routed`] is a provider made of others, and [`RoutedExecutor`] passes each call to the executor of one of
+//! them. The call path treats it like any other provider.
 //!
 //! # Which provider is called
 //!
 //! The [`Route`] gives the order in which providers are tried. A call moves on to the next provider if it has
-//! certainly not run at this one (its breaker is open, nothing could be sent, its queue is full), or if repeating
-//! it does no harm and the provider cannot be reached or does not answer in its own time.
+//! certainly not run at this one (its breaker is open, nothing could be sent, its queue is full), or if it is
+//! idempotent and the provider cannot be reached or does not answer in its own time.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -37,10 +37,10 @@ fn limits() -> Limits {
     Limits { steps: 100_000, memory: 16 << 20, calls: 0, ..Limits::default() }
 }
 
-/// In which order the providers of a capability are tried.
+/// The order in which the providers of a capability are tried.
 #[derive(Clone)]
 pub enum Route {
-    /// As they stand: the first one that can be reached.
+    /// In the order of the list: the first one that can be reached.
     Failover,
     /// Each call begins with the next one.
     RoundRobin,
@@ -69,7 +69,7 @@ impl Expression {
         Ok(Self { text: text.into(), program })
     }
 
-    /// The hash of its value for an input, the same in every process.
+    /// By the hash of an expression's value for an input; the hash is the same in every process.
     fn hash(&self, inputs: &Payload) -> Result<u64, String> {
         let input = inputs.value().map_err(|error| error.to_string())?.clone();
         let mut run = Run::new(Arc::clone(&self.program), limits(), &[(INPUT, input)]);
@@ -131,7 +131,7 @@ pub struct Routed {
 /// One of the providers.
 struct Target {
     provider: ProviderType,
-    /// What it is called in lists and errors.
+    /// Its name in lists and errors.
     name: String,
     breaker: Breaker,
     running: AtomicUsize,
@@ -194,7 +194,7 @@ impl Routed {
             Route::RoundRobin => from(self.turn.fetch_add(1, Ordering::Relaxed) % all.max(1)),
             Route::LeastBusy => {
                 let mut order = from(0);
-                // Each count is read once: it may change meanwhile.
+                // Each count is read once, because it may change meanwhile.
                 order.sort_by_cached_key(|&at| self.targets[at].running.load(Ordering::Relaxed));
                 order
             }
@@ -242,7 +242,7 @@ impl Target {
         http.options.method.as_deref().is_some_and(|method| idempotent.contains(&method))
     }
 
-    /// The context of a call at this provider, which has as much time as the provider's own settings give it.
+    /// The context of a call at this provider, with the time that the provider's own settings allow.
     fn context(&self, ctx: &CallContext) -> CallContext {
         let mut ctx = ctx.clone();
         if let Some(own) = self.provider.timeout()
@@ -354,7 +354,7 @@ impl CapabilityExecutor for RoutedExecutor {
             let result = executor.execute(&target.provider, inputs, &target.context(ctx)).await;
             attempt.record(&result);
             drop(running);
-            // What is wrong with one caller's input is not for the status, which others see.
+            // A problem with one caller's input does not belong in the status, which others see.
             let is_of_provider = |error: &&RuntimeError| error.is_transient();
             target.set_failure(result.as_ref().err().filter(is_of_provider).map(ToString::to_string));
             match result {

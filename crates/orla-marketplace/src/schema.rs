@@ -1,18 +1,16 @@
-//! JSON Schema ⇄ RTFS types, what a tool's author may declare, and the check of data against it.
+//! JSON Schema ⇄ RTFS types, the declarations of a tool's author, and the check of data.
 //!
-//! A schema arrives as JSON Schema (2020-12 unless it says otherwise), as the shorthand `field: type`
-//! or as a type in RTFS notation ([`schema_from_declaration`]), and travels as a
-//! [`TypeExpr`](rtfs::TypeExpr). One that came as JSON Schema keeps the original text and is enforced
-//! by a [`Validator`] on that, so nothing that JSON Schema can say is lost, although a type of RTFS
-//! can say less. One that came in RTFS notation is enforced as that, so nothing is lost either, and
-//! clients are shown the JSON Schema that comes nearest to it ([`json_schema_of`]).
+//! A schema is JSON Schema (2020-12 unless it says otherwise), the shorthand `field: type` or a type in RTFS
+//! notation ([`schema_from_declaration`]), and travels as a [`TypeExpr`](rtfs::TypeExpr). JSON Schema keeps the
+//! original text, and a [`Validator`] enforces it, so nothing is lost although a type of RTFS expresses less. A
+//! type in RTFS notation is enforced as such, and clients see the nearest JSON Schema ([`json_schema_of`]).
 //!
 //! # What is deliberately absent
 //!
-//! No reference leads out of a schema: neither the network nor the file system is ever asked.
-//! Regular expressions run in linear time, so look-around and back-references are errors, and they are bounded
-//! in size. A check against a JSON Schema is bounded in steps; one against a type in RTFS notation is not. In JSON
-//! Schema `format` is an annotation, as in the standard; in RTFS notation it is asked for.
+//! No reference leads out of a schema: nothing is fetched from the network or the file system. Regular expressions
+//! run in linear time, so look-around and back-references are errors, and they are bounded in size. A check
+//! against a JSON Schema is bounded in steps; one against a type in RTFS notation is not. In JSON Schema, `format`
+//! is an annotation, as in the standard; in RTFS notation it is checked.
 
 mod conditions;
 #[cfg(test)]
@@ -40,7 +38,7 @@ pub(crate) use walk::MAX_PATTERNS;
 pub struct SchemaError {
     /// Where in the declaration, such as `properties.limit.type`; empty for the whole of it.
     pub path: String,
-    /// What was expected there, and what came.
+    /// What was expected there, and what was found.
     pub problem: String,
 }
 

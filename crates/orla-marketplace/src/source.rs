@@ -1,5 +1,5 @@
-//! Where capabilities come from that say by themselves what they serve: a set of capsules, of MCP servers, of
-//! remote instances.
+//! Sources of capabilities that say themselves what they serve: a set of capsules, of MCP servers, of remote
+//! instances.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::manifest::Registration;
 use crate::surface::Surface;
 
-/// Why a provider gives nothing.
+/// Why a provider serves nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderProblem {
     /// The beginning of the ids that it would serve, such as `github.`.
@@ -19,14 +19,14 @@ pub struct ProviderProblem {
 }
 
 impl ProviderProblem {
-    /// The problem of the provider with this name, whose ids begin with it and a dot, or with the prefix
-    /// that was chosen for it.
+    /// The problem of the provider with this name. Its ids begin with the name and a dot, or with the prefix that
+    /// is configured for it.
     pub fn new(name: &str, prefix: Option<&str>, text: String) -> Self {
         Self { prefix: prefix.map_or_else(|| format!("{name}."), str::to_owned), text }
     }
 }
 
-/// Providers that say only when they run what they serve, and may change it at any time.
+/// Providers that say only at run time what they serve, and may change it at any time.
 ///
 /// The code that builds catalogues reads [`registrations`](Self::registrations) and
 /// [`surfaces`](Self::surfaces), and builds the next one when [`changes`](Self::changes) counts on.
@@ -38,26 +38,26 @@ pub trait Source: Send + Sync {
     /// What is served besides capabilities.
     fn surfaces(&self) -> Vec<Arc<dyn Surface>>;
 
-    /// Counts the moments at which the registrations became others.
+    /// A number that grows whenever the registrations change.
     fn changes(&self) -> watch::Receiver<u64>;
 
     /// Whether a capability of this name may turn out to be served, although none is known.
     fn may_serve(&self, name: &str) -> bool;
 
-    /// Why it gives nothing, as far as it was asked: each a sentence that names what gives nothing. With a name, only
-    /// of what [may serve](Self::may_serve) that.
+    /// Why it serves nothing, as far as it was asked: one sentence for each provider, which names it. With a name,
+    /// only of those that [may serve](Self::may_serve) it.
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let _ = name;
         Vec::new()
     }
 
-    /// Which capabilities were declared although their provider turns out not to have them, each as a sentence that
-    /// begins with the id.
+    /// Declared capabilities that their provider turns out not to have, each as a sentence that begins with the
+    /// id.
     fn missing(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Starts what is to run before anyone needs it; all of it where `all` is set.
+    /// Starts the services that are configured to start early; all of them if `all` is set.
     fn start_eager(&self, all: bool);
 
     /// Waits until it is known what is served, within bounds of its own.

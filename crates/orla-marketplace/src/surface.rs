@@ -1,9 +1,8 @@
-//! The parts of MCP beside tools: prompts, completion, and what else a provider serves
-//! capabilities.
+//! The parts of MCP beside tools: prompts, completion, and everything else that a provider serves.
 //!
-//! A surface speaks plain data, a method with JSON in and JSON out, so that nothing here knows an
-//! SDK's types and a body that is not inspected is passed on as it came. The front end asks every
-//! surface that serves a method, merges lists and routes the rest to the owner.
+//! A surface speaks plain data, a method with JSON in and JSON out. So nothing here knows an SDK's types, and a
+//! body that is not inspected is passed on unchanged. The front end asks every surface that serves a method,
+//! merges lists and routes the rest to the owner.
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
@@ -32,19 +31,18 @@ pub trait Surface: Send + Sync {
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError>;
 
-    /// What a policy decides on before this surface is asked for something; `None` where the thing
-    /// cannot belong to this surface.
+    /// What a policy decides on before this surface is asked; `None` if the subject cannot belong to this surface.
     fn item(&self, subject: Subject<'_>) -> Option<Item> {
         let name = subject.name().to_owned();
         Some(Item { id: name.clone(), name, needs: Vec::new() })
     }
 
-    /// Names near to one that this surface does not have, the nearest first.
+    /// Names similar to one that this surface does not have, the nearest first.
     fn similar(&self, _subject: Subject<'_>) -> Vec<String> {
         Vec::new()
     }
 
-    /// What the surface tells unasked, from now on; none where it never does.
+    /// The notifications of the surface from now on; `None` if it never sends any.
     fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
         None
     }
@@ -82,7 +80,7 @@ impl<'a> Subject<'a> {
 /// A prompt, a resource or a template as a policy knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its id, `SERVER.NAME` where it belongs to a server.
+    /// Its id, `SERVER.NAME` if it belongs to a server.
     pub id: String,
     /// The name that clients use.
     pub name: String,
@@ -90,7 +88,7 @@ pub struct Item {
     pub needs: Vec<Permission>,
 }
 
-/// What a surface tells unasked.
+/// A notification of a surface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SurfaceNotice {
@@ -120,10 +118,10 @@ pub enum SurfaceError {
         /// The permission that is missing.
         permission: String,
     },
-    /// The request cannot be answered as it is.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The provider answered with another error of the Model Context Protocol. It goes out as it is.
+    /// The provider answered with another error of the Model Context Protocol. It goes out unchanged.
     #[error("{message} (code {code})")]
     Refused {
         /// The JSON-RPC code.

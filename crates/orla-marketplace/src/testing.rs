@@ -38,7 +38,7 @@ pub enum Canned {
     Answers(Value),
     /// Fails with this message.
     Fails(String),
-    /// Cannot be reached so many times more, then answers with its input.
+    /// Fails as unreachable this many more times, then answers with its input.
     Unreachable(Arc<AtomicU32>),
     /// Never answers; ends when it is cancelled or late, as every executor should.
     Hangs,
@@ -52,10 +52,10 @@ pub enum Canned {
     Streams(CannedStream),
 }
 
-/// A stream whose items are known; it notes what is done with it.
+/// A stream with known items; it notes how it is used.
 #[derive(Clone, Debug, Default)]
 pub struct CannedStream {
-    /// What it gives, one after the other.
+    /// The items that it gives, one after the other.
     pub items: Vec<Value>,
     /// Whether it waits for ever after the last one, instead of ending.
     pub hangs: bool,
@@ -198,7 +198,7 @@ impl CapabilityExecutor for MockExecutor {
 /// A marketplace of canned capabilities.
 ///
 /// # Panics
-/// When an id is given twice.
+/// If an id is used twice.
 pub fn marketplace<'a>(
     limits: Limits,
     canned: impl IntoIterator<Item = (&'a str, Canned)>,

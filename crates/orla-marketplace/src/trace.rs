@@ -38,17 +38,17 @@ pub enum Trace {
     },
 }
 
-/// Takes what a run does. Sending never blocks.
+/// Receives what a run does. Sending never blocks.
 #[derive(Clone, Default)]
 pub struct TraceSink(Option<Arc<dyn Fn(Trace) + Send + Sync>>);
 
 impl TraceSink {
-    /// A sink that gives each trace to `take`, which must not block.
+    /// A sink that passes each trace to `take`, which must not block.
     pub fn new(take: impl Fn(Trace) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(take)))
     }
 
-    /// Whether anyone watches: where not, traces need not be made.
+    /// Whether anyone watches. If not, traces need not be made.
     pub fn is_wanted(&self) -> bool {
         self.0.is_some()
     }

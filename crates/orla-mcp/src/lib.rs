@@ -21,6 +21,7 @@ pub mod framing;
 mod messages;
 pub mod mode;
 pub mod object;
+mod param_headers;
 mod peer;
 pub mod rounds;
 mod scan;
@@ -35,6 +36,7 @@ pub use conversation::{
 };
 pub use messages::Messages;
 pub use mode::RequestMode;
+pub use param_headers::ParamHeader;
 pub use peer::{Ending, Peer, call, failure};
 pub use rounds::QUESTIONS;
 pub use subscriptions::{Subscriptions, TooMany};

@@ -1,7 +1,7 @@
 //! A JSON object one level deep: its keys, and the text of their values.
 //!
-//! For bodies that are passed on and need one member looked at, replaced or taken away: everything else
-//! in them stays as it was written, numbers and order included.
+//! For bodies that are passed on after one member was read, replaced or removed. Everything else stays as it was
+//! written, numbers and order included.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,12 +37,17 @@ impl<'a> Object<'a> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Takes a member away.
+    /// Removes every member with this key.
     pub fn remove(&mut self, key: &str) {
-        self.0.retain(|(name, _)| name != key);
+        self.retain(|name| name != key);
     }
 
-    /// Puts a value, which is JSON text, in the place of a member, or behind all others.
+    /// Keeps the members whose key fits.
+    pub fn retain(&mut self, fits: impl Fn(&str) -> bool) {
+        self.0.retain(|(name, _)| fits(name));
+    }
+
+    /// Sets a member to a value, which is JSON text. A new member is the last one.
     pub fn set(&mut self, key: &'a str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         match self.0.iter_mut().find(|(name, _)| name == key) {

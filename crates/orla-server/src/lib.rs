@@ -31,7 +31,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Providers and processes: this crate knows the marketplace and nothing behind it. TLS: a proxy's
+//! Providers and processes: this crate knows the marketplace and MCP, and nothing behind them. TLS: a proxy's
 //! task. JSON-RPC batches, which one old revision had.
 
 mod a2a;

@@ -1,8 +1,8 @@
-//! The circuit breaker of an upstream: what cannot be reached is not called for a while, so that no call
-//! waits for it and it is not buried under calls when it comes back.
+//! The circuit breaker of an upstream. An upstream that cannot be reached is not called for a while, so that no
+//! call waits for it and it is not flooded when it recovers.
 //!
-//! [`State`] is the pure part. Capabilities that share an upstream share a [`Breaker`]; it lives as long as
-//! some catalogue has one of them.
+//! [`State`] is the pure part. Capabilities with the same upstream share a [`Breaker`], which lives as long as a
+//! catalogue holds one of them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::error::{RuntimeError, RuntimeResult};
 
-/// A call that had less time than this says nothing of its upstream when the time is over.
+/// A call with less time than this proves nothing about its upstream when it times out.
 const MIN_MEANINGFUL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// When a breaker opens, and for how long.
@@ -39,18 +39,18 @@ pub(crate) struct Breaker {
     state: Mutex<State>,
 }
 
-/// What is known of an upstream.
+/// The state of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// Calls pass; so many failed in a row.
     Closed { failures: u32 },
-    /// No call passes until then; it has been open so often in a row.
+    /// No call passes until this time. The number counts how often in a row the circuit has opened.
     Open { until: Instant, times: u32 },
-    /// One call was let through to see; if it has not come back by then, another is.
+    /// One call was let through as a probe. If it has not returned by this time, another one is let through.
     Probing { until: Instant, times: u32 },
 }
 
-/// What a call says of its upstream.
+/// What the result of a call proves about its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Good,
@@ -146,7 +146,7 @@ impl Attempt<'_> {
     pub(crate) fn record<T>(mut self, result: &RuntimeResult<T>) {
         self.health = match result {
             Err(RuntimeError::Unavailable { .. }) => Health::Bad,
-            // A caller who gave it no time must not close it to everybody.
+            // A caller with a very short timeout must not open the circuit for everyone.
             Err(RuntimeError::TimedOut { limit, .. }) if *limit >= MIN_MEANINGFUL_TIMEOUT => Health::Bad,
             Err(RuntimeError::TimedOut { .. }) => Health::Unknown,
             Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Health::Unknown,

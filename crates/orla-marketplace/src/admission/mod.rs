@@ -36,7 +36,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Admission {
     bounds: Bounds,
     state: Mutex<State>,
-    /// Calls that gave their permits back to ask their clients, and have none again.
+    /// Calls that have returned their permits to ask their clients and have not got new ones.
     away: AtomicUsize,
 }
 
@@ -64,7 +64,7 @@ struct Waiter {
     answer: oneshot::Sender<Result<Permit, Full>>,
 }
 
-/// Where a call stands in the queue, and which provider's share it counts to.
+/// Where a call waits in the queue, and the provider whose share it uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane<'a> {
     pub(crate) principal: Option<&'a Principal>,
@@ -72,7 +72,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) provider: &'a Arc<str>,
 }
 
-/// The permission to run; dropping it gives it to the next call.
+/// The permission to run. Dropping it passes it to the next call.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
@@ -93,7 +93,7 @@ pub(crate) struct HeldPermits {
 }
 
 impl HeldPermits {
-    /// The permits of a call with this admission of its own, if any, within calls that hold `outer`.
+    /// The permits of a call: of its own admission, if it has one, and of the calls around it, `outer`.
     pub(crate) fn with(
         admission: Option<&Arc<Admission>>,
         outer: Option<&Arc<Self>>,
@@ -105,8 +105,8 @@ impl HeldPermits {
         }
     }
 
-    /// The number of permits, if the ancestors of a call hold all of them: it would wait for them, and they wait
-    /// for it.
+    /// The number of permits, if the ancestors of a call hold all of them. The call would wait for its ancestors,
+    /// and they wait for the call.
     pub(crate) fn waits_for_itself(&self) -> Option<usize> {
         let mut held = 0;
         let mut outer = self.outer.as_ref();
@@ -178,11 +178,11 @@ impl Admission {
     /// Waits for a permit.
     ///
     /// # Errors
-    /// [`Full`] when the queue is. Where one principal fills the queue, its newest call is the one that is refused.
+    /// [`Full`] if the queue is full. If one principal fills the queue, its newest call is refused.
     pub(crate) async fn enter(self: &Arc<Self>, lane: Lane<'_>) -> Result<Permit, Full> {
         let Some(mut waiting) = self.enter_or_join(lane)? else { return Ok(self.permit(lane.provider)) };
         let answer = (&mut waiting.answer).await;
-        // The sender is gone only together with the admission, which this call holds.
+        // The sender is dropped only with the admission, which this call holds.
         answer.unwrap_or_else(|_| Err(self.state.lock().full()))
     }
 
@@ -208,7 +208,7 @@ impl Admission {
         Ok(Some(Waiting { admission: self, caller, capability: lane.capability, ticket, answer }))
     }
 
-    /// A permit if there is one, before any call that waits.
+    /// A permit if one is free, ahead of all calls that wait.
     fn try_enter(self: &Arc<Self>, provider: &Arc<str>) -> Option<Permit> {
         let mut state = self.state.lock();
         let admits = state.running.admits(provider, &self.bounds);
@@ -269,13 +269,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The permit of a call that may ask its client or make calls of its own. It is given back meanwhile: a
-/// person may take minutes, and all other calls would wait; and a call within a call takes a
-/// permit itself.
+/// The permit of a call that may ask its client or make calls of its own. The call returns the permit meanwhile. A
+/// person may take minutes to answer, and calls within the call need permits themselves.
 ///
-/// With the answer the call takes a permit again if one is free, and goes on without if none is: the calls that hold
-/// the permits may be waiting for what this call does next. So more calls than there are permits
-/// may run, by at most as many as may wait for one.
+/// When the answer arrives, the call takes a permit if one is free, and otherwise continues without one: the calls
+/// that hold the permits may be waiting for it. So more calls than there are permits may run, by at most the
+/// number of calls that may wait for an answer.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
     admission: Arc<Admission>,
@@ -316,13 +315,13 @@ impl CallPermit {
         Lent(self)
     }
 
-    /// The client of the call, which lends its permit while the client is asked.
+    /// The client of the call. The call lends its permit while the client is asked.
     pub(crate) fn lent_while_asking(self: &Arc<Self>, client: Arc<dyn Client>) -> Arc<dyn Client> {
         Arc::new(LendingClient { client, permit: Arc::clone(self) })
     }
 }
 
-/// Adds one to a count, unless it is at its bound. Says whether it did.
+/// Adds one to a count, unless the count is at its bound. Returns whether it did.
 fn one_more(count: &AtomicUsize, max: usize) -> bool {
     let next = |now: usize| (now < max).then_some(now + 1);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
@@ -348,7 +347,7 @@ impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let mut held = self.0.held.lock();
         held.asking -= 1;
-        // A question may outlast its call, which is not away then any more.
+        // A question may outlive its call. The call is then no longer waiting for it.
         if held.asking == 0 && held.away {
             held.permit = self.0.admission.try_enter(&self.0.provider);
             if held.permit.is_some() {

@@ -1,7 +1,9 @@
 //! The canonical form of JSON: the same data is always the same bytes (RFC 8785).
 //!
 //! RFC 8785 knows only numbers that a double holds. Any other number is written as a string of its digits, as appendix D
-//! recommends, so that two schemas that differ in their 20th digit differ here too.
+//! recommends, so that two schemas that differ in their 20th digit differ here too. A string of such digits in the data
+//! itself gets a `=` in front, and so does one that already has such signs: no two texts that mean different things have
+//! the same form.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,8 +39,8 @@ pub fn canonical_json(text: &str) -> Result<String, CanonicalError> {
 
 /// The canonical form of a manifest: one object with everything that clients are shown and that decides on its calls.
 ///
-/// It leaves out what is signed beside it (the content), and what is not part of the promise: the attestation, the
-/// provenance, and the settings of the provider, which the content hash covers.
+/// The form leaves out the content, which is signed beside it, and everything that is no part of the promise: the
+/// attestation, the provenance, and the settings of the provider, which the content hash covers.
 ///
 /// # Errors
 /// A schema has no canonical form.
@@ -110,12 +112,25 @@ impl Serialize for Element<'_> {
                 Some(double) => serializer.serialize_f64(double),
                 None => serializer.serialize_str(text),
             },
+            Some(b'"') => {
+                let string: String = serde_json::from_str(text).map_err(S::Error::custom)?;
+                let sign = if stands_for_a_number(&string) { "=" } else { "" };
+                serializer.serialize_str(&format!("{sign}{string}"))
+            }
             _ => serde_json::from_str::<Json>(text).map_err(S::Error::custom)?.serialize(serializer),
         }
     }
 }
 
-/// The double that a JSON number is, unless the number has digits that a double does not hold.
+/// Whether a string is the digits of a number that no double holds, behind any number of `=`.
+fn stands_for_a_number(string: &str) -> bool {
+    let digits = string.trim_start_matches('=');
+    let is_number = digits.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        && serde_json::from_str::<&RawValue>(digits).is_ok_and(|raw| raw.get() == digits);
+    is_number && double(digits).is_none()
+}
+
+/// The double that equals a JSON number; `None` if no double has all of its digits.
 fn double(text: &str) -> Option<f64> {
     let double: f64 = text.parse().ok().filter(|double: &f64| double.is_finite())?;
     (decimal(&format!("{double:e}")) == decimal(text)).then_some(double)
@@ -196,6 +211,23 @@ mod tests {
         for (name, text, canonical) in cases {
             assert_eq!(canonical_json(text).as_deref(), Ok(canonical), "{name}");
         }
+    }
+
+    #[test]
+    fn a_large_number_its_digits_as_text_and_its_neighbours_have_different_forms() {
+        let digits = ["9007199254740992", "9007199254740993", "9007199254740994", "1e400", "-1e400"];
+        let texts = digits
+            .iter()
+            .flat_map(|digits| ["", "=", "=="].map(|sign| format!(r#"{{"const":"{sign}{digits}"}}"#)));
+        let numbers = digits.iter().map(|digits| format!(r#"{{"const":{digits}}}"#));
+        let forms: Vec<String> =
+            texts.chain(numbers).map(|text| canonical_json(&text).unwrap()).collect();
+        let different: std::collections::HashSet<&String> = forms.iter().collect();
+        assert_eq!(different.len(), forms.len(), "{forms:?}");
+        assert_eq!(
+            canonical_json(r#"["=", "=7", "9007199254740993 "]"#).unwrap(),
+            r#"["=","=7","9007199254740993 "]"#
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum KeyError {
     /// No secret key.
     #[error("expected an Ed25519 private key in PEM (PKCS #8), as `orla attest --new-key` writes it")]
     Secret,
-    /// The system gives no random bytes.
+    /// The system has no random bytes.
     #[error("the system gives no random bytes for a key")]
     NoRandomness,
 }
@@ -63,15 +63,15 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A key that signatures are made with. It is written as PEM (PKCS #8), which other programs read too,
-/// and shows itself nowhere else.
+/// A private key for signatures. It is written as PEM (PKCS #8), which other programs read too, and its `Debug`
+/// hides it.
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
     /// A new key, with the text that [`parse`](Self::parse) reads.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system has no random bytes.
     pub fn generate() -> Result<(Self, String), KeyError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|_| KeyError::NoRandomness)?;
@@ -98,7 +98,7 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
-    /// A signature over `message`, in base64. A message has to say what it is for, so that its signature is good
+    /// A signature over `message`, in base64. The message must state its purpose, so that the signature is valid
     /// for nothing else.
     pub fn sign(&self, message: &[u8]) -> String {
         STANDARD.encode(self.0.sign(message).as_ref())

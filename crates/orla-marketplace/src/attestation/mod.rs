@@ -1,14 +1,14 @@
 //! Who vouches for a capability, and for what exactly (RTFS capability system §3.1).
 //!
-//! An attestation is a signature over a *statement*: who makes it, when, until when, and the two hashes
-//! in its metadata, that of the manifest's canonical form ([`manifest_form`]) and that of what runs
-//! ([`ContentSource`]). It therefore says by itself what it was made for, and where it no longer fits,
-//! [`check`] says which of the two changed.
+//! An attestation is a signature over a *statement*: the authority, the time, the expiry, and two hashes in its
+//! metadata. One is the hash of the manifest's canonical form ([`manifest_form`]), the other that of the content
+//! ([`ContentSource`]). So the attestation itself says what it was made for, and if it no longer fits, [`check`]
+//! says which of the two changed.
 //!
 //! # How it works
 //!
-//! Everything here is pure: keys, times and hashes come in as arguments. What reads files implements
-//! [`Content`]; a [`Custody`] compares one capability's content with what was attested.
+//! Everything here is pure: keys, times and hashes are arguments. Code that reads files implements [`Content`]. A
+//! [`Custody`] compares the content of one capability with what was attested.
 //!
 //! # Deliberately absent
 //!
@@ -39,7 +39,7 @@ pub fn hash_text(bytes: &[u8]) -> String {
     hasher.finish()
 }
 
-/// Takes the hash of what comes in pieces.
+/// Hashes data that arrives in pieces.
 #[derive(Clone)]
 pub struct Hasher(digest::Context);
 

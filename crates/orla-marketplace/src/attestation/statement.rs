@@ -14,12 +14,12 @@ use crate::manifest::{CapabilityAttestation, CapabilityManifest};
 pub const MANIFEST_HASH: &str = "manifest_hash";
 /// Metadata key of an attestation: the hash of what runs.
 pub const CONTENT_HASH: &str = "content_hash";
-/// Metadata key of an attestation: the version of the forms that its hashes are taken of.
+/// Metadata key of an attestation: the version of the forms that its hashes are computed from.
 const VERSION: &str = "version";
 /// The version of the forms today: RFC 8785 for both. The first had a form of its own, and no version in its metadata.
 const CURRENT: &str = "2";
 
-/// What stands before every statement, so that no signature made for something else fits.
+/// The prefix of every statement. A signature made for another purpose never fits.
 const PURPOSE: &str = "orla attestation 1\n";
 /// How far clocks may be apart.
 const SKEW: Duration = Duration::from_secs(300);
@@ -27,7 +27,7 @@ const SKEW: Duration = Duration::from_secs(300);
 /// The public keys by the names of their authorities.
 pub type TrustedKeys = BTreeMap<String, PublicKey>;
 
-/// What an attestation is about: a capability as it is now.
+/// What an attestation is about: a capability in its present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The hash of its manifest's canonical form.
@@ -37,7 +37,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A capability with this manifest that runs what has this hash.
+    /// A capability with this manifest and this content hash.
     ///
     /// # Errors
     /// The manifest has no canonical form.
@@ -60,7 +60,7 @@ pub struct Validity {
     pub expires_at: Option<SystemTime>,
 }
 
-/// Vouches for a capability as it is.
+/// Attests a capability in its present state.
 pub fn sign(subject: &Subject, validity: Validity, key: &SigningKey) -> CapabilityAttestation {
     let metadata = [
         (MANIFEST_HASH.to_owned(), subject.manifest_hash.clone()),
@@ -95,18 +95,18 @@ pub enum Flaw {
     /// Its time is over.
     #[error("it expired at {}", format_instant(*.0))]
     Expired(SystemTime),
-    /// Its hashes are taken of forms that this version of orla does not use.
+    /// Its hashes are computed from forms that this version of orla does not use.
     #[error("another version of orla made it: attest the capability again")]
     OtherVersion,
     /// The manifest is another.
     #[error("what the capability says of itself has changed since it was attested")]
     ManifestChanged,
-    /// What runs is something else.
+    /// The content is different.
     #[error("the content has changed since it was attested")]
     ContentChanged,
 }
 
-/// Whether an attestation holds for a capability as it is now.
+/// Whether an attestation holds for a capability in its present state.
 ///
 /// # Errors
 /// The first reason why it does not.
@@ -121,7 +121,7 @@ pub fn check(
     fits(attestation, subject)
 }
 
-/// Whether an attestation was made with the key of its authority. What it says is not checked.
+/// Whether an attestation was made with the key of its authority. Its content is not checked.
 ///
 /// # Errors
 /// The authority is not trusted, or its key did not sign this.
@@ -148,12 +148,12 @@ pub fn timely(attestation: &CapabilityAttestation, now: SystemTime) -> Result<()
     }
 }
 
-/// Whether an attestation's hashes are taken of the forms of today.
+/// Whether an attestation's hashes are computed from the current forms.
 pub fn is_current(attestation: &CapabilityAttestation) -> bool {
     attestation.metadata.get(VERSION).is_some_and(|version| version == CURRENT)
 }
 
-/// Whether an attestation was made for a capability as it is now.
+/// Whether an attestation was made for a capability in its present state.
 ///
 /// # Errors
 /// What has changed.
@@ -171,7 +171,7 @@ pub fn fits(attestation: &CapabilityAttestation, subject: &Subject) -> Result<()
     Ok(())
 }
 
-/// The bytes that are signed: everything that the attestation says but for the signature.
+/// The bytes that are signed: everything in the attestation except the signature.
 fn statement(attestation: &CapabilityAttestation) -> String {
     let said = json!({
         "authority": attestation.authority,
@@ -179,7 +179,7 @@ fn statement(attestation: &CapabilityAttestation) -> String {
         "expires_at": attestation.expires_at.map(format_instant),
         "metadata": attestation.metadata,
     });
-    // It holds texts and nothing else, of which there is always a form.
+    // It holds only texts, which always have a form.
     format!("{PURPOSE}{}", canonical_json(&said.to_string()).unwrap_or_default())
 }
 

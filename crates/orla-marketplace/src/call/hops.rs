@@ -1,8 +1,8 @@
-//! Through which instances a call has come, so that a circle of them ends. Pure.
+//! The instances that a call has passed through, so that a loop of instances ends. Pure.
 
 use std::sync::Arc;
 
-/// The instances that a call has come through, by the names that the callers have for them, the first first.
+/// The instances that a call has passed through, by the names that the callers use for them, the first one first.
 ///
 /// One that calls another says it of itself; so a call that goes round in a circle is found by its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,10 +15,10 @@ impl Hops {
     const MAX_NAME: usize = 64;
     const SEPARATOR: &str = ", ";
 
-    /// Reads what [`as_str`](Self::as_str) gave.
+    /// Reads the output of [`as_str`](Self::as_str).
     ///
     /// # Errors
-    /// A sentence that names the chain, where it is longer than the limit.
+    /// A sentence with the chain, if it is longer than the limit.
     pub fn read(text: &str) -> Result<Self, String> {
         let names: Vec<String> =
             text.split(',').map(|name| plain(name.trim())).filter(|name| !name.is_empty()).collect();
@@ -31,7 +31,7 @@ impl Hops {
     /// One more.
     ///
     /// # Errors
-    /// A sentence that names the chain, where that is one too many.
+    /// A sentence with the chain, if this one is one too many.
     pub fn through(&self, name: &str) -> Result<Self, String> {
         let name = plain(name);
         if self.names().count() >= Self::MAX {
@@ -43,7 +43,7 @@ impl Hops {
         })))
     }
 
-    /// The names as one text; empty where the call has come from nowhere else.
+    /// The names as one text; empty if the call comes from no other instance.
     pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }

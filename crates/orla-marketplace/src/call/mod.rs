@@ -70,7 +70,7 @@ impl CapabilityMarketplace {
     /// again, and no permit is held once the stream is open. The stream is recorded when it ends.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call); [`RuntimeError::Told`](crate::RuntimeError::Told) of kind `type` if the capability
+    /// Those of [`call`](Self::call); [`RuntimeError::Structured`](crate::RuntimeError::Structured) of kind `type` if the capability
     /// is not a stream.
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
         let prepared = self.prepare(call).await?;

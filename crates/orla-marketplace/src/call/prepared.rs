@@ -25,8 +25,8 @@ use crate::payload::Payload;
 use crate::permission::ANONYMOUS;
 use crate::schema;
 
-/// How long an executor may take to end a call that has reached its deadline or was cancelled. Then the call is
-/// given up.
+/// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
+/// marketplace abandons the call.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(5);
 
 /// The least time that the check of an output may take.
@@ -35,7 +35,8 @@ const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
 /// How many characters of an unknown name an error repeats.
 const SHOWN: usize = 200;
 
-/// Outcomes of fewer bytes do not count to `max_memory_bytes`: all permits together hold little of them.
+/// Outcomes of fewer bytes do not count towards `max_memory_bytes`, because all permits together hold little of
+/// them.
 const SMALL: usize = 64 << 10;
 
 /// A call whose capability has been found.
@@ -92,7 +93,7 @@ impl CapabilityMarketplace {
         let catalog = named.clone().unwrap_or_else(|| self.snapshot());
         let is_settled = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
-            // A provider that has not been asked yet may serve it.
+            // A provider that has not answered yet may serve it.
             None => named.is_some(),
         };
         if is_settled {
@@ -132,8 +133,8 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// The policies of the call's snapshot and of the newest one: a session may call what it has listed after a
-    /// reload, but not what has been denied since.
+    /// The policies of the call's snapshot and of the newest one. After a reload, a session may still call what it
+    /// has listed, but not what has been denied since.
     fn permitted(&self) -> Result<(), String> {
         let principal = self.ctx.scope.principal.as_ref();
         self.catalog.permits(principal, &self.entry)?;
@@ -151,8 +152,9 @@ impl PreparedCall<'_> {
         checked.map_err(|violations| RuntimeError::InvalidInput { id: self.id(), violations })
     }
 
-    /// Checks an outcome against the capability's output schema, if that is enforced. The value is the structured one,
-    /// else the text, read as JSON where it is JSON. A text that satisfies the schema becomes the structured value too.
+    /// Checks an outcome against the capability's output schema, if the schema is enforced. The value is the
+    /// structured one, or else the text, read as JSON if it is JSON. A text that satisfies the schema also becomes
+    /// the structured value.
     ///
     /// # Errors
     /// The value breaks the schema. A text breaks no schema that its provider declared for structured values.
@@ -181,7 +183,7 @@ impl PreparedCall<'_> {
         Retries { prepared: self, max, made: 0 }
     }
 
-    /// Waits for the permits to run: the capability's own, then one of all calls.
+    /// Waits for the permits to run: the capability's own, then one of the server's.
     pub(super) async fn admit(&self, recording: &mut Recording) -> RuntimeResult<Permits<'_>> {
         let own = match &self.entry.admission {
             Some(admission) => {
@@ -227,7 +229,7 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// Runs the executor once. The outcome counts to `max_memory_bytes` until it is dropped.
+    /// Runs the executor once. The outcome counts towards `max_memory_bytes` until it is dropped.
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
         let executor = self.executor()?;
         let provider = &self.entry.manifest.provider;
@@ -252,7 +254,7 @@ impl PreparedCall<'_> {
         })
     }
 
-    /// What an executor's future returns. The future is given up when it ignores its deadline or cancellation.
+    /// The result of an executor's future. The future is abandoned if it ignores its deadline or cancellation.
     async fn guarded<T>(&self, execution: impl Future<Output = RuntimeResult<T>>) -> RuntimeResult<T> {
         let Self { ctx, .. } = self;
         let overdue = async {
@@ -285,7 +287,7 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// Records the result, and returns what the caller may see of it: the policy may conceal that a denied
+    /// Records the result, and returns the part that the caller may see: the policy may hide that a denied
     /// capability exists.
     pub(super) fn finish<T>(
         &self,
@@ -321,7 +323,7 @@ impl PreparedCall<'_> {
     fn over_budget(&self, over: OverBudget) -> RuntimeError {
         let message = format!("{}: its output was dropped: {over}", self.entry.name);
         let error = Box::new(rtfs::Error::new("busy", message.clone()));
-        RuntimeError::Told { id: self.id(), message, error, outcome: None }
+        RuntimeError::Structured { id: self.id(), message, error, outcome: None }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a finished call: one plain record that logs, metrics and audit all read.
+//! The record of a finished call: logs, metrics and audit all read it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub struct RequestRecord {
     pub kind: &'static str,
     /// The name or address that was asked for.
     pub name: Box<str>,
-    /// The id that policies know it by.
+    /// The id that policies use for it.
     pub id: Box<str>,
     /// `ok`, `denied`, `not-found`, `invalid-input`, `failed` or `cancelled`.
     pub outcome: &'static str,
@@ -95,7 +95,7 @@ impl RequestRecording {
         Self { record, started: Instant::now(), observers }
     }
 
-    /// Takes the id that policies know the item by.
+    /// Sets the id that policies use for the item.
     pub(crate) fn concerns(&mut self, item: &Item) {
         self.record.id = item.id.as_str().into();
     }
@@ -144,7 +144,7 @@ fn log_request(record: &RequestRecord) {
     }
 }
 
-/// Records a call or a stream exactly once, also when it is dropped: then it was cancelled.
+/// Records a call or a stream exactly once. If it is dropped before it has finished, it counts as cancelled.
 pub(crate) struct Recording {
     entry: Arc<Entry>,
     call_id: Arc<str>,

@@ -1,7 +1,7 @@
 //! Requests to surfaces: the one path for prompts, resources and completion.
 //!
-//! It is that of a call, as far as there is something to do: authorise, ask, record. A surface that the
-//! policy denies to the caller is passed over, so the answer is the one for a name that does not exist.
+//! The steps are those of a call, as far as they apply: authorise, ask, record. A surface that the policy denies
+//! to the caller is skipped, so the answer is the one for a name that does not exist.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl CapabilityMarketplace {
     /// subject is unknown. Gives that surface and its result.
     ///
     /// # Errors
-    /// See [`SurfaceError`]; `NotFound` where no surface has the subject or the policy denies it.
+    /// See [`SurfaceError`]; `NotFound` if no surface has the subject or the policy denies it.
     pub async fn request(
         &self,
         catalog: &Catalog,
@@ -37,7 +37,7 @@ impl CapabilityMarketplace {
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
     }
 
-    /// Whether a caller may have its part in what a surface has granted to another caller.
+    /// Whether a caller may share what a surface has granted to another caller.
     ///
     /// # Errors
     /// `NotFound` or `Denied`, as [`request`](Self::request).
@@ -106,8 +106,8 @@ impl CapabilityMarketplace {
         permitted.map_err(|permission| SurfaceError::Denied { id: item.id.clone(), permission })
     }
 
-    /// The error as its caller may see it. Where the policy conceals, it is the same for a subject that is denied
-    /// and for one that no surface has.
+    /// The error that its caller may see. If the policy conceals, a denied subject and one that no surface has
+    /// give the same error.
     fn disclosed(
         &self,
         catalog: &Catalog,

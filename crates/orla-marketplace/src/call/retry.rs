@@ -11,9 +11,9 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// How long to wait before a call is made again, or not at all.
 ///
-/// `made` counts the retries so far, `random` is from 0 to 1: the wait is anything up to a bound that
-/// doubles (full jitter), so that callers who failed together do not come back together. Only failures
-/// that may pass are worth it, and only as long as some of the caller's time would be `left`.
+/// `made` counts the retries so far, and `random` is from 0 to 1. The wait is a random part of a bound that
+/// doubles (full jitter), so that callers that failed together do not retry together. Only transient failures are
+/// retried, and only while some of the caller's time would be `left`.
 pub(crate) fn wait_before_retry(
     error: &RuntimeError,
     retries: u32,
@@ -32,7 +32,7 @@ pub(crate) fn wait_before_retry(
 
 /// A random number from 0 to 1, to spread the retries of callers that failed together.
 pub fn jitter() -> f64 {
-    // Without randomness all callers wait equally long, which is no error.
+    // Without randomness all callers wait equally long, which is acceptable.
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
     f64::from(bits) / f64::from(u32::MAX)
 }

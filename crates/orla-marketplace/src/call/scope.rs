@@ -26,17 +26,17 @@ pub struct Call {
     pub input: Payload,
     /// A shorter time than the capability's own, if the caller has less.
     pub timeout: Option<Duration>,
-    /// Who calls, and from where.
+    /// The caller and its context.
     pub scope: CallScope,
 }
 
-/// Who makes a call, and from where. Calls within the call inherit it.
+/// The caller of a call and its context. Calls within the call inherit it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct CallScope {
-    /// Who calls, if that is known.
+    /// The caller, if known.
     pub principal: Option<Principal>,
-    /// Takes questions to the caller's client, where there is one that can be asked.
+    /// Receives questions to the caller's client; `None` if the caller has no client that can be asked.
     pub client: Option<Arc<dyn Client>>,
     /// Takes progress and log messages while the call runs.
     pub notices: NoticeSink,
@@ -44,11 +44,11 @@ pub struct CallScope {
     pub cancellation: CancellationToken,
     /// The caller's W3C trace context.
     pub traceparent: Option<Arc<str>>,
-    /// The snapshot in which capabilities are looked up; the newest where absent. A session names the one that it
+    /// The snapshot in which capabilities are looked up; `None` means the newest. A session names the one that it
     /// last listed.
     pub catalog: Option<Arc<Catalog>>,
-    /// The most retries, where the caller wants fewer than the capability's own. Calls within the call do not
-    /// inherit it.
+    /// The most retries, if the caller wants fewer than the capability's own. Calls within the call do not inherit
+    /// it.
     pub retries: Option<u32>,
     /// How many calls this one is nested in.
     pub depth: u32,
@@ -68,15 +68,15 @@ pub struct CallContext {
     pub call_id: Arc<str>,
     /// The name under which the capability is served, for messages.
     pub name: Arc<str>,
-    /// When the call has to be over.
+    /// The deadline of the call.
     pub deadline: Instant,
     /// The time from the call to its deadline, for messages.
     pub timeout: Duration,
-    /// What a required attestation allows to run; everything where absent.
+    /// What a required attestation allows to run; `None` allows everything.
     pub custody: Option<Custody>,
-    /// Who calls, and from where.
+    /// The caller and its context.
     pub scope: CallScope,
-    /// The permit of the call, which it lends while it waits for a call within it.
+    /// The permit of the call. The call lends it while it waits for a call within it.
     permit: Option<Arc<CallPermit>>,
 }
 
@@ -99,8 +99,8 @@ impl Call {
         Self { timeout, scope, ..Self::to(target) }
     }
 
-    /// The call, which shares `shared` with all calls within it, such as what all of them together may cost. An
-    /// executor finds it in its context ([`CallContext::shared`]).
+    /// Shares `shared` with all calls within this call, such as a budget for all of them. An executor finds it in
+    /// its context ([`CallContext::shared`]).
     #[must_use]
     pub fn sharing(mut self, shared: Arc<dyn Any + Send + Sync>) -> Self {
         self.scope.shared = Some(shared);
@@ -135,13 +135,13 @@ impl CallContext {
         self.scope.held.as_ref()
     }
 
-    /// The value that the nearest call further out shares ([`Call::sharing`]), if it is of this type.
+    /// The value that the nearest outer call shares ([`Call::sharing`]), if it has this type.
     pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.scope.shared.as_ref()?).downcast().ok()
     }
 
-    /// Waits for calls within this one ([`Call::within`]). This call lends its permit meanwhile: calls that wait for
-    /// calls could hold all permits for ever otherwise.
+    /// Waits for calls within this one ([`Call::within`]). This call lends its permit meanwhile. Otherwise calls
+    /// that wait for calls could hold all permits for ever.
     pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
         let _lent = self.permit.as_ref().map(|permit| permit.lend());
         inner.await

@@ -1,9 +1,9 @@
 //! Capabilities that are streams: opened once, then read and written item by item
 //! (RTFS capability system §3.2).
 //!
-//! An executor gives a [`StreamHandle`] when a stream is opened ([`CapabilityExecutor::open`]); the
-//! marketplace takes the same path to it as to a call (look up, authorise, validate, admit, record) and
-//! gives the caller an [`OpenStream`].
+//! An executor returns a [`StreamHandle`] when a stream is opened ([`CapabilityExecutor::open`]). The marketplace
+//! takes the same steps as for a call (look up, authorise, validate, admit, record) and gives the caller an
+//! [`OpenStream`].
 //!
 //! # Invariants
 //!
@@ -29,38 +29,38 @@ use super::record::Recording;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::Payload;
 
-/// An open stream, as an executor gives it.
+/// An open stream, as the executor returns it.
 ///
-/// One consumer at a time reads it, and values are sent one after the other; reading and sending may go
-/// on at once. Every future may be dropped, and dropping the handle ends the stream.
+/// One consumer at a time reads the stream, and values are sent one after the other; reading and sending may
+/// happen at once. Every future may be dropped, and dropping the handle ends the stream.
 #[async_trait]
 pub trait StreamHandle: Send + Sync {
-    /// The next item; none at the end, and from then on. It reads ahead by no more than its own bounded
-    /// buffer. An item is not lost when the future is dropped.
+    /// The next item; `None` at the end and ever after. It reads ahead only as far as its own bounded buffer. An
+    /// item is not lost when the future is dropped.
     ///
     /// # Errors
-    /// The stream broke or an item breaks its type. Nothing is asked of the stream after an error.
+    /// The stream broke, or an item does not match its type. The stream is not used after an error.
     async fn next(&self) -> Option<RuntimeResult<Payload>>;
 
     /// Sends a value, and waits while the other end is too slow to take more.
     ///
     /// # Errors
-    /// The stream takes no values, or cannot be reached.
+    /// The stream accepts no values, or cannot be reached.
     async fn send(&self, value: Payload) -> RuntimeResult<()>;
 
-    /// Says that nothing more is sent. Whether items may still come; where none can, that is
-    /// [`close`](Self::close), and nothing is asked of the stream afterwards.
+    /// Declares that no more values will be sent. Returns whether items may still arrive. If none can, this is
+    /// [`close`](Self::close), and the stream is not used afterwards.
     async fn finish(&self) -> bool {
         self.close().await;
         false
     }
 
-    /// Says goodbye. What is still on its way to the other end is delivered, in the time that the executor
-    /// grants for it; no item is asked for afterwards.
+    /// Closes the stream in an orderly way. Values on their way to the other end are delivered, within the time
+    /// that the executor allows. No item is read afterwards.
     async fn close(&self);
 }
 
-/// An open stream, as the marketplace gives it.
+/// An open stream, as the caller receives it.
 pub struct OpenStream {
     handle: Box<dyn StreamHandle>,
     recording: Mutex<Recording>,
@@ -98,8 +98,8 @@ impl OpenStream {
         self.handle.send(value).await
     }
 
-    /// Says that nothing more is sent: what takes no values, or gives none, ends with that. Whether items may
-    /// still come.
+    /// Declares that no more values will be sent. A stream that accepts or gives no values ends with that. Returns
+    /// whether items may still arrive.
     pub async fn finish(&self) -> bool {
         let gives = self.handle.finish().await;
         if !gives {
@@ -130,5 +130,5 @@ impl fmt::Debug for OpenStream {
 pub(crate) fn not_a_stream(ctx: &CallContext) -> RuntimeError {
     let message = format!("{} is no stream: it is called", ctx.name);
     let error = Box::new(rtfs::Error::new("type", message.clone()));
-    RuntimeError::Told { id: ctx.name.to_string(), message, error, outcome: None }
+    RuntimeError::Structured { id: ctx.name.to_string(), message, error, outcome: None }
 }

@@ -1,7 +1,7 @@
-//! Builds a catalogue: checks what is registered, and takes over from the snapshot before what is the same.
+//! Builds a catalogue: checks registrations, and takes over unchanged entries from the previous snapshot.
 //!
-//! A reload mostly finds what was there already. A capability that is registered as it was keeps its entry, with
-//! its compiled schemas, its queue and the state of its upstream; so nothing of it is made anew.
+//! Most capabilities are the same after a reload. A capability with an unchanged registration keeps its entry,
+//! with its compiled schemas, its queue and the state of its upstream, so none of it is built again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -13,14 +13,15 @@ use crate::attestation::ContentSource;
 use crate::executors::Executors;
 use crate::id::{Pattern, mcp_names};
 use crate::manifest::{
-    Availability, CapabilityManifest, CapabilityProvenance, DeclaredBy, Listing, Policy, Registration,
+    Availability, CallPolicy, CapabilityManifest, CapabilityProvenance, DeclaredBy, Listing,
+    Registration,
 };
 use crate::permission::{AccessPolicy, Permission};
 use crate::provider::ProviderType;
 use crate::schema::{MAX_PATTERNS, SchemaError, Validator, must_admit_object};
 use crate::surface::Surface;
 
-/// Retries of what is idempotent and has an upstream, unless its policy says otherwise.
+/// Retries of an idempotent capability with an upstream, unless its policy says otherwise.
 const RETRIES: u32 = 2;
 
 /// Builds a [`Catalog`]; made by [`CapabilityMarketplace::builder`].
@@ -33,7 +34,7 @@ pub struct CatalogBuilder {
     limits: Limits,
     choice: Arc<Choice>,
     access: Option<Arc<AccessPolicy>>,
-    /// What the new one takes over as far as it is the same: validators, and who waits for a place.
+    /// The snapshot from which unchanged parts are taken over: validators, and the calls that wait.
     previous: Option<Arc<Catalog>>,
     /// What the regular expressions of each provider's schemas cost so far.
     pattern_costs: HashMap<String, u64>,
@@ -62,7 +63,7 @@ pub struct Rejected {
     pub registration: Registration,
 }
 
-/// What a capability declares and what its provider needs.
+/// The permissions that a capability declares and those that its provider needs.
 fn needs(manifest: &CapabilityManifest) -> Arc<[Permission]> {
     let mut needs: Vec<Permission> = Vec::new();
     for need in manifest.permissions.iter().cloned().chain(manifest.provider.requires()) {
@@ -95,7 +96,7 @@ impl CatalogBuilder {
     /// Adds a capability.
     ///
     /// # Errors
-    /// The id is taken, the kind of provider has no executor, or a schema of the user's own cannot be enforced.
+    /// The id is taken, the kind of provider has no executor, or a schema of the user cannot be enforced.
     pub fn capability(
         &mut self,
         registration: impl Into<Registration>,
@@ -103,7 +104,7 @@ impl CatalogBuilder {
         self.offer(registration.into()).map_err(|rejected| rejected.error)
     }
 
-    /// As [`capability`](Self::capability), and gives back what is not taken.
+    /// As [`capability`](Self::capability), but returns the rejected registration.
     ///
     /// # Errors
     /// The same, with the registration.
@@ -114,7 +115,7 @@ impl CatalogBuilder {
                     (&entry.input, entry.policy.input_declared_by),
                     (&entry.output, entry.policy.output_declared_by),
                 ] {
-                    // It was within the budget before; it counts for those that come after it.
+                    // It was within the budget before; it counts against those that come after it.
                     self.within_budget(&entry.manifest.id, declared_by, schema.clone());
                 }
                 self.capabilities.insert(registration.manifest.id, Candidate::Same(entry));
@@ -163,7 +164,7 @@ impl CatalogBuilder {
         if let Some(entry) = same {
             return Ok(Verdict::Same(Arc::clone(entry)));
         }
-        // What is a part of the program is known to be good, and most of it is never called.
+        // A built-in schema is known to be valid, and most built-ins are never called.
         let own = manifest.provider.custom().filter(|_| checked);
         let is_own = own.is_some_and(|custom| custom.content() == ContentSource::Program);
         let deferred = |schema| Ok(Arc::new(Validator::deferred(schema)));
@@ -181,8 +182,8 @@ impl CatalogBuilder {
         Ok(Verdict::New { input, output })
     }
 
-    /// Counts what the regular expressions of a provider's schema cost, and leaves the schema to the provider where
-    /// all of them together would cost too much.
+    /// Counts the cost of the regular expressions in a provider's schema. Leaves the schema to the provider if all
+    /// of them together would cost too much.
     fn within_budget(&mut self, id: &str, declared_by: DeclaredBy, schema: Enforcement) -> Enforcement {
         let cost = schema.validator().map_or(0, |validator| validator.pattern_cost());
         if declared_by == DeclaredBy::User || cost == 0 {
@@ -198,8 +199,8 @@ impl CatalogBuilder {
         schema
     }
 
-    /// Adds everything of the previous snapshot but the capability with this id. It was checked when it
-    /// came in; one whose executor is gone since stays, and is unavailable.
+    /// Adds everything of the previous snapshot except the capability with this id. The entries are not checked
+    /// again. One whose executor has been removed stays, and is unavailable.
     pub(crate) fn take_over(&mut self, without: Option<&str>) {
         let Some(previous) = self.previous.clone() else { return };
         for entry in previous.entries().iter().filter(|entry| Some(&*entry.manifest.id) != without) {
@@ -210,7 +211,7 @@ impl CatalogBuilder {
         self.access.clone_from(&previous.access);
     }
 
-    /// Adds what is served besides capabilities.
+    /// Adds a surface: prompts, resources or completions.
     pub fn surface(&mut self, surface: Arc<dyn Surface>) {
         self.surfaces.push(surface);
     }
@@ -283,8 +284,8 @@ impl CatalogBuilder {
     }
 }
 
-/// What the entries of a new snapshot share with each other and with those of the previous one: who runs
-/// and waits counts on, and what an upstream did is not forgotten.
+/// The state that the entries of a new snapshot share with each other and with those of the previous one: running
+/// and waiting calls stay counted, and the state of upstreams is kept.
 struct Shared<'a> {
     limits: &'a Limits,
     previous: Option<&'a Catalog>,
@@ -292,7 +293,7 @@ struct Shared<'a> {
 }
 
 impl Candidate {
-    fn policy(&self) -> &Policy {
+    fn policy(&self) -> &CallPolicy {
         match self {
             Self::Same(entry) => &entry.policy,
             Self::New(checked) => &checked.registration.policy,
@@ -301,7 +302,7 @@ impl Candidate {
 }
 
 impl Checked {
-    /// What an entry was made of. It was checked when it came in; one whose executor is gone since stays, and is
+    /// The registration of an entry. It is not checked again. One whose executor has been removed stays, and is
     /// unavailable.
     fn of(entry: &Entry) -> Self {
         let registration =
@@ -320,8 +321,8 @@ enum Verdict {
     New { input: Enforcement, output: Enforcement },
 }
 
-/// Whether an entry was made of just this registration, as far as that is seen without a closer look; when it was
-/// registered is when it was so first.
+/// Whether an entry was certainly made of this registration, without a closer look. The time of registration is
+/// that of the first one.
 fn is_same(entry: &Entry, registration: &Registration) -> bool {
     let CapabilityManifest {
         id,
@@ -402,7 +403,7 @@ impl Shared<'_> {
         })
     }
 
-    /// Whether an entry of the previous snapshot is what this one would make of the same registration.
+    /// Whether an entry of the previous snapshot equals the one that this registration would give.
     fn holds_for(&self, entry: &Entry, name: &str, listing: Listing) -> bool {
         let same_limits = self.previous.is_some_and(|catalog| catalog.limits == *self.limits);
         same_limits && &*entry.name == name && entry.policy.listing == listing
@@ -427,9 +428,9 @@ fn kept(before: Option<&Arc<Admission>>, bounds: Bounds) -> Arc<Admission> {
     same.map_or_else(|| Arc::new(Admission::new(bounds)), Arc::clone)
 }
 
-/// The provider whose share of the permits a capability's calls count to: what it is reached through, else the
-/// part of its id before the first dot.
-fn provider_of(manifest: &CapabilityManifest, policy: &Policy) -> Arc<str> {
+/// The provider whose share of the permits a capability's calls use: its connection, or else the part of its id
+/// before the first dot.
+fn provider_of(manifest: &CapabilityManifest, policy: &CallPolicy) -> Arc<str> {
     let id = || manifest.id.split_once('.').map_or(&*manifest.id, |(provider, _)| provider);
     match (&policy.upstream, &manifest.provider) {
         (Some(upstream), _) => Arc::clone(upstream),
@@ -440,7 +441,7 @@ fn provider_of(manifest: &CapabilityManifest, policy: &Policy) -> Arc<str> {
     }
 }
 
-/// How a schema holds, by whether it can be enforced and by who declared it.
+/// How a schema is enforced, given whether it can be and who declared it.
 fn enforcement(
     compiled: Option<Result<Arc<Validator>, SchemaError>>,
     declared_by: DeclaredBy,
@@ -458,8 +459,8 @@ fn enforcement(
 /// A schema and its validator, as an earlier snapshot has them.
 type Known<'a> = (&'a Option<rtfs::TypeExpr>, Option<&'a Arc<Validator>>);
 
-/// The validator of a schema: the known one if the schema is the same, as compiling takes long. One that has not been
-/// needed yet is not known to be good.
+/// The validator of a schema. Compiling takes long, so the known one is used if the schema is the same. One that
+/// was never needed may turn out to be invalid.
 fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Validator>, SchemaError> {
     match known {
         Some((Some(same), Some(validator))) if same == schema && validator.is_good() => {

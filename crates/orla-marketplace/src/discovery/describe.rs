@@ -15,8 +15,8 @@ use crate::permission::Permission;
 use crate::route::Routed;
 use crate::schema::{SchemaError, type_from_json_schema};
 
-/// The structured result of `capability_describe`: what it is, its types in both notations, its kind of
-/// provider, provenance and permissions, and an example call. What is not known is left out.
+/// The structured result of `capability_describe`: what the capability is, its types in both notations, its kind
+/// of provider, provenance and permissions, and an example call. Unknown parts are left out.
 pub fn description(entry: &Entry) -> Json {
     let manifest = &entry.manifest;
     let mut described = json!({"id": manifest.id, "name": &*entry.name});
@@ -116,7 +116,7 @@ pub fn description_text(described: &Json) -> String {
     out
 }
 
-/// A type in both notations, where anything is known of it.
+/// A type in both notations, if anything is known about it.
 fn types(
     declared: Option<&TypeExpr>,
     schema: Option<&JsonText>,
@@ -131,7 +131,7 @@ fn types(
     types
 }
 
-/// A type in RTFS notation: the declared one, else what a JSON Schema says.
+/// A type in RTFS notation: the declared one, or else the one derived from a JSON Schema.
 pub(super) fn type_of(declared: Option<&TypeExpr>, schema: Option<&JsonText>) -> Option<String> {
     if let Some(declared) = declared {
         return Some(declared.to_string());

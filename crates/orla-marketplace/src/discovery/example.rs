@@ -1,8 +1,8 @@
 //! An example of what a JSON Schema admits. A pure function.
 //!
-//! What the author gives as an example comes first, then defaults, constants and the first of several
-//! choices, and only then a value made up of the type and its bounds. Of an object the required members are
-//! shown, and others where the author gives an example of them. What a `pattern` asks for is not made up.
+//! The author's example comes first, then defaults, constants and the first of several choices, and only then a
+//! value made up from the type and its bounds. An object shows its required members, and others if the author
+//! gives an example of them. A value for a `pattern` is not made up.
 
 use std::cell::Cell;
 
@@ -67,7 +67,7 @@ impl Maker<'_> {
         }
     }
 
-    /// An object that alternatives gave, with what the schema around them asks for.
+    /// An object from one of the alternatives, with the members that the schema around them requires.
     fn also(&self, made: Json, schema: &Object<String, Json>, depth: usize) -> Json {
         if made.is_object() && schema.contains_key("properties") {
             return merged(self.object(schema, depth), made);
@@ -117,7 +117,7 @@ impl Maker<'_> {
     }
 }
 
-/// What the author of a schema gives as a value of it.
+/// A value that the author of a schema gives.
 fn given(schema: &Object<String, Json>) -> Option<Json> {
     let examples = match schema.get("examples") {
         Some(Json::Array(examples)) => examples.first(),
@@ -179,11 +179,11 @@ fn string(schema: &Object<String, Json>, name: &str) -> String {
     made
 }
 
-/// A number within the bounds: 1 where it is, else the bound that is nearest.
+/// A number within the bounds: 1 if it fits, or else the nearest bound.
 fn number(schema: &Object<String, Json>, is_integer: bool) -> Json {
     let of = |key: &str| schema.get(key).and_then(Json::as_f64);
     let step = of("multipleOf").filter(|step| *step > 0.0);
-    // What is above an exclusive bound by enough to be told from it, and by no more.
+    // A number above an exclusive bound, by just enough to differ from it.
     let beside = |bound: f64| if is_integer { 1.0 } else { (bound.abs() * 1e-3).max(0.5) };
     let lowest = of("minimum").max_of(of("exclusiveMinimum").map(|bound| bound + beside(bound)));
     let highest = of("maximum").min_of(of("exclusiveMaximum").map(|bound| bound - beside(bound)));

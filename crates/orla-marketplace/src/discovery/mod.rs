@@ -1,17 +1,17 @@
 //! Discovery for agents: three capabilities through which all others are found, understood and called.
 //!
-//! With them a client needs to be shown no others, so that a catalogue of thousands costs its context
-//! nothing: [`capability_search`](IDS) gives the best few for some words, `capability_describe` the types and
-//! an example call of one, and `capability_call` calls it.
+//! With them, a client needs no other tools in its list, so a catalogue of thousands costs its context nothing.
+//! [`capability_search`](IDS) returns the best matches for some words, `capability_describe` the types and an
+//! example call of one capability, and `capability_call` calls it.
 //!
 //! # How it works
 //!
-//! They are capabilities like any other, with a provider ([`Discovery`]) and an executor
-//! ([`DiscoveryExecutor`]) of their own kind. They see the snapshot that their caller sees: what a session
-//! listed last, else the newest. What the access policy denies to the caller they do not find.
+//! They are capabilities like any other, with their own kind of provider ([`Discovery`]) and executor
+//! ([`DiscoveryExecutor`]). They see the same snapshot as their caller: the one that a session last listed, or
+//! else the newest. They do not find what the access policy denies to the caller.
 //!
-//! A call through `capability_call` is a call within a call: with the same deadline at most, principal,
-//! notices and client, one deeper, and its result is passed through as it is.
+//! A call through `capability_call` is a call within a call. It has at most the same deadline, the same principal,
+//! notices and client, and is one level deeper. Its result is passed through unchanged.
 
 mod describe;
 mod example;
@@ -47,9 +47,9 @@ pub use describe::{description, description_text};
 /// The ids of the capabilities of discovery.
 pub const IDS: [&str; 3] = ["capability_search", "capability_describe", "capability_call"];
 
-/// How many capabilities a search gives where the caller does not say.
+/// How many capabilities a search returns if the caller does not say.
 pub const LIMIT: usize = 10;
-/// How many it gives at most.
+/// The most capabilities that a search returns.
 pub const MAX_LIMIT: usize = 100;
 
 /// Characters of a description, and of a type, that a result of a search holds.
@@ -57,7 +57,7 @@ const SHOWN: usize = 300;
 /// How long a call through `capability_call` may take: as long as the capability that it calls.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The provider of a capability of discovery: which of them it is.
+/// The provider of a discovery capability: which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
     /// `capability_search`
@@ -86,7 +86,7 @@ impl CustomProvider for Discovery {
     }
 }
 
-/// The capabilities of discovery, unlisted: who wants them listed says so.
+/// The capabilities of discovery, unlisted; the caller decides whether to list them.
 pub fn registrations() -> Vec<Registration> {
     let all = [Discovery::Search, Discovery::Describe, Discovery::Call];
     all.into_iter().zip(IDS).map(|(tool, id)| tool.registration(id)).collect()
@@ -143,7 +143,7 @@ impl Discovery {
         }
     }
 
-    /// What a search gives; what a call gives is declared by the capability that is called.
+    /// The output of a search. The output of a call is declared by the capability that is called.
     fn output(self) -> Option<Json> {
         let text = json!({"type": "string"});
         (self == Self::Search).then(|| {
@@ -180,13 +180,13 @@ pub struct DiscoveryExecutor {
 }
 
 impl DiscoveryExecutor {
-    /// An executor which finds and calls what this marketplace has.
+    /// An executor that finds and calls the capabilities of this marketplace.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace) }
     }
 
-    /// The snapshot that the caller sees; before the newest is looked at, providers that have not been
-    /// asked yet say what they serve.
+    /// The snapshot that the caller sees. Before the newest one is read, providers that have not been asked yet
+    /// say what they serve.
     async fn catalog(&self, ctx: &CallContext) -> RuntimeResult<Arc<Catalog>> {
         if let Some(catalog) = &ctx.scope.catalog {
             return Ok(Arc::clone(catalog));
@@ -233,7 +233,7 @@ impl DiscoveryExecutor {
             call = call.with(Payload::from_json(JsonText::slice_of(body, input)));
         }
         match ctx.wait_for(marketplace.call(call)).await {
-            // The tool that the client named is known; what it was asked to call is not.
+            // The tool that the client named is known; the capability that it was asked to call is not.
             Err(unknown @ RuntimeError::Unknown { .. }) => {
                 Err(failed(ctx, format!("{unknown}{}", hint(&unknown))))
             }
@@ -288,12 +288,12 @@ struct CallArguments<'a> {
 pub struct Found {
     /// The best ones, the best first.
     pub hits: Vec<Hit>,
-    /// How many there are in all.
+    /// The total number.
     pub total: usize,
 }
 
-/// Searches a catalogue for what a caller may use; the capabilities of discovery and of the language are not
-/// found: the caller has them already, and a text that teaches a language fits any question.
+/// Searches a catalogue for capabilities that a caller may use. Leaves out those of discovery and of the language:
+/// the caller has them already, and a text that teaches a language matches any question.
 pub fn search(catalog: &Catalog, query: &str, limit: usize, principal: Option<&Principal>) -> Found {
     let mut hits = catalog.search_where(query, usize::MAX, |entry| {
         !is_discovery(entry) && is_visible(catalog, entry, principal)
@@ -352,13 +352,13 @@ fn result(hit: &Hit) -> Json {
     result
 }
 
-/// The type of the input in RTFS notation, where it is short enough to be read at a glance.
+/// The type of the input in RTFS notation, if it is short enough to be read at a glance.
 fn input_type(entry: &Entry) -> Option<String> {
     let text = describe::type_of(entry.manifest.input_schema.as_ref(), Some(&entry.input_schema()))?;
     (text.len() <= SHOWN).then_some(text)
 }
 
-/// Whether a caller may know of a capability: a caller without permission is not told that it exists.
+/// Whether a caller may know about a capability. A caller without permission does not learn that it exists.
 fn is_visible(catalog: &Catalog, entry: &Entry, principal: Option<&Principal>) -> bool {
     catalog.permits(principal, entry).is_ok()
 }
@@ -377,7 +377,7 @@ fn find<'a>(catalog: &'a Catalog, id: &str, ctx: &CallContext) -> RuntimeResult<
     })
 }
 
-/// What to do about a name that is not known, where no name is near.
+/// What to do about an unknown name if no name is similar.
 fn hint(unknown: &RuntimeError) -> &'static str {
     match unknown {
         RuntimeError::Unknown { similar, .. } if similar.is_empty() => {

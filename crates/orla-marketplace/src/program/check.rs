@@ -1,4 +1,4 @@
-//! What the checker of programs may know of capabilities.
+//! What the checker of programs may know about capabilities.
 
 use std::sync::Arc;
 
@@ -8,15 +8,16 @@ use serde_json::{Value as Json, json};
 use crate::catalog::Catalog;
 use crate::permission::Principal;
 
-/// The capabilities of a catalogue, as someone may see them who calls them: of what they may not call, they learn
-/// nothing.
+/// The capabilities of a catalogue, as one caller may see them. The caller learns nothing about those that it may
+/// not call.
 pub struct Served {
     catalog: Arc<Catalog>,
     principal: Option<Principal>,
 }
 
 impl Served {
-    /// What `principal` may call of this catalogue; of all that needs no permission, if there is none.
+    /// The capabilities of this catalogue that `principal` may call; without a principal, those that need no
+    /// permission.
     pub fn new(catalog: Arc<Catalog>, principal: Option<Principal>) -> Self {
         Self { catalog, principal }
     }
@@ -27,11 +28,11 @@ impl Signatures for Served {
         let principal = self.principal.as_ref();
         let entry = match self.catalog.get(id) {
             Some(entry) if self.catalog.permits(principal, entry).is_ok() => entry,
-            // That it is there is no secret, and what it takes is.
+            // Its existence is no secret, and neither is its input.
             Some(_) if !self.catalog.conceals() => return Capability::Unsaid,
             _ => {
                 let similar = self.catalog.similar_for(principal, id).into_iter();
-                // Programs call by the id; what is similar are names of tools.
+                // Programs call by id; similar names are names of tools.
                 let id_of = |name: String| {
                     self.catalog.get(&name).map_or(name, |entry| entry.manifest.id.clone())
                 };
@@ -46,7 +47,7 @@ impl Signatures for Served {
     }
 }
 
-/// All that is wrong with a program for someone who would run it beside these capabilities.
+/// All problems of a program for a caller who would run it beside these capabilities.
 pub(super) fn check(text: &str, options: &Options, served: Served) -> Vec<Diagnostic> {
     rtfs::check(&Source::new("", text), options, Some(Arc::new(served)))
 }

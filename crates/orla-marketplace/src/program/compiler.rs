@@ -13,7 +13,7 @@ use tokio::time::sleep_until;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
 
-/// The longest text in bytes that is compiled without a thread of its own: it takes less than a millisecond.
+/// The longest text in bytes that is compiled on the caller's thread: it takes less than a millisecond.
 const SMALL: usize = 2_048;
 
 /// What the text of a program that defines a macro contains.
@@ -30,11 +30,11 @@ impl Compiler {
         Self { permits: Arc::new(Semaphore::new(processors)) }
     }
 
-    /// What `work` gives for a text.
+    /// The result of `work` for a text.
     ///
     /// # Errors
-    /// [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`], as the call says. The work then continues to its end
-    /// and keeps its permit until then. [`RuntimeError::Panicked`] if it panicked.
+    /// [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`], as the call says. The work then continues to
+    /// its end and keeps its permit until then. [`RuntimeError::Panicked`] if it panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         text: &str,

@@ -1,12 +1,12 @@
 //! A file in RTFS as a capability: each call runs the file and then its `main` with the input.
 //!
-//! [`capability`] makes one of a text: the annotations of `main` are its schemas (`signature`), its
-//! documentation or the comment at the top of the file is its description. Reading files is the
-//! caller's affair, and so is what `import` finds.
+//! [`capability`] makes one from a text. The annotations of `main` are its schemas (`signature`); its
+//! documentation or the comment at the top of the file is its description. The caller reads the files and resolves
+//! imports.
 //!
 //! # Deliberately absent
 //!
-//! State between calls: each begins with the definitions as the file makes them.
+//! State between calls: each call begins with the definitions of the file.
 
 mod signature;
 
@@ -40,11 +40,11 @@ const MAIN: &str = "main";
 /// The provider of a capability that is a file in RTFS.
 pub struct ProgramFile {
     path: PathBuf,
-    /// None where the text is no program: the capability is unavailable then.
+    /// `None` if the text is not a program: the capability is then unavailable.
     program: Option<Arc<Program>>,
-    /// Whether `main` takes the input; else it takes nothing.
+    /// Whether `main` takes the input; otherwise it takes no argument.
     takes_input: bool,
-    /// Whether there is more to it than the one file.
+    /// Whether it consists of more than the one file.
     imports: bool,
 }
 
@@ -69,10 +69,10 @@ impl From<&rtfs::Diagnostic> for Fault {
     }
 }
 
-/// A capability that a file became, and what is wrong with its program.
+/// A capability made from a file, and the problems of its program.
 pub struct Made {
-    /// The capability; none if the file defines no `main`, and so is a module for others. It is available if there is
-    /// no fault.
+    /// The capability; `None` if the file defines no `main` and is a module for others. It is available if there
+    /// is no problem.
     pub registration: Option<Registration>,
     /// All that is wrong with the text.
     pub faults: Vec<Fault>,
@@ -186,7 +186,7 @@ pub struct ProgramFileExecutor {
 }
 
 impl ProgramFileExecutor {
-    /// An executor whose programs call what this marketplace has, within its limits.
+    /// An executor whose programs call the capabilities of this marketplace, within its limits.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace) }
     }
@@ -225,7 +225,7 @@ impl CapabilityExecutor for ProgramFileExecutor {
             drive(&market, run, trace, ctx).await.1
         };
         let value: Value = value.await.map_err(|error| unfinished(ctx, &error))?;
-        // Said here, as the place where it is turned into JSON knows no program.
+        // Reported here, because the code that turns it into JSON knows no program.
         value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
         Ok(Outcome::from_value(value))

@@ -1,4 +1,4 @@
-//! What a program asks its host for, done by the marketplace.
+//! Fulfils the requests of a program by means of the marketplace.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::payload::{JsonText, Payload};
 use crate::provider::ProviderType;
 use crate::trace::{Trace, TraceSink};
 
-/// How many capabilities `(capabilities "words")` gives at most.
+/// The most capabilities that `(capabilities "words")` returns.
 const FOUND: usize = 100;
 
 /// The host of one run.
@@ -116,8 +116,8 @@ impl<'a> Host<'a> {
         result
     }
 
-    /// What a call within the run may say to the run's caller: messages as they are, and its progress as
-    /// part of the run's own, unless the caller has a sink for each call.
+    /// The notices of a call within the run, for the run's caller: messages unchanged, and progress as part of the
+    /// run's own, unless the caller has a sink for each call.
     fn heard_of(&self, id: &str) -> NoticeSink {
         if let Some(own) = self.ctx.scope.notices.of_call(id) {
             return own;
@@ -139,12 +139,11 @@ impl<'a> Host<'a> {
         })
     }
 
-    /// Arguments that were given by position, under the names that the capability's schema has for them,
-    /// in its order.
+    /// Positional arguments under the names that the capability's schema has for them, in its order.
     async fn named(&self, id: &str, positional: &[Value]) -> Value {
         let catalog = self.catalog().await;
         let entry = catalog.visible(self.ctx.scope.principal.as_ref(), id);
-        // An agent takes a list as it is: data for it.
+        // An agent receives a list unchanged, as data.
         let entry = entry.filter(|entry| !matches!(entry.manifest.provider, ProviderType::A2A(_)));
         let schema = entry.map(|entry| entry.input_schema());
         let schema = schema.and_then(|text| serde_json::from_str::<Json>(text.as_str()).ok());
@@ -208,7 +207,7 @@ fn described(entry: &Entry) -> Value {
     value_from_json(&discovery::description(entry).to_string()).unwrap_or_default()
 }
 
-/// The same, but what it suggests are ids, which programs use, and not the names that MCP has for them.
+/// The same, but it suggests ids, which programs use, instead of MCP names.
 fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
     match error {
         RuntimeError::Unknown { id, similar } => {
@@ -224,11 +223,11 @@ fn in_ids(catalog: &Catalog, error: RuntimeError) -> RuntimeError {
 
 /// The error of a call, as `catch` sees it.
 pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
-    if let RuntimeError::Told { error, .. } = error {
+    if let RuntimeError::Structured { error, .. } = error {
         return error.through(id);
     }
     let kind: Cow<'static, str> = match error.kind() {
-        // What the capability did wrong, as far as its caller is concerned.
+        // The fault of the capability, as its caller sees it.
         "panicked" => "failed".into(),
         kind => kind.into(),
     };

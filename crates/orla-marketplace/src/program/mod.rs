@@ -2,15 +2,15 @@
 //!
 //! # How it works
 //!
-//! [`rtfs::Run`] is a machine without I/O: it computes until it is done or wants something of its host.
-//! [`run`] is that host, and a loop of three lines: advance the machine, begin what it asks for
-//! (`host`), give it whichever answer comes first. So calls of `parallel` and `pmap` run at once,
-//! and every call of a program is a call like everybody's: authorised, validated, recorded.
+//! [`rtfs::Run`] is a machine without I/O: it computes until it is done or needs its host. [`run`] is that host, a
+//! loop of three lines: advance the machine, start its requests (`host`), and pass it the first answer. So the
+//! calls of `parallel` and `pmap` run at once, and every call of a program is a call like any other: authorised,
+//! validated, recorded.
 //!
 //! # Invariants
 //!
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
-//! - When a run has ended, however it ended, none of its calls goes on: they are futures that it owns.
+//! - When a run ends, for whatever reason, all of its calls end: they are futures that it owns.
 //! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
 //!   run.
 
@@ -47,13 +47,13 @@ pub use tool::{IDS, LanguageExecutor, described, registrations};
 /// Steps that a run makes before others have their turn: about a millisecond.
 pub const QUOTA: u64 = 20_000;
 
-/// A program that is to be run, with what it may use.
+/// A program to run, and what it may use.
 pub struct Job {
     /// The program.
     pub program: Arc<Program>,
     /// The values of the names that it was compiled with.
     pub inputs: Vec<(&'static str, Value)>,
-    /// What it may use; its time is that of the call it is a part of.
+    /// What it may use. Its time is that of the call it belongs to.
     pub limits: rtfs::Limits,
     /// Sees every call, step and message.
     pub trace: TraceSink,
@@ -82,7 +82,7 @@ pub async fn run(market: &CapabilityMarketplace, job: Job, ctx: &CallContext) ->
     drive(market, run, &trace, ctx).await.1
 }
 
-/// Drives a run to its end, and gives it back, so that what it defined can be used by the next.
+/// Drives a run to its end and returns it, so that the next run can use its definitions.
 pub async fn drive(
     market: &CapabilityMarketplace,
     mut run: Run,
@@ -128,11 +128,11 @@ pub async fn drive(
 
 type Answering<'a> = BoxFuture<'a, (Ticket, Result<Value, Error>)>;
 
-/// What a run has asked for and not been given.
+/// The requests of a run without an answer.
 #[derive(Default)]
 struct Pending<'a> {
     answers: FuturesUnordered<Answering<'a>>,
-    /// Streams that are not read any more and are being closed.
+    /// Streams that are no longer read and are being closed.
     closing: FuturesUnordered<BoxFuture<'a, ()>>,
     /// What cancels each, and what it is.
     asked: HashMap<Ticket, (CancellationToken, String)>,
@@ -209,7 +209,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Why a run has to end now, if it has to.
+/// Why a run must end now, if it must.
 fn ended(ctx: &CallContext) -> Option<Error> {
     if ctx.scope.cancellation.is_cancelled() {
         return Some(cancelled());

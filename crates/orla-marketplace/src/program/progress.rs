@@ -1,5 +1,5 @@
-//! What a run's caller hears while it runs: named steps at once, and of calls and computing so much that a
-//! client sees it is alive, and no flood.
+//! The progress that a run's caller sees: named steps at once, calls and computing often enough to show that the
+//! run is alive, but not more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::notice::{Notice, NoticeSink, Progress};
 
 /// Calls are reported no more often than this.
 const PACE: Duration = Duration::from_millis(100);
-/// A run that was silent for so long says what it does.
+/// After so much silence, a run reports what it does.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
-/// The progress of one run. Its number grows with every report, as MCP asks for.
+/// The progress of one run. Its number grows with every report, as MCP requires.
 #[derive(Clone)]
 pub(super) struct Reporter {
     notices: NoticeSink,
@@ -37,12 +37,12 @@ impl Reporter {
         self.report(Duration::ZERO, || name.to_owned());
     }
 
-    /// A call ended, or says what it does.
+    /// A call ended or reported progress.
     pub(super) fn call(&self, message: impl FnOnce() -> String) {
         self.report(PACE, message);
     }
 
-    /// Nothing happens, and that takes its time.
+    /// The run has been silent for a while.
     pub(super) fn idle(&self, message: impl FnOnce() -> String) {
         self.report(SILENCE, message);
     }

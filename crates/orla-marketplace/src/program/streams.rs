@@ -19,8 +19,7 @@ use crate::trace::Trace;
 /// How long the streams of a run that has ended may take to end in good order.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The streams that a run has open, by the tickets that opened them. Those that are left when it is dropped
-/// end with it.
+/// The open streams of a run, by the tickets that opened them. Those that are left when it is dropped end with it.
 #[derive(Default)]
 pub(super) struct Streams(Mutex<HashMap<Ticket, Named>>);
 
@@ -51,7 +50,7 @@ impl Streams {
         }
     }
 
-    /// Lets nothing more be sent, and closes the stream where nothing more can come of it then.
+    /// Declares that no more values will be sent, and closes the stream if no more items can arrive.
     pub(super) async fn finish(&self, ticket: Ticket) {
         if let Some(named) = self.get(ticket)
             && !named.stream.finish().await
@@ -60,7 +59,7 @@ impl Streams {
         }
     }
 
-    /// Closes all in good order, as far as there is time for that, besides those that are `closing`.
+    /// Closes all of them in an orderly way, as far as there is time, in addition to those that are `closing`.
     pub(super) async fn close_all(&self, mut closing: impl Stream<Item = ()> + Unpin) {
         let all: Vec<_> = {
             let mut table = self.0.lock();
@@ -74,7 +73,7 @@ impl Streams {
         let _ = tokio::time::timeout(GOODBYE, close_all).await;
     }
 
-    /// The next item as the machine takes it: `[item]`, or nil at the end.
+    /// The next item in the form that the machine expects: `[item]`, or nil at the end.
     pub(super) async fn next(&self, ticket: Ticket) -> Result<Value, Error> {
         let Some(Named { id, stream }) = self.get(ticket) else { return Ok(Value::Nil) };
         let item = stream.next().await.transpose();
@@ -103,7 +102,7 @@ impl Streams {
 }
 
 impl Host<'_> {
-    /// Opens a stream, which its items are asked of by `ticket`.
+    /// Opens a stream. Its items are requested by `ticket`.
     pub(super) async fn open(
         self,
         ticket: Ticket,

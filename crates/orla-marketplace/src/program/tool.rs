@@ -1,4 +1,4 @@
-//! The language as capabilities: `rtfs` runs a program, `rtfs_check` says what is wrong with one.
+//! The language as capabilities: `rtfs` runs a program, `rtfs_check` lists its errors.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -29,13 +29,13 @@ use crate::payload::{JsonText, Payload};
 use crate::provider::{Language, ProviderType};
 use crate::schema::type_from_json_schema;
 
-/// The name under which a program sees what it was given.
+/// The name under which a program sees its input.
 pub(crate) const INPUT: &str = "input";
 
 /// The ids of the capabilities of the language.
 pub const IDS: [&str; 2] = ["rtfs", "rtfs_check"];
 
-/// The capabilities of the language, unlisted: who wants them listed says so.
+/// The capabilities of the language, unlisted; the caller decides whether to list them.
 pub fn registrations() -> Vec<Registration> {
     vec![Language::Run.registration(), Language::Check.registration()]
 }
@@ -111,7 +111,7 @@ pub struct LanguageExecutor {
 }
 
 impl LanguageExecutor {
-    /// An executor whose programs call what this marketplace has, within its limits.
+    /// An executor whose programs call the capabilities of this marketplace, within its limits.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace), compiler: Compiler::new() }
     }
@@ -133,7 +133,7 @@ impl LanguageExecutor {
         let program = match self.compiled(&arguments.program, limits.steps, ctx).await? {
             Ok(program) => program,
             Err(problems) => {
-                // All that is wrong at once, also what is no mistake of syntax.
+                // All errors at once, not only those of syntax.
                 let found = match limit_of(&problems.0) {
                     Some(_) => Vec::new(),
                     None => errors(self.checked(&market, &arguments.program, limits.steps, ctx).await?),
@@ -237,7 +237,7 @@ struct CheckArguments<'a> {
     program: Cow<'a, str>,
 }
 
-/// The limits that a caller asks for; they only ever tighten the host's.
+/// The limits that a caller asks for. They only tighten the host's.
 #[derive(Default, Deserialize)]
 struct Wanted {
     steps: Option<u64>,
@@ -250,7 +250,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The context of a run that ends earlier, if that is wanted.
+    /// The context of a run with a shorter deadline, if one is wanted.
     fn in_time(&self, ctx: &CallContext) -> CallContext {
         let mut ctx = ctx.clone();
         if let Some(wanted) = self.timeout_ms.map(Duration::from_millis)
@@ -281,7 +281,7 @@ fn options(macro_steps: u64) -> Options {
     Options { inputs: vec![INPUT.to_owned()], macro_steps, ..Options::default() }
 }
 
-/// The finding that says that the text needs more than it may use, if there is one.
+/// The finding that the text exceeds its limits, if there is one.
 fn limit_of(found: &[Diagnostic]) -> Option<&Diagnostic> {
     found.iter().find(|found| found.kind == "limit")
 }
@@ -291,7 +291,7 @@ fn errors(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether an error is one of the program, so that others of its kind may be found in it.
+/// Whether an error is one of the program, which may contain others of its kind.
 fn is_mistake(error: &Error) -> bool {
     matches!(&*error.kind, "undefined" | "arity" | "type" | "unknown-capability" | "invalid-input")
 }
@@ -304,13 +304,13 @@ pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 
-/// Why a program gave no value, for its caller: the place and the text of it, as a model needs it to mend
+/// Why a program returned no value, for its caller: with the place and its text, which a model needs to correct
 /// the program.
 pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
     unfinished_with(ctx, error, &[])
 }
 
-/// The same, with what else is wrong with the program, so that it can be mended in one go.
+/// The same, with the other errors of the program, so that all can be corrected at once.
 fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
@@ -336,8 +336,8 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
     }
 }
 
-/// The findings that are other mistakes than this error, which the checker may have found as well, though at a part of
-/// the form that failed.
+/// The findings that differ from this error. The checker may have found the error too, but at a part of the form
+/// that failed.
 fn besides<'f>(error: &Error, found: &'f [Diagnostic]) -> Vec<&'f Diagnostic> {
     let failed = error.at.as_deref();
     let is_this = |found: &Diagnostic| {
@@ -367,12 +367,12 @@ fn invalid(ctx: &CallContext, problems: &Diagnostics) -> RuntimeError {
 }
 
 fn told(ctx: &CallContext, message: String, error: Error, described: &Json) -> RuntimeError {
-    // The text is the message, and is not told twice.
+    // The text is the message, and is not repeated.
     let structured = JsonText::parse(json!({ "error": described }).to_string()).ok();
     let structured = structured.map(Payload::from_json);
     let outcome = Outcome { structured, ..Outcome::default() };
     let id = ctx.name.to_string();
-    RuntimeError::Told { id, message, error: Box::new(error), outcome: Some(Box::new(outcome)) }
+    RuntimeError::Structured { id, message, error: Box::new(error), outcome: Some(Box::new(outcome)) }
 }
 
 /// An error of a program as data: `{kind, message, capability?, data, at, cause?}`.

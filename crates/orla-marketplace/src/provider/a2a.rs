@@ -9,13 +9,13 @@ use super::Connection;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct A2ACapability {
-    /// The agent's id. It names the agent to people; who answers is decided by the endpoint alone.
+    /// The agent's id. It names the agent to people; the endpoint alone decides which agent answers.
     pub agent_id: String,
-    /// Where it is reached: the address that its card is found below, or that of one of its endpoints.
+    /// Its address: that below which its card is found, or that of one of its endpoints.
     pub endpoint: String,
     /// `http`, `websocket` or `grpc`.
     pub protocol: String,
-    /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
+    /// How long one call may take, in milliseconds; 0 means as long as the caller allows.
     pub timeout_ms: u64,
     /// What the document leaves open.
     pub options: A2AOptions,
@@ -55,16 +55,15 @@ impl fmt::Debug for A2ACapability {
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct A2AOptions {
-    /// The skill that is meant, as the agent's card has it. It goes along with every message; whether an agent
-    /// heeds it is the agent's business.
+    /// The skill to use, as in the agent's card. It is sent with every message; agents may ignore it.
     pub skill: Option<String>,
     /// Sent as a bearer token, to the endpoint's origin and those in `origins` alone.
     pub auth_token: Option<String>,
-    /// Header fields that go where the token goes.
+    /// Header fields that are sent to the same addresses as the token.
     pub headers: BTreeMap<String, String>,
     /// Other origins, such as `https://grpc.example.com:443`, that the agent's card may lead to.
     pub origins: Vec<String>,
-    /// The agent, where the executor knows it already.
+    /// The agent, if the executor knows it already.
     pub connection: Option<Connection>,
 }
 

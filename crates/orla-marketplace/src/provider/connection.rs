@@ -4,8 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// A connection to a provider, as its executor knows it. Two are equal where they are
-/// the same one.
+/// A connection to a provider, in the form that its executor knows. Two are equal if they are the same connection.
 #[derive(Clone)]
 pub struct Connection(Arc<dyn Any + Send + Sync>);
 
@@ -15,7 +14,7 @@ impl Connection {
         Self(connection)
     }
 
-    /// The connection, if it is made of this.
+    /// The connection, if it has this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }

@@ -1,4 +1,4 @@
-//! What runs when a capability is called: that which its content hash is taken of.
+//! The content of a capability: what runs when it is called, and what its content hash covers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{HttpCapability, MCPCapability, ProviderType, StreamOptions};
 
-/// Where the content of a capability is to be found.
+/// Where the content of a capability is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContentSource {
@@ -18,7 +18,7 @@ pub enum ContentSource {
     Command(CommandLine),
     /// A directory with everything in it.
     Directory(PathBuf),
-    /// Something elsewhere: the configuration that says how it is reached.
+    /// A remote provider: the configuration that says how it is reached.
     Definition(Definition),
     /// A part of this very program.
     Program,
@@ -26,8 +26,8 @@ pub enum ContentSource {
     Unknown,
 }
 
-/// A program's file, and how it is started. Of the environment that are the names, and the values that lead to more
-/// code; others may be secrets.
+/// A program's file, and how it is started. The environment is represented by the names of its variables and by
+/// the values that lead to more code; other values may be secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CommandLine {
     /// The file.
@@ -39,14 +39,14 @@ pub struct CommandLine {
 
 impl fmt::Debug for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arguments are where people put keys.
+        // Arguments may contain keys.
         f.debug_struct("CommandLine").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
 impl CommandLine {
-    /// All of it as JSON, where the file has this hash. A directory below `base` is named from there, so that the same
-    /// configuration elsewhere is the same.
+    /// All of it as JSON, if the file has this hash. Directories are relative to `base`, so that the same
+    /// configuration in another directory is the same.
     pub fn to_json(&self, hash: &str, base: &Path) -> String {
         let below = |path: &PathBuf| path.strip_prefix(base).unwrap_or(path).display().to_string();
         let directory = self.directory.as_ref().map(below);
@@ -54,7 +54,7 @@ impl CommandLine {
     }
 }
 
-/// Whether the value of this variable says what else is run: by the system's loader, or by an interpreter.
+/// Whether the value of this variable decides what other code runs, by the system's loader or an interpreter.
 fn leads_to_code(variable: &str) -> bool {
     const NAMES: [&str; 17] = [
         "BASH_ENV",
@@ -78,8 +78,8 @@ fn leads_to_code(variable: &str) -> bool {
     NAMES.contains(&variable) || variable.starts_with("LD_") || variable.starts_with("DYLD_")
 }
 
-/// The configuration that says how something elsewhere is reached, without secrets: the values of header
-/// fields, of query parameters and of environment variables are no part of it.
+/// The configuration that says how a remote provider is reached, without secrets: it leaves out the values of
+/// header fields, query parameters and environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     source: String,
@@ -87,8 +87,8 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// The definition of what is reached at `source`, an address or a name; what of an address may hold a
-    /// secret is left out: user, password, query and fragment.
+    /// The definition of `source`, an address or a name. Parts of an address that may be secret are left out:
+    /// user, password, query and fragment.
     pub fn new(source: &str) -> Self {
         let source = bare(source);
         let settings = [("source", Json::from(source.as_str()))].into();
@@ -118,8 +118,8 @@ impl Definition {
 }
 
 impl ContentSource {
-    /// A program that is started so: its file alone where nothing else is said. What a name in PATH leads to is not
-    /// known here.
+    /// A program that is started this way; only its file if nothing else is said. What a name in PATH leads to is
+    /// not known here.
     pub fn of_program<'a>(
         program: &Path,
         args: &[String],

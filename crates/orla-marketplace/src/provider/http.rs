@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpCapability {
-    /// The origin and the path below which requests go. No caller can replace it.
+    /// The origin and the path below which requests go. No caller can change it.
     pub base_url: String,
     /// Sent as a bearer token, to the base URL's origin alone.
     pub auth_token: Option<String>,
@@ -51,17 +51,16 @@ impl fmt::Debug for HttpCapability {
     }
 }
 
-/// How a call becomes an HTTP request, and what is accepted as its answer.
+/// How a call becomes an HTTP request, and which answers are accepted.
 ///
-/// In the templates of `path`, `query` and `headers`, `{name}` stands for that argument and `{{` for a
-/// brace. A query parameter or header whose argument is absent or null is left out; in the path it has to
-/// be there.
+/// In the templates of `path`, `query` and `headers`, `{name}` stands for that argument and `{{` for a brace. A
+/// query parameter or header whose argument is absent or null is left out; in the path the argument is required.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpOptions {
-    /// The method; `POST` where absent.
+    /// The method; `None` means `POST`.
     pub method: Option<String>,
-    /// Template of what is appended to the base URL, such as `/v1/{city}` or `/find?name={name}`.
+    /// Template that is appended to the base URL, such as `/v1/{city}` or `/find?name={name}`.
     pub path: String,
     /// Query parameters: name → template.
     pub query: BTreeMap<String, String>,
@@ -71,15 +70,15 @@ pub struct HttpOptions {
     pub parameters: Vec<HttpParameter>,
     /// What of the input becomes the body.
     pub body: BodyMapping,
-    /// The media type of the body, and with it how it is written: JSON, `application/x-www-form-urlencoded`
-    /// and `multipart/form-data` have their own forms; of any other type, text is sent as it is where the
-    /// type is a textual one and decoded as base64 where it is not. `application/json` where absent.
+    /// The media type of the body, which decides how it is written. JSON, `application/x-www-form-urlencoded` and
+    /// `multipart/form-data` have their own forms. For any other type, text is sent unchanged if the type is
+    /// textual, and decoded as base64 otherwise. `None` means `application/json`.
     pub media_type: Option<String>,
-    /// Of the parts of a multipart body, those that are not just texts or JSON.
+    /// The parts of a multipart body that are not just text or JSON.
     pub parts: BTreeMap<String, HttpPart>,
     /// Sent with every request to the base URL's origin, and shown nowhere.
     pub credentials: Vec<HttpCredential>,
-    /// The media types of answers, wildcards included. What is something else is an error. Any where empty.
+    /// The media types of answers, wildcards included. Any other type is an error. If empty, any type is accepted.
     pub accept: Vec<String>,
     /// Which redirects are followed.
     pub redirects: Redirects,
@@ -93,9 +92,9 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// The most redirects that are followed, unless it is configured.
+    /// The most redirects that are followed, unless configured.
     pub const MAX_REDIRECTS: u32 = 5;
-    /// The largest answer, unless it is configured.
+    /// The largest answer, unless configured.
     pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 }
 
@@ -122,7 +121,7 @@ impl Default for HttpOptions {
 
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The values of headers and query parameters are where people put keys.
+        // Headers and query parameters may contain keys.
         f.debug_struct("HttpOptions")
             .field("method", &self.method)
             .field("path", &self.path.split('?').next())
@@ -141,11 +140,11 @@ impl fmt::Debug for HttpOptions {
 /// What of the input becomes the body of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BodyMapping {
-    /// What path, query and headers did not use, as an object; as query parameters where the method
-    /// (`GET`, `HEAD`, `OPTIONS`, `DELETE`) has no body.
+    /// The arguments that path, query and headers did not use, as an object. Methods without a body (`GET`,
+    /// `HEAD`, `OPTIONS`, `DELETE`) send them as query parameters.
     #[default]
     Rest,
-    /// This argument; no body where it is absent.
+    /// This argument; no body if it is absent.
     Argument(String),
     /// Nothing.
     None,
@@ -245,7 +244,7 @@ impl fmt::Debug for HttpCredential {
     }
 }
 
-/// Where a credential goes, with the name it has there.
+/// Where a credential goes, and its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialPlace {
     /// A header field.
@@ -270,7 +269,7 @@ pub enum Redirects {
     Any,
 }
 
-/// What stands where a secret is.
+/// The replacement for a secret.
 pub(super) struct Hidden;
 
 impl fmt::Debug for Hidden {

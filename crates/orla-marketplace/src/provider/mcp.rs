@@ -7,12 +7,12 @@ use crate::id::Pattern;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MCPCapability {
-    /// `http(s)://…`, `stdio:COMMAND ARGS…` (split as a shell splits words, and given to no shell), or
+    /// `http(s)://…`, `stdio:COMMAND ARGS…` (split into words as a shell does, but run without a shell), or
     /// `mcp:NAME` for an entry of `mcpServers`.
     pub server_url: String,
     /// The tool, or a pattern of tools (`get*`, RTFS capability system §7.3). Empty means all of them, as `*` does.
     pub tool_name: String,
-    /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
+    /// How long one call may take, in milliseconds; 0 means as long as the caller allows.
     pub timeout_ms: u64,
     /// What the document leaves open.
     pub options: McpOptions,
@@ -29,7 +29,7 @@ impl MCPCapability {
         }
     }
 
-    /// The tools that are meant, where `tool_name` is not the name of one.
+    /// The pattern of tools, if `tool_name` is not the name of one tool.
     pub fn pattern(&self) -> Option<Pattern> {
         match self.tool_name.as_str() {
             "" => Some(Pattern::new("*")),
@@ -39,7 +39,7 @@ impl MCPCapability {
 }
 
 impl MCPCapability {
-    /// What a call needs: the server's tool where the server has a name, else what it is reached by.
+    /// What a call needs: the server's tool if the server has a name, or else its address.
     pub(crate) fn requires(&self) -> String {
         if let Some(server) = self.server_url.strip_prefix("mcp:") {
             let tool = if self.tool_name.is_empty() { "*" } else { &self.tool_name };
@@ -59,7 +59,7 @@ impl MCPCapability {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct McpOptions {
-    /// The connection that calls go through, where the executor knows it already. A capability that holds
-    /// one keeps the server: it ends with its last user.
+    /// The connection for calls, if the executor knows it already. A capability that holds one keeps the server,
+    /// which ends with its last user.
     pub connection: Option<Connection>,
 }

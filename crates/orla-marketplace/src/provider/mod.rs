@@ -34,8 +34,8 @@ pub use stream::{
     SendAs, StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 
-/// The kind of a provider that answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end that
-/// is given a text and no name of a capability has it answered by such a one.
+/// The kind of a provider that answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end
+/// that receives a text without the name of a capability passes it to such a capability.
 pub const ANSWERS_PROMPTS: &str = "agent";
 
 /// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
@@ -66,10 +66,10 @@ pub enum ProviderType {
 }
 
 impl ProviderType {
-    /// The settings, as the executor for this kind knows them.
+    /// The settings, in the type that the executor for this kind knows.
     ///
     /// # Errors
-    /// The provider is of another kind than the executor that asks.
+    /// The provider is of another kind.
     pub fn settings<T: 'static>(&self) -> RuntimeResult<&T> {
         self.as_any().downcast_ref().ok_or_else(|| {
             RuntimeError::Generic(format!(
@@ -99,8 +99,8 @@ impl ProviderType {
         }
     }
 
-    /// What a call needs by the kind of its provider, in the notation of [`Permission`]: a host to be
-    /// reached, a program to be run.
+    /// What a call needs because of the kind of its provider, in the notation of [`Permission`]: a host to reach,
+    /// a program to run.
     ///
     /// [`Permission`]: crate::Permission
     pub fn requires(&self) -> Vec<String> {
@@ -133,8 +133,8 @@ impl ProviderType {
         (ms > 0).then(|| Duration::from_millis(ms))
     }
 
-    /// Whether its calls are computed within this process, without I/O but for calls of their own. They are
-    /// admitted apart from all others, and so do not wait for processes and networks.
+    /// Whether its calls are computed within this process, without I/O except calls of their own. They are
+    /// admitted separately, and so do not wait for processes and networks.
     pub fn is_internal(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -151,7 +151,7 @@ impl ProviderType {
         }
     }
 
-    /// Whether another one is known to be the same without a closer look.
+    /// Whether another one is certainly the same, without a closer look.
     pub(crate) fn is_the_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(one), Self::Local(other)) => one == other,
@@ -181,8 +181,8 @@ impl ProviderType {
     }
 }
 
-/// The permission to reach the host of an address; the whole network where it names none, or names it in a
-/// way that others may read otherwise.
+/// The permission to reach the host of an address. If the address names no host, or names it ambiguously, the
+/// whole network.
 fn host(address: &str) -> String {
     let rest = address.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
@@ -224,18 +224,17 @@ pub trait CustomProvider: Debug + Send + Sync {
         false
     }
 
-    /// What runs when a capability of this provider is called. It can be attested if that is
-    /// known.
+    /// What runs when a capability of this provider is called. It can be attested if it is known.
     fn content(&self) -> ContentSource {
         ContentSource::Unknown
     }
 
-    /// The JSON Schema shown to clients where the manifest declares no input. It is never enforced.
+    /// The JSON Schema that clients see if the manifest declares no input. It is never enforced.
     fn advertised_input(&self) -> Option<JsonText> {
         None
     }
 
-    /// The JSON Schema shown to clients where the manifest declares no output. It is never enforced.
+    /// The JSON Schema that clients see if the manifest declares no output. It is never enforced.
     fn advertised_output(&self) -> Option<JsonText> {
         None
     }

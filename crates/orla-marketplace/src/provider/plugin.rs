@@ -30,9 +30,9 @@ impl PluginCapability {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PluginOptions {
-    /// The plugin, where the executor knows it already. A capability that holds one keeps its processes: they end
+    /// The plugin, if the executor knows it already. A capability that holds one keeps its processes, which end
     /// with their last user.
     pub connection: Option<Connection>,
-    /// What runs, where that is more than the program's file.
+    /// What runs, if that is more than the program's file.
     pub content: Option<ContentSource>,
 }

@@ -11,7 +11,7 @@ use super::http::{Hidden, HttpOptions};
 pub struct RemoteRTFSCapability {
     /// Where the instance is reached; without a path, its `/rtfs`.
     pub endpoint: String,
-    /// How long one call may take, in milliseconds; as long as the caller gives it where this is 0.
+    /// How long one call may take, in milliseconds; 0 means as long as the caller allows.
     pub timeout_ms: u64,
     /// Sent as a bearer token.
     pub auth_token: Option<String>,
@@ -25,7 +25,7 @@ impl RemoteRTFSCapability {
         Self { endpoint: endpoint.into(), timeout_ms, auth_token, options: RemoteOptions::default() }
     }
 
-    /// The endpoint as it may be shown: nothing of it that may be a secret.
+    /// The endpoint in a form that may be shown: without anything that may be secret.
     pub fn address(&self) -> String {
         super::http::shown_address(&self.endpoint)
     }
@@ -46,11 +46,11 @@ impl fmt::Debug for RemoteRTFSCapability {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteOptions {
-    /// The capability's id there; the one that it has here where absent.
+    /// The capability's id there; `None` means the id that it has here.
     pub capability: Option<String>,
-    /// What the instance is called here; its host where absent.
+    /// The name of the instance here; `None` means its host.
     pub name: Option<Arc<str>>,
-    /// The instances that it comes from, the nearest first, where its catalogue was federated.
+    /// The instances that it comes from, the nearest first, if its catalogue was federated.
     pub via: Vec<Arc<str>>,
     /// The largest answer that is read, in bytes.
     pub max_answer_bytes: usize,

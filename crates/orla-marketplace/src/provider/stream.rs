@@ -45,14 +45,14 @@ impl StreamCapabilityImpl {
     }
 }
 
-/// In which directions a stream's values flow, as seen from here.
+/// The directions in which a stream's values flow, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamType {
     /// It gives values.
     Source,
     /// It takes values.
     Sink,
-    /// It gives values for those that it takes, and ends when it has had the last.
+    /// It returns values for the values that it receives, and ends after the last one.
     Transform,
     /// Both ways, in turn.
     Bidirectional,
@@ -108,7 +108,7 @@ impl StreamTransport {
 /// What an item is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamItems {
-    /// JSON where it can be read as that, else text.
+    /// JSON if it can be read as JSON, or else text.
     #[default]
     Auto,
     /// JSON; anything else is an error.
@@ -153,8 +153,8 @@ pub struct StreamOptions {
     pub directory: Option<PathBuf>,
     /// What an item is.
     pub items: StreamItems,
-    /// How a text is sent; where absent, as it is if [`items`](Self::items) are text or, unless they are JSON, the
-    /// messages of a WebSocket.
+    /// How a text is sent. `None` sends it unchanged if [`items`](Self::items) are text, or if they are the
+    /// messages of a WebSocket and not JSON.
     pub send_as: Option<SendAs>,
     /// The largest item, in bytes: 1 MiB.
     pub max_item_bytes: usize,
@@ -164,11 +164,11 @@ pub struct StreamOptions {
     pub heartbeat: Option<Duration>,
     /// How long no item may come before the stream ends with an error.
     pub idle: Option<Duration>,
-    /// Whether a connection that is cut is made anew also where items may be lost by that.
+    /// Whether a connection that breaks is opened again even if items may be lost.
     pub reconnect: bool,
     /// How often that fails in a row before the stream does: 5.
     pub max_reconnects: u32,
-    /// The type of what the stream is opened with.
+    /// The type of the input that opens the stream.
     pub opening: Option<TypeExpr>,
 }
 
@@ -195,7 +195,7 @@ impl Default for StreamOptions {
 
 impl fmt::Debug for StreamOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arguments and variables are where people put keys.
+        // Arguments and variables may contain keys.
         f.debug_struct("StreamOptions")
             .field("transport", &self.transport)
             .field("items", &self.items)

@@ -1,4 +1,4 @@
-//! What the predicates of a type ask of JSON, in the words of JSON Schema.
+//! The predicates of a type as keywords of JSON Schema.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
 /// Keywords of JSON Schema with their values.
 pub(super) type Conditions = Vec<(&'static str, Json)>;
 
-/// What a predicate asks of the JSON of a value, if JSON Schema can say it.
+/// The condition that a predicate puts on the JSON of a value, if JSON Schema can express it.
 pub(super) fn conditions(
     predicate: &Predicate,
     base: &TypeExpr,
@@ -79,7 +79,7 @@ pub(super) fn conditions(
     }
 }
 
-/// Whether the conditions of a predicate admit nothing that it does not, in what comes from JSON.
+/// Whether the conditions of a predicate admit, among values read from JSON, only what it admits.
 pub(super) fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
     let is_keyword = |key: &Value| matches!(key, Value::Keyword(_));
     match predicate {
@@ -87,7 +87,7 @@ pub(super) fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
         Predicate::Differs(_) => true,
         Predicate::HasKey(key) => kind == Some(Kind::Object) && is_keyword(key),
         Predicate::RequiredKeys(keys) => kind == Some(Kind::Object) && keys.iter().all(is_keyword),
-        // To most who validate, a format is a remark.
+        // Most validators treat a format as an annotation.
         Predicate::IsUrl
         | Predicate::IsEmail
         | Predicate::IsUuid

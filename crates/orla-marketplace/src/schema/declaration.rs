@@ -30,15 +30,15 @@
 //!
 //! A mapping is JSON Schema if
 //! - it is empty, or
-//! - it has something that shorthand never has: a key that begins with `$`, a keyword whose value is
-//!   a list, number or boolean, or `properties` whose entries are all mappings or booleans, or
+//! - it has something that shorthand never has: a key that begins with `$`, a keyword whose value is a list,
+//!   number or boolean, or `properties` whose entries are all mappings or booleans, or
 //! - all of its keys are keywords of JSON Schema, and either `type` is the name of a JSON type or
 //!   some value is no type of the shorthand.
 //!
-//! Else it is shorthand. One exception makes a field called `type` possible: a whole declaration of
-//! two or more keys and nothing but shorthand types, whose `type` is not `object`, is shorthand, since
-//! the data of a tool is mostly an object. (`type: string` and `title: string?` are two fields;
-//! `type: string` alone is JSON Schema for a text.)
+//! Otherwise it is shorthand. One exception makes a field called `type` possible: a whole declaration of two or
+//! more keys that has only shorthand types, and whose `type` is not `object`, is shorthand, because the input of a
+//! tool is mostly an object. (`type: string` and `title: string?` are two fields; `type: string` alone is JSON
+//! Schema for a text.)
 
 use rtfs::text::excerpt;
 use rtfs::{Definitions, TypeExpr};
@@ -48,14 +48,14 @@ use super::validate::JsonValidator;
 use super::{SchemaError, json_schema_of, type_from_json_schema};
 use crate::json::push_key;
 
-/// The deepest array that one type may say: `string[][][]…`.
+/// The deepest array that one type may declare: `string[][][]…`.
 const MAX_BRACKETS: usize = 8;
 
 /// The type that a tool's author declares, as JSON Schema, in RTFS notation or in the shorthand of this
 /// module.
 ///
 /// # Errors
-/// What is neither: the path within the declaration, what was expected there, and what came.
+/// What is neither: the path within the declaration, what was expected there, and what was found.
 pub fn schema_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError> {
     let mapping = match declared {
         Json::Object(mapping) => mapping,
@@ -315,8 +315,7 @@ const BASES: [(&str, Option<&str>); 10] = [
 
 const JSON_TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
 
-/// Whether JSON Schema knows this key (2020-12 and what lives on from earlier drafts), or leaves it
-/// to extensions.
+/// Whether this is a keyword of JSON Schema (2020-12 or an earlier draft that is still in use).
 fn is_keyword(key: &str) -> bool {
     key.starts_with('$') || key.starts_with("x-") || KEYWORDS.contains(&key)
 }

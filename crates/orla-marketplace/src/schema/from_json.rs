@@ -1,8 +1,8 @@
 //! JSON Schema → [`TypeExpr`].
 //!
-//! What a type cannot say becomes `:any` or is left out, so a type admits all that its schema admits
-//! and perhaps more, with two exceptions: an `:int` is no `1.0`, which JSON Schema takes for an
-//! integer, and a `format` is asked for, which to JSON Schema is a remark.
+//! Whatever a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
+//! admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which JSON Schema takes for an
+//! integer, and a `format` is checked, while JSON Schema treats it as an annotation.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use super::conditions::URL_PATTERN;
 use super::to_json::{INTEGER_PATTERN, json_schema_of};
 use crate::json::value_from_json;
 
-/// As deep as a type may get when references are replaced by what they refer to.
+/// How deep a type may get when references are replaced by their targets.
 const MAX_DEPTH: usize = 100;
-/// As many schemas as are put in the place of references, counting all that are in them: what large
-/// documents share would otherwise be there once for every path that leads to it.
+/// The most schemas that replace references, counting nested ones. Otherwise the shared parts of large documents
+/// would be there once for every path that leads to them.
 const MAX_REPLACED: usize = 200;
 
 /// The type that comes nearest to a JSON Schema, with the schema's text attached.
 ///
-/// What a type cannot say becomes `:any` or is left out, so a type admits all that its schema
-/// admits and perhaps more, with two exceptions: an `:int` is no `1.0`, which JSON Schema takes for
-/// an integer, and formats are asked for. References within the schema are replaced by what they refer
-/// to, up to a bound beyond which they are `:any`; one that leads back to itself is a `[:ref Name]`,
-/// and the type brings that name along.
+/// Whatever a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
+/// admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which JSON Schema takes for an
+/// integer, and formats are checked. References within the schema are replaced by their targets, up to a bound
+/// beyond which they are `:any`. One that leads back to itself is a `[:ref Name]`, and the type carries the
+/// definition of that name.
 ///
 /// It is read when more than its text is used.
 pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
@@ -70,7 +70,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// The type of a schema. `known` is the `type` that everything here is of anyway.
+    /// The type of a schema. `known` is the `type` that an outer schema already requires.
     fn ty(&self, schema: &'s Json, known: Option<&'s Json>) -> TypeExpr {
         if self.depth.get() == MAX_DEPTH || !self.may_replace() {
             return TypeExpr::ANY;
@@ -112,7 +112,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// What a schema says apart from what it takes from others.
+    /// The part of a schema that it does not take from others.
     fn alone(&self, schema: &'s Object<String, Json>, known: Option<&'s Json>) -> TypeExpr {
         if let Some(value) = schema.get("const") {
             return value_of(value).map_or(TypeExpr::ANY, TypeExpr::Val);
@@ -158,7 +158,7 @@ impl<'s> Reader<'s> {
         let mut predicates = count_predicates(schema, "minItems", "maxItems");
         let prefix = schema.get("prefixItems").and_then(Json::as_array);
         let ty = match prefix {
-            // Only an array whose length is fixed is a tuple.
+            // Only an array of fixed length is a tuple.
             Some(prefix)
                 if items == Some(&Json::Bool(false))
                     && schema.get("minItems").and_then(Json::as_u64) == Some(prefix.len() as u64) =>
@@ -213,7 +213,7 @@ impl<'s> Reader<'s> {
         TypeExpr::Map(MapType { fields, others: others.map(Box::new) })
     }
 
-    /// The type of a map's keys, whose names fit a schema.
+    /// The type of a map's keys, whose names match a schema.
     fn key(&self, names: &'s Json) -> Option<TypeExpr> {
         if names.get("pattern").is_some_and(|pattern| pattern == INTEGER_PATTERN) {
             return Some(Primitive::Int.into());
@@ -290,7 +290,7 @@ impl<'s> Reader<'s> {
 
 static STRING: std::sync::LazyLock<Json> = std::sync::LazyLock::new(|| "string".into());
 
-/// The name of what a reference leads to: its last step, without doubt if that is in `$defs`.
+/// The name of a reference's target: its last step, which is unambiguous if it is in `$defs`.
 fn name_of(reference: &str) -> String {
     let plain = |name: &&str| {
         !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
@@ -299,7 +299,7 @@ fn name_of(reference: &str) -> String {
     name.filter(plain).unwrap_or(reference).to_owned()
 }
 
-/// A type without the values that a schema admits, as far as one can say.
+/// A type without the values that a schema admits, as far as a type can express that.
 fn without(ty: TypeExpr, not: &Json, meaning: impl FnOnce() -> TypeExpr) -> TypeExpr {
     if ty != TypeExpr::ANY {
         let only = not.as_object().filter(|not| not.len() == 1).and_then(|not| not.get("const"));
@@ -316,7 +316,7 @@ fn without(ty: TypeExpr, not: &Json, meaning: impl FnOnce() -> TypeExpr) -> Type
     if json_schema_of(&meaning) == *not { TypeExpr::Not(Box::new(meaning)) } else { TypeExpr::ANY }
 }
 
-/// What is of both types, or at least of one where no type says that.
+/// The intersection of two types, or at least one of them if no type expresses it.
 fn both(a: TypeExpr, b: TypeExpr) -> TypeExpr {
     match (a, b) {
         (TypeExpr::Primitive(Primitive::Any), ty) | (ty, TypeExpr::Primitive(Primitive::Any)) => ty,
@@ -466,7 +466,7 @@ fn count_predicates(schema: &Object<String, Json>, min: &str, max: &str) -> Vec<
     .collect()
 }
 
-/// A size, as far as an `i64` goes, which is all that a type's notation reads.
+/// A size within the range of `i64`, the range of a type's notation.
 fn size(schema: &Object<String, Json>, key: &str) -> Option<u64> {
     schema.get(key).and_then(Json::as_u64).filter(|size| i64::try_from(*size).is_ok())
 }

@@ -84,7 +84,7 @@ fn steps(count: u64) {
 /// The representation whose nodes are [`Metered`].
 pub(super) struct MeteredJson;
 
-/// A value that counts how often it is looked at.
+/// A value that counts how often it is read.
 #[derive(Clone, Copy)]
 pub(super) struct Metered<'a>(pub(super) &'a Json);
 

@@ -21,7 +21,7 @@ pub(super) fn is_portable(pattern: &str) -> bool {
                     return false;
                 }
             }
-            // Nested classes, sets of classes and an opening bracket mean something else there.
+            // Nested classes, sets of classes and an opening bracket have another meaning there.
             '[' if in_class => return false,
             '&' | '-' | '~' if in_class && next == Some(c) => return false,
             '[' => {

@@ -1,10 +1,9 @@
 //! [`TypeExpr`] → JSON Schema.
 //!
-//! A schema describes what values look like in JSON, where keywords, symbols, instants and UUIDs are
-//! texts and sets are arrays. What JSON Schema cannot express is left out, so the schema admits
-//! the JSON of every value of the type and perhaps more. Below a `not` it is the other way round: what
-//! is said there admits no JSON that stands for a value of another type. Only one thing escapes this:
-//! to JSON Schema `1.0` is an integer.
+//! A schema describes values in JSON, where keywords, symbols, instants and UUIDs are strings and sets are arrays.
+//! Whatever JSON Schema cannot express is left out, so the schema admits the JSON of every value of the type and
+//! perhaps more. Below a `not` it is the other way round: the schema there admits only JSON of values of the type.
+//! There is one exception: to JSON Schema `1.0` is an integer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,13 +17,11 @@ use super::conditions::{conditions, constrained, is_exact};
 /// An integer as the key of a map.
 pub(super) const INTEGER_PATTERN: &str = "^(0|-?[1-9][0-9]*)$";
 
-/// The JSON Schema (2020-12) of a type: the original where there is one, else the nearest that there
-/// is.
+/// The JSON Schema (2020-12) of a type: the original if there is one, or else the nearest one.
 ///
-/// It describes the type's JSON form, so a `:keyword` is a string and a `[:set T]` an array. It admits
-/// the JSON of every value of the type, and more where JSON Schema has no word: functions, streams,
-/// and names that nothing is known of admit anything. Names that the type brings along
-/// ([`TypeExpr::with_definitions`]) become `$defs`.
+/// It describes the type's JSON form, so a `:keyword` is a string and a `[:set T]` an array. It admits the JSON of
+/// every value of the type, and more if JSON Schema has no equivalent: functions, streams and unknown names admit
+/// anything. Names that the type carries ([`TypeExpr::with_definitions`]) become `$defs`.
 pub fn json_schema_of(ty: &TypeExpr) -> Json {
     match ty {
         TypeExpr::JsonSchema { text, meaning } => {
@@ -53,12 +50,12 @@ fn json_schema_with(ty: &TypeExpr, definitions: &Definitions) -> Json {
     schema
 }
 
-/// On which side of a type a schema may err.
+/// The side of a type on which a schema may err.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     /// It admits all that the type does.
     Above,
-    /// It admits nothing but what the type does.
+    /// It admits only what the type admits.
     Below,
 }
 
@@ -70,7 +67,7 @@ impl Side {
         }
     }
 
-    /// What to say where there is no word.
+    /// The schema if there is no equivalent.
     fn unsaid(self) -> Json {
         match self {
             Self::Above => json!({}),
@@ -78,7 +75,7 @@ impl Side {
         }
     }
 
-    /// What looks in JSON like something else: from above that, from below nothing.
+    /// A value that looks like something else in JSON: from above that, from below nothing.
     fn looks_like(self, schema: Json) -> Json {
         match self {
             Self::Above => schema,
@@ -87,7 +84,7 @@ impl Side {
     }
 }
 
-/// A conversion: what names mean, and which of them have been used.
+/// A conversion: the definitions of names, and which of them have been used.
 struct Names<'d> {
     definitions: &'d Definitions,
     used: RefCell<BTreeSet<String>>,
@@ -102,7 +99,7 @@ impl Names<'_> {
                 Ok(original) => self.nested(original),
                 Err(_) => self.schema(meaning, side),
             },
-            // Names inside of a type that brings its own mean something else than those around it.
+            // Names inside a type with its own definitions differ from those around it.
             TypeExpr::Defined { ty, definitions } => self.nested(json_schema_with(ty, definitions)),
             TypeExpr::Ref(name) => self.reference(name, side),
             TypeExpr::Primitive(primitive) => primitive_schema(*primitive, side),
@@ -171,7 +168,7 @@ impl Names<'_> {
         json!({ "$ref": format!("#/$defs/{}", escaped(name)) })
     }
 
-    /// Whether a name leads to something else than itself.
+    /// Whether a name leads to something other than itself.
     fn means_something(&self, name: &str) -> bool {
         let (mut open, mut seen) = (vec![name], BTreeSet::from([name]));
         while let Some(next) = open.pop() {
@@ -210,7 +207,7 @@ impl Names<'_> {
                 .iter()
                 .all(|field| field.key == *key || key_name(&field.key).as_deref() != Some(&name));
             if !is_alone {
-                // Which of the two it is, JSON does not say.
+                // JSON does not say which of the two it is.
                 properties.insert(name.into_owned(), json!({}));
                 continue;
             }
@@ -256,7 +253,7 @@ impl Names<'_> {
         schema
     }
 
-    /// What the names of an object are whose keys are of a type, if JSON Schema can say it.
+    /// The condition on the keys of an object whose keys have a type, if JSON Schema can express it.
     fn key_schema(&self, ty: &TypeExpr) -> Option<Json> {
         Some(match ty {
             TypeExpr::Primitive(
@@ -388,7 +385,7 @@ fn negated(schema: Json) -> Json {
     }
 }
 
-/// One of these values. One without JSON is left out; one whose JSON is not exact cannot be said.
+/// One of these values. Values without JSON are left out. Values whose JSON is not exact cannot be expressed.
 fn constants(values: &[Value], side: Side) -> Json {
     let mut all: Vec<Json> = Vec::new();
     for value in values {
@@ -423,13 +420,13 @@ pub(super) fn exact_json(value: &Value) -> Result<Json, NoJson> {
     if again.compare(&before).is_eq() { Ok(json) } else { Err(NoJson::Inexact) }
 }
 
-/// Whether reading its JSON gives the value itself again.
+/// Whether reading its JSON gives the same value again.
 pub(super) fn is_natural(value: &Value) -> bool {
     let json = value_to_json(value).ok();
     json.is_some_and(|json| rtfs::json::value_from_json(&json).is_ok_and(|again| again == *value))
 }
 
-/// Whether a value is one of a type whose values all differ in JSON from each other, and so from it.
+/// Whether a value belongs to a type whose values all differ in JSON from each other, and so from it.
 pub(super) fn is_one_of(value: &Value, ty: &TypeExpr) -> bool {
     is_injective(ty) && ty.admits(value)
 }
@@ -444,8 +441,8 @@ pub(super) fn is_array_of_injective(ty: &TypeExpr) -> bool {
     }
 }
 
-/// Whether two values of a type that differ also differ in JSON, to which `1` and `1.0`, or `"a"` and
-/// `:a`, are the same.
+/// Whether two different values of a type also differ in JSON, where `1` and `1.0`, or `"a"` and `:a`, are the
+/// same.
 fn is_injective(ty: &TypeExpr) -> bool {
     match ty {
         TypeExpr::Primitive(primitive) => {
@@ -477,7 +474,7 @@ fn is_injective(ty: &TypeExpr) -> bool {
     }
 }
 
-/// A number for the kind of JSON that all values of a type are, where it is one.
+/// A number for the kind of JSON that all values of a type have, if there is one.
 fn json_kind(ty: &TypeExpr) -> Option<u8> {
     Some(match ty {
         TypeExpr::Primitive(Primitive::Nil) => 0,

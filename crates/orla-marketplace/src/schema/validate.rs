@@ -21,18 +21,17 @@ const SHOWN_EXPECTED: usize = 300;
 const MAX_CHECKED_DEPTH: u16 = 127;
 /// How often one check may look at the data: enough for any schema that was written to be used.
 const STEPS: u64 = 10_000_000;
-/// How often it may look at the data besides, for each byte of them.
+/// How many more steps a check may take for each byte of the data.
 const STEPS_PER_BYTE: u64 = 64;
-/// How often the data may be looked at to say what is wrong with them. What is collected takes memory.
+/// How many steps a check may take to say what is wrong. Collecting that takes memory.
 const STEPS_TO_EXPLAIN: u64 = 200_000;
-/// The most violations that one check reports: a list of millions is of no use.
+/// The most violations that one check reports: a longer list is of no use.
 const MAX_VIOLATIONS: usize = 1_000;
 
 /// A JSON Schema that is ready to check data.
 ///
-/// Whether it is a schema that can be enforced is known from the start. Its compiled form takes several times as
-/// long to make and as much memory as the schema, so it is made when it is first needed: of thousands of
-/// capabilities few are ever called.
+/// It is known from the start whether a schema can be enforced. Its compiled form takes several times the time and
+/// memory of the schema, so it is made when it is first needed: of thousands of capabilities few are ever called.
 #[derive(Debug)]
 pub(super) struct JsonValidator {
     schema: Json,
@@ -47,8 +46,8 @@ impl JsonValidator {
     /// Makes a type ready, by the JSON Schema it came from if it did.
     ///
     /// # Errors
-    /// An invalid JSON Schema, one that refers to something outside of itself, whose references multiply, or whose
-    /// regular expressions are too large or need more than linear time.
+    /// The JSON Schema is invalid, refers to something outside of itself, has references that multiply, or has
+    /// regular expressions that are too large or need more than linear time.
     pub(super) fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
         Self::compile_json(json_schema_of(ty))
     }
@@ -76,12 +75,12 @@ impl JsonValidator {
         })
     }
 
-    /// Checks JSON text. `root` is what the paths begin with, such as `input`.
+    /// Checks JSON text. `root` is the beginning of the paths, such as `input`.
     ///
     /// # Errors
-    /// All violations (up to 1,000) in the order of the schema. Text that is no JSON, or that the
-    /// check cannot hold (nested deeper than 127 levels, a number beyond the largest float), is one, and so is data
-    /// that takes too many steps to check.
+    /// All violations (up to 1,000) in the order of the schema. One of them is text that is not JSON or cannot be
+    /// checked (nested deeper than 127 levels, a number beyond the largest float), and data that takes too many
+    /// steps.
     pub(super) fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
         let data: Json = match serde_json::from_str(json_text) {
             Ok(data) => data,
@@ -139,7 +138,7 @@ impl JsonValidator {
         }
     }
 
-    /// Names the properties that there are, where the schema lists them.
+    /// Names the properties that exist, if the schema lists them.
     fn no_such_property(&self, error: &ValidationError<'_>) -> String {
         let keyword = error.schema_path().as_str();
         let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -275,8 +274,8 @@ fn alternatives(error: &ValidationError<'_>, context: &[Vec<ValidationError<'sta
     wanted.join(", or ")
 }
 
-/// `root` and the steps of a JSON pointer into `data`. Only the data tell an index from a key such
-/// as `"3"`.
+/// `root` and the steps of a JSON pointer into `data`. Only the data shows whether a step is an index or a key
+/// such as `"3"`.
 fn path_of(root: &str, pointer: &str, data: &Json) -> String {
     let mut path = root.to_owned();
     let mut here = Some(data);

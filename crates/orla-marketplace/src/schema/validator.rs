@@ -13,20 +13,20 @@ use crate::payload::Payload;
 
 /// A schema that is ready to check data.
 ///
-/// One that came as JSON Schema is enforced as that, on JSON; one in RTFS notation is enforced as
-/// that, on values, and the JSON Schemas inside of it.
+/// JSON Schema is enforced on JSON. A type in RTFS notation is enforced on values, and the JSON Schemas inside it
+/// on their JSON.
 #[derive(Debug)]
 pub struct Validator {
     schema: TypeExpr,
-    /// Made when it is first needed, or before.
+    /// Made when first needed, or before.
     compiled: OnceLock<Result<Compiled, SchemaError>>,
 }
 
 #[derive(Debug)]
 struct Compiled {
-    /// The type, unless it is JSON Schema and nothing else.
+    /// The type, unless it is only JSON Schema.
     ty: Option<TypeExpr>,
-    /// The JSON Schema, if there is some.
+    /// The JSON Schema, if there is one.
     json: Option<JsonValidator>,
 }
 
@@ -34,15 +34,14 @@ impl Validator {
     /// Makes a type ready.
     ///
     /// # Errors
-    /// An invalid JSON Schema, one that refers to something outside of itself, or whose regular
-    /// expressions need more than linear time; a type with such an expression, or with a name that
-    /// means nothing.
+    /// The JSON Schema is invalid, refers to something outside of itself, or has regular expressions that need
+    /// more than linear time; or a type has such an expression or an undefined name.
     pub fn compile(ty: &TypeExpr) -> Result<Self, SchemaError> {
         Ok(Self { schema: ty.clone(), compiled: Ok(Compiled::of(ty)?).into() })
     }
 
-    /// Makes a type ready when the first data is checked: for one that is known to be good, as it is a part
-    /// of the program. If it is not, no data fits it.
+    /// Prepares a type when the first data is checked: for a type of the program itself, which is known to be
+    /// valid. If it is not, no data matches it.
     pub(crate) fn deferred(ty: &TypeExpr) -> Self {
         Self { schema: ty.clone(), compiled: OnceLock::new() }
     }
@@ -66,12 +65,12 @@ impl Validator {
         })
     }
 
-    /// Checks JSON text. `root` is what the paths begin with, such as `input`.
+    /// Checks JSON text. `root` is the beginning of the paths, such as `input`.
     ///
     /// # Errors
-    /// All violations (up to 1,000) in the order of the schema. Text that is no JSON, or that the
-    /// check cannot hold, is one: for JSON Schema what is nested deeper than 127 levels, for types
-    /// a key that comes twice, for both a number beyond the largest float.
+    /// All violations (up to 1,000) in the order of the schema. One of them is text that is not JSON or cannot be
+    /// checked: for JSON Schema data nested deeper than 127 levels, for types a repeated key, for both a number
+    /// beyond the largest float.
     pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
         let compiled = self.compiled(root)?;
         if let Some(ty) = &compiled.ty {
@@ -95,7 +94,7 @@ impl Validator {
         json.check(&text, root)
     }
 
-    /// Checks a payload as what it came as, and converts it no more often than anyone else who asks.
+    /// Checks a payload in the form it arrived in, and converts it only if anyone needs the other form.
     ///
     /// # Errors
     /// As [`check`](Self::check) and [`check_value`](Self::check_value).
@@ -143,7 +142,7 @@ fn of_type(ty: &TypeExpr, value: &Value, form: Form, root: &str) -> Result<(), V
     })
 }
 
-/// Whether there is JSON Schema somewhere in a type.
+/// Whether a type contains JSON Schema.
 fn has_json_schema(ty: &TypeExpr) -> bool {
     let in_names = |definitions: &Definitions| definitions.iter().any(|(_, ty)| has_json_schema(ty));
     match ty {

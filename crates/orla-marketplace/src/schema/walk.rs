@@ -1,5 +1,5 @@
-//! What can be said of a schema without compiling it: what its regular expressions cost, how often its
-//! references multiply, and whether it has any. Pure functions.
+//! What is known about a schema without compiling it: the cost of its regular expressions, and how often its
+//! references multiply. Pure functions.
 
 use std::collections::HashMap;
 
@@ -27,14 +27,13 @@ const NAMED: [&str; 6] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 /// Keywords whose value is data.
 const DATA: [&str; 4] = ["enum", "const", "default", "examples"];
-/// Keywords whose schemas apply to the very value that the schema around them applies to.
+/// Keywords whose schemas apply to the same value as the schema around them.
 const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
 /// What the regular expressions of a schema cost together, in states of their automata.
 ///
 /// # Errors
-/// One that is no regular expression, needs more than linear time, or is too large; all of them together are too
-/// large.
+/// An expression is invalid, needs more than linear time, or is too large; or all of them together are too large.
 pub(super) fn pattern_cost(schema: &Json) -> Result<u64, SchemaError> {
     let mut cost = 0;
     each_schema(schema, &mut String::new(), &mut |object, path| {
@@ -68,7 +67,7 @@ pub(super) fn pattern_cost(schema: &Json) -> Result<u64, SchemaError> {
     Ok(cost)
 }
 
-/// About how many states the automaton of a regular expression has; none where it cannot be used.
+/// The approximate number of states in the automaton of a regular expression; `None` if it cannot be used.
 fn size_of(pattern: &str) -> Option<u64> {
     let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
     Some(states(&regex_syntax::parse(&translated).ok()?))
@@ -113,8 +112,7 @@ fn is_reference(key: &str) -> bool {
     matches!(key, "$ref" | "$dynamicRef" | "$recursiveRef")
 }
 
-/// The schema without its regular expressions, which are what takes long to compile. Its references lead to where
-/// they led.
+/// The schema without its regular expressions, which take long to compile. Its references have the same targets.
 pub(super) fn without_patterns(schema: &Json) -> Json {
     match schema {
         Json::Object(members) => {
@@ -134,11 +132,11 @@ pub(super) fn without_patterns(schema: &Json) -> Json {
 }
 
 /// Checks that the references of a schema do not multiply beyond a bound without a step into the data: twenty
-/// definitions that each name the next one twice would be a million checks of one value. Nor may they follow one
-/// another without end, as each takes a part of the stack.
+/// definitions that each name the next one twice would be a million checks of one value. They must not follow one
+/// another without end either, because each uses a part of the stack.
 ///
 /// # Errors
-/// They do, or there are too many of them.
+/// They multiply, or there are too many of them.
 pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
     if references(schema) > MAX_REFERENCES {
         let problem = format!("the schema has more than {MAX_REFERENCES} references");

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::manifest::{CapabilityManifest, TITLE};
 
-/// The fields, with how much a word in each of them says.
+/// The fields, with the weight of a word in each of them.
 pub(super) const FIELDS: [f32; 5] = [NAME, TITLES, DESCRIPTION, PARAMETER, ABOUT_PARAMETER];
 
 const NAME: f32 = 4.0;
@@ -15,14 +15,14 @@ const DESCRIPTION: f32 = 1.0;
 const PARAMETER: f32 = 0.8;
 const ABOUT_PARAMETER: f32 = 0.4;
 
-/// Bytes of a description that count, and of everything that is said of parameters.
+/// Bytes that count of a description, and of the descriptions of all parameters together.
 const MAX_TEXT: usize = 16 * 1024;
 /// How deep parameters within parameters count.
 const MAX_DEPTH: usize = 6;
 
 /// What one capability can be found by.
 pub(crate) struct Words<'a> {
-    /// Orders what fits equally well.
+    /// The order of equal scores.
     pub(crate) id: &'a str,
     /// In the order of [`FIELDS`].
     pub(crate) texts: [Cow<'a, str>; FIELDS.len()],
@@ -43,7 +43,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The names of parameters and what is said of them, along all keywords that hold further schemas.
+/// The names and descriptions of parameters, along all keywords that hold further schemas.
 fn collect(schema: &Json, depth: usize, names: &mut String, about: &mut String) {
     let Json::Object(schema) = schema else { return };
     if depth > MAX_DEPTH || names.len() + about.len() > MAX_TEXT {

@@ -1,36 +1,36 @@
-//! The index: for each word, where it occurs and how much it says there.
+//! The index: for each word, where it occurs and its weight there.
 
 use std::collections::HashMap;
 
 use super::fields::{FIELDS, Words};
 use super::words::{each_word, is_empty_word, stem};
 
-/// How soon more occurrences of a word say no more (BM25's k₁).
+/// How fast the weight of further occurrences of a word decreases (BM25's k₁).
 const SATURATION: f32 = 1.2;
 /// How much a word says less in a longer text, by field (BM25's b): a long name is a precise one.
 const LENGTH: [f32; FIELDS.len()] = [0.3, 0.3, 0.75, 0.75, 0.75];
-/// What a word counts of which only the beginning was given.
+/// The weight of a word of which only the beginning was given.
 const BEGINNING: f32 = 0.5;
-/// What it counts where what was given is a word, too.
+/// The same if the beginning is itself a word.
 const LONGER: f32 = 0.2;
-/// What a word counts that is only near to the one that was given.
+/// The weight of a word that is only similar to the given one.
 const NEAR: f32 = 0.4;
 /// The most words of a question that count.
 const MAX_WORDS: usize = 32;
 
-/// Finds documents by words. The documents are known by their positions.
+/// Finds documents by words. Documents are identified by their positions.
 pub(crate) struct Index {
     /// Every form of a word that occurs, sorted, with its stem.
     forms: Vec<(Box<str>, u32)>,
     stems: HashMap<Box<str>, u32>,
-    /// Where the places of a stem begin; they end where those of the next begin.
+    /// Where the entries of a stem begin; they end where those of the next begin.
     starts: Vec<u32>,
     places: Vec<Place>,
     /// For each document, its number in the order of the ids.
     ranks: Vec<u32>,
 }
 
-/// A document, and what a word that occurs in it says for it.
+/// A document, and the weight of a word in it.
 #[derive(Clone, Copy)]
 struct Place {
     document: u32,
@@ -105,15 +105,15 @@ impl Index {
         Self { forms, stems: count.stems, starts, places, ranks }
     }
 
-    /// The documents in which a word of the question occurs, the best first, equal ones in the order of
-    /// their ids. Every score is finite and above 0.
+    /// The documents in which a word of the question occurs, the best first, equal ones in the order of their ids.
+    /// Every score is finite and above 0.
     pub(crate) fn search(&self, question: &str) -> Vec<(usize, f32)> {
         let words = words_of(question);
         let mut scores = vec![0.0_f32; self.ranks.len()];
         let mut best = vec![0.0_f32; self.ranks.len()];
         for (at, word) in words.iter().enumerate() {
             let stems = self.stems_for(word, at + 1 == words.len());
-            // A word counts once for a document, however many of its forms are there.
+            // A word counts once for a document, no matter how many of its forms occur.
             for (stem, factor) in &stems {
                 for place in self.places_of(*stem) {
                     let best = &mut best[place.document as usize];
@@ -135,7 +135,7 @@ impl Index {
         found
     }
 
-    /// The stems that a word of a question stands for, and what each counts.
+    /// The stems that a word of a question stands for, and the weight of each.
     fn stems_for(&self, word: &str, is_last: bool) -> Vec<(u32, f32)> {
         let exact = self.stems.get(&*stem(word)).copied();
         let mut stems: Vec<(u32, f32)> = exact.map(|stem| (stem, 1.0)).into_iter().collect();
@@ -145,7 +145,7 @@ impl Index {
             longer.sort_unstable();
             longer.dedup();
             longer.retain(|stem| Some(*stem) != exact);
-            // Together they are one word, however rare each of them may be.
+            // Together they are one word, no matter how rare each of them is.
             let found: usize = longer.iter().map(|stem| self.places_of(*stem).len()).sum();
             let together = rarity(self.ranks.len(), found);
             stems.extend(longer.into_iter().map(|stem| {
@@ -190,7 +190,7 @@ impl Index {
     }
 }
 
-/// The words of a question, each once; those that say nothing only where there are no others.
+/// The words of a question, each once. Stop words count only if there are no others.
 fn words_of(question: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     each_word(question, |word| {
@@ -211,7 +211,7 @@ fn rarity(documents: usize, found: usize) -> f32 {
     (1.0 + (documents - found + 0.5) / (found + 0.5)).ln()
 }
 
-/// What every word says for every document it occurs in (BM25F), by stem, and where each stem begins.
+/// The weight of every word in every document (BM25F), by stem, and where each stem begins.
 fn weighed(count: &Count) -> (Vec<u32>, Vec<Place>) {
     let documents = count.lengths.len();
     let mut averages = [0.0_f32; FIELDS.len()];

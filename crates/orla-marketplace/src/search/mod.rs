@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! [`Words`] is what one capability can be found by, in [`FIELDS`] of different weight. [`words`] cuts text
-//! into words (`camelCase`, `snake_case`, dots) and reduces English forms to one. [`Index`] holds, for each
-//! word, the capabilities in which it occurs and how much it says there; that is computed once, so a search
-//! adds numbers up and sorts. All of it is pure.
+//! [`Words`] are the words of one capability, in [`FIELDS`] of different weight. [`words`] cuts text into words
+//! (`camelCase`, `snake_case`, dots) and reduces English forms to one. [`Index`] holds, for each word, the
+//! capabilities in which it occurs and its weight there. That is computed once, so a search adds numbers up and
+//! sorts. All of it is pure.
 //!
 //! A capability need not have all words of a question, but each that it has counts, the rare ones most.
 //! The last word may be the beginning of one, as it may still be being typed; a word that occurs nowhere
@@ -13,8 +13,8 @@
 //!
 //! # What is deliberately absent
 //!
-//! Meaning: there are no synonyms and no embeddings. What an agent calls by another name than the author
-//! did, it has to ask for in other words.
+//! Meaning: there are no synonyms and no embeddings. An agent that uses another word than the author has to try
+//! other words.
 
 mod fields;
 mod index;

@@ -1,23 +1,23 @@
-//! Text → words, and the form under which a word is kept. Pure functions.
+//! Text → words, and the stem of each word. Pure functions.
 
 /// The most characters of a word that count.
 const MAX_WORD: usize = 48;
 
-/// English words that say nothing of what a capability does. They are left out of a question that has
-/// others.
+/// Stop words: English words that say nothing about what a capability does. They are left out of a question that
+/// has others.
 const EMPTY: [&str; 32] = [
     "a", "about", "all", "an", "and", "any", "are", "as", "at", "be", "by", "can", "do", "for", "from",
     "how", "i", "in", "into", "is", "it", "me", "my", "of", "on", "or", "that", "the", "this", "to",
     "what", "with",
 ];
 
-/// Whether the word says nothing by itself.
+/// Whether it is a stop word.
 pub(super) fn is_empty_word(word: &str) -> bool {
     EMPTY.binary_search(&word).is_ok()
 }
 
-/// Gives every word of a text to `take`, in lower case: runs of letters and digits, and of one in
-/// camelCase each part, then the whole (`GitHub` is `git`, `hub` and `github`).
+/// Passes every word of a text to `take`, in lower case: runs of letters and digits. A run in camelCase gives each
+/// part, then the whole (`GitHub` gives `git`, `hub` and `github`).
 pub(super) fn each_word(text: &str, mut take: impl FnMut(&str)) {
     let (mut part, mut whole) = (String::new(), String::new());
     for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
@@ -58,14 +58,14 @@ fn begins_part(before: char, c: char, after: Option<char>) -> bool {
 }
 
 fn push(word: &mut String, c: char) {
-    // Counted in bytes where that is enough, as most words are short.
+    // Counted in bytes if that is enough, because most words are short.
     if word.len() < MAX_WORD || word.chars().count() < MAX_WORD {
         word.push(c);
     }
 }
 
-/// The form under which all forms of an English word are kept: without the endings of the plural, `-ing`,
-/// `-ed` and a last `e`. It is no word by itself, and need not be.
+/// The stem of an English word: without the endings of the plural, `-ing`, `-ed` and a last `e`. It need not be a
+/// word itself.
 pub(super) fn stem(word: &str) -> String {
     let mut stem = word.to_owned();
     if !word.bytes().all(|byte| byte.is_ascii_lowercase()) {

@@ -15,14 +15,16 @@ pub struct Event {
     pub retry: Option<u64>,
 }
 
-/// An event that is larger than 16 MiB.
+/// An event that is larger than its stream allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
 /// Cuts a stream into events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Events {
     buffer: BytesMut,
+    /// The most bytes of one event.
+    limit: usize,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
     /// The last line ended in a carriage return: a line feed behind it belongs to it.
@@ -35,7 +37,28 @@ pub struct Events {
     has_any: bool,
 }
 
+impl Default for Events {
+    fn default() -> Self {
+        Self::with_limit(MAX_MESSAGE)
+    }
+}
+
 impl Events {
+    /// A stream of events of at most `limit` bytes; [`MAX_MESSAGE`] by default.
+    pub fn with_limit(limit: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            limit,
+            searched: 0,
+            after_return: false,
+            has_begun: false,
+            event: Event::default(),
+            joined: BytesMut::new(),
+            has_data: false,
+            has_any: false,
+        }
+    }
+
     /// Takes the next bytes of the stream.
     pub fn push(&mut self, bytes: &Bytes) {
         self.buffer.extend_from_slice(bytes);
@@ -89,11 +112,11 @@ impl Events {
         }
         let Some(end) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();
-            return if self.buffer.len() > MAX_MESSAGE { Err(TooLarge) } else { Ok(None) };
+            return if self.buffer.len() > self.limit { Err(TooLarge) } else { Ok(None) };
         };
         let end = self.searched + end;
         self.searched = 0;
-        if end > MAX_MESSAGE {
+        if end > self.limit {
             return Err(TooLarge);
         }
         self.after_return = self.buffer[end] == b'\r';
@@ -116,7 +139,7 @@ impl Events {
                 if self.joined.is_empty() {
                     self.joined.extend_from_slice(&self.event.data);
                 }
-                if self.joined.len() + 1 + value.len() > MAX_MESSAGE {
+                if self.joined.len() + 1 + value.len() > self.limit {
                     return Err(TooLarge);
                 }
                 self.joined.extend_from_slice(b"\n");

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use orla_marketplace::attestation::hash_text;
 use orla_marketplace::schema::type_from_schema_text;
 use orla_marketplace::{
-    ANNOTATIONS, CapabilityManifest, CapabilityProvenance, Listing, LocalCapability, Policy,
+    ANNOTATIONS, CallPolicy, CapabilityManifest, CapabilityProvenance, Listing, LocalCapability,
     ProviderType, Registration, TITLE,
 };
 use orla_registry::{Builtin, CapabilityRegistry};
@@ -19,7 +19,7 @@ const HINTS: &str =
     r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#;
 
 /// Every built-in, ready to be registered: it can be called and is found by search, and is listed
-/// where its [`Policy::listing`] is set to [`Listing::Listed`]. In the order of their ids; made when they are first asked
+/// where its [`CallPolicy::listing`] is set to [`Listing::Listed`]. In the order of their ids; made when they are first asked
 /// for, and once.
 pub fn registrations() -> &'static [Registration] {
     static ALL: LazyLock<Vec<Registration>> =
@@ -54,7 +54,7 @@ pub(super) fn registration(builtin: &'static Builtin) -> Registration {
     });
     manifest.metadata.insert(TITLE.to_owned(), builtin.title.to_owned());
     manifest.metadata.insert(ANNOTATIONS.to_owned(), HINTS.to_owned());
-    let mut policy = Policy::default();
+    let mut policy = CallPolicy::default();
     policy.listing = Listing::Unlisted;
     Registration { manifest, policy }
 }

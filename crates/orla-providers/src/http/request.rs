@@ -96,7 +96,7 @@ pub fn path_arguments(http: &HttpCapability) -> Vec<&str> {
 }
 
 /// The origin that requests go to, such as `https://api.example.com`: what its capabilities share their
-/// fate with ([`Policy::upstream`](orla_marketplace::Policy)).
+/// fate with ([`CallPolicy::upstream`](orla_marketplace::CallPolicy)).
 pub fn origin(http: &HttpCapability) -> Option<String> {
     base_url(&http.base_url).ok().map(|url| url.origin().ascii_serialization())
 }

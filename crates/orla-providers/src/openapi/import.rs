@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use orla_marketplace::schema::type_from_json_schema;
 use orla_marketplace::{
-    ANNOTATIONS, CapabilityManifest, CapabilityProvenance, CredentialPlace, DeclaredBy, HttpCapability,
-    HttpCredential, Policy, ProviderType, Registration, TITLE,
+    ANNOTATIONS, CallPolicy, CapabilityManifest, CapabilityProvenance, CredentialPlace, DeclaredBy,
+    HttpCapability, HttpCredential, ProviderType, Registration, TITLE,
 };
 use serde_json::{Value as Json, json};
 use url::Url;
@@ -245,7 +245,7 @@ impl Import<'_> {
         http.options = options;
         http.options.credentials = credentials;
         crate::http::check(&http)?;
-        let mut policy = Policy::default();
+        let mut policy = CallPolicy::default();
         policy.input_declared_by = DeclaredBy::Provider;
         policy.output_declared_by = DeclaredBy::Provider;
         policy.timeout = self.settings.timeout;

@@ -102,7 +102,7 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
             let kind = if kind.is_empty() { kind } else { format!(" ({kind})") };
             let message = format!("{id} failed: {message}{kind}; {whose}");
             let error = Error::new("failed", message.clone()).with_data(data.unwrap_or_default());
-            RuntimeError::Told { id, message, error: Box::new(error), outcome: None }
+            RuntimeError::Structured { id, message, error: Box::new(error), outcome: None }
         }
         Ending::Fault(Fault::Gone(reason)) => {
             RuntimeError::Unavailable { id, reason: format!("{whose}: {reason}"), source: None }

@@ -75,7 +75,8 @@ struct Detail {
     what: Option<String>,
     reported: bool,
     /// The whole text of a program's error.
-    told: Option<String>,
+    #[serde(rename = "told")]
+    text: Option<String>,
     code: Option<i64>,
     message: Option<String>,
     data: Option<Box<RawValue>>,
@@ -109,14 +110,14 @@ pub(super) fn read(request: Request<'_>, status: StatusCode, body: &Bytes) -> Ru
         return Err(foreign(request, status));
     };
     if let Some(error) = answer.error {
-        let Ok(told) = serde_json::from_str::<RemoteError<'_>>(error.get()) else {
+        let Ok(remote) = serde_json::from_str::<RemoteError<'_>>(error.get()) else {
             return Err(foreign(request, status));
         };
         let came = answer.outcome.and_then(|came| {
             let parts: Response<'_> = serde_json::from_str(came.get()).ok()?;
             outcome(body, &parts)
         });
-        return Err(same(request, &told, error, came));
+        return Err(same(request, &remote, error, came));
     }
     match outcome(body, &answer).filter(|_| status.is_success()) {
         Some(outcome) => Ok(outcome),
@@ -143,7 +144,7 @@ fn outcome(body: &Bytes, answer: &Response<'_>) -> Option<Outcome> {
 /// The error that it was there, of the same kind. What could be taken for this instance's own names the other one.
 fn same(
     request: Request<'_>,
-    told: &RemoteError<'_>,
+    remote: &RemoteError<'_>,
     error: &RawValue,
     came: Option<Outcome>,
 ) -> RuntimeError {
@@ -151,44 +152,44 @@ fn same(
     let id = ctx.name.to_string();
     let there = |what: String| format!("the remote instance {host}: {what}");
     let detail: Detail =
-        told.detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
-    let message: String = told.message.chars().take(MAX_MESSAGE).collect();
+        remote.detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
+    let message: String = remote.message.chars().take(MAX_MESSAGE).collect();
     let texts = || -> Vec<String> {
-        let texts: Vec<String> = data(told).unwrap_or_default();
+        let texts: Vec<String> = data(remote).unwrap_or_default();
         texts.into_iter().take(MAX_LISTED).collect()
     };
     let outcome = |came: Option<Outcome>| came.map(Box::new);
-    let as_told = |text: Option<String>| as_told(id.clone(), told, error, text);
+    let structured_error = |text: Option<String>| structured_error(id.clone(), remote, error, text);
     let at_remote = |text: String| at_remote(id.clone(), error, &text);
-    if detail.told.is_some() || told.at.is_some() {
-        return as_told(detail.told);
+    if detail.text.is_some() || remote.at.is_some() {
+        return structured_error(detail.text);
     }
-    match &*told.kind {
+    match &*remote.kind {
         "unknown-capability" => {
             let near = texts().first().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             at_remote(format!(
                 "{id} failed: the remote instance {host} has no capability {capability}{near}"
             ))
         }
-        "invalid-input" => match violations(told) {
+        "invalid-input" => match violations(remote) {
             Some(violations) => RuntimeError::InvalidInput { id, violations },
-            None => as_told(None),
+            None => structured_error(None),
         },
-        "invalid-output" => match violations(told) {
+        "invalid-output" => match violations(remote) {
             Some(violations) => RuntimeError::InvalidOutput {
                 id,
                 violations,
                 outcome: Box::new(came.unwrap_or_default()),
             },
-            None => as_told(None),
+            None => structured_error(None),
         },
-        "denied" => match data::<String>(told) {
+        "denied" => match data::<String>(remote) {
             Some(permission) if message.is_empty() || message.ends_with(&permission) => {
                 at_remote(format!(
                     "{id} failed: the remote instance {host} does not permit {capability}: it needs {permission}"
                 ))
             }
-            _ => as_told(None),
+            _ => structured_error(None),
         },
         "timeout" => RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: outcome(came) },
         "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
@@ -206,41 +207,46 @@ fn same(
                 RuntimeError::Refused { id, code, message: said, data }
             }
             (_, Some(came)) => RuntimeError::Failed { id, message, outcome: Some(Box::new(came)) },
-            (_, None) => as_told(None),
+            (_, None) => structured_error(None),
         },
     }
 }
 
-/// An error of the other instance, told in words that name that instance.
+/// An error of the other instance, in words that name that instance.
 fn at_remote(id: String, error: &RawValue, text: &str) -> RuntimeError {
     let reworded = || {
         let mut json: serde_json::Value = serde_json::from_str(error.get()).ok()?;
         json.as_object_mut()?.insert("message".to_owned(), text.into());
         to_raw_value(&json).ok()
     };
-    let told = reworded();
-    let told = told.as_deref().and_then(|raw| Some((serde_json::from_str(raw.get()).ok()?, raw)));
-    match told {
-        Some((told, raw)) => as_told(id, &told, raw, None),
+    let remote = reworded();
+    let remote = remote.as_deref().and_then(|raw| Some((serde_json::from_str(raw.get()).ok()?, raw)));
+    match remote {
+        Some((remote, raw)) => structured_error(id, &remote, raw, None),
         None => RuntimeError::Failed { id, message: text.to_owned(), outcome: None },
     }
 }
 
-/// An error that is given on as it is: a program's, or one that says more than its kind has room for. `text` is what the
-/// caller is told, if that is more than the message.
-fn as_told(id: String, told: &RemoteError<'_>, error: &RawValue, text: Option<String>) -> RuntimeError {
+/// An error that is passed on unchanged: a program's, or one that says more than its kind has room for. `text` is for the
+/// caller, if it says more than the message.
+fn structured_error(
+    id: String,
+    remote: &RemoteError<'_>,
+    error: &RawValue,
+    text: Option<String>,
+) -> RuntimeError {
     let cut = |text: &str| -> String { text.chars().take(MAX_MESSAGE).collect() };
     let value = |json: Option<&RawValue>| {
         json.and_then(|json| value_from_json(json.get()).ok()).unwrap_or_default()
     };
-    let message = match cut(&told.message) {
-        message if message.is_empty() => format!("{id} failed there ({})", cut(&told.kind)),
+    let message = match cut(&remote.message) {
+        message if message.is_empty() => format!("{id} failed there ({})", cut(&remote.kind)),
         message => message,
     };
-    let mut same = Error::new(cut(&told.kind), message).with_data(value(told.data));
-    same.capability = told.capability.as_deref().map(cut);
-    same.cause = value(told.cause);
-    same.at = told.at.as_ref().map(|at| {
+    let mut same = Error::new(cut(&remote.kind), message).with_data(value(remote.data));
+    same.capability = remote.capability.as_deref().map(cut);
+    same.cause = value(remote.cause);
+    same.at = remote.at.as_ref().map(|at| {
         let position = Position { line: at.line, column: at.column };
         Box::new(Origin { position, source: None })
     });
@@ -248,15 +254,15 @@ fn as_told(id: String, told: &RemoteError<'_>, error: &RawValue, text: Option<St
     let structured = JsonText::parse(format!(r#"{{"error":{}}}"#, error.get())).ok();
     let structured = structured.map(Payload::from_json);
     let outcome = Some(Box::new(Outcome { structured, ..Outcome::default() }));
-    RuntimeError::Told { id, message, error: Box::new(same), outcome }
+    RuntimeError::Structured { id, message, error: Box::new(same), outcome }
 }
 
-fn data<T: for<'de> Deserialize<'de>>(told: &RemoteError<'_>) -> Option<T> {
-    serde_json::from_str(told.data?.get()).ok()
+fn data<T: for<'de> Deserialize<'de>>(remote: &RemoteError<'_>) -> Option<T> {
+    serde_json::from_str(remote.data?.get()).ok()
 }
 
-fn violations(told: &RemoteError<'_>) -> Option<Vec<Violation>> {
-    let broken: Vec<Broken> = data(told)?;
+fn violations(remote: &RemoteError<'_>) -> Option<Vec<Violation>> {
+    let broken: Vec<Broken> = data(remote)?;
     let of = |Broken { path, expected, got }| Violation { path, expected, got };
     (!broken.is_empty()).then(|| broken.into_iter().take(MAX_LISTED).map(of).collect())
 }
@@ -389,7 +395,7 @@ mod tests {
     fn a_program_catches_what_a_program_there_threw() {
         let told = r#"{"error": {"kind": "mine", "message": "m", "capability": "x", "data": {"n": 1},
             "at": {"line": 3, "column": 4}, "cause": {"at": {"line": 5, "column": 6}}}}"#;
-        let Err(RuntimeError::Told { error, .. }) = read_text(told) else { panic!("{told}") };
+        let Err(RuntimeError::Structured { error, .. }) = read_text(told) else { panic!("{told}") };
         let here = error.through("far");
         assert_eq!(
             (&*here.kind, &*here.message, here.data.pr_str()),

@@ -219,7 +219,7 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
             let data = came.as_ref().and_then(|came| came.value().ok()).unwrap_or_default();
             // As an unavailable one it would be tried again, though it has given something.
             let error = Error::new("unavailable", message.clone()).with_capability(&*id).with_data(data);
-            RuntimeError::Told { id, message, error: Box::new(error), outcome: came }
+            RuntimeError::Structured { id, message, error: Box::new(error), outcome: came }
         }
         RuntimeError::Failed { id, message, .. } => RuntimeError::Failed { id, message, outcome: came },
         RuntimeError::TimedOut { id, limit, .. } => RuntimeError::TimedOut { id, limit, outcome: came },
@@ -245,7 +245,7 @@ mod tests {
         let came = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap().as_str();
         assert_eq!(came, r#"{"items":[1.10],"ended_by":"error"}"#);
         assert_eq!((error.kind(), error.to_string().as_str()), ("unavailable", "s is unavailable: cut"));
-        let RuntimeError::Told { error, .. } = error else { panic!("it is not told") };
+        let RuntimeError::Structured { error, .. } = error else { panic!("it is not told") };
         assert_eq!(error.kind, "unavailable");
     }
 

@@ -40,11 +40,11 @@ pub(super) struct Connector {
     pub(super) clients: Arc<Clients>,
     instance: Arc<Instance>,
     pub(super) name: Arc<str>,
-    transport: StreamTransport,
+    format: StreamTransport,
     stream_type: StreamType,
     max: usize,
     buffer: usize,
-    way: Transport,
+    transport: Transport,
     /// What an attestation that is required allows to run.
     custody: Option<Custody>,
 }
@@ -88,7 +88,7 @@ impl Connector {
     ) -> RuntimeResult<Self> {
         check(stream).map_err(|problem| failed(&ctx.name, &problem))?;
         let options = &stream.options;
-        let way = match &*stream.provider {
+        let transport = match &*stream.provider {
             ProviderType::Http(http) => of_http(http, stream, input, ctx)?,
             ProviderType::Plugin(program) => of_program(program, stream, input, ctx)?,
             _ => return Err(failed(&ctx.name, "an address or a program is expected")),
@@ -97,11 +97,11 @@ impl Connector {
             clients,
             instance,
             name: Arc::clone(&ctx.name),
-            transport: options.transport,
+            format: options.transport,
             stream_type: stream.stream_type,
             max: options.max_item_bytes,
             buffer: options.buffer.max(1),
-            way,
+            transport,
             custody: ctx.custody.clone(),
         })
     }
@@ -111,18 +111,18 @@ impl Connector {
         &self,
         last_id: Option<&Bytes>,
     ) -> RuntimeResult<Option<(Source, Sink)>> {
-        match (&self.way, self.transport) {
+        match (&self.transport, self.format) {
             (Transport::Program(server), _) => self.start(server).await.map(Some),
             (Transport::Http { prepared, host }, StreamTransport::WebSocket) => {
                 self.upgrade(prepared, host).await.map(Some)
             }
-            (Transport::Http { prepared, host }, transport) => {
+            (Transport::Http { prepared, host }, format) => {
                 if self.stream_type.takes() {
                     return self.upload(prepared, host).await.map(Some);
                 }
                 let mut request = request_of(prepared);
                 let headers = request.headers_mut();
-                let accept = match transport {
+                let accept = match format {
                     StreamTransport::Sse => "text/event-stream",
                     _ => "application/x-ndjson, application/jsonl, application/json, text/plain",
                 };
@@ -139,7 +139,7 @@ impl Connector {
                     return Ok(None);
                 }
                 let response = accepted(&self.name, host, response)?;
-                let source = match transport {
+                let source = match format {
                     StreamTransport::Sse => {
                         is_event_stream(&self.name, host, response.headers())?;
                         Source::Events { response, events: Events::default() }

@@ -85,7 +85,7 @@ pub(super) fn parts(outcome: &Outcome) -> Vec<Part> {
 pub(super) fn said(error: &RuntimeError) -> Vec<Part> {
     let kind = match error {
         // The kind that the error already has, such as that of a program.
-        RuntimeError::Told { error, .. } => &*error.kind,
+        RuntimeError::Structured { error, .. } => &*error.kind,
         error => error.kind(),
     };
     failure(kind, error.to_string())
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_structured_error_keeps_its_kind() {
-        let told = |kind: &'static str| RuntimeError::Told {
+        let told = |kind: &'static str| RuntimeError::Structured {
             id: "rtfs".to_owned(),
             message: "m".to_owned(),
             error: Box::new(orla_marketplace::rtfs::Error::new(kind, "m")),

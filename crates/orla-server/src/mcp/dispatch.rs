@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
-use crate::mcp::object::Object;
 use crate::mcp::protocol::Revision;
 use crate::mcp::request_mode::{self, Refused};
 use crate::mcp::rpc::{self, Id, Meta, Params, push_json};
@@ -35,6 +34,7 @@ use crate::mcp::session::client::SessionClient;
 use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
 use crate::mcp::tools::{self, CacheHint, Form, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
+use orla_mcp::object::Object;
 use pending::InputFields;
 
 /// A request, with all that is needed to answer it.
@@ -281,9 +281,8 @@ impl Job {
         let listing = core.listings.of(&catalog);
         for header in listing.headers_of(&catalog, tool) {
             let text = arguments.json().map(JsonText::as_str).unwrap_or_default();
-            let argument = tools::argument_as_header(text, &header.path);
-            let property = header.path.join(".");
-            request_mode::check_param_header(headers, &header.header, &property, argument.as_deref())?;
+            let (argument, value) = (header.argument(), header.value(text));
+            request_mode::check_param_header(headers, &header.header, &argument, value.as_deref())?;
         }
         Ok(())
     }
@@ -553,9 +552,8 @@ async fn complete(
 }
 
 fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, ErrorData> {
-    let level = Object::parse(params.as_str()).and_then(|params| params.get("level"));
-    let level = level.and_then(|level| rpc::text(level).ok()).and_then(|level| level.parse().ok());
-    let Some(level) = level else {
+    let level = Object::parse(params.as_str()).and_then(|params| params.text("level"));
+    let Some(level) = level.and_then(|level| level.parse().ok()) else {
         let known = LogLevel::ALL.map(LogLevel::as_str).join(", ");
         return Err(ErrorData::invalid_params(format!("level must be one of: {known}"), None));
     };

@@ -7,7 +7,6 @@ pub(crate) mod dispatch;
 pub(crate) mod http;
 mod input;
 pub(crate) mod notify;
-mod object;
 mod protocol;
 mod request_mode;
 mod rpc;

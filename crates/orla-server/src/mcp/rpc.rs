@@ -248,13 +248,8 @@ pub(crate) fn whole_params(body: &Bytes) -> JsonText {
     }
     match serde_json::from_slice(body) {
         Ok(ParamsOnly { params: Some(params) }) => JsonText::slice_of(body, params),
-        _ => empty_object(),
+        _ => orla_mcp::object::empty(),
     }
-}
-
-/// `{}`
-pub(crate) fn empty_object() -> JsonText {
-    JsonText::parse(Bytes::from_static(b"{}")).unwrap_or_else(|_| JsonText::from(RawValue::NULL))
 }
 
 /// The text of a JSON string.

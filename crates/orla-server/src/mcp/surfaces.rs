@@ -8,7 +8,6 @@
 //! our own. Any other request is offered to one surface after the other until one does not answer
 //! that the thing is not of its. Bodies are passed on as text.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -21,10 +20,10 @@ use orla_marketplace::{
 use rmcp::model::{CompleteResult, CompletionInfo, ErrorCode, ErrorData};
 use serde_json::value::RawValue;
 
-use crate::mcp::object::Object;
 use crate::mcp::protocol::PAGE;
 use crate::mcp::rpc::{self, Id};
 use crate::mcp::tools::{CacheHint, cursor_after, page, read_cursor};
+use orla_mcp::object::{Object, empty, trusted};
 
 /// The most pages that one surface may give for one list.
 const MAX_PAGES: usize = 200;
@@ -58,10 +57,8 @@ struct OwnedSubject {
 impl OwnedSubject {
     /// Reads it from the parameters; what is missing is the empty text, which nothing is called.
     fn of(method: &str, params: Option<&Object<'_>>) -> Self {
-        let text = |object: Option<&Object<'_>>, key: &str| {
-            object?.get(key).and_then(|raw| rpc::text(raw).ok()).map(Cow::into_owned)
-        };
-        let reference = params.and_then(|params| Object::parse(params.get("ref")?.get()));
+        let text = |object: Option<&Object<'_>>, key: &str| object?.text(key);
+        let reference = params.and_then(|params| Object::parse(params.get("ref")?));
         let (name, of): (_, SubjectOf) = match (method, text(reference.as_ref(), "name")) {
             ("prompts/get", _) => (text(params, "name"), |name| Subject::Prompt(name)),
             ("completion/complete", None) => {
@@ -134,7 +131,7 @@ impl SurfaceRequest<'_> {
         params: &JsonText,
     ) -> Result<Bytes, ErrorData> {
         let (_, result) = self.offer(method, params).await?;
-        Ok(rpc::result(id, self.shaped(method, &result).as_bytes()))
+        Ok(rpc::result(id, self.shaped(method, &result).bytes()))
     }
 
     /// The surface that has taken this request on.
@@ -202,17 +199,17 @@ impl SurfaceRequest<'_> {
     ) -> Result<(), SurfaceError> {
         let ctx = self.context(surface);
         let broken = || SurfaceError::Failed(format!("the answer to {method} is not a list"));
-        let mut params = rpc::empty_object();
+        let mut params = empty();
         for _ in 0..MAX_PAGES {
             let result = surface.request(method, &params, &ctx).await?;
             let result = Object::parse(result.as_str()).ok_or_else(broken)?;
             let list: Vec<&RawValue> = result
                 .get(member)
-                .and_then(|list| serde_json::from_str(list.get()).ok())
+                .and_then(|list| serde_json::from_str(list).ok())
                 .ok_or_else(broken)?;
             for item in list {
-                let key = Object::parse(item.get()).and_then(|item| item.get(name));
-                let key = key.and_then(|key| rpc::text(key).ok()).ok_or_else(broken)?.into_owned();
+                let key = Object::parse(item.get()).and_then(|item| item.text(name));
+                let key = key.ok_or_else(broken)?;
                 let known = surface.item(subject(&key));
                 let principal = self.call.scope.principal.as_ref();
                 if known.is_none_or(|item| self.catalog.permits_item(principal, &item).is_err()) {
@@ -228,11 +225,8 @@ impl SurfaceRequest<'_> {
                     }
                 }
             }
-            match result.get("nextCursor").filter(|cursor| cursor.get() != "null") {
-                Some(cursor) => {
-                    let next = JsonText::parse(format!(r#"{{"cursor":{}}}"#, cursor.get()));
-                    params = next.map_err(|_| broken())?;
-                }
+            match result.get("nextCursor").filter(|cursor| *cursor != "null") {
+                Some(cursor) => params = trusted(format!(r#"{{"cursor":{cursor}}}"#)),
                 None => return Ok(()),
             }
         }
@@ -240,34 +234,30 @@ impl SurfaceRequest<'_> {
     }
 
     /// A result as its client's revision knows it.
-    fn shaped(&self, method: &str, result: &JsonText) -> String {
-        let Some(object) = Object::parse(result.as_str()) else { return result.as_str().to_owned() };
-        let Some(hint) = self.modern else {
-            return object.without(&["resultType", "ttlMs", "cacheScope"]);
-        };
-        let mut added = String::new();
-        if object.get("resultType").is_none() {
-            added.push_str(r#""resultType":"complete","#);
+    fn shaped(&self, method: &str, result: &JsonText) -> JsonText {
+        let Some(mut object) = Object::parse(result.as_str()) else { return result.clone() };
+        match self.modern {
+            None => object.retain(|name| !["resultType", "ttlMs", "cacheScope"].contains(&name)),
+            Some(hint) => {
+                if object.get("resultType").is_none() {
+                    object.set("resultType", r#""complete""#);
+                }
+                if method == "resources/read" && object.get("ttlMs").is_none() {
+                    object.set("ttlMs", hint.ttl_ms.to_string());
+                    object.set("cacheScope", r#""private""#);
+                }
+            }
         }
-        if method == "resources/read" && object.get("ttlMs").is_none() {
-            added.push_str(&format!(r#""ttlMs":{},"cacheScope":"private","#, hint.ttl_ms));
-        }
-        if added.is_empty() {
-            return result.as_str().to_owned();
-        }
-        let rest =
-            object.without(&if added.contains("cacheScope") { vec!["cacheScope"] } else { vec![] });
-        if rest == "{}" {
-            added.pop(); // the comma
-        }
-        format!("{{{added}{}", &rest[1..])
+        object.to_json()
     }
 
     fn not_found(&self, what: String, params: &JsonText) -> ErrorData {
-        let uri = Object::parse(params.as_str()).and_then(|params| params.get("uri"));
-        let Some(uri) = uri else { return ErrorData::invalid_params(what, None) };
-        let data =
-            serde_json::from_str(uri.get()).ok().map(|uri: String| serde_json::json!({ "uri": uri }));
+        let params = Object::parse(params.as_str());
+        if params.as_ref().is_none_or(|params| params.get("uri").is_none()) {
+            return ErrorData::invalid_params(what, None);
+        }
+        let uri = params.and_then(|params| params.text("uri"));
+        let data = uri.map(|uri| serde_json::json!({ "uri": uri }));
         let code = match self.modern {
             Some(_) => ErrorCode::INVALID_PARAMS,
             None => ErrorCode::RESOURCE_NOT_FOUND,
@@ -298,24 +288,19 @@ pub(crate) fn complete_tool(
     principal: Option<&Principal>,
 ) -> Option<Result<CompleteResult, ErrorData>> {
     let params = Object::parse(params.as_str())?;
-    let string = |object: &Object<'_>, key: &str| {
-        let raw = object.get(key)?;
-        rpc::text(raw).ok().map(Cow::into_owned)
-    };
-    let reference = Object::parse(params.get("ref")?.get())?;
-    if string(&reference, "type")? != "ref/tool" {
+    let reference = Object::parse(params.get("ref")?)?;
+    if reference.text("type")? != "ref/tool" {
         return None;
     }
     let complete = || {
         let invalid = |what: String| ErrorData::invalid_params(what, None);
-        let tool =
-            string(&reference, "name").ok_or_else(|| invalid("ref needs the tool's name".into()))?;
+        let tool = reference.text("name").ok_or_else(|| invalid("ref needs the tool's name".into()))?;
         let entry = catalog.visible(principal, &tool);
         let entry = entry.ok_or_else(|| invalid(format!("unknown tool: {tool}")))?;
-        let argument = params.get("argument").and_then(|argument| Object::parse(argument.get()));
+        let argument = params.get("argument").and_then(Object::parse);
         let argument = argument.ok_or_else(|| invalid("argument must be an object".into()))?;
-        let name = string(&argument, "name").ok_or_else(|| invalid("argument needs a name".into()))?;
-        let typed = string(&argument, "value").unwrap_or_default();
+        let name = argument.text("name").ok_or_else(|| invalid("argument needs a name".into()))?;
+        let typed = argument.text("value").unwrap_or_default();
         Ok(completion(enum_values(entry.input_schema().as_str(), &name), &typed))
     };
     Some(complete())

@@ -137,7 +137,7 @@ async fn a_request_goes_to_whoever_knows_the_thing() {
     assert_eq!(get(r#"{"name":"b"}"#, false).await.unwrap(), r#"{"description":"b of one"}"#);
     assert_eq!(
         get(r#"{"name":"c"}"#, true).await.unwrap(),
-        r#"{"resultType":"complete","description":"c of two"}"#
+        r#"{"description":"c of two","resultType":"complete"}"#
     );
     let unknown = get(r#"{"name":"z"}"#, true).await.unwrap_err();
     assert_eq!((unknown.code.0, &*unknown.message), (-32602, "no prompt is named z"));
@@ -150,7 +150,7 @@ async fn a_request_goes_to_whoever_knows_the_thing() {
     }
     assert_eq!(
         ask(&market, "resources/read", r#"{"uri":"a"}"#, true).await.unwrap(),
-        r#"{"resultType":"complete","ttlMs":9,"cacheScope":"private","description":"a of one"}"#
+        r#"{"description":"a of one","resultType":"complete","ttlMs":9,"cacheScope":"private"}"#
     );
 }
 

@@ -8,13 +8,11 @@
 //! texts of results (content, structured value, `_meta`) are put together without being parsed.
 //! A differential test holds both against the SDK's own types.
 
-use std::borrow::Cow;
 use std::sync::{Arc, OnceLock, Weak};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::HeaderName;
 use orla_marketplace::{
     ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, Reservation,
     RuntimeError, RuntimeResult,
@@ -23,9 +21,10 @@ use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
 
-use crate::mcp::object::Object;
-use crate::mcp::protocol::{MCP_PARAM_PREFIX, PAGE};
+use crate::mcp::protocol::PAGE;
 use crate::mcp::rpc::{self, Id, push_json};
+use orla_mcp::ParamHeader;
+use orla_mcp::object::Object;
 
 /// The tools of one snapshot, rendered as they are needed.
 pub(crate) struct Listing {
@@ -45,13 +44,6 @@ struct Tool {
     legacy: Option<Box<str>>,
     /// The arguments that have to be repeated in headers.
     headers: Vec<ParamHeader>,
-}
-
-/// An argument that a client repeats in a header (`x-mcp-header`, SEP-2243).
-pub(crate) struct ParamHeader {
-    pub(crate) header: HeaderName,
-    /// The path of the argument, one key after the other.
-    pub(crate) path: Vec<String>,
 }
 
 impl Listing {
@@ -136,7 +128,7 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
 const KNOWN: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
 fn is_object_schema(schema: &str) -> bool {
-    Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind.get() == r#""object""#))
+    Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind == r#""object""#))
         == Some(true)
 }
 
@@ -177,48 +169,10 @@ fn is_pointer(target: &str) -> bool {
     target == "#" || target.starts_with("#/")
 }
 
-/// The well-formed `x-mcp-header` annotations along chains of `properties`.
+/// The headers that an input schema asks for. Most ask for none, and are not parsed for this.
 fn param_headers(schema: &str) -> Vec<ParamHeader> {
-    let mut found = Vec::new();
-    if schema.contains("x-mcp-header")
-        && let Ok(schema) = serde_json::from_str(schema)
-    {
-        collect_headers(&schema, &mut Vec::new(), &mut found);
-    }
-    found
-}
-
-fn collect_headers(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<ParamHeader>) {
-    let Some(properties) = schema.get("properties").and_then(serde_json::Value::as_object) else {
-        return;
-    };
-    for (name, property) in properties {
-        path.push(name.clone());
-        let header = property.get("x-mcp-header").and_then(serde_json::Value::as_str);
-        let header = header
-            .filter(|header| !header.is_empty())
-            .map(|header| format!("{MCP_PARAM_PREFIX}{header}"));
-        if let Some(header) = header.and_then(|header| HeaderName::try_from(header).ok()) {
-            found.push(ParamHeader { header, path: path.clone() });
-        }
-        collect_headers(property, path, found);
-        path.pop();
-    }
-}
-
-/// The value of an argument as a header repeats it: a string, a number or a boolean as text.
-pub(crate) fn argument_as_header<'a>(arguments: &'a str, path: &[String]) -> Option<Cow<'a, str>> {
-    let (last, parents) = path.split_last()?;
-    let mut at = Object::parse(arguments)?;
-    for key in parents {
-        at = Object::parse(at.get(key)?.get())?;
-    }
-    let value = at.get(last)?;
-    match value.get().bytes().next()? {
-        b'"' => rpc::text(value).ok(),
-        b'{' | b'[' | b'n' => None,
-        _ => Some(Cow::Borrowed(value.get())),
-    }
+    let schema = schema.contains("x-mcp-header").then(|| serde_json::from_str(schema).ok()).flatten();
+    schema.as_ref().map(ParamHeader::of_schema).unwrap_or_default()
 }
 
 /// The listings of the snapshots that are in use.

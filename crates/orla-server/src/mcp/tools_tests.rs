@@ -278,22 +278,6 @@ fn a_schema_says_whether_it_is_of_an_object() {
     assert!(!is_object_schema(r#"{"type":"array"}"#) && !is_object_schema("true"));
 }
 
-#[test]
-fn arguments_are_found_for_their_headers() {
-    let schema = r#"{"properties":{
-        "region":{"type":"string","x-mcp-header":"Region"},
-        "deep":{"properties":{"n":{"type":"integer","x-mcp-header":"N"}}},
-        "odd":{"x-mcp-header":"no such: name"},"empty":{"x-mcp-header":""}}}"#;
-    let found = param_headers(schema);
-    let headers: Vec<&str> = found.iter().map(|found| found.header.as_str()).collect();
-    assert_eq!(headers, ["mcp-param-region", "mcp-param-n"]);
-    let arguments = r#"{"region":"eu\u0021","deep":{"n":1.0}}"#;
-    assert_eq!(argument_as_header(arguments, &found[0].path).as_deref(), Some("eu!"));
-    assert_eq!(argument_as_header(arguments, &found[1].path).as_deref(), Some("1.0"));
-    assert_eq!(argument_as_header(r#"{"region":null}"#, &found[0].path), None);
-    assert!(param_headers(r#"{"properties":{}}"#).is_empty());
-}
-
 proptest! {
     #[test]
     fn results_are_what_the_sdk_would_send(

@@ -71,7 +71,7 @@ pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
                 error_json["error"]["detail"] = detail;
             }
             let mut message = error_json.to_string();
-            let is_structured = matches!(error, RuntimeError::Told { .. });
+            let is_structured = matches!(error, RuntimeError::Structured { .. });
             let outcome = error.outcome().filter(|_| !is_structured);
             if let Some(members) = outcome.and_then(|outcome| members(outcome).ok()) {
                 // Beside the error, so that its numbers keep their text.
@@ -104,7 +104,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),
-        RuntimeError::Told { message, .. } => json!({ "told": message }),
+        RuntimeError::Structured { message, .. } => json!({ "told": message }),
         RuntimeError::Refused { code, message, data, .. } => {
             let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
             json!({"code": code, "message": message, "data": data})
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_members_of_an_error_are_those_that_instances_read() {
         // `orla_providers::remote` reads these; a new name would be lost between two versions.
-        let error = RuntimeError::Told {
+        let error = RuntimeError::Structured {
             id: "a".to_owned(),
             message: "1:2: m".to_owned(),
             error: Box::new(rtfs::Error::new("busy", "m")),

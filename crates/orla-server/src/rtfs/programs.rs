@@ -230,7 +230,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
         Err(error) => error,
     };
     // What a program did wrong it has event itself, with the place.
-    let is_own = is_program || matches!(error, RuntimeError::Told { .. });
+    let is_own = is_program || matches!(error, RuntimeError::Structured { .. });
     let own = error.outcome().filter(|_| is_own).and_then(|outcome| {
         let structured = outcome.structured.as_ref()?.json().ok()?;
         structured.as_str().starts_with(r#"{"error":"#).then(|| structured.bytes().clone())
@@ -263,7 +263,7 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
 
 /// An error that the program did not cause.
 pub(crate) fn described(error: &RuntimeError) -> Json {
-    if let RuntimeError::Told { error, .. } = error {
+    if let RuntimeError::Structured { error, .. } = error {
         return json!({ "error": program::described(error) });
     }
     let mut described =

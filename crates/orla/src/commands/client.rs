@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use orla_mcp::framing::{Events, TooLarge};
 use reqwest::{Client, RequestBuilder, Response, Url};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -129,21 +130,21 @@ impl Server {
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             let body = self.read(response).await?;
-            return message(&body)
+            return message(body.as_bytes())
                 .and_then(|(_, reply)| reply)
                 .ok_or_else(|| self.failure(&format!("the server answered {status}{}", quoted(&body))));
         }
-        let mut events = Events::default();
+        let mut events = Events::with_limit(MAX_ANSWER);
         while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&root_cause(&err)))? {
-            for data in events.push(&chunk) {
-                match message(&data) {
+            events.push(&chunk);
+            while let Some(event) =
+                events.next().map_err(|TooLarge| self.failure("the answer is too large"))?
+            {
+                match message(&event.data) {
                     Some((_, Some(reply))) => return Ok(reply),
                     Some((message, None)) => notify(&message),
                     None => {}
                 }
-            }
-            if events.buffer.len() > MAX_ANSWER {
-                return Err(self.failure("the answer is too large"));
             }
         }
         Err(self.failure("the server closed the stream before the answer"))
@@ -179,51 +180,19 @@ fn body(method: &str, params: &[(&str, Box<RawValue>)]) -> String {
 }
 
 /// A JSON-RPC message, and its reply if it is a response.
-fn message(text: &str) -> Option<(Value, Option<Reply>)> {
+fn message(text: &[u8]) -> Option<(Value, Option<Reply>)> {
     #[derive(serde::Deserialize)]
     struct Response<'a> {
         #[serde(borrow, default)]
         result: Option<&'a RawValue>,
     }
-    let response: Response<'_> = serde_json::from_str(text).ok()?;
+    let response: Response<'_> = serde_json::from_slice(text).ok()?;
     let result = response.result.map(|raw| Reply::Result(raw.get().to_owned()));
-    let message: Value = serde_json::from_str(text).ok()?;
+    let message: Value = serde_json::from_slice(text).ok()?;
     let error = message
         .get("error")
         .map(|error| Reply::Error(error["message"].as_str().unwrap_or("unknown error").to_owned()));
     Some((message, result.or(error)))
-}
-
-/// The data of server-sent events, cut out of a stream of bytes.
-#[derive(Default)]
-struct Events {
-    buffer: Vec<u8>,
-    data: Vec<String>,
-}
-
-impl Events {
-    /// Takes bytes and gives the data of every event that is complete.
-    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
-        let searched = self.buffer.len();
-        self.buffer.extend_from_slice(bytes);
-        let mut complete = Vec::new();
-        let mut start = 0;
-        let mut from = searched;
-        while let Some(end) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
-            let end = from + end;
-            let line = String::from_utf8_lossy(&self.buffer[start..end]);
-            let line = line.trim_end_matches('\r');
-            if line.is_empty() && !self.data.is_empty() {
-                complete.push(std::mem::take(&mut self.data).join("\n"));
-            } else if let Some(data) = line.strip_prefix("data:") {
-                self.data.push(data.strip_prefix(' ').unwrap_or(data).to_owned());
-            }
-            start = end + 1;
-            from = start;
-        }
-        self.buffer.drain(..start);
-        complete
-    }
 }
 
 /// `HOST:PORT`, with brackets around an IPv6 address; an address for listening is reached at loopback.
@@ -249,18 +218,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_cut_out_of_any_chunks() {
-        let stream = b": hi\r\n\r\nid: 1\ndata: {\"a\":\ndata: 1}\n\ndata:x\r\n\r\n";
-        for size in 1..stream.len() {
-            let mut events = Events::default();
-            let found: Vec<String> = stream.chunks(size).flat_map(|chunk| events.push(chunk)).collect();
-            assert_eq!(found, ["{\"a\":\n1}", "x"], "chunks of {size}");
-        }
-    }
-
-    #[test]
     fn answers_are_told_from_notifications() {
-        let reply = |text| message(text).and_then(|(_, reply)| reply);
+        let reply = |text: &str| message(text.as_bytes()).and_then(|(_, reply)| reply);
         assert!(
             matches!(reply(r#"{"id":1,"result":{"n":1.10}}"#), Some(Reply::Result(text)) if text == r#"{"n":1.10}"#)
         );
@@ -269,7 +228,7 @@ mod tests {
             Some(Reply::Error(message)) if message == "unknown tool: x"
         ));
         assert!(reply(r#"{"method":"notifications/progress","params":{}}"#).is_none());
-        assert!(message("no json").is_none());
+        assert!(message(b"no json").is_none());
     }
 
     #[test]

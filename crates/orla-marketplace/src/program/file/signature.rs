@@ -1,31 +1,31 @@
-//! What a program's function takes and gives, as its text declares it.
+//! The input and output types of a program's function, as its text declares them.
 //!
-//! The forms are looked at as data. Types that the program names (`deftype-alias`, `defstruct`) are put in the place of
-//! their names, as a schema stands on its own; one that refers to itself is anything further down.
+//! The forms are read as data. A type that the program names (`deftype-alias`, `defstruct`) replaces its name,
+//! because a schema stands on its own. A type that refers to itself is `any` further down.
 
 use std::collections::HashMap;
 
 use rtfs::{List, Map, Symbol, TypeExpr, Value};
 
-/// How often a name within what another stands for is followed.
+/// How deep names within named types are resolved.
 const FOLLOWED: usize = 4;
 
-/// What one function takes and gives.
+/// The input and output types of one function.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Signature {
     /// Whether it has a parameter at all.
     pub(super) takes_input: bool,
-    /// What it takes, where it says so.
+    /// Its input type, if declared.
     pub(super) input: Option<TypeExpr>,
-    /// What it gives, where it says so.
+    /// Its output type, if declared.
     pub(super) output: Option<TypeExpr>,
 }
 
 impl Signature {
-    /// The signature of the function of this name, which is defined at the top.
+    /// The signature of the top-level function of this name.
     pub(super) fn of(name: &str, forms: &[Value]) -> Result<Self, String> {
         let names = Names::of(forms);
-        // The last definition is the one that counts.
+        // The last definition counts.
         let defined = forms.iter().rev().find_map(|form| match items(form)? {
             [head, defined, rest @ ..] if is(head, "defn") && is(defined, name) => Some(rest),
             _ => None,
@@ -98,7 +98,7 @@ impl Names {
         TypeExpr::from_value(&self.resolved(data, 0)).map_err(|invalid| invalid.to_string())
     }
 
-    /// The data with what names stand for in their place.
+    /// The data with each name replaced by its type.
     fn resolved(&self, data: &Value, followed: usize) -> Value {
         let named = |name: &str| match self.0.get(name) {
             Some(_) if followed == FOLLOWED => Value::keyword("any"),
@@ -134,7 +134,7 @@ impl Names {
         }
     }
 
-    /// What a map that is taken apart has to hold; anything where the pattern is a name.
+    /// The keys that a destructured map must have; anything if the pattern is a name.
     fn of_pattern(&self, pattern: &Value) -> Result<Option<TypeExpr>, String> {
         let Value::Map(pattern) = pattern else { return Ok(None) };
         let defaults = match pattern.get_keyword("or") {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use orla_marketplace::JsonText;
+use orla_mcp::ParamHeader;
 use orla_mcp::answer::ListedTool;
 use orla_mcp::object::Object;
 use reqwest::header::{HeaderName, HeaderValue};
-use serde_json::Value;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -17,22 +17,13 @@ pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The arguments that have to be repeated in header fields (`x-mcp-header`), by tool.
-pub(super) type Repeated = HashMap<String, Vec<Parameter>>;
-
-/// An argument that is repeated in a header field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parameter {
-    header: HeaderName,
-    /// One key after the other.
-    path: Vec<String>,
-}
+pub(super) type Repeated = HashMap<String, Vec<ParamHeader>>;
 
 /// The arguments of these tools that have to be repeated.
 pub(super) fn repeated(tools: &[ListedTool]) -> Repeated {
     let mut repeated = Repeated::new();
     for tool in tools {
-        let mut found = Vec::new();
-        collect(tool.input_schema.as_ref(), &mut Vec::new(), &mut found);
+        let found = tool.input_schema.as_ref().map(ParamHeader::of_schema).unwrap_or_default();
         if !found.is_empty() {
             repeated.insert(tool.name.clone(), found);
         }
@@ -40,40 +31,13 @@ pub(super) fn repeated(tools: &[ListedTool]) -> Repeated {
     repeated
 }
 
-/// How deep schemas are looked into.
-const DEEPEST: usize = 32;
-
-fn collect(schema: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<Parameter>) {
-    let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
-    for (name, schema) in properties.into_iter().flatten() {
-        path.push(name.clone());
-        let header = schema.get("x-mcp-header").and_then(Value::as_str);
-        let header = header.and_then(|name| HeaderName::try_from(format!("mcp-param-{name}")).ok());
-        if let Some(header) = header {
-            found.push(Parameter { header, path: path.clone() });
-        }
-        if path.len() < DEEPEST {
-            collect(Some(schema), path, found);
-        }
-        path.pop();
-    }
-}
-
 /// The header fields for these arguments.
 pub(super) fn of_arguments(
-    parameters: &[Parameter],
+    parameters: &[ParamHeader],
     arguments: &JsonText,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let field = |parameter: &Parameter| {
-        let mut text = arguments.as_str().to_owned();
-        for key in &parameter.path {
-            text = Object::parse(&text)?.get(key)?.to_owned();
-        }
-        let value = match text.as_bytes().first()? {
-            b'"' => serde_json::from_str(&text).ok()?,
-            b'{' | b'[' | b'n' => return None,
-            _ => text,
-        };
+    let field = |parameter: &ParamHeader| {
+        let value = parameter.value(arguments.as_str())?;
         Some((parameter.header.clone(), encoded(&value)))
     };
     parameters.iter().filter_map(field).collect()

@@ -10,11 +10,11 @@ use rmcp::model::{ErrorData, SubscriptionsListenRequestParams};
 use crate::mcp::dispatch::Caller;
 use crate::mcp::notify::notices::{list_changed, resource_updated};
 use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
-use crate::mcp::object::Object;
 use crate::mcp::protocol::META_SUBSCRIPTION_ID;
 use crate::mcp::rpc::{self, Id, push_json};
 use crate::mcp::surfaces::{self, method_not_found};
 use crate::state::{Core, capabilities, implementation};
+use orla_mcp::object::Object;
 
 /// A session wants to hear when a resource changes.
 pub(crate) async fn subscribe(
@@ -54,8 +54,7 @@ pub(crate) async fn unsubscribe(
 }
 
 fn uri_of(params: &JsonText) -> Result<String, ErrorData> {
-    let uri = Object::parse(params.as_str()).and_then(|params| params.get("uri"));
-    let uri = uri.and_then(|uri| rpc::text(uri).ok()).map(std::borrow::Cow::into_owned);
+    let uri = Object::parse(params.as_str()).and_then(|params| params.text("uri"));
     uri.ok_or_else(|| ErrorData::invalid_params("uri, the resource's address, must be a string", None))
 }
 

@@ -89,7 +89,7 @@ async fn begin(
     began: Instant,
 ) -> Result<Reply, ErrorData> {
     let id = job.id.clone();
-    let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
+    let capabilities = job.asked.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
     let early = job.asked.responses.clone();
     let cancellation = caller.cancellation.clone();
     let audience =
@@ -133,7 +133,7 @@ async fn resume(
     if let Some(audience) = &parked.rounds.audience {
         audience.attach(notice_receiver(job, caller));
     }
-    let capabilities = job.asked.capabilities.clone().unwrap_or_else(rpc::empty_object);
+    let capabilities = job.asked.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
     parked.rounds.resume(capabilities, job.asked.responses.as_ref());
     let next = tokio::select! {
         biased;

@@ -8,8 +8,7 @@ use rmcp::model::{
 
 use serde_json::value::RawValue;
 
-use crate::mcp::object::Object;
-use crate::mcp::rpc;
+use orla_mcp::object::Object;
 
 /// The most questions to one client, or of one sessionless call, that wait for an answer at once.
 pub(crate) const MAX_OPEN: usize = 64;
@@ -46,8 +45,8 @@ impl Requirement {
                 Some(if tools { Self::SamplingTools } else { Self::Sampling })
             }
             "elicitation/create" => {
-                let mode = Object::parse(params.as_str()).and_then(|params| params.get("mode"));
-                let url = mode.is_some_and(|mode| rpc::text(mode).is_ok_and(|mode| mode == "url"));
+                let mode = Object::parse(params.as_str()).and_then(|params| params.text("mode"));
+                let url = mode.as_deref() == Some("url");
                 Some(if url { Self::UrlElicitation } else { Self::Elicitation })
             }
             "roots/list" => Some(Self::Roots),
@@ -59,7 +58,7 @@ impl Requirement {
     /// forms (MCP 2025-11-25, elicitation, capabilities).
     pub(crate) fn is_met(self, capabilities: &str) -> bool {
         let Some(capabilities) = Object::parse(capabilities) else { return false };
-        let declared = |name: &str| Object::parse(capabilities.get(name)?.get());
+        let declared = |name: &str| Object::parse(capabilities.get(name)?);
         match self {
             Self::Sampling => declared("sampling").is_some(),
             Self::SamplingTools => declared("sampling").is_some_and(|it| it.get("tools").is_some()),
@@ -126,18 +125,16 @@ pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
         return (None, params);
     }
     let taken = || {
-        let object = Object::parse(params.as_str())?;
-        let meta = Object::parse(object.get("_meta")?.get())?;
-        let key = meta.get(INPUT_KEY).and_then(|key| rpc::text(key).ok());
-        let ours: Vec<&str> = meta.keys().filter(|key| key.starts_with(OWN_PREFIX)).collect();
-        let rest = meta.without(&ours);
-        let mut out = object.without(&["_meta"]);
-        if rest != "{}" {
-            let comma = if out == "{}" { "" } else { "," };
-            out.truncate(out.len() - 1);
-            out.push_str(&format!(r#"{comma}"_meta":{rest}}}"#));
+        let mut object = Object::parse(params.as_str())?;
+        let mut meta = Object::parse(object.get("_meta")?)?;
+        let key = meta.text(INPUT_KEY);
+        meta.retain(|name| !name.starts_with(OWN_PREFIX));
+        let rest = meta.to_json();
+        match rest.as_str() {
+            "{}" => object.remove("_meta"),
+            rest => object.set("_meta", rest.to_owned()),
         }
-        Some((key.map(std::borrow::Cow::into_owned), JsonText::parse(out).ok()?))
+        Some((key, object.to_json()))
     };
     taken().unwrap_or_else(|| (None, params.clone()))
 }
@@ -230,7 +227,7 @@ mod tests {
             (
                 r#"{"a":2,"_meta":{"x":1,"orla/key":"k"},"b":3}"#,
                 Some("k"),
-                r#"{"a":2,"b":3,"_meta":{"x":1}}"#,
+                r#"{"a":2,"_meta":{"x":1},"b":3}"#,
             ),
             (r#"{"a":"orla/key"}"#, None, r#"{"a":"orla/key"}"#),
             (r#"{"_meta":{"orla/key":7}}"#, None, "{}"),

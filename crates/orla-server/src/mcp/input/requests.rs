@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{Client, ClientError, JsonText};
+use orla_mcp::object::{Object, trusted};
 use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 use tokio::sync::{Notify, oneshot};
@@ -23,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mcp::input::questions::{MAX_OPEN, Requirement, check_params, take_key, too_many};
 use crate::mcp::notify::notices::NoticeReceiver;
-use crate::mcp::object::Object;
 use crate::mcp::rpc::push_json;
 
 /// How long nothing more has to be asked before a round is over, and how long it may last. Questions
@@ -150,8 +150,8 @@ impl InputRequests {
 
 /// The answer under this key. A value that is not an object is ignored.
 fn find(answers: &JsonText, key: &str) -> Option<JsonText> {
-    let answer = Object::parse(answers.as_str())?.get(key)?;
-    answer.get().starts_with('{').then(|| JsonText::slice_of(answers.bytes(), answer))
+    let answers = Object::parse(answers.as_str())?;
+    answers.get(key).filter(|answer| answer.starts_with('{')).map(|answer| trusted(answer.to_owned()))
 }
 
 impl Inner {

@@ -234,7 +234,7 @@ impl Drop for Subscription {
 
 fn params(uri: &str) -> JsonText {
     let params = JsonText::of(&serde_json::json!({ "uri": uri }));
-    params.unwrap_or_else(|_| crate::mcp::rpc::empty_object())
+    params.unwrap_or_else(|_| orla_mcp::object::empty())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{Client, ClientError, JsonText};
+use orla_mcp::object::{Object, trusted};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -21,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mcp::input::questions::{INTERNAL, MAX_OPEN, Requirement, check_params, take_key, too_many};
 use crate::mcp::notify::notices::Outlet;
-use crate::mcp::object::Object;
 use crate::mcp::rpc::{self, Response};
 use crate::mcp::session::Session;
 
@@ -70,11 +70,11 @@ fn reply(response: &Response<'_>, body: &Bytes) -> Reply {
     }
     let error = response.error.and_then(|error| Object::parse(error.get()));
     let member = |key: &str| error.as_ref().and_then(|error| error.get(key));
-    let text = member("message").and_then(|text| rpc::text(text).ok());
+    let message = error.as_ref().and_then(|error| error.text("message"));
     Err(ClientError::Refused {
-        code: member("code").and_then(|code| code.get().parse().ok()).unwrap_or(INTERNAL),
-        message: text.map_or_else(|| "no reason given".to_owned(), std::borrow::Cow::into_owned),
-        data: member("data").map(|data| JsonText::slice_of(body, data)),
+        code: member("code").and_then(|code| code.parse().ok()).unwrap_or(INTERNAL),
+        message: message.unwrap_or_else(|| "no reason given".to_owned()),
+        data: member("data").map(|data| trusted(data.to_owned())),
     })
 }
 
