@@ -4,7 +4,7 @@
 //!
 //! A [`Peer`] is something that can be asked: a supervised process (a capsule) or a server
 //! behind HTTP. [`call`] makes the call of a tool of it, and [`PeerSurface`] serves what it has besides tools.
-//! Both go in [`rounds`] where the server answers with questions instead of a result (2026-07-28).
+//! Both go in [`input_requests`] where the server answers with questions instead of a result (2026-07-28).
 //! `Conversation` is everything that is said over one pair of pipes; [`wire`] is JSON-RPC.
 //!
 //! # What is deliberately absent
@@ -18,12 +18,12 @@
 pub mod answer;
 pub mod conversation;
 pub mod framing;
+pub mod input_requests;
 mod messages;
 pub mod mode;
 pub mod object;
 mod param_headers;
 mod peer;
-pub mod rounds;
 mod scan;
 mod subscriptions;
 mod surface;
@@ -34,11 +34,11 @@ pub use conversation::{
     Ask, Caller, Failure, Fault, Handshake, MAX_PAGES, MAX_TOOLS, Reply, ServerInfo, only,
     write_client_answer,
 };
+pub use input_requests::QUESTIONS;
 pub use messages::Messages;
 pub use mode::RequestMode;
 pub use param_headers::ParamHeader;
 pub use peer::{Ending, Peer, call, failure};
-pub use rounds::QUESTIONS;
 pub use subscriptions::{Subscriptions, TooMany};
 pub use surface::PeerSurface;
 pub use tools::describe;

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::answer::{self, Offers, ToolResult};
 use super::conversation::{Ask, Fault};
-use super::rounds::{self, MAX_ROUNDS, Unanswered};
+use super::input_requests::{self, MAX_ROUND_TRIPS, Unanswered};
 use super::subscriptions::TooMany;
 use super::wire::RpcError;
 
@@ -82,7 +82,7 @@ pub async fn call(
     ctx: &CallContext,
 ) -> RuntimeResult<Outcome> {
     let mut more = None;
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..MAX_ROUND_TRIPS {
         let ask = Ask::Call { tool: tool.cloned(), arguments: arguments.clone(), more: more.take() };
         let result = peer.ask(ask, ctx).await.map_err(|ending| failure(ending, ctx))?;
         let failed = |problem: String| {
@@ -95,17 +95,17 @@ pub async fn call(
                 return Err(RuntimeError::reported(ctx.name.to_string(), outcome));
             }
             ToolResult::Asks => {
-                let answers = rounds::answer(&result, ctx.scope.client.as_ref()).await;
+                let answers = input_requests::answer(&result, ctx.scope.client.as_ref()).await;
                 more = Some(answers.map_err(|problem| unanswered(&problem, ctx))?);
             }
         }
     }
-    let message = format!("{} asks and asks: more than {MAX_ROUNDS} times", ctx.name);
+    let message = format!("{} failed: it asked for input more than {MAX_ROUND_TRIPS} times", ctx.name);
     Err(RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None })
 }
 
 fn unanswered(problem: &Unanswered, ctx: &CallContext) -> RuntimeError {
-    let message = format!("{} needs an answer that it does not get: {problem}", ctx.name);
+    let message = format!("{} failed: its request for input has no answer: {problem}", ctx.name);
     RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
 }
 

@@ -16,9 +16,9 @@ use tokio::sync::broadcast;
 
 use super::answer::Offers;
 use super::conversation::{Ask, Fault};
+use super::input_requests::{self, MAX_ROUND_TRIPS};
 use super::object::{self, Object};
 use super::peer::{Ending, Peer, failure};
-use super::rounds::{self, MAX_ROUNDS};
 use super::wire::RpcError;
 
 /// The surface of one server.
@@ -53,17 +53,17 @@ impl<P: Peer> PeerSurface<P> {
         ctx: &CallContext,
     ) -> Result<JsonText, SurfaceError> {
         let mut more: Box<str> = Box::default();
-        for _ in 0..MAX_ROUNDS {
-            let ask = Ask::Method { method: method.into(), params: rounds::add(&params, &more) };
+        for _ in 0..MAX_ROUND_TRIPS {
+            let ask = Ask::Method { method: method.into(), params: input_requests::add(&params, &more) };
             let result = self.peer.ask(ask, ctx).await;
             let result = result.map_err(|ending| surface_error(method, ending, ctx))?;
-            if !rounds::is_question(&result) {
+            if !input_requests::is_question(&result) {
                 return Ok(result);
             }
-            let answers = rounds::answer(&result, ctx.scope.client.as_ref()).await;
+            let answers = input_requests::answer(&result, ctx.scope.client.as_ref()).await;
             more = answers.map_err(|problem| SurfaceError::Failed(problem.to_string()))?;
         }
-        Err(SurfaceError::Failed(format!("it asks and asks: more than {MAX_ROUNDS} times")))
+        Err(SurfaceError::Failed(format!("it asked for input more than {MAX_ROUND_TRIPS} times")))
     }
 
     /// The name that a prompt has at the server.

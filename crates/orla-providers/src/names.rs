@@ -1,26 +1,26 @@
-//! What the capabilities of a provider with several are called, and which of them are served. Pure functions.
+//! The names of a provider's capabilities, and which of them are served. Pure functions.
 
 use std::collections::BTreeMap;
 
 use orla_marketplace::ProviderProblem;
 use orla_marketplace::id::{Pattern, mcp_name};
 
-/// What a configuration says of the names of a provider's capabilities: tools of a server, functions of a plugin,
-/// skills of an agent. It speaks of them by the provider's own names.
+/// The naming rules that a configuration sets for a provider's capabilities: tools of a server, functions of a
+/// plugin, skills of an agent. They refer to the provider's own names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameRules {
     /// Stands before their names instead of `PROVIDER.`; may be empty.
     pub prefix: Option<String>,
     /// Other names for single ones.
     pub rename: BTreeMap<String, String>,
-    /// Those that are served; all where absent.
+    /// The names that are served; `None` means all.
     pub include: Option<Vec<Pattern>>,
     /// Those that are not served, included or not.
     pub exclude: Vec<Pattern>,
 }
 
 impl NameRules {
-    /// The id of a capability: `PROVIDER.NAME`, also where there is only one, so that an id never changes because
+    /// The id of a capability: `PROVIDER.NAME`, even if there is only one, so that an id never changes because
     /// another capability or provider is added.
     pub(crate) fn id_of(&self, provider: &str, name: &str) -> String {
         let shown = self.rename.get(name).map_or(name, String::as_str);

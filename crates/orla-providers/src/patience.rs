@@ -5,8 +5,8 @@ use std::time::Duration;
 use orla_marketplace::CallContext;
 use tokio::time::Instant;
 
-/// When a call has to be over, and how long it had, where the capability grants it so many milliseconds; 0 is as many
-/// as the caller does.
+/// The deadline of a call, and its timeout, if the capability allows it this many milliseconds; 0 means as long as
+/// the caller allows.
 pub(crate) fn patience(timeout_ms: u64, ctx: &CallContext) -> (Instant, Duration) {
     let own = Duration::from_millis(timeout_ms);
     let end = Instant::now() + own;

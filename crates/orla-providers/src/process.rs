@@ -1,4 +1,4 @@
-//! Supervised processes as providers: why they give no result.
+//! Errors of supervised processes, as providers report them.
 
 use orla_mcp::{Ending, Fault};
 use orla_process::supervisor::{NoResponse, Refusal};

@@ -74,14 +74,14 @@ impl Server {
         Self { core: Core::new(marketplace, options) }
     }
 
-    /// Puts other options in force, for every request from now on. `max_connections` holds from the
-    /// next start on, and what is open keeps its timeouts.
+    /// Applies other options to every request from now on. `max_connections` applies after a restart, and open
+    /// connections keep their timeouts.
     pub fn reconfigure(&self, options: ServerOptions) {
         self.core.reconfigure(options);
     }
 
-    /// Lets `observe` see failed authentications. Of a peer that has to wait it sees the first one only. The
-    /// first observer stays.
+    /// Lets `observe` see failed authentications. It sees only the first one of a peer that has to wait. The first
+    /// observer stays.
     pub fn on_unauthenticated(&self, observe: impl Fn(&Unauthenticated) + Send + Sync + 'static) {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }

@@ -24,7 +24,7 @@ use crate::state::Core;
 /// time from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
-/// How long everything may take to end once it was told to.
+/// How long everything may take to end after the abort.
 const GRACE: Duration = Duration::from_secs(4);
 /// Streams that one HTTP/2 connection may have at once.
 const MAX_HTTP2_STREAMS: u32 = 256;
@@ -33,7 +33,7 @@ const MAX_HTTP2_STREAMS: u32 = 256;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Something else listens there.
+    /// Another program listens there.
     #[error(
         "cannot listen on {address}: the address is in use; stop what uses it or choose another port"
     )]
@@ -51,7 +51,7 @@ pub enum BindError {
     },
 }
 
-/// A server that has its socket and takes no requests yet.
+/// A server that has its socket and does not accept requests yet.
 pub struct Bound {
     core: Arc<Core>,
     listener: TcpListener,
@@ -78,7 +78,7 @@ impl Bound {
         self.address
     }
 
-    /// Serves until `shutdown` is cancelled and what ran then has ended: requests have
+    /// Serves until `shutdown` is cancelled and all requests have ended: requests have
     /// [`drain`](crate::ServerOptions::drain) to finish, then they are cancelled.
     pub async fn serve(self, shutdown: CancellationToken) {
         let Self { core, listener, .. } = self;
@@ -126,7 +126,7 @@ impl Bound {
     }
 }
 
-/// Ends everything: streams at once, requests when they are done or have had their time.
+/// Ends everything: streams at once, requests when they are done or their time is over.
 pub(crate) async fn drain(core: &Core) {
     core.draining.cancel();
     core.tracker.close();
@@ -173,7 +173,7 @@ async fn converse(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = connection.as_mut() => ended,
-                // Dropping the connection cancels its requests, whose tasks are waited for.
+                // Dropping the connection cancels its requests. Their tasks are awaited.
                 () = core.abort.cancelled() => Ok(()),
             }
         }
@@ -206,7 +206,7 @@ fn is_of_one_connection(err: &io::Error) -> bool {
     )
 }
 
-/// Runs hyper's tasks where they are waited for.
+/// Runs hyper's tasks in the tracker, which awaits them.
 #[derive(Clone)]
 struct Tracked(TaskTracker);
 

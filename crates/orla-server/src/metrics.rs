@@ -1,7 +1,7 @@
-//! `/metrics`: what is counted, in the text format that Prometheus reads.
+//! `/metrics`: the counters, in the text format that Prometheus reads.
 //!
-//! A capability's name is a label only where a call of it was made, so there are never more series
-//! than there were capabilities.
+//! A capability's name becomes a label only after a call of it, so there are never more series than there were
+//! capabilities.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
-/// The name under which the text goes out: what is written is valid as both, and old scrapers know
-/// only the older one.
+/// The media type of the text. The text is valid in both formats, and old scrapers know only the older one.
 pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
     const OPENMETRICS: &str = "application/openmetrics-text";
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -32,14 +31,14 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
     }
 }
 
-/// What is counted where it happens; the rest is read when someone asks.
+/// Values that are counted as they happen; others are read at a request.
 #[derive(Default)]
 pub(crate) struct Metrics {
     /// By the MCP name of the capability.
     calls: Arc<Mutex<BTreeMap<Arc<str>, CallCounts>>>,
     /// HTTP requests that were answered.
     pub(crate) requests: Counter,
-    /// Requests without a valid token where one is needed.
+    /// Requests without a valid token, if one is required.
     pub(crate) auth_failures: Counter,
     /// HTTP connections that are open.
     pub(crate) connections: Gauge<i64, AtomicI64>,
@@ -49,7 +48,7 @@ pub(crate) struct Metrics {
 struct CallCounts {
     /// The capability that was called last. It lives as long as the catalogues that serve it, and no longer.
     entry: Weak<Entry>,
-    /// Decides which callers may know of it.
+    /// Decides which callers may see it.
     item: Item,
     by_outcome: BTreeMap<&'static str, Counter>,
     durations: Histogram,
@@ -185,7 +184,7 @@ impl Metrics {
         registry.register(
             "requests_parked",
             "Sessionless requests that wait for answers of their clients",
-            gauge(now.parked),
+            gauge(now.pending),
         );
         registry.register(
             "capabilities",
@@ -206,20 +205,20 @@ impl Metrics {
         let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             out.clear();
-            // Writing to a string cannot fail; a scraper that gets this says so.
+            // Writing to a string cannot fail; a scraper would report this text.
             let _ = writeln!(out, "# EOF");
         }
         out
     }
 }
 
-/// What is read at the moment someone asks.
+/// Values that are read at a request.
 pub(crate) struct Gauges {
     pub(crate) running: u64,
     pub(crate) waiting: u64,
     pub(crate) memory_held: u64,
     pub(crate) sessions: u64,
-    pub(crate) parked: u64,
+    pub(crate) pending: u64,
     pub(crate) capabilities: u64,
     pub(crate) generation: u64,
     pub(crate) reloads: u64,
@@ -228,7 +227,7 @@ pub(crate) struct Gauges {
     pub(crate) providers: Vec<Provider>,
 }
 
-/// A provider that has a process of its own.
+/// A provider with a process of its own.
 pub(crate) struct Provider {
     pub(crate) name: String,
     pub(crate) state: String,

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::throttle::AuthLimits;
 
-/// The server's options. A reload gives new ones; see [`Server::reconfigure`](crate::Server::reconfigure).
+/// The server's options. A reload replaces them; see [`Server::reconfigure`](crate::Server::reconfigure).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerOptions {
     /// Hosts besides loopback that requests may name: `NAME`, `NAME:PORT`, or `*`. None by default.
     pub allowed_hosts: Vec<String>,
-    /// Origins besides loopback that web pages may have: `SCHEME://HOST[:PORT]`, where no port means
-    /// the scheme's own and `:*` any; or `*`. None by default.
+    /// Origins besides loopback that web pages may have: `SCHEME://HOST[:PORT]`, where no port means the scheme's
+    /// own and `:*` any; or `*`. None by default.
     pub allowed_origins: Vec<String>,
-    /// Bearer tokens, one of which every request needs but those for `/healthz` and `/readyz`. None
-    /// by default: requests then need no token.
+    /// Bearer tokens. Every request needs one, except for `/healthz` and `/readyz`. None by default: requests then
+    /// need no token.
     pub auth_tokens: Vec<BearerToken>,
     /// How often peers may fail to authenticate.
     pub auth_limits: AuthLimits,
@@ -28,14 +28,13 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// How long a connection may say nothing between requests: 5 min.
     pub keep_alive: Duration,
-    /// The most connections at once; beyond it new ones wait to be accepted: 20,000.
+    /// The most connections at once; further ones wait to be accepted: 20,000.
     pub max_connections: usize,
     /// How long a session without a call and without an open stream lives: 30 min.
     pub session_idle: Duration,
     /// The most sessions at once; beyond it a long idle one makes room: 100,000.
     pub max_sessions: usize,
-    /// The most sessionless requests that wait for answers of their clients at once; beyond it they
-    /// fail: 1,024.
+    /// The most sessionless requests that wait for answers of their clients at once; further ones fail: 1,024.
     pub max_parked: usize,
     /// The longest line on a pipe, in bytes: 16 MiB.
     pub max_line_bytes: usize,
@@ -49,22 +48,24 @@ pub struct ServerOptions {
     pub agent: AgentOptions,
 }
 
-/// What the server is to those who speak the Agent2Agent protocol with it.
+/// The server as an agent of the Agent2Agent protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentOptions {
     /// Its name: `orla`.
     pub name: String,
-    /// What it says of itself; where empty, how it is spoken to.
+    /// Its description; if empty, one that explains how to use it.
     pub description: String,
-    /// Where clients reach the server, `https://HOST`, if not where they asked for its card; empty by default.
+    /// The address for clients, `https://HOST`, if it differs from the address of their request for the card;
+    /// empty by default.
     pub url: String,
-    /// The capability that answers texts which are no programs. Its input is `{message, message_id, context_id?, data?}`;
-    /// where empty, as by default, it is the one that answers prompts, if the caller may use one; else such texts are refused.
+    /// The capability that answers texts that are not programs. Its input is `{message, message_id, context_id?,
+    /// data?}`. If empty, as by default, it is the one that answers prompts, if the caller may use one; otherwise
+    /// such texts are refused.
     pub text: String,
     /// The most tasks that are kept; beyond it the oldest that is over makes room: 1,000.
     pub max_tasks: usize,
-    /// The most bytes of all of them, about: 64 MiB.
+    /// The approximate number of bytes of all of them: 64 MiB.
     pub max_bytes: usize,
     /// The most bytes of one, its messages and results together: 16 MiB.
     pub max_task_bytes: usize,
@@ -97,12 +98,12 @@ pub struct Unauthenticated {
     pub problem: &'static str,
 }
 
-/// A bearer token, and what its bearer is called.
+/// A bearer token and the name of its bearer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken {
-    /// What a request has to carry.
+    /// The secret in the request.
     pub secret: String,
-    /// The bearer's name in policies and audits; made of the token's digest where absent.
+    /// The bearer's name in policies and audits; `None` means a name made of the token's digest.
     pub name: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The HTTP transport's routes: who may talk (guard), what is asked (path), and which folder answers it.
+//! The routes of the HTTP transport: who may connect (guard), what is asked (path), and which folder answers it.
 //!
 //! Nothing is read of a body before the guard has passed.
 
@@ -23,7 +23,7 @@ use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
 
-/// What is known of a request from its connection.
+/// What the connection says about its requests.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionInfo {
     /// The address that it came from.
@@ -57,7 +57,7 @@ pub(crate) async fn serve(
     response
 }
 
-/// What the log says of a request besides what HTTP says.
+/// The fields of a request's log line besides those of HTTP.
 #[derive(Default)]
 struct Log {
     method: Option<Box<str>>,
@@ -91,7 +91,7 @@ impl Log {
     }
 }
 
-/// A header for the log, where there is one that is a text.
+/// A header for the log, if it is a text.
 fn header_text<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
     parts.headers.get(name)?.to_str().ok().map(|text| shown(text, 200))
 }
@@ -201,8 +201,8 @@ fn ambiguous(peer: IpAddr) -> Response<Body> {
     response
 }
 
-/// The answer to a request without a valid token. It is counted, logged and passed to the observer; a peer that
-/// fails too often is asked to wait (429), and its next failures are only counted.
+/// The answer to a request without a valid token. It is counted, logged and passed to the observer. A peer that
+/// fails too often must wait (429), and its next failures are only counted.
 fn unauthenticated(
     core: &Core,
     settings: &Settings,
@@ -243,7 +243,7 @@ fn turn_away(denied: &Denied) -> Response<Body> {
     response
 }
 
-/// Answers the question a browser asks before a request of another origin. Who got here may ask.
+/// Answers the preflight request of a browser. The guard has passed its origin already.
 fn preflight(asked: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

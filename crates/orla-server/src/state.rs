@@ -39,15 +39,15 @@ pub(crate) struct Core {
     pub(crate) metrics: Metrics,
     /// Numbers the questions to clients of sessions.
     pub(crate) question_numbers: Arc<AtomicU64>,
-    pub(crate) parked: PendingRequests,
+    pub(crate) pending: PendingRequests,
     /// How often lists have changed, to be watched.
     pub(crate) lists: watch::Sender<Lists>,
     pub(crate) subscriptions: Subscriptions,
     /// Everything that was spawned.
     pub(crate) tracker: TaskTracker,
-    /// Cancelled when the server stops to accept; long streams end, calls go on.
+    /// Cancelled when the server stops accepting requests; long streams end, calls continue.
     pub(crate) draining: CancellationToken,
-    /// Cancelled when calls have had their time; everything ends.
+    /// Cancelled when the time for calls is over; everything ends.
     pub(crate) abort: CancellationToken,
     pub(crate) started: Instant,
     serving: AtomicBool,
@@ -59,7 +59,7 @@ pub(crate) struct Core {
     push: OnceLock<Arc<dyn PushSender>>,
 }
 
-/// The options in force, with what is compiled from them.
+/// The options in force, and what is compiled from them.
 pub(crate) struct Settings {
     pub(crate) options: ServerOptions,
     pub(crate) guard: Guard,
@@ -83,7 +83,7 @@ impl Core {
             listings: Listings::default(),
             metrics,
             question_numbers: Arc::default(),
-            parked: PendingRequests::default(),
+            pending: PendingRequests::default(),
             lists: watch::Sender::default(),
             subscriptions: Subscriptions::default(),
             tracker: TaskTracker::new(),
@@ -136,7 +136,7 @@ impl Core {
         self.settings.store(Arc::new(Settings::new(options)));
     }
 
-    /// Whether requests are being taken.
+    /// Whether the server accepts requests.
     pub(crate) fn is_ready(&self) -> bool {
         self.serving.load(Ordering::Relaxed) && !self.draining.is_cancelled()
     }
@@ -163,13 +163,13 @@ const INSTRUCTIONS: &str = "Runs local executables and other capabilities as too
 const SEARCH: &str = " Not everything is listed: capability_search finds capabilities by what you want to do, \
     capability_describe tells how one is called, and capability_call calls it.";
 
-/// The instructions, going by a snapshot: where search is listed, it is the way to everything else.
+/// The instructions for a snapshot: if search is listed, it is the way to everything else.
 pub(crate) fn instructions(catalog: &Catalog) -> String {
     let is_searched = catalog.get(discovery::IDS[0]).is_some_and(|entry| entry.is_listed());
     format!("{INSTRUCTIONS}{}", if is_searched { SEARCH } else { "" })
 }
 
-/// What the server can do, going by a snapshot: resources only where something serves them.
+/// The capabilities of the server for a snapshot: resources only if something serves them.
 pub(crate) fn capabilities(catalog: &Catalog) -> ServerCapabilities {
     let mut tools = ToolsCapability::default();
     tools.list_changed = Some(true);

@@ -1,5 +1,5 @@
-//! Limits the failed authentications of each peer, so that tokens cannot be guessed by trying. Pure but for the clock that is
-//! passed in.
+//! Limits the failed authentications of each peer, so that tokens cannot be guessed by trying. Pure except for the
+//! clock, which is passed in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,7 +16,7 @@ const SHARED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// The bounds (`auth.limits`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthLimits {
-    /// Failures that one peer may have in a minute: 20. 0 is any number.
+    /// Failures that one peer may have in a minute: 20. 0 means any number.
     pub failures_per_minute: usize,
     /// Whether they count for peers on this machine too. They do not by default.
     pub loopback: bool,
@@ -28,7 +28,7 @@ impl Default for AuthLimits {
     }
 }
 
-/// What is to be done about a failure.
+/// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The peer may try again.
@@ -81,7 +81,7 @@ impl Failures {
     }
 }
 
-/// What one peer has to itself: an IPv4 address, or an IPv6 network of 64 bits.
+/// The identity of a peer: an IPv4 address, or an IPv6 network of 64 bits.
 fn network(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V6(address) if !address.is_loopback() => {

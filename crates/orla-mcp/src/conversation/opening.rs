@@ -11,8 +11,8 @@ use orla_marketplace::JsonText;
 use serde_json::json;
 
 use super::super::answer::{ListedTool, Offers, ToolPage};
+use super::super::input_requests;
 use super::super::mode::{self, RequestMode};
-use super::super::rounds;
 use super::super::wire::{self, Hello, RpcError};
 use super::{Conversation, Handshake, Incoming, MAX_PAGES, MAX_TOOLS, Opening, Pending, ServerInfo};
 
@@ -108,7 +108,7 @@ impl Conversation {
             self.pending.remove(&old);
             wire::write_cancelled(self.out.buffer(), old);
         }
-        self.ask("subscriptions/listen", &rounds::listen(&self.offers, uris), Pending::Listen);
+        self.ask("subscriptions/listen", &input_requests::listen(&self.offers, uris), Pending::Listen);
     }
 
     /// The resources whose changes someone wants to hear of are these now. A server with a session is

@@ -3,8 +3,8 @@
 use orla_marketplace::{ClientError, JsonText};
 
 use super::super::answer;
+use super::super::input_requests::QUESTIONS;
 use super::super::object;
-use super::super::rounds::QUESTIONS;
 use super::super::wire::{self, RpcError};
 use super::{Caller, Conversation, Incoming, Pending, Question, Settling};
 

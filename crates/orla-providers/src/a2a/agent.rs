@@ -25,7 +25,7 @@ use super::wire::{Clients, Fault, Flavour, Wire, host, is_local, read_bounded};
 const MAX_CARD: usize = 1024 * 1024;
 /// How old a card may be before a listing asks for it again.
 const FRESH: Duration = Duration::from_secs(300);
-/// How long after a failure it is asked again; it doubles with each, up to the time that a card stays fresh.
+/// The pause after a failure. It doubles with each failure, up to the time that a card stays fresh.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Where cards are, below an agent's address or its origin; the second is that of the first agents.
 const PLACES: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
@@ -35,14 +35,14 @@ pub(super) struct Agent {
     pub(super) settings: AgentSettings,
     clients: Arc<Clients>,
     changes: watch::Sender<u64>,
-    /// Whether it is of use without a card, as somebody says how it is spoken to.
+    /// Whether it can be called without a card, because its protocol is configured.
     is_plain: bool,
     known: Mutex<Known>,
     /// One asks at a time.
     asking: tokio::sync::Mutex<()>,
-    /// Whether a task keeps asking until there is a card.
+    /// Whether a task retries until there is a card.
     is_followed: AtomicBool,
-    /// Whether it has given a card, or failed to, since it was first asked.
+    /// Whether the first request for its card has ended, with a card or an error.
     answered: watch::Sender<bool>,
 }
 
@@ -55,7 +55,7 @@ struct Known {
     failure: Option<String>,
 }
 
-/// What an agent's card told.
+/// The content of an agent's card.
 pub(super) struct AgentInfo {
     pub(super) card: Card,
     pub(super) wire: Wire,
@@ -86,7 +86,7 @@ impl Agent {
         }
     }
 
-    /// What its card told, if it has been asked.
+    /// The content of its card, if it has been fetched.
     pub(super) fn known(&self) -> Option<Arc<AgentInfo>> {
         self.lock().learned.clone()
     }
@@ -104,10 +104,10 @@ impl Agent {
         }
     }
 
-    /// What its card tells; it is asked where that is not known.
+    /// The content of its card. Fetches the card if it is not known.
     ///
     /// # Errors
-    /// It gives no card, or one that cannot be used.
+    /// It gives no card, or an unusable one.
     pub(super) async fn learned(&self) -> Result<Arc<AgentInfo>, Fault> {
         if let Some(learned) = self.known() {
             return Ok(learned);
@@ -119,16 +119,16 @@ impl Agent {
         }
     }
 
-    /// Whether its card is to be asked for, as it is not known or old, and nobody does: whoever is told so goes on with
-    /// [`follow`](Self::follow).
+    /// Whether its card must be fetched because it is unknown or old, and no one fetches it. If so, the caller
+    /// continues with [`follow`](Self::follow).
     pub(super) fn begin(&self) -> bool {
         let is_due =
             self.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH) || self.known().is_none();
         is_due && !self.is_followed.swap(true, Ordering::AcqRel)
     }
 
-    /// Asks for the card until there is one, or the agent is no longer wanted. The task holds nothing that would
-    /// keep it.
+    /// Fetches the card until there is one, or the agent is no longer used. The task holds nothing that would keep
+    /// the agent.
     pub(super) fn follow(self: Arc<Self>) -> impl Future<Output = ()> + Send {
         let agent = Arc::downgrade(&self);
         async move {
@@ -156,7 +156,7 @@ impl Agent {
         }
     }
 
-    /// Waits until it has given a card, or has failed to, for the first time.
+    /// Waits until the first request for its card has ended.
     pub(super) async fn answered(&self) {
         // Its sender lives as long as this.
         let _ = self.answered.subscribe().wait_for(|answered| *answered).await;
@@ -177,7 +177,7 @@ impl Agent {
                 if is_new {
                     self.changes.send_modify(|count| *count += 1);
                 }
-                // Whoever waits for this looks for what has changed.
+                // Waiting callers then look for changes.
                 self.answered.send_replace(true);
                 Ok(learned)
             }
@@ -203,7 +203,7 @@ impl Agent {
         Ok(AgentInfo { card, wire })
     }
 
-    /// The card, or none where there is none at any of its places.
+    /// The card; `None` if there is none at any of its addresses.
     async fn card(&self, base: &Url, headers: &HeaderMap) -> Result<Option<Value>, Fault> {
         let client = self.clients.get(Flavour::Any, is_local(base)).map_err(Fault::Wrong)?;
         for place in places(base) {
@@ -241,7 +241,7 @@ impl Agent {
         Ok(None)
     }
 
-    /// What of a card somebody vouches for: all of it where it is not signed and need not be.
+    /// The part of a card that is signed. All of it if it is not signed and need not be.
     async fn vouched(&self, card: Value, base: &Url) -> Result<Value, Fault> {
         let signatures = signature::signatures(&card).map_err(Fault::Wrong)?;
         let keys = match &self.settings.keys {
@@ -361,7 +361,7 @@ fn bindings(protocol: Protocol) -> &'static [Binding] {
     }
 }
 
-/// The first interface of the card that can be used, those of 1.x before those of 0.3, and its address.
+/// The first usable interface of the card, those of 1.x before those of 0.3, and its address.
 fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interface, Url), String> {
     let bindings = bindings(settings.protocol);
     let mut astray = None;
@@ -404,7 +404,7 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
     })
 }
 
-/// An address that says "this machine" as whoever listens everywhere writes it means the agent's.
+/// An address such as 0.0.0.0, which a server that listens everywhere writes, means the agent's host.
 fn from_here(mut url: Url, base: &Url) -> Url {
     let is_everywhere = match url.host() {
         Some(Host::Ipv4(address)) => address.is_unspecified(),
@@ -417,7 +417,8 @@ fn from_here(mut url: Url, base: &Url) -> Url {
     url
 }
 
-/// The address at the host as it is configured: names of this machine are one, but not every one of them is listened at.
+/// The address at the host as it is configured: the names of this machine are equivalent, but a server need not
+/// listen on all of them.
 fn on(mut url: Url, base: &Url) -> Url {
     let _ = url.set_host(base.host_str());
     url

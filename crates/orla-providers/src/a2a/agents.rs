@@ -1,4 +1,4 @@
-//! Every agent that is configured, and what they can do.
+//! Every configured agent and its skills.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use super::input;
 use super::settings::{AgentSettings, Protocol};
 use super::wire::Clients;
 
-/// How long who lists waits for the cards of agents that were never asked.
+/// How long a listing waits for the cards of agents that were never asked.
 const LEARN: Duration = Duration::from_secs(5);
-/// The most agents that are kept which a capability names by itself.
+/// The most agents that are kept for capabilities with an address of their own.
 const MAX_OWN: usize = 256;
 
 /// Every agent of an instance.
 ///
 /// # How it works
 ///
-/// Nothing is asked before something is needed: a list, or a name that nobody serves. An agent that gives no card then is
-/// asked again by a task, until it does or the configuration drops it; lists wait for the first answer alone. What
-/// an agent last said of itself stays while it cannot be reached.
+/// Nothing is fetched before it is needed: for a list, or for an unknown name. An agent without a card is then
+/// asked again by a task, until it has one or the configuration drops it; lists wait only for the first answer.
+/// The last known card stays while the agent cannot be reached.
 #[derive(Debug)]
 pub struct Agents {
     clients: Arc<Clients>,
@@ -52,7 +52,7 @@ struct Known {
     own: Vec<Arc<Agent>>,
 }
 
-/// What a capability of an agent holds of it.
+/// A capability's reference to its agent.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) agent: Arc<Agent>,
@@ -70,13 +70,12 @@ impl Agents {
         }
     }
 
-    /// Lets work go on behind the call that it belongs to. [`shutdown`](Source::shutdown) waits for it.
+    /// Lets work continue after the call that it belongs to. [`shutdown`](Source::shutdown) waits for it.
     pub(super) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.tasks.spawn(work)
     }
 
-    /// Takes what a configuration that was loaded says. An agent that stays as it is keeps its card. Asks
-    /// nobody.
+    /// Applies a loaded configuration. An unchanged agent keeps its card. Sends no request.
     pub fn load(&self, agents: impl IntoIterator<Item = AgentSettings>) {
         let mut known = self.lock();
         let old = std::mem::take(&mut *known);
@@ -183,7 +182,7 @@ impl Source for Agents {
             });
         }
         let all = join_all(agents.iter().map(|agent| agent.answered()));
-        // Who has not answered by then is told as a change.
+        // An agent that answers later is reported as a change.
         let _ = timeout(LEARN, all).await;
     }
 
@@ -194,7 +193,7 @@ impl Source for Agents {
     }
 }
 
-/// The capabilities of an agent: one for each skill, or one for the agent where its card names none.
+/// The capabilities of an agent: one for each skill, or one for the agent if its card names none.
 fn registrations(agent: &Arc<Agent>, info: &AgentInfo) -> Vec<Registration> {
     if info.card.skills.is_empty() {
         let card = &info.card;

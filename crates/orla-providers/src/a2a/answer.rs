@@ -1,4 +1,4 @@
-//! From what was gathered to what the caller is given. Pure.
+//! Turns what was gathered into an outcome. Pure.
 //!
 //! | the agent gave | outcome |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | texts | text blocks; neighbours within an artifact are one |
 //! | files | image, audio or embedded resource; a resource link where only the address is given |
 //!
-//! What counts are the artifacts of a task; where it has none, what came with its last state. `_meta["orla/a2a"]` says
+//! The outcome has the artifacts of a task, or the parts of its last state if it has none. `_meta["orla/a2a"]` has
 //! the task, the conversation and the state.
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ use super::gather::{Gathered, Turn};
 /// How much of an agent's last words an error's sentence repeats, in characters.
 const MAX_SAID: usize = 16 * 1024;
 
-/// What was given, whole or not.
+/// The output, complete or not.
 pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
     let groups = groups(gathered);
     let parts: Vec<&Part> = groups.iter().flat_map(|(_, parts)| parts.iter()).collect();
@@ -48,7 +48,7 @@ pub(super) fn outcome(gathered: &Gathered, ctx: &CallContext) -> Outcome {
     }
 }
 
-/// What there is of an answer that never became whole.
+/// The parts of an answer that never became complete.
 pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Outcome {
     let mut outcome = outcome(gathered, ctx);
     if outcome.structured.is_none() && outcome.content.is_none() {
@@ -64,10 +64,10 @@ pub(super) fn partial(gathered: &Gathered, host: &str, ctx: &CallContext) -> Out
     outcome
 }
 
-/// What the agent's last word is to the caller.
+/// The agent's last message to the caller.
 ///
 /// # Errors
-/// The task failed, or the agent wants something that nobody here can give.
+/// The task failed, or the agent requires something that no one here can give.
 pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, RuntimeError> {
     let name = &ctx.name;
     let words = gathered.last_words().map(|words| words.chars().take(MAX_SAID).collect::<String>());
@@ -97,7 +97,7 @@ pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, 
     Err(RuntimeError::Failed { id: name.to_string(), message, outcome: Some(Box::new(outcome)) })
 }
 
-/// What can be told of a task besides its result.
+/// The state of a task besides its result.
 fn about(gathered: &Gathered) -> Value {
     let artifacts: Vec<Value> = gathered
         .artifacts

@@ -1,8 +1,8 @@
-//! An agent's card: who it is, where it is reached, what it can do (A2A §4.4, §8). Pure.
+//! An agent's card: its name, its addresses and its skills (A2A §4.4, §8). Pure.
 //!
-//! Cards of 1.x list `supportedInterfaces`; those of 0.3 have `url` and `preferredTransport`, and more of them in
-//! `additionalInterfaces`. Both become a [`Card`]. What is odd is left out where a call does not need it, so that a
-//! card of a later minor version can be read.
+//! Cards of 1.x list `supportedInterfaces`. Cards of 0.3 have `url` and `preferredTransport`, and more of them in
+//! `additionalInterfaces`. Both become a [`Card`]. Unknown members are ignored if a call does not need them, so
+//! that a card of a later minor version can be read.
 
 use orla_marketplace::rtfs::text::excerpt;
 use serde_json::Value;
@@ -24,12 +24,12 @@ pub(super) struct Card {
     pub(super) version: String,
     /// Where the agent is reached, the preferred place first.
     pub(super) interfaces: Vec<Interface>,
-    /// Whether it says what happens while it happens.
+    /// Whether it streams events.
     pub(super) streaming: bool,
     pub(super) skills: Vec<Skill>,
 }
 
-/// One place where an agent is reached.
+/// One address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interface {
     pub(super) url: String,
@@ -70,7 +70,7 @@ impl Binding {
         }
     }
 
-    /// The name that cards have for it.
+    /// Its name in cards.
     pub(super) fn as_str(&self) -> &str {
         match self {
             Self::JsonRpc => "JSONRPC",
@@ -86,7 +86,7 @@ impl Card {
     /// Reads a card.
     ///
     /// # Errors
-    /// What is missing without which no agent can be called.
+    /// What is missing, without which the agent cannot be called.
     pub(super) fn read(card: &Value) -> Result<Self, String> {
         if !card.is_object() {
             return Err("its card is no JSON object".to_owned());

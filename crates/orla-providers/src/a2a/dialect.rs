@@ -1,8 +1,8 @@
-//! The two generations of the protocol's JSON: 1.x, which everything here speaks, and 0.3. Pure.
+//! The two generations of the protocol's JSON: 1.x, which all other code here uses, and 0.3. Pure.
 //!
-//! What comes from an agent is brought into the form of 1.x, with the members filled in that a writer of ProtoJSON
-//! leaves out because they are empty; what goes to an agent of 0.3 is brought into its form. 0.3 has two of them: objects that say
-//! their `kind` over JSON-RPC, and ProtoJSON of its own messages over HTTP+JSON.
+//! Messages from an agent are converted to the form of 1.x, with the members that a writer of ProtoJSON leaves out
+//! because they are empty. Messages to an agent of 0.3 are converted to its form. 0.3 has two forms: objects with
+//! a `kind` over JSON-RPC, and ProtoJSON of its own messages over HTTP+JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ pub(super) enum Dialect {
     V1,
 }
 
-/// What is asked of an agent.
+/// A method of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Send,
@@ -26,7 +26,7 @@ pub(super) enum Operation {
 }
 
 impl Dialect {
-    /// The dialect of a version; none for a generation that is not known.
+    /// The dialect of a version; `None` for an unknown generation.
     pub(super) fn of(version: &str) -> Option<Self> {
         match version.trim().split('.').next().unwrap_or_default() {
             "0" => Some(Self::V0),
@@ -120,7 +120,7 @@ impl Dialect {
         }
     }
 
-    /// An event whose member says what it is.
+    /// An event whose member gives its type.
     fn members(self, event: Value) -> Value {
         let Value::Object(mut members) = event else { return event };
         if let Some(message) = members.remove("msg") {
@@ -134,7 +134,7 @@ impl Dialect {
         Value::Object(members)
     }
 
-    /// What an agent gave where a task was asked for.
+    /// The result of an agent where a task was requested.
     pub(super) fn task(self, value: Value) -> Value {
         task(value, self)
     }
@@ -309,7 +309,7 @@ fn plain_part(part: Value) -> Value {
     Value::Object(members)
 }
 
-/// Texts that a writer of ProtoJSON leaves out where they are empty.
+/// Texts that a writer of ProtoJSON leaves out if they are empty.
 fn fill(members: &mut Map<String, Value>, names: &[&str]) {
     for name in names {
         let value = members.entry(*name).or_insert(Value::Null);

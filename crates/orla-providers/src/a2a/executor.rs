@@ -22,23 +22,23 @@ use super::wire::{Events, Fault, Wire};
 use super::{answer, input};
 use crate::patience::patience;
 
-/// How long a task is left alone before it is asked again how it stands; this grows …
+/// The pause before a task is polled; it grows …
 const POLL_MIN: Duration = Duration::from_millis(50);
 /// … to this.
 const POLL_MAX: Duration = Duration::from_secs(2);
-/// How long an agent may take to end a task that nobody waits for.
+/// How long an agent may take to end a task that is no longer needed.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How much longer than its own time a call takes to end its task. After that, it continues in the background.
 const LAST_WORD: Duration = Duration::from_millis(30);
-/// How long an agent that is given an answer may go on repeating its question before that counts as a new one.
+/// How long an agent may repeat its question after an answer before that counts as a new one.
 const SECOND_THOUGHT: Duration = Duration::from_secs(10);
 /// The most questions of an agent in one call.
 const MAX_QUESTIONS: usize = 32;
 
 /// Runs [`A2ACapability`] providers (RTFS capability system §3.3).
 ///
-/// A message is sent once. Its task is followed by events where the agent gives them, else by asking how it stands; after a
-/// cut it is taken up again. A task that outlives its call is cancelled.
+/// A message is sent once. Its task is followed by events if the agent streams, or else by polling; after a broken
+/// connection it is resumed. A task that outlives its call is cancelled.
 ///
 /// Capabilities of one agent share its connections, which end when the executor and its clones are dropped.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,7 @@ impl CapabilityExecutor for A2AExecutor {
         let (end, gathered) = match ended {
             Ok((result, gathered)) => (End::Over(result), gathered),
             Err(end) => {
-                // The task can be ended only once it is known which it is.
+                // The task can be ended only once its id is known.
                 leaving.cancel();
                 match timeout(LAST_WORD, &mut talk).await {
                     Ok((_, gathered)) => (end, gathered),
@@ -181,7 +181,7 @@ enum End {
 /// Why a conversation stopped before its end.
 enum Stop {
     Fault(Fault),
-    /// The caller's client does not want to answer.
+    /// The caller's client declines to answer.
     Declined,
 }
 
@@ -191,7 +191,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// A conversation that owns its parts, so that it may go on when its call is over; and what it gathered.
+/// A conversation that owns its parts, so that it can outlive its call, and what it gathered.
 async fn talk(
     agent: Arc<Agent>,
     message: Message,
@@ -204,8 +204,8 @@ async fn talk(
     (result, gathered)
 }
 
-/// Talks until the agent is done, or wants what nobody here can give. With `leaving` it ends as soon as it is known which
-/// task was begun, if any.
+/// Talks until the agent is done, or requires something that no one here can give. With `leaving`, ends as soon as
+/// the id of the task, if there is one, is known.
 async fn converse(
     agent: &Agent,
     message: Message,
@@ -235,7 +235,7 @@ async fn converse(
             break;
         };
         let mut reply = input::reply(&text, &task, gathered.context.as_deref());
-        // It is the same skill that goes on.
+        // The same skill continues.
         reply.metadata.clone_from(&metadata);
         next = Some(reply);
         gathered.answered();
@@ -243,7 +243,7 @@ async fn converse(
     Ok(())
 }
 
-/// Sends a message and takes what is told at once. What is returned is how that ended.
+/// Sends a message and takes the events of its answer. Returns how the answer ended.
 async fn begin(
     wire: &Wire,
     message: Message,
@@ -259,7 +259,7 @@ async fn begin(
             accepted_output_modes: None,
             task_push_notification_config: None,
             history_length: None,
-            // Only who knows its task can end it. And who is told at once is told of a task that still asks.
+            // Its task can be ended only if its id is known. And an immediate answer has a task that still asks.
             return_immediately: Some(answered.is_none()),
         }),
         metadata: None,
@@ -306,7 +306,7 @@ async fn follow(
     let (mut pause, mut can_subscribe) = (POLL_MIN, is_streaming);
     loop {
         match last {
-            // Whoever is away may come back: the task goes on there.
+            // An agent that is away may return: the task continues there.
             Ok(()) | Err(Fault::Away(_)) if gathered.turn() != Turn::Going => return Ok(()),
             Ok(()) | Err(Fault::Away(_)) => {}
             Err(fault) => return Err(fault),
@@ -322,7 +322,7 @@ async fn follow(
                 Ok(events) => {
                     let end = drain(events, gathered, teller).await;
                     if end.is_ok() && gathered.turn() == Turn::Over {
-                        // What was said during the cut is known to the agent alone.
+                        // Only the agent knows the events during the interruption.
                         let _ = look(wire, &task, gathered, teller).await;
                     }
                     end
@@ -395,7 +395,7 @@ impl Teller<'_> {
     }
 }
 
-/// What the caller's client answers to the agent's question; none where there is nobody to ask.
+/// The answer of the caller's client to the agent's question; `None` if there is no client to ask.
 async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>, Stop> {
     let Some(client) = ctx.scope.client.as_ref().filter(|client| can_answer(&client.capabilities()))
     else {
@@ -420,7 +420,7 @@ async fn asked(gathered: &Gathered, ctx: &CallContext) -> Result<Option<String>,
     }
 }
 
-/// Whether a client with these capabilities shows forms to somebody (MCP 2025-11-25, elicitation).
+/// Whether a client with these capabilities shows forms (MCP 2025-11-25, elicitation).
 fn can_answer(capabilities: &JsonText) -> bool {
     let declared: Value = serde_json::from_str(capabilities.as_str()).unwrap_or_default();
     match declared.get("elicitation") {

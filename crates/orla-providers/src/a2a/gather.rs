@@ -1,6 +1,6 @@
-//! What an agent has said so far in one call. Pure: events in, the state of the conversation out.
+//! The events of an agent in one call. Pure: events in, the state of the conversation out.
 //!
-//! A task that comes whole takes the place of what was gathered of it: it is what the agent knows to be true.
+//! A complete task replaces what was gathered of it: it is the agent's own view.
 
 use a2a::{Artifact, Message, Part, PartContent, StreamResponse, TaskState};
 use orla_marketplace::rtfs::text::excerpt;
@@ -19,7 +19,7 @@ pub(super) struct Gathered {
     /// What came with the newest state.
     pub(super) said: Option<Message>,
     pub(super) artifacts: Vec<Artifact>,
-    /// The answer of an agent that made no task of it.
+    /// The answer of an agent that made no task.
     pub(super) message: Option<Message>,
     /// Bytes of what is kept.
     bytes: usize,
@@ -36,7 +36,7 @@ pub(super) enum Turn {
     Over,
 }
 
-/// Why an event cannot be taken.
+/// Why an event is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Odd {
     #[error("it answers with more than 16 MiB")]
@@ -46,10 +46,10 @@ pub(super) enum Odd {
 }
 
 impl Gathered {
-    /// Takes an event, and gives what there is to tell of it.
+    /// Takes an event, and returns what to report of it.
     ///
     /// # Errors
-    /// See [`Odd`]; nothing was taken then.
+    /// See [`Odd`]; the event is then ignored.
     pub(super) fn take(&mut self, event: StreamResponse) -> Result<Option<String>, Odd> {
         match event {
             StreamResponse::Message(message) => {
@@ -107,20 +107,20 @@ impl Gathered {
         }
     }
 
-    /// Forgets what the agent asked, because it is being answered.
+    /// Forgets the agent's question, because it is being answered.
     pub(super) fn answered(&mut self) {
         self.state = Some(TaskState::Submitted);
         self.said = None;
     }
 
-    /// What the agent last said, as text.
+    /// The agent's last message, as text.
     pub(super) fn last_words(&self) -> Option<String> {
         let message = self.said.as_ref().or(self.message.as_ref())?;
         let texts: Vec<&str> = message.parts.iter().filter_map(Part::as_text).collect();
         Some(texts.join("\n")).filter(|text| !text.trim().is_empty())
     }
 
-    /// Whether anything was said.
+    /// Whether there was any event.
     pub(super) fn is_empty(&self) -> bool {
         self.task.is_none() && self.message.is_none()
     }

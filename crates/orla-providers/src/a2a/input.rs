@@ -12,12 +12,13 @@ use base64::engine::general_purpose::STANDARD;
 use orla_marketplace::{CallContext, RuntimeError, Violation};
 use serde_json::{Map, Value, json};
 
-/// The members that an input which is no plain data may have.
+/// The members of an input that is not plain data.
 const MEMBERS: [&str; 5] = ["message", "data", "files", "context_id", "task_id"];
 /// The most files of one message.
 const MAX_FILES: usize = 64;
 
-/// What clients are shown of the input. It says nothing of what is no object: that is a text or data.
+/// The schema of the input that clients see. It does not describe values that are not objects: these are text or
+/// data.
 pub(super) fn schema() -> Value {
     json!({
         "properties": {
@@ -34,7 +35,7 @@ pub(super) fn schema() -> Value {
 /// The message for an input.
 ///
 /// # Errors
-/// The input says nothing, or one of its members is something else than it has to be.
+/// The input is empty, or one of its members has the wrong type.
 pub(super) fn message(
     input: &str,
     skill: Option<&str>,
@@ -56,7 +57,7 @@ pub(super) fn message(
             fill(&mut message, members).map_err(|(path, expected)| refused(path, expected, input))?;
         }
         Value::String(text) => message.parts.push(Part::text(text)),
-        // A skill that takes nothing.
+        // A skill without input.
         Value::Null => message.parts.push(data_part(json!({}))),
         data => message.parts.push(data_part(data)),
     }

@@ -13,28 +13,28 @@ use crate::names::NameRules;
 pub struct AgentSettings {
     /// Its key: unique, and the first part of the ids of its skills.
     pub name: String,
-    /// The address that its card is found below, or that of one of its endpoints.
+    /// The address below which its card is found, or that of one of its endpoints.
     pub url: String,
     /// By what it is reached.
     pub protocol: Protocol,
     /// Sent as a bearer token, to the origin of `url` and to `origins` alone.
     pub token: Option<String>,
-    /// Header fields that go where the token goes.
+    /// Header fields that are sent to the same addresses as the token.
     pub headers: BTreeMap<String, String>,
     /// Other origins that its card may lead to, such as `https://grpc.example.com:443`.
     pub origins: Vec<String>,
-    /// How long one call may take; the marketplace's default where absent.
+    /// How long one call may take; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
-    /// How long it may take to give its card.
+    /// The timeout of a request for its card.
     pub startup_timeout: Duration,
-    /// What its skills are called, and which of them are served.
+    /// The names of its skills, and which of them are served.
     pub names: NameRules,
-    /// The keys that its card has to be signed with, as the text of a JSON Web Key Set; where absent, the set that
-    /// the card's signature names is used, if it is at the agent's own origin.
+    /// The keys that must have signed its card, as the text of a JSON Web Key Set. `None` means the set that the
+    /// card's signature names, if it is at the agent's own origin.
     pub keys: Option<String>,
 }
 
-/// By what an agent is reached (RTFS capability system §3.3).
+/// The protocol of an agent (RTFS capability system §3.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// JSON-RPC, or HTTP and JSON, whichever the agent's card has first.
@@ -47,7 +47,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol of a name, whatever its case: the document's, that of an address, or that of cards.
+    /// The protocol of a name in any case: the document's, that of an address, or that of cards.
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "http" | "https" | "jsonrpc" | "http+json" => Some(Self::Http),
@@ -68,10 +68,10 @@ impl Protocol {
 }
 
 impl AgentSettings {
-    /// How long an agent may take to give its card, unless it is configured.
+    /// The timeout of a request for an agent's card, unless configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// An agent of which only the name and the address are known.
+    /// An agent with only a name and an address.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),

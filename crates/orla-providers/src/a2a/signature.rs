@@ -1,8 +1,8 @@
 //! Signed cards (A2A §8.4): JSON Web Signatures (RFC 7515) over the card's canonical form (RFC 8785). Pure.
 //!
-//! Signers differ in what they take the canonical form of: the card as it is served, the card without what is empty,
-//! or only what the protocol knows of it. A signature over any of these holds, and what it covers is then all that
-//! counts of the card.
+//! Signers differ in the form that they sign: the card as it is served, the card without empty members, or only
+//! the members of the protocol. A signature over any of these is valid, and only the members that it covers are
+//! used.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -46,7 +46,7 @@ struct Header {
     jku: Option<String>,
 }
 
-/// The public keys of a signer (RFC 7517): those of them that can be used here.
+/// The public keys of a signer (RFC 7517), as far as they can be used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet(Vec<Key>);
 
@@ -120,7 +120,7 @@ impl KeySet {
     /// Reads a JSON Web Key Set, or a single key.
     ///
     /// # Errors
-    /// The text is no JSON, or there is no key in it that can be used.
+    /// The text is not JSON, or has no usable key.
     pub(super) fn read(text: &[u8]) -> Result<Self, String> {
         let set: Value = serde_json::from_slice(text).map_err(|err| format!("no JSON: {err}"))?;
         let keys = match set.get("keys") {
@@ -154,7 +154,7 @@ fn key(key: &Value) -> Option<Key> {
 /// What of a card is vouched for by one of these keys.
 ///
 /// # Errors
-/// A signature by one of the keys does not hold, or none is by any of them.
+/// A signature by one of the keys is invalid, or none is by any of them.
 pub(super) fn verified(card: &Value, signatures: &[Signature], keys: &KeySet) -> Result<Value, String> {
     let mut was_checked = false;
     for signature in signatures {
@@ -194,7 +194,7 @@ fn views(card: &Value) -> impl Iterator<Item = Value> {
     .flatten()
 }
 
-/// The value without members and items that are empty; none where nothing is left.
+/// The value without empty members and items; `None` if nothing is left.
 fn without_empty(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -242,7 +242,7 @@ mod tests {
         json!({"name": "A", "description": "", "skills": [], "version": "1", "supportedInterfaces": [{"url": "http://a", "protocolBinding": "JSONRPC"}], "extra": 1})
     }
 
-    /// Both kinds of keys, as (algorithm, key set, what signs).
+    /// Both kinds of keys, as (algorithm, key set, signer).
     type Signer = (&'static str, Vec<u8>, Box<dyn Fn(&[u8]) -> Vec<u8>>);
 
     fn signers() -> Vec<Signer> {

@@ -5,10 +5,10 @@
 //!
 //! # How it works
 //!
-//! A built-in reads each of its arguments by its type, so the marketplace checks neither its input nor
-//! its output, and compiles no schema for it ([`checks_types`](orla_marketplace::CapabilityExecutor::checks_types)). Only
-//! where one refuses its arguments is the schema compiled, to tell the caller of all mistakes at once. A large
-//! input is worked on beside the threads that serve.
+//! A built-in reads each of its arguments by its type, so the marketplace checks neither its input nor its output,
+//! and compiles no schema for it ([`checks_types`](orla_marketplace::CapabilityExecutor::checks_types)). The
+//! schema is compiled only if a built-in refuses its arguments, to report all mistakes at once. A large input is
+//! processed off the threads that serve.
 
 mod executor;
 mod source;

@@ -18,9 +18,8 @@ pub const SOURCE: &str = "built-in";
 const HINTS: &str =
     r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#;
 
-/// Every built-in, ready to be registered: it can be called and is found by search, and is listed
-/// where its [`CallPolicy::listing`] is set to [`Listing::Listed`]. In the order of their ids; made when they are first asked
-/// for, and once.
+/// Every built-in, ready to be registered: it can be called and found by search, and is listed if its
+/// [`CallPolicy::listing`] is [`Listing::Listed`]. In the order of their ids; made once, at the first use.
 pub fn registrations() -> &'static [Registration] {
     static ALL: LazyLock<Vec<Registration>> =
         LazyLock::new(|| CapabilityRegistry.builtins().map(registration).collect());
@@ -41,7 +40,7 @@ pub(super) fn registration(builtin: &'static Builtin) -> Registration {
     let mut manifest = CapabilityManifest::new(builtin.name, builtin.description, provider);
     manifest.name = builtin.title.to_owned();
     manifest.version = version.to_owned();
-    // What runs is part of the program: its version and what it promises say which one it is.
+    // The content is part of the program: its version and its manifest identify it.
     let definition = [version, builtin.name, builtin.description, &input, &output].join("\n");
     manifest.input_schema = Some(type_from_schema_text(input.into()));
     manifest.output_schema = Some(type_from_schema_text(output.into()));

@@ -20,7 +20,7 @@ use crate::tool::requires;
 /// One tool of a capsule.
 pub(super) struct CapsuleProvider {
     capsule: McpProcess<Package>,
-    /// Its name in the capsule; none for the only tool of one that has not said what it serves.
+    /// Its name in the capsule; `None` for the only tool of a capsule that has not said what it serves.
     tool: Option<Arc<str>>,
 }
 
@@ -48,11 +48,11 @@ impl CustomProvider for CapsuleProvider {
     }
 }
 
-/// The capabilities of a capsule, as far as they are known: those that it lists; before that, and where
-/// it lists none, itself.
+/// The capabilities of a capsule, as far as they are known: those that it lists; before that, or if it lists none,
+/// the capsule itself.
 ///
-/// One tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`. Where
-/// the manifest gives a prefix, it and the tool's own name are the id.
+/// A single tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`. If the
+/// manifest gives a prefix, the id is the prefix and the tool's own name.
 pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registration> {
     let info = capsule.info();
     let tools = info.as_deref().and_then(|info| info.tools.as_deref());
@@ -66,7 +66,7 @@ pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registrat
         None => vec![package.capability(provider(None)).into()],
         Some([only]) if package.manifest.prefix.is_none() => {
             let mut registration = Registration::from(package.capability(provider(Some(&only.name))));
-            // What the manifest says of its one tool goes before what the tool says of itself.
+            // The manifest's description of a single tool takes precedence over the tool's own.
             let own = &package.manifest;
             describe(&mut registration, only, own.description.is_some());
             vec![registration]
@@ -111,7 +111,7 @@ impl CapabilityExecutor for CapsuleExecutor {
         let called =
             orla_mcp::call(&provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
         called.map_err(|error| match error {
-            // What goes wrong in a capsule is a result: its caller's model may know a way.
+            // An error in a capsule is a result: its caller's model may be able to correct it.
             RuntimeError::Refused { ref id, .. } => {
                 RuntimeError::Failed { id: id.clone(), message: error.to_string(), outcome: None }
             }

@@ -13,9 +13,8 @@
 //! | `runtime.pass_env` | `pass_env` | patterns of the server's variables that the process gets |
 //! | `runtime.eager` | `eager` | start with the server, not at the first use |
 //!
-//! `author`, `license`, `repository`, `homepage`, `keywords`, `dependencies` and `language` are for people
-//! and for other programs. Any other field is a warning. What is wrong is reported with its place, all of
-//! it and not the first alone. Pure functions.
+//! `author`, `license`, `repository`, `homepage`, `keywords`, `dependencies` and `language` are for people and for
+//! other programs. Any other field is a warning. All problems are reported, each with its place. Pure functions.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -48,13 +47,13 @@ pub struct Manifest {
     pub input_schema: Option<TypeExpr>,
     /// What it gives.
     pub output_schema: Option<TypeExpr>,
-    /// What the names of its tools and prompts begin with, if it says so itself; may be empty.
+    /// The prefix of its tools' and prompts' names, if it has one; may be empty.
     pub prefix: Option<String>,
-    /// Whether it is a process per call or one that stays.
+    /// Whether each call is a process, or one process stays.
     pub mode: Mode,
     /// How long a process may take to say hello.
     pub startup_timeout: Duration,
-    /// When it is to be restarted for changed files; never where absent.
+    /// When it is restarted for changed files; `None` means never.
     pub hot_load: Option<HotLoad>,
     /// Variables of the process.
     pub env: Vec<(String, String)>,
@@ -64,7 +63,7 @@ pub struct Manifest {
     pub args: Vec<String>,
     /// Whether it starts with the server.
     pub eager: bool,
-    /// The first schema that cannot be enforced. Everything else is sound.
+    /// The first schema that cannot be enforced. Everything else is valid.
     pub fault: Option<Remark>,
 }
 
@@ -114,7 +113,7 @@ impl Form {
 
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The longest time a manifest may ask for: a day.
+/// The longest time in a manifest: a day.
 const MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// The longest name.
 const MAX_NAME: usize = 128;
@@ -126,8 +125,8 @@ const COMMON: &[&str] =
 const FOR_PEOPLE: &[&str] = &["author", "license", "repository", "homepage", "keywords", "dependencies"];
 const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", "args", "eager"];
 
-/// Reads a manifest. The remarks say what is wrong with it, in the order of the text; without a manifest,
-/// at least one of them is a problem.
+/// Reads a manifest. The remarks list its problems in the order of the text. If there is no manifest, at least one
+/// remark is an error.
 pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
     let mut reader = Reader { remarks: Vec::new(), schema_faults: Vec::new() };
     let manifest = match parse(bytes, form) {
@@ -155,7 +154,7 @@ fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
 
 struct Reader {
     remarks: Vec<Remark>,
-    /// What is wrong with schemas: it makes the capability unavailable and leaves the package what it is.
+    /// The problems of schemas: they make the capability unavailable, but not the package.
     schema_faults: Vec<Remark>,
 }
 
@@ -336,7 +335,7 @@ fn prefix(node: &Node) -> Result<String, String> {
     }
 }
 
-/// A text as it is; `args: [-n, 5]` means the text.
+/// A text; in `args: [-n, 5]` the number is its text.
 fn verbatim(node: &Node) -> Option<String> {
     let scalar = node.as_scalar().filter(|scalar| !scalar.is_null() && !scalar.text.contains('\0'))?;
     Some(scalar.text.clone())
@@ -413,7 +412,7 @@ fn entrypoint(node: &Node) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Whether a path leads, by its words alone, to something below where it begins.
+/// Whether a path, by its text alone, leads to something below its start.
 fn stays_inside(path: &Path) -> bool {
     let mut parts = path.components().filter(|part| !matches!(part, Component::CurDir)).peekable();
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))

@@ -2,14 +2,14 @@
 //!
 //! # How it works
 //!
-//! A tools directory that is a package itself holds that one alone. Below another one a package is `DIR/` or, one level down, `DIR/VERSION/`; below the home it is
-//! `NAME/VERSION/`. Of the versions side by side the highest is served. Of packages that have one name in
-//! different places, the lexically first is, and the other is refused by name. A package that is broken
-//! costs nothing but itself.
+//! A tools directory that is a package itself holds only that one. Below another one, a package is `DIR/` or, one
+//! level down, `DIR/VERSION/`; below the home it is `NAME/VERSION/`. Of several versions the highest is served. Of
+//! packages with the same name in different places, the lexically first is served, and the other is refused by
+//! name. A broken package affects only itself.
 //!
 //! # What is deliberately absent
 //!
-//! A package is opaque (RFC 2 §5.2): its manifest is read, its entrypoint looked at, and nothing else.
+//! A package is opaque (RFC 2 §5.2): its manifest is read, its entrypoint is checked, and nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,9 +44,10 @@ pub struct Package {
     pub manifest: Manifest,
     /// What runs its program, such as `python3`; none for a binary.
     pub interpreter: Option<String>,
-    /// Patterns of the server's variables that the configuration passes to it, besides those of its manifest.
+    /// Patterns of the server's variables that the configuration passes to it, in addition to those of its
+    /// manifest.
     pub pass_env: Vec<Pattern>,
-    /// A schema of it that cannot be enforced, with its place. The package must not run then.
+    /// A schema that cannot be enforced, with its place. The package must not run then.
     pub fault: Option<String>,
 }
 
@@ -66,14 +67,14 @@ impl Package {
         Ok(Program::new(&self.entrypoint())?.with_env(own.env.clone(), pass_env))
     }
 
-    /// The package, restarted when any of its files changes where it does not say which.
+    /// The package, restarted when any of its files changes if it does not say which.
     #[must_use]
     pub fn hot_loaded(mut self) -> Self {
         self.manifest.hot_load.get_or_insert_with(HotLoad::default);
         self
     }
 
-    /// What it is as one capability under its own name.
+    /// The package as one capability under its own name.
     pub(crate) fn capability(&self, provider: ProviderType) -> CapabilityManifest {
         let own = &self.manifest;
         let description = own.description.clone();
@@ -87,7 +88,7 @@ impl Package {
     }
 }
 
-/// The packages that were found, and what there is to say about the others.
+/// The packages that were found, and the problems of the others.
 #[derive(Debug, Default)]
 pub struct Packages {
     /// One for each name, in the order of their names.
@@ -96,12 +97,12 @@ pub struct Packages {
     pub warnings: Vec<Finding>,
     /// What is wrong with packages. Not every problem keeps one from being served.
     pub problems: Vec<Finding>,
-    /// Packages that are not served, each by the name of its directory, which is the only one that is certain.
+    /// Packages that are not served, each by the name of its directory, which is the only certain one.
     pub refused: Vec<(String, Finding)>,
 }
 
-/// Finds the packages below the tools directory, and below `home`, where installed ones are. What cannot
-/// be read holds none. Blocks while it reads; starts no process.
+/// Finds the packages below the tools directory, and below `home`, where installed ones are. Unreadable
+/// directories count as empty. Blocks while it reads; starts no process.
 pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
     let mut found = Packages::default();
     // The best of each place: a directory, or the directory around the versions of one name.
@@ -197,7 +198,7 @@ pub fn rename_conflicts(tools: &mut [Registration], packages: &[Package]) -> Vec
 /// A directory with a manifest.
 struct Place {
     directory: PathBuf,
-    /// The directory around it where it is one of several versions, else itself.
+    /// The directory around it if it is one of several versions, or else itself.
     family: PathBuf,
 }
 
@@ -214,7 +215,7 @@ fn places(tools: &Path, home: Option<&Path>) -> Vec<Place> {
             add_versions(&mut places, &directory);
         }
     }
-    // One and the same directory is looked at once.
+    // The same directory is read once.
     let same = |home: &&Path| home.canonicalize().ok() == tools.canonicalize().ok();
     for directory in home.filter(|home| !same(home)).map(directories).unwrap_or_default() {
         add_versions(&mut places, &directory);
@@ -296,8 +297,8 @@ impl Packages {
     }
 }
 
-/// Makes a capability of a package whose every call is a process of its own (`runtime.mode: simple`):
-/// a tool with its manifest's arguments, environment and schemas.
+/// Makes a capability of a package with a process for each call (`runtime.mode: simple`): a tool with its
+/// manifest's arguments, environment and schemas.
 ///
 /// # Errors
 /// The current directory is gone.
@@ -307,7 +308,7 @@ pub fn registration(package: &Package, limits: Limits) -> io::Result<Registratio
         program: Arc::new(package.program()?),
         interpreter: package.interpreter.clone(),
         args: own.args.clone(),
-        // Where the output has a schema, it is JSON.
+        // Output with a schema is JSON.
         form: if own.output_schema.is_some() { OutputForm::Json } else { OutputForm::Text },
         has_output_schema: own.output_schema.is_some(),
         limits,

@@ -65,7 +65,7 @@ impl Service for Package {
         Some((hot_load.watch.iter().map(path).collect(), hot_load.debounce))
     }
 
-    /// Reads the manifest anew. One that cannot be used leaves the old one in force.
+    /// Reads the manifest again. If it is unusable, the old one stays in force.
     fn reread(&self) -> Option<Self> {
         let capsule = &*self.manifest.name;
         match packages::load(&self.directory) {
@@ -77,7 +77,7 @@ impl Service for Package {
                 None
             }
             Ok((mut package, _)) => {
-                // It is watched at the server's wish where its manifest does not say so itself.
+                // The server's setting decides whether it is watched if its manifest does not.
                 if package.manifest.hot_load.is_none() {
                     package.manifest.hot_load.clone_from(&self.manifest.hot_load);
                 }

@@ -1,4 +1,4 @@
-//! The capsules of a server, and what they serve.
+//! The capsules of a server and their capabilities.
 
 use std::fmt;
 use std::path::PathBuf;

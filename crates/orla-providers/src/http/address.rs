@@ -13,7 +13,7 @@ pub(crate) enum Reach {
     /// This machine.
     Loopback,
     /// One link, or one virtual machine: link-local addresses and the metadata services of clouds, which hand out
-    /// credentials. Multicast and broadcast too, which no answer comes from.
+    /// credentials. Also multicast and broadcast, which never answer.
     LinkLocal,
 }
 
@@ -48,7 +48,7 @@ impl Reach {
     fn of_v6(address: Ipv6Addr) -> Self {
         match address.segments() {
             [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Self::Loopback,
-            // An IPv4 address as it is, behind NAT64, or in 6to4.
+            // An IPv4 address, directly, behind NAT64, or in 6to4.
             [0, 0, 0, 0, 0, 0xffff | 0, high, low]
             | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
             | [0x2002, high, low, ..] => {

@@ -1,4 +1,4 @@
-//! From an HTTP answer to what the caller is given. Pure.
+//! Turns an HTTP answer into an outcome. Pure.
 //!
 //! | answer | outcome |
 //! |---|---|
@@ -31,7 +31,7 @@ const SHOWN: usize = 300;
 pub(super) struct Context<'a> {
     /// The name under which the capability is served.
     pub(super) name: &'a str,
-    /// Unique within the instance; it is in the address of embedded bytes.
+    /// Unique within the instance; it is part of the address of embedded bytes.
     pub(super) call_id: &'a str,
     /// Who answered.
     pub(super) host: &'a str,
@@ -78,7 +78,7 @@ fn success(
             None => Err(wrong(context, &format!("{kind} that is not JSON"), &kind, body, meta)),
         };
     }
-    // Some say nothing of the type, or call everything plain text; the body shows what it is.
+    // Some servers give no type, or call everything plain text; the body then shows the type.
     let is_vague =
         matches!(&*kind, "" | "text/plain" | "application/octet-stream" | "binary/octet-stream");
     if is_vague
@@ -100,7 +100,7 @@ fn success(
     Ok(Outcome { content, meta: Some(meta), ..Outcome::default() })
 }
 
-/// An answer of another kind than was asked for.
+/// An answer of an unexpected type.
 fn wrong(context: Context<'_>, got: &str, kind: &str, body: &Bytes, meta: JsonText) -> RuntimeError {
     let wanted = match &context.http.options.accept[..] {
         [] => "JSON".to_owned(),
@@ -191,7 +191,7 @@ fn covers(range: &str, kind: &str) -> bool {
     match range.strip_suffix("/*") {
         Some("*") => true,
         Some(family) => kind.split('/').next() == Some(family),
-        // Whoever takes JSON takes JSON of a special kind.
+        // A type such as `application/problem+json` is accepted as JSON.
         None => range == kind || (range == "application/json" && is_json(kind)),
     }
 }
@@ -226,7 +226,7 @@ struct Blob<'a> {
     blob: String,
 }
 
-/// A body as content: text if it is, else what its media type or its first bytes say.
+/// A body as content: text if it is text, or else by its media type or its first bytes.
 fn block(context: Context<'_>, media_type: &str, body: &Bytes) -> RuntimeResult<JsonText> {
     let kind = essence(media_type);
     let is_vague = matches!(&*kind, "" | "application/octet-stream" | "binary/octet-stream");
@@ -273,7 +273,7 @@ fn said(kind: &str, body: &Bytes) -> Option<String> {
     Some(text.trim()).filter(|text| !text.is_empty()).map(line)
 }
 
-/// The first of the members that errors are usually told in.
+/// The first of the members in which errors usually have their message.
 fn message_of(json: &Json) -> Option<&str> {
     const MEMBERS: [&str; 7] =
         ["message", "detail", "error_description", "error", "errors", "title", "description"];
@@ -292,7 +292,7 @@ fn line(text: &str) -> String {
     excerpt(text, SHOWN).replace(char::is_control, " ")
 }
 
-/// A text without the secrets that were sent: some servers repeat what they do not like.
+/// A text without the secrets of the request, which some servers repeat.
 pub(super) fn hidden(http: &HttpCapability, text: &str) -> String {
     let secrets = secrets(http);
     secrets

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of an object, in the order in which they came.
+/// The members of an object, in their order.
 #[derive(Debug)]
 pub(super) struct Arguments<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -75,10 +75,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// An argument as the parts of URLs, headers and forms know it.
+/// An argument in the forms that URLs, headers and form fields have.
 #[derive(Debug, PartialEq)]
 pub(super) enum Shape<'a> {
-    /// A text as it is; of numbers and booleans their JSON text.
+    /// A string itself; for numbers and booleans, their JSON text.
     One(Cow<'a, str>),
     /// A list's items.
     Many(Vec<Cow<'a, str>>),
@@ -86,7 +86,7 @@ pub(super) enum Shape<'a> {
     Members(Vec<(Cow<'a, str>, Cow<'a, str>)>),
 }
 
-/// Takes an argument apart, one level deep: what is nested deeper stays JSON text.
+/// Takes an argument apart, one level deep: deeper values stay JSON text.
 pub(super) fn shape(raw: &RawValue) -> Shape<'_> {
     match raw.get().as_bytes().first() {
         Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(raw.get()).map_or_else(
@@ -106,7 +106,7 @@ pub(super) fn shape(raw: &RawValue) -> Shape<'_> {
     }
 }
 
-/// The text of a JSON string, else the JSON text.
+/// The content of a JSON string, or else the JSON text.
 pub(super) fn text(raw: &RawValue) -> Cow<'_, str> {
     let json = raw.get();
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {

@@ -21,7 +21,7 @@ pub(super) enum Source<'a> {
     Argument(&'a str, &'a RawValue),
 }
 
-/// A body and its media type; none where there is nothing to send.
+/// A body and its media type; `None` if there is nothing to send.
 pub(super) type Body = Option<(Bytes, String)>;
 
 /// Writes a body of a media type.
@@ -208,7 +208,7 @@ fn multipart(
             }
         }
     }
-    // Made of what it separates, so that no part can contain it but by breaking the hash.
+    // A hash of the parts, so that a part can contain it only by breaking the hash.
     let mut hash = Sha256::new();
     for (head, content) in &written {
         hash.update(head);

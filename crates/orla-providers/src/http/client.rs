@@ -39,7 +39,7 @@ impl Default for HttpLimits {
     }
 }
 
-/// Classifies an address. Tests, which have nothing but loopback, use another one than [`Reach::of`].
+/// Classifies an address. Tests have only loopback, and use another function than [`Reach::of`].
 type Classify = fn(IpAddr) -> Reach;
 
 /// The clients of an executor, made when they are first used.
@@ -47,7 +47,7 @@ pub(crate) struct Clients {
     limits: HttpLimits,
     classify: Classify,
     configured: OnceLock<Result<Client, String>>,
-    /// One for each reach, so that no connection that was opened for one is used for another.
+    /// One for each reach, so that no connection is used for another reach.
     guarded: [OnceLock<Result<Client, String>>; Reach::ALL.len()],
     /// One that knows HTTP/1.1 alone: a WebSocket begins so.
     upgrading: OnceLock<Result<Client, String>>,
@@ -75,20 +75,20 @@ impl Clients {
     }
 
     /// The client for origins that others name, of this reach or a wider one. The addresses of a name are checked
-    /// when it connects. It uses no proxy, since a proxy would look names up by itself.
+    /// when it connects. It uses no proxy, because a proxy would resolve names itself.
     pub(super) fn guarded(&self, reach: Reach) -> Result<&Client, String> {
         let build = || built(self.builder(Some(reach)));
         self.guarded[reach as usize].get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// The client for a connection that becomes something else than HTTP.
+    /// The client for a connection that is upgraded.
     pub(crate) fn upgrading(&self) -> Result<&Client, String> {
         let build = || built(self.builder(None).http1_only());
         self.upgrading.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 
-    /// The reach of the server that answered at `url` from `peer`: the widest of what its name resolves to and the
-    /// connection's own address, which is that of a proxy where there is one.
+    /// The reach of the server that answered at `url` from `peer`: the widest of its name's addresses and of the
+    /// connection's own address, which is that of a proxy if there is one.
     pub(super) async fn reach_of(&self, url: &Url, peer: Option<SocketAddr>) -> Reach {
         let named = match url.host() {
             Some(Host::Ipv4(address)) => return (self.classify)(address.into()),
@@ -135,9 +135,9 @@ fn built(builder: ClientBuilder) -> Result<Client, String> {
     builder.build().map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
 }
 
-/// The system's resolver, with errors that can be told apart.
+/// The system's resolver, with distinct errors.
 struct Resolver {
-    /// The smallest reach that an address may have; any where absent.
+    /// The smallest reach that an address may have; `None` allows any.
     guard: Option<(Reach, Classify)>,
 }
 
@@ -151,7 +151,7 @@ impl Resolve for Resolver {
                 return Err(LookupError::Unknown.into());
             }
             match guard {
-                // Any of the addresses may be the one that answers.
+                // Any of the addresses may be the one that is used.
                 Some((reach, classify))
                     if found.iter().any(|address| classify(address.ip()) > reach) =>
                 {
@@ -183,7 +183,7 @@ impl fmt::Display for LookupError {
 
 impl std::error::Error for LookupError {}
 
-/// The innermost cause, which says most.
+/// The innermost cause, which is the most specific.
 pub(super) fn root(err: &dyn std::error::Error) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {

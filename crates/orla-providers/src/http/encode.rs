@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Everything but RFC 3986's unreserved characters.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What separates the parts of a query, and what would begin another part of the URL, is encoded here too.
+/// The separators of a query, and characters that would begin another part of the URL, are encoded here too.
 const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b':')
     .remove(b'/')
@@ -24,13 +24,12 @@ pub(super) fn strict(text: &str) -> String {
     utf8_percent_encode(text, STRICT).to_string()
 }
 
-/// Encodes a value of a query whose reserved characters are to stay, as far as they mean nothing there.
+/// Encodes a value of a query. Reserved characters stay if they have no meaning there.
 pub(super) fn keeping_reserved(text: &str) -> String {
     utf8_percent_encode(text, RESERVED_KEPT).to_string()
 }
 
-/// Whether a segment of a path is `.` or `..`, however it is written: such a segment is removed, by URL
-/// parsers and by servers.
+/// Whether a segment of a path is `.` or `..`, in any encoding: URL parsers and servers remove such a segment.
 pub(super) fn is_dots(segment: &str) -> bool {
     matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
 }

@@ -101,7 +101,7 @@ impl CapabilityExecutor for HttpExecutor {
 const NOTHING: usize = usize::MAX;
 
 impl HttpExecutor {
-    /// Gets what is at an address, for someone who configures things.
+    /// Fetches an address on behalf of the configuration.
     pub(crate) async fn fetch(
         &self,
         address: &str,
@@ -140,7 +140,7 @@ impl HttpExecutor {
         arrived: &AtomicUsize,
     ) -> RuntimeResult<Whole> {
         let mut visited = Vec::new();
-        // Once a redirect leads to another origin: the widest reach of the servers that chose the way there.
+        // After a redirect to another origin: the widest reach of the servers that chose the target.
         let mut guard: Option<Reach> = None;
         loop {
             let at = host(&asked.url);
@@ -194,7 +194,7 @@ struct Whole {
     body: Bytes,
 }
 
-/// Reads a body, as far as it may go; `arrived` counts its bytes.
+/// Reads a body up to its bound; `arrived` counts its bytes.
 pub(crate) async fn read(
     limit: usize,
     name: &str,
@@ -221,7 +221,7 @@ pub(crate) async fn read(
             return Err(too_large());
         }
         arrived.store(size, Ordering::Relaxed);
-        // Most answers come in one piece, which need not be copied.
+        // Most answers arrive in one piece, which need not be copied.
         match first.take() {
             None if whole.is_empty() => first = Some(chunk),
             None => whole.extend_from_slice(&chunk),
@@ -258,7 +258,7 @@ fn waited_for(http: &HttpCapability, arrived: usize) -> Option<Outcome> {
     Some(Outcome { content, ..Outcome::default() })
 }
 
-/// The error for a call that gives no request.
+/// The error for a call that cannot become a request.
 pub(crate) fn refused(ctx: &CallContext, unfit: Unfit) -> RuntimeError {
     match unfit {
         Unfit::Input(refused) => refused.of(&ctx.name),

@@ -72,7 +72,7 @@ pub(super) fn path_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     }
 }
 
-/// What an argument puts into a header field, as it is.
+/// The value of an argument in a header field.
 pub(super) fn header_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     match parameter.style {
         Style::Json => raw.get().to_owned(),
@@ -80,7 +80,7 @@ pub(super) fn header_text(parameter: &HttpParameter, raw: &RawValue) -> String {
     }
 }
 
-/// Items and members in a row: `a,b`, `k,v`, and `k=v` where they are exploded.
+/// Items and members in a row: `a,b`, `k,v`, and `k=v` if they are exploded.
 fn plain(raw: &RawValue, explode: bool, separator: &str, encoded: impl Fn(&str) -> String) -> String {
     match shape(raw) {
         Shape::One(text) => encoded(&text),

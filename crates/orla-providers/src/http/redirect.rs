@@ -1,4 +1,4 @@
-//! Where a redirect leads, and what goes there. Pure.
+//! The target of a redirect, and what is sent there. Pure.
 
 use orla_marketplace::{HttpOptions, Redirects};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, HeaderMap, LOCATION};
@@ -10,13 +10,13 @@ use super::request::Prepared;
 pub(super) enum Next {
     /// It is the answer.
     Answer,
-    /// This is to be asked instead.
+    /// The request to send instead.
     Follow(Box<Prepared>),
-    /// It is a redirect that must not be followed; why, in words that go on from "a redirect".
+    /// The redirect must not be followed. The reason continues the words "a redirect".
     Refuse(String),
 }
 
-/// Decides on the answer to `asked`; `visited` is what was asked before it.
+/// Decides on the answer to `asked`; `visited` are the addresses before it.
 pub(super) fn next(
     asked: &Prepared,
     visited: &[(Method, Url)],
@@ -72,17 +72,17 @@ pub(super) fn next(
                 if next.body.is_some() { "the input" } else { next.method.as_str() }
             ));
         }
-        // Not even if it leads back: whoever was in between may have had a reason.
+        // Not even if it leads back: the servers in between may have had a reason.
         next.own.clear();
     }
     next.url = url;
-    // What the server put there is its own affair, but no user's name or password is sent for it.
+    // The server decides what its address contains, but no user name or password is sent for it.
     let _ = next.url.set_username("");
     let _ = next.url.set_password(None);
     Next::Follow(Box::new(next))
 }
 
-/// The host of a URL, with the port where it is not the usual one.
+/// The host of a URL, with the port if it is not the default.
 pub(crate) fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))

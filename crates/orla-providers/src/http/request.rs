@@ -40,9 +40,9 @@ pub(crate) struct Prepared {
 /// Why there is no request.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// The settings are wrong, whatever the input.
+    /// The settings are wrong for every input.
     Settings(String),
-    /// The input does not fit them.
+    /// The input does not match them.
     Input(Refused),
 }
 
@@ -83,7 +83,7 @@ pub fn check(http: &HttpCapability) -> Result<(), String> {
     add_credentials(http, &mut headers, &mut Vec::new(), &mut Vec::new()).map_err(unfit)
 }
 
-/// The arguments that the path contains. Without one of them there is no request.
+/// The arguments in the path. All of them are required.
 pub fn path_arguments(http: &HttpCapability) -> Vec<&str> {
     let path = http.options.path.split('?').next().unwrap_or_default();
     let pieces = template::parse(path).unwrap_or_default().into_iter();
@@ -95,8 +95,8 @@ pub fn path_arguments(http: &HttpCapability) -> Vec<&str> {
         .collect()
 }
 
-/// The origin that requests go to, such as `https://api.example.com`: what its capabilities share their
-/// fate with ([`CallPolicy::upstream`](orla_marketplace::CallPolicy)).
+/// The origin of the requests, such as `https://api.example.com`: the upstream of its capabilities
+/// ([`CallPolicy::upstream`](orla_marketplace::CallPolicy)).
 pub fn origin(http: &HttpCapability) -> Option<String> {
     base_url(&http.base_url).ok().map(|url| url.origin().ascii_serialization())
 }
@@ -106,7 +106,7 @@ pub(crate) fn shown(address: &str) -> String {
     HttpCapability::new(address, None, 0).address()
 }
 
-/// What can be said of the request before there is an input.
+/// The parts of the request that do not depend on the input.
 struct Plan<'a> {
     base: Url,
     method: Method,
@@ -116,7 +116,7 @@ struct Plan<'a> {
     parameters: &'a [HttpParameter],
 }
 
-/// The arguments of a call, and which of them the templates name.
+/// The arguments of a call, and which of them the templates use.
 #[derive(Default)]
 struct CallArguments<'a> {
     arguments: Option<&'a Arguments<'a>>,
@@ -260,7 +260,7 @@ impl<'a> Plan<'a> {
                         return Err(Refused::argument(argument, "something", raw.get()));
                     }
                     path.push_str(&text);
-                    // A segment of dots would be taken for a step upwards, here or by the server.
+                    // A segment of dots would be a step upwards, here or at the server.
                     let segment = path.rsplit('/').next().unwrap_or_default();
                     if encode::is_dots(segment) {
                         return Err(Refused::argument(argument, "the name of something", raw.get()));
@@ -357,7 +357,7 @@ fn media_type(http: &HttpCapability) -> &str {
     http.options.media_type.as_deref().unwrap_or("application/json")
 }
 
-/// Takes the user's name and password out of a URL: the value of `Authorization` for them (RFC 7617).
+/// Removes the user name and password from a URL: the value of `Authorization` for them (RFC 7617).
 fn take_user(url: &mut Url) -> Option<String> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
@@ -372,14 +372,14 @@ fn take_user(url: &mut Url) -> Option<String> {
     Some(format!("Basic {}", BASE64.encode(pair)))
 }
 
-/// The value of a cookie: as it is, where it is one (RFC 6265 §4.1.1).
+/// The value of a cookie, if it is valid (RFC 6265 §4.1.1).
 fn cookie(value: &str) -> Cow<'_, str> {
     let is_octet =
         |byte: u8| matches!(byte, 0x21 | 0x23..=0x2b | 0x2d..=0x3a | 0x3c..=0x5b | 0x5d..=0x7e);
     if value.bytes().all(is_octet) { value.into() } else { encode::strict(value).into() }
 }
 
-/// The base URL, if requests can go there.
+/// The base URL, if requests can be sent there.
 pub(super) fn base_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|err| format!("the base URL is no URL: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -388,7 +388,7 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The text of a template, or nothing where an argument is absent.
+/// The text of a template; `None` if an argument is absent.
 fn expanded(given: &CallArguments<'_>, pieces: &[Piece<'_>]) -> Option<String> {
     pieces
         .iter()
@@ -427,7 +427,7 @@ fn argument_value(argument: &str, text: &str) -> Result<HeaderValue, Refused> {
     Ok(value)
 }
 
-/// A configured value of a header, which is never repeated.
+/// A configured value of a header, which errors never repeat.
 fn value_of(name: &str, text: &str) -> Result<HeaderValue, Unfit> {
     let mut value = HeaderValue::from_bytes(text.trim().as_bytes()).map_err(|_| {
         Unfit::Settings(format!("the value of {name} has characters that no header can have"))

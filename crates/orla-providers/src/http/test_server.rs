@@ -1,4 +1,4 @@
-//! Servers on loopback that say what a test wants them to say, to the byte.
+//! Servers on loopback that send exactly the bytes that a test gives them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -158,7 +158,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     Some(asked)
 }
 
-/// A whole answer, after which the connection stays.
+/// A complete answer, after which the connection stays open.
 pub(crate) fn answer(to: &mut Answer, status: &str, fields: &str, body: &[u8]) {
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{fields}\r\n", body.len());
     to.is_whole = to.send(head.as_bytes()) && to.send(body);
@@ -174,7 +174,7 @@ pub(crate) fn wait_for_end(to: &mut Answer) {
     while to.stream.read(&mut byte).is_ok_and(|count| count > 0) {}
 }
 
-/// A server that knows no TLS and says so, for one connection.
+/// A server without TLS, for one connection.
 pub(crate) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -187,7 +187,7 @@ pub(crate) fn without_tls() -> (SocketAddr, JoinHandle<()>) {
     (address, thread)
 }
 
-/// A TLS server whose certificate nobody vouches for, for one connection.
+/// A TLS server with an untrusted certificate, for one connection.
 pub(crate) fn tls() -> (SocketAddr, JoinHandle<()>) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());

@@ -1,4 +1,4 @@
-//! From what went wrong between here and a server to what the caller is told.
+//! Turns a failure of the connection into an error for the caller.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use super::client::{LookupError, root};
 pub(crate) enum Stage {
     /// No answer had begun.
     Asking,
-    /// So many bytes of its body had arrived.
+    /// This many bytes of its body had arrived.
     Reading(usize),
 }
 
@@ -79,7 +79,7 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
     }
 }
 
-/// What is said of a redirect to an address of a smaller reach.
+/// The text for a redirect to an address of a smaller reach.
 pub(super) fn private(host: &str) -> String {
     format!(
         "a redirect leads to {host}, which has a more private address than the server that sent it \
@@ -102,7 +102,7 @@ fn is_cut_off(err: &reqwest::Error) -> bool {
         )
 }
 
-/// The kind of the innermost I/O error: those around it are often of no kind at all.
+/// The kind of the innermost I/O error: the outer ones often have none.
 fn io_kind(err: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let outer = cause::<io::Error>(err)?;
     let inside = outer.get_ref().and_then(|inside| io_kind(inside));

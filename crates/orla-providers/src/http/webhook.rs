@@ -1,6 +1,7 @@
-//! Posting to addresses that others name: to public ones alone, unless private ones are allowed.
+//! Posts to addresses that others name: only to public ones, unless private ones are allowed.
 //!
-//! Only who looks a name up knows where it leads. A proxy does that by itself: public addresses are posted to directly.
+//! The addresses of a name are known only where it is resolved. A proxy resolves names itself, so public addresses
+//! are posted to directly.
 
 use bytes::Bytes;
 use reqwest::Url;
@@ -10,19 +11,19 @@ use super::address::Reach;
 use super::client::{Clients, HttpLimits};
 use super::transport::{Stage, explain};
 
-/// Posts to addresses that nobody here has configured.
+/// Posts to addresses that the configuration does not name.
 pub struct WebHooks {
     clients: Clients,
     allow_private: bool,
 }
 
 impl WebHooks {
-    /// Posts to public addresses, and to private ones (this machine, local networks) where that is allowed.
+    /// Posts to public addresses, and to private ones (this machine, local networks) if that is allowed.
     pub fn new(allow_private: bool) -> Self {
         Self { clients: Clients::new(HttpLimits::default()), allow_private }
     }
 
-    /// Whether something may be posted there. A name is looked at once more when it is resolved.
+    /// Whether posting there is allowed. A name is checked again when it is resolved.
     ///
     /// # Errors
     /// Why not.
@@ -45,7 +46,7 @@ impl WebHooks {
     /// Posts once. No redirect is followed.
     ///
     /// # Errors
-    /// Why nobody took it, without the address.
+    /// Why the post failed, without the address.
     pub async fn post(&self, url: &str, headers: HeaderMap, body: Bytes) -> Result<(), String> {
         let url = self.check(url)?;
         let host = url.host_str().unwrap_or_default().to_owned();

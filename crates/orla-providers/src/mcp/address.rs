@@ -23,7 +23,7 @@ pub fn check(server_url: &str) -> Result<(), String> {
     parse(server_url).map(drop)
 }
 
-/// Whether there is a program to start, where a `server_url` names one.
+/// Whether there is a program to start, if a `server_url` names one.
 ///
 /// # Errors
 /// Why the program cannot be started. The arguments are not repeated, as they may hold secrets.
@@ -66,7 +66,7 @@ pub(super) fn parse(server_url: &str) -> Result<Address, String> {
     Err("its server_url is neither http(s)://…, stdio:COMMAND ARGS… nor mcp:NAME".to_owned())
 }
 
-/// A name that tells two addresses apart and shows neither arguments nor paths.
+/// A name that distinguishes two addresses and shows neither arguments nor paths.
 fn named(shown: &str, server_url: &str) -> String {
     format!("{shown}-{:08x}", short_hash(server_url.as_bytes()))
 }

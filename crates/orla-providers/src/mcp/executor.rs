@@ -20,8 +20,8 @@ use super::servers::{Connected, McpServers};
 
 /// Runs the calls of [`MCPCapability`] providers (RTFS capability system §3.3, §7).
 ///
-/// The configured tool is called; the input cannot choose another one. A provider that means several tools of
-/// its server (a pattern) is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it gives the list of tools.
+/// The configured tool is called; the input cannot choose another one. A provider for several tools of its server
+/// (a pattern) is called with `{"tool": NAME, "arguments": {…}}`; without `tool`, it returns the list of tools.
 ///
 /// Capabilities with the same `server_url` share one connection or process. It is made by the first call, and it ends
 /// when the executor and its clones are dropped.
@@ -31,7 +31,8 @@ pub struct MCPExecutor {
 }
 
 impl MCPExecutor {
-    /// An executor with servers of its own: those that capabilities reach by `http(s)://…` and `stdio:COMMAND ARGS…`.
+    /// An executor with servers of its own: those that capabilities reach by `http(s)://…` and `stdio:COMMAND
+    /// ARGS…`.
     pub fn new() -> Self {
         Self::default()
     }
@@ -119,7 +120,7 @@ fn within(ctx: &CallContext, timeout_ms: u64) -> Option<CallContext> {
     })
 }
 
-/// The tool that the input of a call names, and what it is given.
+/// The tool that the input of a call names, and its arguments.
 fn chosen(
     inputs: &JsonText,
     pattern: &Pattern,

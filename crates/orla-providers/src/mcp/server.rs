@@ -1,4 +1,4 @@
-//! One server, whatever it is reached through.
+//! One server, over any transport.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) enum Server {
     Process(McpProcess<StdioServer>),
     /// Behind streamable HTTP.
     Remote(Remote),
-    /// One that cannot be reached as it is configured: its name, and why.
+    /// One whose configuration is invalid: its name, and why.
     Broken(String, String),
 }
 

@@ -1,4 +1,4 @@
-//! Every MCP server that is configured, and what they serve.
+//! Every configured MCP server and what it serves.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -30,16 +30,16 @@ use crate::names::is_below;
 
 /// How long the ends of sessions over HTTP may take when everything ends.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// The most tools that an error lists instead of the one that is missing.
+/// The most tools that an error about a missing one lists.
 const SHOWN_TOOLS: usize = 20;
 
-/// Every MCP server of an instance: one connection for each, which all its users share.
+/// Every MCP server of an instance: one connection for each, shared by all its users.
 ///
 /// # How it works
 ///
-/// A server that is a child process is [supervised](orla_process::supervisor); one behind HTTP
-/// has a task of its own. Nothing is started before it is needed. A capability that is made here holds its
-/// server, and so does every catalogue that holds the capability: a server ends with its last user.
+/// A server that is a child process is [supervised](orla_process::supervisor); one behind HTTP has a task of its
+/// own. Nothing is started before it is needed. A capability holds its server, and so does every catalogue that
+/// holds the capability: a server ends with its last user.
 pub struct McpServers {
     processes: Supervisor<StdioServer>,
     policy: Arc<Mutex<Policy>>,
@@ -57,7 +57,7 @@ struct Known {
     entries: Vec<(Arc<ServerSettings>, Arc<Server>)>,
     /// Capabilities that were declared one by one, with their servers.
     declared: Vec<(Registration, Arc<Server>)>,
-    /// Servers that a `server_url` names by itself, by that.
+    /// Servers that a `server_url` names by address, by that address.
     own: HashMap<String, Arc<Server>>,
 }
 
@@ -73,7 +73,7 @@ pub struct DeclaredProblem {
     pub may_pass: bool,
 }
 
-/// What a capability of a server holds of it.
+/// A capability's reference to its server.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) server: Arc<Server>,
@@ -100,14 +100,13 @@ impl McpServers {
         }
     }
 
-    /// Takes what a configuration that was loaded says. A server whose name stays is carried over:
-    /// unchanged it keeps its process or its connection, changed it is started anew. The others end when
-    /// nobody uses them any more. Starts nothing.
+    /// Applies a loaded configuration. A server whose name stays is carried over: unchanged it keeps its process
+    /// or its connection, changed it is restarted. The others end with their last users. Starts nothing.
     ///
-    /// `capabilities` are those of the configuration whose provider is a server of MCP. One with a
-    /// [pattern](MCPCapability::pattern) becomes one capability for each of the server's tools that fits,
-    /// `ID.TOOL`; one that names a tool is completed by what the server says of it, and is not served where the
-    /// server turns out not to have it.
+    /// `capabilities` are those of the configuration whose provider is an MCP server. One with a
+    /// [pattern](MCPCapability::pattern) becomes one capability for each matching tool, `ID.TOOL`. One that names
+    /// a tool is completed by the server's description of it, and is not served if the server turns out not to
+    /// have it.
     pub fn load(
         &self,
         servers: impl IntoIterator<Item = ServerSettings>,
@@ -128,7 +127,7 @@ impl McpServers {
                 }
             })
             .collect();
-        // All processes at once: whoever is not among them is not needed any more.
+        // All processes at once, because any other one ends.
         let processes = servers.iter().chain(own.iter().map(|(_, settings)| settings));
         self.processes.load(processes.filter_map(|settings| stdio_server(settings)), policy);
         let old = std::mem::take(&mut *known);
@@ -161,8 +160,8 @@ impl McpServers {
         drop(old);
     }
 
-    /// Asks the servers of the capabilities that are declared one by one what they serve, and gives the reasons why
-    /// some of these capabilities cannot be served.
+    /// Asks the servers of individually declared capabilities what they serve, and returns the reasons why some of
+    /// these capabilities cannot be served.
     pub async fn check_declared(&self) -> Vec<DeclaredProblem> {
         let declared: Vec<_> = self.known.lock().declared.clone();
         join_all(declared.iter().map(|(_, server)| server.learn())).await;
@@ -178,10 +177,10 @@ impl McpServers {
         declared.iter().filter_map(problem).collect()
     }
 
-    /// The server of a `server_url`; one that the address names by itself is made at its first use.
+    /// The server of a `server_url`. A server with an address of its own is made at its first use.
     ///
     /// # Errors
-    /// What is wrong with the address, or that there is no such entry.
+    /// The address is invalid, or there is no such entry.
     pub(super) fn reach(&self, server_url: &str) -> Result<Arc<Server>, String> {
         let mut known = self.known.lock();
         if let Some(server) = find(&known, server_url) {
@@ -247,7 +246,7 @@ impl fmt::Debug for McpServers {
     }
 }
 
-/// Whether there is a program to start for a server that is a process.
+/// Whether there is a program to start, for a server that is a process.
 ///
 /// # Errors
 /// Why the program cannot be started.
@@ -270,7 +269,7 @@ fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
     }))
 }
 
-/// Whether a connection serves both. A process is its supervisor's affair: it is restarted there.
+/// Whether a connection serves both. A process is restarted by its supervisor.
 fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
     match (&one.reach, &other.reach) {
         (Reach::Process { .. }, Reach::Process { .. }) => true,
@@ -330,7 +329,7 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
     })
 }
 
-/// The tools without those that were listed before under the same name.
+/// The tools without duplicates of a name.
 fn unique<'a>(server: &str, tools: &'a [ListedTool]) -> Vec<&'a ListedTool> {
     let mut seen = HashSet::new();
     let (unique, again): (Vec<_>, Vec<_>) =
@@ -342,7 +341,7 @@ fn unique<'a>(server: &str, tools: &'a [ListedTool]) -> Vec<&'a ListedTool> {
     unique
 }
 
-/// What calls share their fate with. A process has a supervisor, which knows better.
+/// The upstream of calls. A process has none, because its supervisor knows its state better.
 fn upstream(server: &Server) -> Option<Arc<str>> {
     match server {
         Server::Remote(remote) => Some(format!("mcp:{}", remote.name()).into()),
@@ -350,7 +349,7 @@ fn upstream(server: &Server) -> Option<Arc<str>> {
     }
 }
 
-/// The capabilities of a declared one: itself, or one for each tool where it means all of them.
+/// The capabilities of a declared one: itself, or one for each tool if it stands for several.
 fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registration> {
     let Ok(mcp) = declared.manifest.provider.settings::<MCPCapability>() else { return Vec::new() };
     let complete = |mut registration: Registration, tool: &str| {
@@ -480,7 +479,7 @@ impl Source for McpServers {
     async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
-        // What still waits for somebody's answer is not waited for.
+        // Requests that still wait for an answer are abandoned.
         let rest = tokio::time::timeout(GOODBYE, self.tasks.wait());
         let ((), _) = tokio::join!(self.processes.shutdown(), rest);
     }

@@ -17,15 +17,15 @@ pub struct ServerSettings {
     pub name: String,
     /// How it is reached.
     pub reach: Reach,
-    /// How long one call may take; the marketplace's default where absent.
+    /// How long one call may take; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
     /// The same for single tools, by the server's own names for them.
     pub tool_timeouts: BTreeMap<String, Duration>,
     /// How long it may take to answer its first request.
     pub startup_timeout: Duration,
-    /// What its tools are called, and which of them are served; the prefix is that of its prompts, too.
+    /// The names of its tools, and which of them are served; the prefix is that of its prompts, too.
     pub names: NameRules,
-    /// Whether it is started with orla, and not by the first use.
+    /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
 }
 
@@ -36,13 +36,13 @@ pub enum Reach {
     Process {
         /// A program's path, or its name in `PATH`.
         command: String,
-        /// Its arguments; no shell sees them.
+        /// Its arguments; no shell is involved.
         args: Vec<String>,
         /// Added to the environment.
         env: BTreeMap<String, String>,
         /// Patterns of orla's variables that it gets besides the usual ones.
         pass_env: Vec<Pattern>,
-        /// Where it runs; orla's own directory where absent.
+        /// Its working directory; `None` means orla's own.
         cwd: Option<PathBuf>,
     },
     /// Streamable HTTP.
@@ -56,7 +56,7 @@ pub enum Reach {
 
 impl fmt::Debug for Reach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arguments, variables, header fields and queries are where people put keys.
+        // Arguments, variables, header fields and queries may contain keys.
         match self {
             Self::Process { command, args, env, pass_env, cwd } => f
                 .debug_struct("Process")
@@ -76,10 +76,10 @@ impl fmt::Debug for Reach {
 }
 
 impl ServerSettings {
-    /// How long a server may take to answer its first request, unless it is configured.
+    /// How long a server may take to answer its first request, unless configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A server of which only the name and the way to it are known.
+    /// A server with only a name and a transport.
     pub fn new(name: impl Into<String>, reach: Reach) -> Self {
         Self {
             name: name.into(),

@@ -6,8 +6,8 @@
 //!
 //! # Bounds
 //!
-//! The number of files, their bytes, and their weight once aliases of YAML are expanded. Files stand below the
-//! document's directory, or have its origin where it has an address: nothing else is ever read.
+//! The number of files, their bytes, and their weight once aliases of YAML are expanded. Files are below the
+//! document's directory, or have its origin if it has an address: nothing else is ever read.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,13 +25,13 @@ pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// What the trees of all files may weigh: the bytes of their texts, and 64 for each node.
 const MAX_WEIGHT: usize = 256 * 1024 * 1024;
 
-/// A document, some of whose files may still have to be read.
+/// A document, some of whose files may not have been read yet.
 pub(super) struct Bundle {
     /// Where the document is; without an address no file is read.
     at: Option<Url>,
     root: Json,
     files: Map<String, Json>,
-    /// Why the other files are not there.
+    /// Why the other files are missing.
     refused: BTreeMap<String, String>,
     /// The files that have to be read next, by their names.
     waiting: Vec<(String, Url)>,
@@ -39,7 +39,7 @@ pub(super) struct Bundle {
     known: HashSet<String>,
     bytes: usize,
     weight: usize,
-    /// Of the texts in the order in which they were read.
+    /// The hash of the texts, in the order in which they were read.
     digest: Sha256,
 }
 
@@ -73,7 +73,7 @@ impl Bundle {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Puts back files that were taken and not read.
+    /// Returns files that were taken but not read.
     pub(super) fn wait_for(&mut self, files: Vec<(String, Url)>) {
         self.waiting.splice(0..0, files);
     }
@@ -116,8 +116,8 @@ impl Bundle {
         Document::of(self.root, self.refused, digest)
     }
 
-    /// Makes references within the bundle of those in a file at `at`, whose place in the bundle is `prefix`. The
-    /// members of a value with `names` are no keywords.
+    /// Rewrites the references of a file at `at` as references within the bundle, where the file has the place
+    /// `prefix`. The members of a value with `names` are not keywords.
     fn rewrite(&mut self, value: &mut Json, at: &Url, prefix: &str, names: bool) {
         self.weight += 64;
         match value {
@@ -172,11 +172,11 @@ impl Bundle {
     }
 }
 
-/// What a percent-encoded fragment cannot hold as it is.
+/// Characters that a percent-encoded fragment cannot hold.
 const ENCODED: &percent_encoding::AsciiSet = &CONTROLS.add(b'%');
 
-/// What a file is called: its path from the document's directory, or its path where the document has an address.
-/// Nothing for a file that must not be read.
+/// The name of a file: its path from the document's directory, or its path if the document has an address. `None`
+/// for a file that must not be read.
 fn name(document: &Url, target: &Url) -> Option<String> {
     if document.scheme() != target.scheme() || target.query().is_some() {
         return None;
@@ -192,7 +192,7 @@ fn name(document: &Url, target: &Url) -> Option<String> {
     percent_decode_str(path).decode_utf8().ok().map(Into::into)
 }
 
-/// Whether the member of this name holds data or extensions, in which `$ref` is no reference.
+/// Whether the member of this name holds data or extensions, in which `$ref` is not a reference.
 fn is_data(key: &str) -> bool {
     matches!(key, "example" | "examples" | "default" | "enum" | "const") || key.starts_with("x-")
 }
@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of the files that a document wants, and what its references become.
+    /// The names of the files that a document needs, and its references within the bundle.
     fn bundled(root: &Json) -> (Vec<String>, Json) {
         let at = Url::parse("file:///api/v1/root.yml").unwrap();
         let mut bundle = Bundle::new(&root.to_string(), Some(&at)).unwrap();

@@ -1,4 +1,4 @@
-//! A document as a tree in which references can be followed. Pure.
+//! A document as a tree whose references can be followed. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ pub(super) enum Dialect {
 pub struct Warning {
     /// A JSON pointer into the document, as a fragment.
     pub place: String,
-    /// What is wrong there, and what follows.
+    /// What is wrong there, and the consequence.
     pub problem: String,
 }
 
@@ -61,7 +61,7 @@ impl Document {
     /// Takes a tree whose references stay within it; `refused` are the files that are missing from it.
     ///
     /// # Errors
-    /// It is no OpenAPI document of a known version.
+    /// It is not an OpenAPI document of a known version.
     pub(super) fn of(
         root: Json,
         refused: BTreeMap<String, String>,
@@ -90,7 +90,7 @@ impl Document {
         Ok(Self { root, dialect, refused, digest })
     }
 
-    /// What a value is once its references are followed, and where that stands, if it was one.
+    /// A value with its references followed, and the place of the target, if it was a reference.
     ///
     /// # Errors
     /// A reference that leads nowhere, out of the document, or in a circle.
@@ -132,7 +132,7 @@ fn file_of(pointer: &str) -> Option<(String, &str)> {
     Some((file.replace("~1", "/").replace("~0", "~"), rest))
 }
 
-/// A name for what a pointer leads to: its last step, or the file's name without its ending.
+/// A name for the target of a pointer: its last step, or the file's name without its ending.
 pub(super) fn last_step(pointer: &str) -> String {
     match file_of(pointer) {
         Some((file, "")) => {
@@ -143,7 +143,7 @@ pub(super) fn last_step(pointer: &str) -> String {
     }
 }
 
-/// Reads JSON or YAML; `max_weight` bounds what YAML may grow to when its aliases are expanded.
+/// Reads JSON or YAML; `max_weight` bounds the size of YAML with its aliases expanded.
 ///
 /// # Errors
 /// What is wrong with it, with line and column.

@@ -21,7 +21,7 @@ use super::settings::{OpenApiSettings, Selection};
 
 /// The most operations of one document that become capabilities.
 const MAX_OPERATIONS: usize = 10_000;
-/// The most warnings that one document gives; the last says that there are more.
+/// The most warnings for one document; the last one says that there are more.
 const MAX_WARNINGS: usize = 1_000;
 /// The longest provider name that is made of a title.
 const MAX_NAME: usize = 32;
@@ -29,9 +29,9 @@ const MAX_NAME: usize = 32;
 const TAGS: &str = "tags";
 
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
-/// What else may stand in a path item.
+/// Other members of a path item.
 const ITEM: [&str; 5] = ["$ref", "summary", "description", "servers", "parameters"];
-/// The most names of what is left out that one warning lists.
+/// The most names of omitted parts that one warning lists.
 const NAMED: usize = 10;
 
 /// What a document gave.
@@ -42,11 +42,11 @@ pub struct Imported {
     pub name: String,
     /// One capability for each operation that was chosen and could be imported, in the order of the document.
     pub registrations: Vec<Registration>,
-    /// What could not be imported, or not as it is meant.
+    /// A part that could not be imported, or not with its full meaning.
     pub warnings: Vec<Warning>,
 }
 
-/// Makes capabilities of a document. `source` is what is shown as its place, and `at` its address, if it has one.
+/// Makes capabilities of a document. `source` is shown as its place, and `at` is its address, if it has one.
 ///
 /// # Errors
 /// Why no operation at all can be imported.
@@ -66,7 +66,7 @@ pub(super) fn import(
     let provenance = CapabilityProvenance {
         source: source.to_owned(),
         version: info("version").map(str::to_owned),
-        // What an operation runs is its settings; the document is what they came through.
+        // The settings of an operation are its content; the document is only where they came from.
         content_hash: String::new(),
         custody_chain: vec![format!("OpenAPI document sha256:{}", document.digest)],
         registered_at: SystemTime::now(),
@@ -174,7 +174,7 @@ impl Import<'_> {
         self.warnings.push(Warning::new(place, problem));
     }
 
-    /// Names what a path item has besides the methods that can be called.
+    /// Names the members of a path item besides the supported methods.
     fn other_methods(&mut self, path: &str, place: &str, item: &Json) {
         for (key, value) in item.as_object().into_iter().flatten() {
             let is_known = METHODS.contains(&&**key) || ITEM.contains(&&**key) || key.starts_with("x-");
@@ -309,7 +309,7 @@ impl Import<'_> {
         });
         let own = own.filter(|id| !id.is_empty()).unwrap_or_else(|| made_id(path, method));
         let id = format!("{}.{own}", self.name);
-        // Where it goes on is remembered: thousands of operations may have one id.
+        // The next number is remembered: thousands of operations may have one id.
         let mut next = self.taken.get(&id).copied().unwrap_or(1);
         let mut unlike = id.clone();
         while self.taken.contains_key(&unlike) {
@@ -394,7 +394,7 @@ fn named(names: &[&str]) -> String {
     }
 }
 
-/// How long a document may take to come, unless it is configured.
+/// How long fetching a document may take, unless configured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::http::HttpExecutor;
 /// How many files of one document are fetched at once.
 const TOGETHER: usize = 8;
 
-/// Why a document gave nothing. Reads `FILE: …`, with line and column where they are known.
+/// Why a document could not be used. Reads `FILE: …`, with line and column if they are known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{document}: {problem}")]
 pub struct ImportError {
@@ -30,8 +30,8 @@ pub struct ImportError {
 
 /// Reads or fetches a document, with the other files that it refers to, and makes capabilities of its operations.
 ///
-/// It may take as long as the settings' timeout (30 s without one), and uses the processor for up to
-/// seconds where the document is very large.
+/// It may take as long as the settings' timeout (30 s without one), and uses the processor for seconds if the
+/// document is very large.
 ///
 /// # Errors
 /// The document cannot be read, or is not an OpenAPI document.
@@ -122,7 +122,7 @@ fn directory_of(file: &Url) -> Option<PathBuf> {
     file.to_file_path().ok()?.parent()?.canonicalize().ok()
 }
 
-/// Reads a file that stands below a directory, also where its path has symbolic links.
+/// Reads a file below a directory, even if its path has symbolic links.
 fn read_below(directory: Option<&Path>, url: &Url, max_bytes: usize) -> Result<String, String> {
     let path = url.to_file_path().map_err(|()| "this is no path".to_owned())?;
     let path = path.canonicalize().map_err(|err| reason(&err))?;
@@ -184,7 +184,7 @@ mod tests {
         let manifest = &imported.registrations[0].manifest;
         assert_eq!(manifest.id, "pets.list");
         let http: &HttpCapability = manifest.provider.settings().unwrap();
-        // Relative to the configured address, not to where that redirects.
+        // Relative to the configured address, not to the target of a redirect.
         assert_eq!(http.base_url, format!("{}/v2", server.url()));
         let secret = format!("{}/none.json?token=s3cret", server.url());
         assert_eq!(

@@ -2,16 +2,16 @@
 //!
 //! # How it works
 //!
-//! [`load`] gets the text; the rest is pure. `bundle` makes one tree of a document in several files, `document` follows references, `import` goes
-//! through paths and methods, `operation` makes one operation's settings and schemas (`schema` writes these
-//! in the dialect of 2020-12), `servers` says where requests go and `security` what goes with them. What
-//! comes out are plain [`HttpCapability`](orla_marketplace::HttpCapability) registrations: nothing remembers
-//! that there was a document.
+//! [`load`] reads the text; the rest is pure. `bundle` makes one tree of a document in several files, `document`
+//! follows references, `import` walks through paths and methods, `operation` makes one operation's settings and
+//! schemas (`schema` writes these in the dialect of 2020-12), `servers` finds the address of requests and
+//! `security` their credentials. The result is plain [`HttpCapability`](orla_marketplace::HttpCapability)
+//! registrations, which no longer refer to the document.
 //!
 //! # Bounds
 //!
 //! The document's files, bytes, nesting and operations, and the size of each schema. An operation that cannot be
-//! imported costs itself alone and gives a [`Warning`] that says where it stands.
+//! imported is left out, with a [`Warning`] that names its place.
 //!
 //! # Deliberately absent
 //!

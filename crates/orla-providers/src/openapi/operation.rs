@@ -16,18 +16,18 @@ const MAX_ARGUMENT: usize = 64;
 const MAX_MERGED: usize = 100;
 /// The largest schema of an input, in bytes of JSON.
 const MAX_INPUT_SCHEMA: usize = 256 * 1024;
-/// The largest schema of an answer that is taken over, in bytes of JSON.
+/// The largest schema of an answer that is used, in bytes of JSON.
 const MAX_OUTPUT_SCHEMA: usize = 64 * 1024;
 
-/// An operation, as far as it is about itself and not about where it goes.
+/// An operation without its address.
 pub(super) struct Operation {
     pub(super) options: HttpOptions,
     pub(super) input: Json,
     pub(super) output: Option<Json>,
 }
 
-/// Reads one operation of `path`; `shared` are the parameters of the path. The schema of answers, which is most
-/// of the work, is made where `wants_output` is set.
+/// Reads one operation of `path`; `shared` are the parameters of the path. The schema of answers, which is most of
+/// the work, is made if `wants_output` is set.
 ///
 /// # Errors
 /// Why it cannot be imported.
@@ -57,7 +57,7 @@ pub(super) fn read(
     Ok(Operation { options, input: input.schema()?, output })
 }
 
-/// A path as a template: what is in single braces is a parameter in both notations.
+/// A path as a template: parameters are in single braces in both notations.
 fn template(path: &str) -> Result<String, String> {
     let mut rest = path;
     while let Some(at) = rest.find(['{', '}']) {
@@ -142,7 +142,7 @@ impl<'a> Input<'a> {
             "cookie" => Place::Cookie,
             other => return Err(format!("the parameter {name} is in {other:?}")),
         };
-        // These are what the rest of the operation says.
+        // The rest of the operation describes these.
         let is_elsewhere = ["accept", "content-type", "authorization"]
             .iter()
             .any(|header| place == Place::Header && name.eq_ignore_ascii_case(header));
@@ -208,7 +208,7 @@ impl<'a> Input<'a> {
         let is_required = body.get("required") == Some(&Json::Bool(true));
         let schema = content.get("schema").unwrap_or(&Json::Bool(true));
         let kind = essence(media_type);
-        // What admits any type is sent as what its schema suggests.
+        // An argument of any type is sent as its schema suggests.
         let media_type = if kind.contains('*') { any_of(&kind, schema) } else { media_type.clone() };
         let kind = essence(&media_type);
         let is_multipart = kind == "multipart/form-data";
@@ -243,7 +243,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Makes arguments of the properties of a body, if it is a plain object and no name comes twice.
+    /// Makes arguments of the properties of a body, if it is a plain object and no name occurs twice.
     fn merge(&mut self, schema: &Json, is_required: bool) -> Result<bool, String> {
         const PLAIN: [&str; 16] = [
             "type",
@@ -354,7 +354,7 @@ impl<'a> Input<'a> {
 /// What an operation may answer if all goes well.
 struct Answers<'a> {
     media_types: Vec<String>,
-    /// Of JSON answers, where every one has a schema.
+    /// For JSON answers, if every one has a schema.
     schemas: Option<Vec<&'a Json>>,
 }
 
@@ -396,7 +396,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The schema of an answer that has one of these; none where it cannot be used.
+/// The schema of an answer that has one of these; `None` if it cannot be used.
 fn together(document: &Document, schemas: &[&Json]) -> Option<Json> {
     let mut converter = Converter::new(document, Side::Response);
     let mut converted =
@@ -409,7 +409,7 @@ fn together(document: &Document, schemas: &[&Json]) -> Option<Json> {
     let definitions = converter.definitions().ok()?;
     let is_empty = schema.as_object().is_none_or(Map::is_empty);
     if !definitions.is_empty() {
-        // A whole that is nothing but a reference says less to clients than the object that it is.
+        // A schema that is only a reference is less useful to clients than the object that it refers to.
         let whole = schema
             .get("$ref")
             .and_then(Json::as_str)
@@ -422,7 +422,7 @@ fn together(document: &Document, schemas: &[&Json]) -> Option<Json> {
     (!is_empty && schema.to_string().len() <= MAX_OUTPUT_SCHEMA).then_some(schema)
 }
 
-/// Adds words to a schema that has none of its own.
+/// Adds a description to a schema without one.
 fn describe(schema: &mut Json, text: &str) {
     if let Json::Object(members) = schema
         && !text.trim().is_empty()
@@ -461,7 +461,7 @@ fn style_of(name: &str, place: Place) -> Option<Style> {
     fits.then_some(style)
 }
 
-/// Of several media types, the one that says most about what is sent.
+/// Of several media types, the most specific one.
 fn preferred(content: &Map<String, Json>) -> Option<(&String, &Json)> {
     content.iter().min_by_key(|(media_type, _)| match &*essence(media_type) {
         "application/json" => 0,
@@ -473,7 +473,7 @@ fn preferred(content: &Map<String, Json>) -> Option<(&String, &Json)> {
     })
 }
 
-/// What is sent where a range of types is admitted.
+/// The type that is sent if a range of types is accepted.
 fn any_of(kind: &str, schema: &Json) -> String {
     let is = |key: &str, value: &str| schema.get(key).is_some_and(|found| found == value);
     match kind {

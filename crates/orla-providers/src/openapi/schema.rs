@@ -2,13 +2,13 @@
 //!
 //! # How it works
 //!
-//! What is known is copied in the form that 2020-12 gives it, what is not is left out: annotations of
-//! OpenAPI (`xml`, `discriminator`, `x-…`) and values that no schema may have, so that whatever comes out
-//! is a schema. References become entries of `$defs`; a recursive schema stays recursive.
+//! Known keywords are copied in the form of 2020-12. Others are left out: annotations of OpenAPI (`xml`,
+//! `discriminator`, `x-…`) and invalid values, so that the result is always a schema. References become entries of
+//! `$defs`; a recursive schema stays recursive.
 //!
-//! Of answers the outline alone is kept: types, properties, alternatives. What a document says beyond that
-//! (what is required, limits, closed lists) is often more than its server keeps, in the document's own
-//! examples even, and a call that did what it should must not fail for it.
+//! For answers, only the outline is kept: types, properties, alternatives. The rest of a document's promises
+//! (required members, limits, closed lists) is often more than its server keeps, even in the document's own
+//! examples, and a call that succeeded must not fail for it.
 //!
 //! # Bounds
 //!
@@ -61,7 +61,7 @@ const BEYOND_THE_OUTLINE: [&str; 26] = [
     "unevaluatedProperties",
 ];
 
-/// For whom a schema is: what may only be read is not asked for, and the other way round.
+/// The user of a schema: read-only members are not requested, and write-only members are not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Request,
@@ -92,7 +92,7 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// Converts one schema; what it refers to waits for [`definitions`](Self::definitions).
+    /// Converts one schema; its references wait for [`definitions`](Self::definitions).
     ///
     /// # Errors
     /// A reference that cannot be followed, or a bound that is reached.
@@ -100,7 +100,7 @@ impl<'a> Converter<'a> {
         self.schema(schema, 0)
     }
 
-    /// The definitions that the converted schemas refer to: what `$defs` holds.
+    /// The definitions that the converted schemas refer to: the content of `$defs`.
     ///
     /// # Errors
     /// As [`convert`](Self::convert).
@@ -132,7 +132,7 @@ impl<'a> Converter<'a> {
         if let Some(reference) = members.get("$ref").and_then(Json::as_str) {
             out.insert("$ref".into(), format!("#/$defs/{}", self.reference(reference)?).into());
         }
-        // In 3.0 whatever stands beside a reference is ignored; the description does no harm.
+        // In 3.0, the members beside a reference are ignored; a description does no harm.
         let is_alone = self.document.dialect == Dialect::Draft3_0 && out.contains_key("$ref");
         for (key, value) in members {
             if !is_alone || key == "description" {
@@ -160,7 +160,7 @@ impl<'a> Converter<'a> {
             return Ok(());
         }
         let converted = match key {
-            // One value may well fit two alternatives that are told apart by words alone.
+            // One value may match two alternatives that differ only in their descriptions.
             "oneOf" if self.side == Side::Response => {
                 let list = self.list(value, depth)?;
                 out.extend(list.map(|list| ("anyOf".to_owned(), list)));
@@ -282,7 +282,7 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// A keyword whose value is no schema, if the value is one that it may have.
+/// A keyword whose value is not a schema, if the value is valid.
 fn plain(key: &str, value: &Json) -> Option<Json> {
     let fits = match key {
         "type" => {
@@ -348,7 +348,7 @@ fn nullable(mut schema: Map<String, Json>) -> Map<String, Json> {
             schema.insert("type".into(), json!([name, "null"]));
             schema
         }
-        // Without a type there is something that has one, or anything is admitted.
+        // Without a type, it has a member with one, or admits anything.
         _ if ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| schema.contains_key(*key)) => {
             let description = schema.remove("description");
             let mut outer = Map::new();

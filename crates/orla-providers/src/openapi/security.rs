@@ -1,4 +1,4 @@
-//! What a document says of credentials, and those that are configured. Pure.
+//! The credentials that a document requires, and the configured ones. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::document::{Document, Warning, step};
 
 /// The credentials of a document's schemes.
 pub(super) struct Security<'a> {
-    /// By the schemes' names; none for a scheme that takes what cannot be configured.
+    /// By the schemes' names; `None` for a scheme whose credentials cannot be configured.
     known: BTreeMap<&'a str, HttpCredential>,
     /// What every operation needs that does not say otherwise.
     usual: Option<&'a Json>,
@@ -50,7 +50,7 @@ impl<'a> Security<'a> {
         Self { known, usual: document.root.get("security"), missing: BTreeSet::new() }
     }
 
-    /// What goes with an operation's requests: the first alternative for which all is configured.
+    /// The credentials of an operation's requests: the first alternative that is fully configured.
     pub(super) fn of_operation(&mut self, operation: &Json) -> Vec<HttpCredential> {
         let needed = operation.get("security").or(self.usual).and_then(Json::as_array);
         let Some(alternatives) = needed else { return Vec::new() };

@@ -5,11 +5,11 @@ use url::{Host, Url};
 
 use crate::http::Reach;
 
-/// The URL of the first of `servers`, with its variables' default values; a relative one is taken from
-/// where the document came from.
+/// The URL of the first of `servers`, with its variables' default values. A relative URL is resolved against the
+/// document's address.
 ///
 /// # Errors
-/// Why it is no URL that requests can go to.
+/// Why requests cannot be sent to the URL.
 pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<String, String> {
     // Without servers the standard says `/`.
     let server = servers.and_then(Json::as_array).and_then(|servers| servers.first());
@@ -26,12 +26,12 @@ pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<St
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(format!("its server {text} has no http:// or https://"));
     }
-    // As it was written, where it was whole.
+    // Unchanged if it was complete.
     Ok(if Url::parse(&text).is_ok() { text } else { url.into() })
 }
 
-/// Whether a document that came from `document` may name `server`: what is on the internet does not decide
-/// that requests go to this machine or its neighbours. Names are taken as they are, and not resolved.
+/// Whether a document from `document` may name `server`: a document on the internet must not send requests to this
+/// machine or its neighbours. Names are not resolved.
 pub(super) fn may_name(document: &Url, server: &Url) -> bool {
     is_local(document) || !is_local(server)
 }

@@ -10,7 +10,7 @@ use orla_marketplace::id::Pattern;
 /// One OpenAPI document, each of whose operations becomes a capability.
 #[derive(Clone)]
 pub struct OpenApiSettings {
-    /// The first part of the capabilities' ids; the document's title where absent.
+    /// The first part of the capabilities' ids; `None` means the document's title.
     pub name: Option<String>,
     /// Where the document is.
     pub document: Location,
@@ -20,15 +20,15 @@ pub struct OpenApiSettings {
     pub security: BTreeMap<String, String>,
     /// Sent with every request.
     pub headers: BTreeMap<String, String>,
-    /// The operations that become capabilities; all where empty.
+    /// The operations that become capabilities; all if empty.
     pub include: Vec<Selection>,
     /// The operations that do not, included or not.
     pub exclude: Vec<Selection>,
     /// How long one call may take, and the fetching of the document.
     pub timeout: Option<Duration>,
-    /// Whether answers are held to the outline of the document's schemas, and clients are told of it. Not by
-    /// default: many documents promise what their servers do not keep, and the schemas of answers are
-    /// most of what a client would have to read.
+    /// Whether answers are checked against the outline of the document's schemas, which clients then see. Off by
+    /// default: the servers of many documents do not keep their promises, and the schemas of answers are most of
+    /// what a client would have to read.
     pub output_schemas: bool,
 }
 
@@ -55,7 +55,7 @@ pub enum Location {
     Url(String),
 }
 
-/// Chooses operations: those that fit one of the parts.
+/// Chooses operations: those that match one of the parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// One of the operation's tags fits.
@@ -67,7 +67,7 @@ pub enum Selection {
 }
 
 impl OpenApiSettings {
-    /// A document of which only the place is known.
+    /// A document with only its place.
     pub fn new(document: Location) -> Self {
         Self {
             name: None,

@@ -25,7 +25,7 @@ pub struct PluginExecutor {
 }
 
 impl PluginExecutor {
-    /// An executor with plugins of its own: those that capabilities name by their path, relative to the current
+    /// An executor with plugins of its own: those that capabilities name by path, relative to the current
     /// directory.
     pub fn new() -> Self {
         Self::default()
@@ -91,7 +91,7 @@ fn failure(ending: Ending, plugin: &Plugin, function: &str, ctx: &CallContext) -
     let whose = format!("function {function} of plugin {}", plugin.name);
     match ending {
         Ending::Fault(Fault::Failed(failure)) => {
-            // Programs are given its own words, whatever else it says with them.
+            // Programs receive the plugin's own message and everything else in its error.
             let data = failure.whole.and_then(|json| value_from_json(json.as_str()).ok());
             let text = |text: String, absent: &str| match text.trim() {
                 "" => absent.to_owned(),

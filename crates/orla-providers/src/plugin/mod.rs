@@ -1,8 +1,8 @@
 //! Plugins as providers (RTFS capability system §3.3, §4): programs that answer one JSON line with another.
 //!
-//! [`Plugins`] is a [`Source`](orla_marketplace::Source) of capabilities: the functions of the plugins that are
-//! configured, and single functions that a capability names by itself. [`PluginExecutor`] calls them. What is
-//! said with a plugin is in [`protocol`]; its processes are supervised ([`orla_process::supervisor`]).
+//! [`Plugins`] is a [`Source`](orla_marketplace::Source) of capabilities: the functions of the configured plugins,
+//! and single functions that a capability names by path. [`PluginExecutor`] calls them. [`protocol`] is the
+//! conversation with a plugin; its processes are supervised ([`orla_process::supervisor`]).
 
 mod executor;
 mod plugins;
@@ -32,7 +32,7 @@ fn is_component(path: &Path) -> bool {
 pub fn check(path: &Path) -> Result<(), String> {
     let is_elsewhere = path.as_os_str().as_encoded_bytes().starts_with(ENTRY.as_bytes());
     if is_elsewhere || path.parent() == Some(Path::new("")) {
-        // An entry of `plugins`, or a name in `PATH`: it is looked for when it is started.
+        // An entry of `plugins`, or a name in `PATH`: it is looked up when it is started.
         return Ok(());
     }
     let shown = path.display();

@@ -1,4 +1,4 @@
-//! Stands for components where WebAssembly is left out of the build.
+//! Replaces components in a build without WebAssembly.
 
 use std::convert::Infallible;
 use std::future::Ready;

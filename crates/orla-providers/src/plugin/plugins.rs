@@ -1,4 +1,4 @@
-//! Every plugin that is configured, and what they serve.
+//! Every configured plugin and what it serves.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -28,11 +28,12 @@ use super::settings::{ENTRY, PluginSettings};
 ///
 /// # How it works
 ///
-/// The processes of a plugin are [supervised](orla_process::supervisor); none is started before it is needed. A capability that is made here holds its plugin, and so does every catalogue that holds the
-/// capability: a process ends with its last user. Capabilities that name the same program share it.
+/// The processes of a plugin are [supervised](orla_process::supervisor); none is started before it is needed. A
+/// capability holds its plugin, and so does every catalogue that holds the capability: a process ends with its
+/// last user. Capabilities that name the same program share it.
 pub struct Plugins {
     processes: Supervisor<PluginProcess>,
-    /// Says whether a component may be run, where not every one may.
+    /// Decides whether a component may run; `None` allows every one.
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
     known: Mutex<Known>,
@@ -55,13 +56,13 @@ struct Known {
     entries: Vec<(Arc<PluginSettings>, Arc<Plugin>)>,
     /// Capabilities that were declared one by one, with their plugins.
     declared: Vec<(Registration, Arc<Plugin>)>,
-    /// Plugins that a `plugin_path` names by itself, by that.
+    /// Plugins that a `plugin_path` names by path, by that path.
     own: HashMap<String, Arc<Plugin>>,
     /// The directory of the configuration.
     base: PathBuf,
 }
 
-/// What a capability of a plugin holds of it.
+/// A capability's reference to its plugin.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) plugin: Arc<Plugin>,
@@ -87,13 +88,11 @@ impl Plugins {
         }
     }
 
-    /// Takes what a configuration that was loaded says. A plugin whose name stays is carried over: unchanged it keeps
-    /// its processes, changed it is started anew. The others end when nobody uses them any more. Starts
-    /// nothing.
+    /// Applies a loaded configuration. A plugin whose name stays is carried over: unchanged it keeps its
+    /// processes, changed it is restarted. The others end with their last users. Starts nothing.
     ///
-    /// `capabilities` are those of the configuration whose provider is a plugin. One of an entry
-    /// (`plugin:NAME`) is completed by what the plugin says of its function. `base` is the directory of the
-    /// configuration.
+    /// `capabilities` are those of the configuration whose provider is a plugin. One of an entry (`plugin:NAME`)
+    /// is completed by the plugin's description of its function. `base` is the directory of the configuration.
     pub fn load(
         &self,
         plugins: impl IntoIterator<Item = PluginSettings>,
@@ -114,7 +113,7 @@ impl Plugins {
                 own.entry(plugin.plugin_path.clone()).or_insert(settings);
             }
         }
-        // All processes at once: whoever is not among them is not needed any more.
+        // All processes at once, because any other one ends.
         let entries = plugins.iter().flat_map(|settings| processes(settings, true));
         let others = own.values().flat_map(|settings| processes(settings, false));
         self.processes.load(entries.chain(others), policy);
@@ -149,13 +148,13 @@ impl Plugins {
         drop(old);
     }
 
-    /// From now on, asks before each start of a process; nobody is asked where absent.
+    /// Sets the gate that decides before each start of a process; `None` lets every process start.
     pub fn guard(&self, gate: Option<Gate>) {
         self.gate.lock().clone_from(&gate);
         self.processes.guard(gate);
     }
 
-    /// Asks every entry what it serves. What is wrong with each that does not say it, by its name.
+    /// Asks every entry what it serves. Returns the problems of those without an answer, by name.
     pub async fn check(&self) -> Vec<Problem> {
         self.learn().await;
         let known = self.known.lock();
@@ -173,7 +172,7 @@ impl Plugins {
         Plugin::new(&self.processes, &self.gate, shown, settings, describes)
     }
 
-    /// The plugin of a `plugin_path`; one that the path names by itself is made at its first use.
+    /// The plugin of a `plugin_path`. A plugin with a path of its own is made at its first use.
     ///
     /// # Errors
     /// There is no such entry.
@@ -211,7 +210,7 @@ fn settings_of(path: &str, base: &Path) -> PluginSettings {
     PluginSettings { base: base.to_owned(), ..PluginSettings::new(command.clone(), command) }
 }
 
-/// What a program is called in messages: they go to strangers, whom its directory does not concern.
+/// The name of a program in messages, without its directory, because strangers may read them.
 fn shown(path: &str) -> String {
     let name = Path::new(path).file_name();
     name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
@@ -245,8 +244,8 @@ fn functions<T>(plugin: &Plugin, read: impl FnOnce(&[ListedTool]) -> T) -> T {
     read(info.as_deref().and_then(|info| info.tools.as_deref()).unwrap_or_default())
 }
 
-/// Adds to a capability what a plugin says of a function. Its schemas may be in any form in which people write them; one
-/// that cannot be read so is passed on as it came.
+/// Adds a plugin's description of a function to a capability. Its schemas may have any form that people write; one
+/// in another form is passed on unchanged.
 fn complete(registration: &mut Registration, function: &ListedTool, has_description: bool) {
     let Registration { manifest, policy } = registration;
     let declared = |schema: &Option<serde_json::Value>| schema_from_declaration(schema.as_ref()?).ok();
@@ -261,7 +260,7 @@ fn complete(registration: &mut Registration, function: &ListedTool, has_descript
     describe(registration, function, has_description);
 }
 
-/// The capabilities of an entry: `PLUGIN.FUNCTION` each, or the plugin's name where there is only one.
+/// The capabilities of an entry: `PLUGIN.FUNCTION` each, or the plugin's name if there is only one.
 fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration> {
     functions(plugin, |functions| {
         let only = functions.len() == 1;
@@ -283,7 +282,7 @@ fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration
     })
 }
 
-/// A declared capability, completed by what its plugin says of the function.
+/// A declared capability, completed by its plugin's description of the function.
 fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registration> {
     let own: &PluginCapability = declared.manifest.provider.settings().ok()?;
     let name = own.function_name.clone();

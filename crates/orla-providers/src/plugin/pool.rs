@@ -1,4 +1,4 @@
-//! One plugin: its processes, or the component that it is.
+//! One plugin: its processes, or its component.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::process::ending;
 /// One plugin.
 #[derive(Debug)]
 pub(super) struct Plugin {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(super) name: String,
     /// The program, as it was configured.
     pub(super) path: String,
-    /// What somebody who vouches for it vouches for.
+    /// The content that an attestation covers.
     pub(super) content: ContentSource,
     works: Works,
 }
@@ -45,11 +45,11 @@ enum Works {
 struct Processes {
     /// At least one; only the first is asked what the plugin serves.
     all: Vec<Arc<Supervised<PluginProcess>>>,
-    /// Where each process is given one call at a time.
+    /// Present if each process is given one call at a time.
     turns: Option<Turns>,
 }
 
-/// Who may use which process.
+/// The permits for the processes.
 #[derive(Debug)]
 struct Turns {
     /// One for each process that is not in use.
@@ -104,7 +104,8 @@ fn process(settings: &PluginSettings, describes: bool, index: usize) -> PluginPr
 }
 
 impl Plugin {
-    /// The plugin of these settings, whose processes `supervisor` starts. A component is compiled when `gate` allows it.
+    /// The plugin of these settings, whose processes `supervisor` starts. A component is compiled when `gate`
+    /// allows it.
     pub(super) fn new(
         supervisor: &Supervisor<PluginProcess>,
         gate: &Arc<Mutex<Option<Gate>>>,
@@ -137,7 +138,7 @@ impl Plugin {
         Self { name, path, content, works: Works::Processes(Processes { all, turns }) }
     }
 
-    /// Calls a function. A component may do what the permissions say.
+    /// Calls a function. The permissions bound what a component may do.
     ///
     /// # Errors
     /// See [`Ending`].
@@ -166,8 +167,8 @@ impl Plugin {
         }
     }
 
-    /// Waits until it is known what it serves, within bounds of its own, and once for a process. Whether a component
-    /// serves something else than it did.
+    /// Waits until it is known what it serves, within bounds of its own, and once for a process. Returns whether a
+    /// component serves something else than before.
     pub(super) async fn learn(&self) -> bool {
         match &self.works {
             Works::Processes(processes) => processes.all[0].learn().await,
@@ -184,7 +185,7 @@ impl Plugin {
         }
     }
 
-    /// How it is: how the process is that is best.
+    /// Its status: that of the process in the best state.
     pub(super) fn status(&self) -> ProviderStatus {
         match &self.works {
             Works::Processes(processes) => processes.status(),
@@ -273,7 +274,7 @@ impl Drop for Turn<'_> {
         let mut indices = self.turns.indices();
         match self.went_well {
             true => indices.push(self.index),
-            // It may be busy with what nobody waits for any more, or be gone: the others go before it.
+            // It may be busy with an abandoned call, or be gone, so the others are tried first.
             false => indices.insert(0, self.index),
         }
     }

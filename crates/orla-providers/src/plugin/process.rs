@@ -1,4 +1,4 @@
-//! A process of a plugin, as it is supervised.
+//! A supervised process of a plugin.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

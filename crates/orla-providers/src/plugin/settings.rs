@@ -9,7 +9,7 @@ use orla_marketplace::id::Pattern;
 
 use crate::names::NameRules;
 
-/// Stands before the name of an entry of `plugins`, where a path could stand.
+/// The prefix of an entry of `plugins`, in place of a path.
 pub const ENTRY: &str = "plugin:";
 
 /// One entry of `plugins`.
@@ -19,48 +19,48 @@ pub struct PluginSettings {
     pub name: String,
     /// A program's path, or its name in `PATH`.
     pub command: String,
-    /// Its arguments; no shell sees them.
+    /// Its arguments; no shell is involved.
     pub args: Vec<String>,
     /// Added to the environment.
     pub env: BTreeMap<String, String>,
     /// Patterns of orla's variables that it gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
-    /// Where it runs; orla's own directory where absent.
+    /// Its working directory; `None` means orla's own.
     pub cwd: Option<PathBuf>,
-    /// Where relative paths in the permissions of a component lead from; orla's own directory where empty.
+    /// The directory for relative paths in the permissions of a component; orla's own if empty.
     pub base: PathBuf,
-    /// How many processes of it there may be, each of which is given one call at a time; where absent, there
-    /// is one, which is given every call at once.
+    /// The number of its processes, each of which is given one call at a time. `None` means one process, which is
+    /// given every call at once.
     pub processes: Option<usize>,
-    /// How much a component may compute in one call, in units of which an instruction is about one.
+    /// The fuel of a component in one call; an instruction uses about one unit.
     pub fuel: u64,
     /// The bytes of memory that an instance of a component may have.
     pub memory: u64,
     /// What restarts it when it changes, besides the program itself.
     pub watch: Vec<PathBuf>,
-    /// How long one call may take; the marketplace's default where absent.
+    /// How long one call may take; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
-    /// How long it may take to say what it serves.
+    /// The timeout of `describe`.
     pub startup_timeout: Duration,
-    /// What its functions are called, and which of them are served.
+    /// The names of its functions, and which of them are served.
     pub names: NameRules,
     /// What its functions need besides running it.
     pub permissions: Vec<String>,
-    /// Whether it is started with orla, and not by the first use.
+    /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
 }
 
 impl PluginSettings {
-    /// How long a plugin may take to say what it serves, unless it is configured.
+    /// The timeout of `describe`, unless configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-    /// What a component may compute in one call, unless it is configured: about a minute's work.
+    /// The fuel of a component in one call, unless configured: about a minute's work.
     pub const FUEL: u64 = 100_000_000_000;
-    /// The memory of a component's instance, unless it is configured: 256 MiB.
+    /// The memory of a component's instance, unless configured: 256 MiB.
     pub const MEMORY: u64 = 256 * 1024 * 1024;
     /// The most processes of one plugin.
     pub const MAX_PROCESSES: usize = 64;
 
-    /// A plugin of which only the name and the program are known.
+    /// A plugin with only a name and a program.
     pub fn new(name: impl Into<String>, command: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -85,7 +85,7 @@ impl PluginSettings {
 
 impl fmt::Debug for PluginSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arguments and variables are where people put keys.
+        // Arguments and variables may contain keys.
         f.debug_struct("PluginSettings")
             .field("name", &self.name)
             .field("command", &self.command)

@@ -1,4 +1,4 @@
-//! From another instance's answer to what the caller is given. Pure.
+//! Turns another instance's answer into an outcome. Pure.
 //!
 //! | answer | outcome |
 //! |---|---|
@@ -19,7 +19,7 @@ use reqwest::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// How much of a message is taken over, in characters.
+/// The most characters of a message that are kept.
 const MAX_MESSAGE: usize = 16 * 1024;
 /// How many violations or similar names are.
 const MAX_LISTED: usize = 100;
@@ -89,17 +89,17 @@ struct Broken {
     got: String,
 }
 
-/// A member that is there, also where it is null.
+/// A member that is present, even if it is null.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// A call of another instance, for the words of its errors.
+/// A call of another instance, for the texts of errors.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) ctx: &'a CallContext,
     pub(super) host: &'a str,
-    /// What the capability is called there.
+    /// The capability's id there.
     pub(super) capability: &'a str,
     pub(super) has_token: bool,
 }
@@ -141,7 +141,7 @@ fn outcome(body: &Bytes, answer: &Response<'_>) -> Option<Outcome> {
     })
 }
 
-/// The error that it was there, of the same kind. What could be taken for this instance's own names the other one.
+/// The same error as at the other instance. Texts that could be taken for this instance's own name the other one.
 fn same(
     request: Request<'_>,
     remote: &RemoteError<'_>,
@@ -267,7 +267,7 @@ fn violations(remote: &RemoteError<'_>) -> Option<Vec<Violation>> {
     (!broken.is_empty()).then(|| broken.into_iter().take(MAX_LISTED).map(of).collect())
 }
 
-/// Something else than an instance of orla answered, or it refuses whoever calls.
+/// The answer is not from an instance of orla, or the instance refuses the caller.
 fn foreign(request: Request<'_>, status: StatusCode) -> RuntimeError {
     let Request { ctx, host, has_token, .. } = request;
     let id = ctx.name.to_string();

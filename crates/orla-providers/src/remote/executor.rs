@@ -19,8 +19,8 @@ use super::{answer, request};
 use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};
 use crate::patience::patience;
 
-/// How much longer than the call's own time is waited: the other instance knows the deadline too, and says
-/// what there was by then.
+/// How much longer than the call's own time to wait: the other instance knows the deadline too, and returns the
+/// output so far.
 const GRACE: Duration = Duration::from_millis(250);
 /// How many endpoints are remembered as they were read.
 const MAX_KNOWN: usize = 1024;
@@ -31,8 +31,7 @@ const MAX_KNOWN: usize = 1024;
 /// future ends its request, and so the call there.
 pub struct RemoteRTFSExecutor {
     clients: Arc<Clients>,
-    /// The endpoints that were called, by their text: reading one takes longer than all else that is done for a call
-    /// before it is sent.
+    /// The called endpoints, by their text: parsing one takes longer than everything else before a call is sent.
     known: RwLock<HashMap<String, Arc<Endpoint>>>,
 }
 
@@ -62,7 +61,7 @@ impl RemoteRTFSExecutor {
         let url = request::url_of(text)?;
         let endpoint = Arc::new(Endpoint { host: host_of(&url), url });
         let mut known = self.known.write();
-        // Configurations come and go: what is still called is read once more.
+        // Configurations change; an endpoint that is still called is parsed again.
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
@@ -129,7 +128,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         }
     }
 
-    /// What came from another instance's catalogue is checked there.
+    /// Capabilities from another instance's catalogue are checked there.
     fn checks_types(&self, manifest: &CapabilityManifest) -> bool {
         !manifest.provider.via().is_empty()
     }

@@ -21,24 +21,24 @@ use crate::http::{Clients, Stage, failure, host_of, read_body};
 const WAIT: Duration = Duration::from_secs(25);
 /// How much longer than that its answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long after a failure it is asked again; it doubles with each.
+/// The pause after a failure; it doubles with each.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// What that grows to.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// The least time between two answers: one that changes all the time is not asked all the time. It doubles with each
-/// that says at once that nothing has changed, as one who knows no waiting does.
+/// The least time between two requests, for an instance whose catalogue changes all the time. It doubles with each
+/// immediate answer that nothing has changed, which an instance without waiting gives.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Whoever answers sooner than this has not waited for a change.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// The largest catalogue that is read, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// One instance. When the configuration drops it, nobody follows it any more.
+/// One instance. When the configuration drops it, its catalogue is no longer followed.
 pub(super) struct Followed {
     pub(super) settings: RemoteSettings,
     is_followed: AtomicBool,
     listed: Mutex<Arc<Vec<Listed>>>,
-    /// Whether it has answered, or failed to, since it was first asked.
+    /// Whether the first request has ended, with an answer or an error.
     answered: watch::Sender<bool>,
     problem: Mutex<Option<String>>,
     stop: CancellationToken,
@@ -66,7 +66,7 @@ impl Followed {
         }
     }
 
-    /// Whether whoever asks is the first to: who has begun goes on with [`follow`](Self::follow).
+    /// Whether this caller is the first. The first one continues with [`follow`](Self::follow).
     pub(super) fn begin(&self) -> bool {
         !self.is_followed.swap(true, Ordering::Relaxed)
     }
@@ -76,7 +76,7 @@ impl Followed {
         Arc::clone(&self.listed.lock())
     }
 
-    /// Why it could not be asked when it last was.
+    /// Why the last request failed.
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
@@ -90,7 +90,8 @@ impl Followed {
         }
     }
 
-    /// Asks again and again until it is no longer wanted. The task holds nothing of it that would keep it.
+    /// Requests the catalogue again and again until it is no longer used. The task holds nothing of it that would
+    /// keep it.
     pub(super) fn follow(self: Arc<Self>, context: Context) -> impl Future<Output = ()> + Send {
         let stop = self.stop.clone();
         let remote = Arc::downgrade(&self);
@@ -136,7 +137,7 @@ impl Followed {
         }
     }
 
-    /// Whether it serves something else than it did.
+    /// Returns whether it serves something else than before.
     fn take(&self, listing: Listing, context: &Context) -> bool {
         let Listing { capabilities, left_out, .. } = listing;
         if left_out > 0 {
@@ -167,7 +168,7 @@ impl Followed {
     }
 }
 
-/// How long it is not asked after an answer that took so long, where the last pause was `idle`.
+/// The pause after an answer that took this long, if the last pause was `idle`.
 fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
     match is_news || took >= AT_ONCE {
         true => PAUSE,
@@ -175,7 +176,7 @@ fn pause_after(idle: Duration, is_news: bool, took: Duration) -> Duration {
     }
 }
 
-/// Asks for the catalogue; nothing where it is still the one that is known.
+/// Requests the catalogue; `None` if it is still the known one.
 async fn ask(
     settings: &RemoteSettings,
     context: &Context,

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use super::settings::RemoteSettings;
 
-/// The most capabilities that are taken over of one instance.
+/// The most capabilities that are taken from one instance.
 pub(super) const MAX_CAPABILITIES: usize = 10_000;
-/// Through how many instances what is taken over may have come.
+/// The most instances that a capability may have passed through.
 const MAX_VIA: usize = orla_marketplace::Hops::MAX;
 /// The longest version, and the longest name of an instance, in bytes.
 const MAX_WORD: usize = 128;
@@ -24,10 +24,10 @@ const MAX_ID: usize = 256;
 /// A catalogue as it came.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// What a later one is asked for with.
+    /// The version for the next request.
     pub(super) version: String,
     pub(super) capabilities: Vec<Listed>,
-    /// How many there are that cannot be taken over.
+    /// The number of capabilities that cannot be used.
     pub(super) left_out: usize,
 }
 
@@ -56,7 +56,7 @@ struct One<'a> {
     tool: &'a RawValue,
 }
 
-/// Reads a catalogue: what of it `settings` serve, and has not come from `own` before.
+/// Reads a catalogue: the capabilities that `settings` serve and that have not passed through `own`.
 ///
 /// # Errors
 /// It is none.
@@ -72,7 +72,7 @@ pub(super) fn read(body: &Bytes, settings: &RemoteSettings, own: &str) -> Result
             left_out += 1;
             continue;
         };
-        // What comes from here would come back to where it began.
+        // A capability of this instance would call itself.
         if one.via.iter().any(|instance| &**instance == own) || !settings.names.serves(&one.id) {
             continue;
         }

@@ -5,16 +5,16 @@
 //!
 //! # How it works
 //!
-//! A call is one `POST /rtfs` (`request`), and its answer an outcome or the very error that the other
-//! instance met (`answer`). The call's deadline, trace context and the instances that it came through go with
-//! it in headers; whoever drops the call ends the request, and with it the call there. A catalogue is
-//! read by `GET /rtfs` (`listing`), which is answered again when it has changed: `follow` waits for that.
+//! A call is one `POST /rtfs` (`request`), and its answer an outcome or the same error that the other instance had
+//! (`answer`). Headers carry the call's deadline, trace context and the instances that it has passed through.
+//! Dropping the call ends the request, and with it the call there. A catalogue is read by `GET /rtfs` (`listing`),
+//! which is answered again when it has changed: `follow` waits for that.
 //!
 //! # Invariants
 //!
 //! - A call is sent once, and its token goes to the configured origin alone: no redirect is followed.
-//! - What comes back to where it came from is left out of a catalogue, so instances that have each other's
-//!   catalogues come to an end.
+//! - Capabilities that would return to their origin are left out of a catalogue, so instances that have each
+//!   other's catalogues do not loop.
 //! - Memory is bounded: answers, catalogues, and how many capabilities one has.
 //!
 //! # Deliberately absent

@@ -1,4 +1,4 @@
-//! What an agent does when it is asked, whichever binding it was asked over.
+//! The work of an agent, independent of the binding of the request.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use super::work::{self, Texts};
 use crate::options::AgentOptions;
 use crate::rtfs::federation;
 
-/// The agent: made when it is first asked.
+/// The agent, created at the first request.
 pub(crate) struct Agent {
     pub(super) tasks: Arc<Tasks>,
-    /// Places for what is posted at once.
+    /// Capacity for posts that are sent at the same time.
     pub(super) posts: Arc<Semaphore>,
     /// The snapshot that was last shown, and since when.
     shown: Mutex<(u64, SystemTime)>,
@@ -47,7 +47,7 @@ impl Agent {
         Self::of(Tasks::new(bounds(options)))
     }
 
-    /// An agent whose tasks are kept in a file, and the ids of those that the last server did not finish.
+    /// An agent whose tasks are kept in a file, and the ids of the tasks that the last server did not finish.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -93,7 +93,7 @@ fn bounds(options: &AgentOptions) -> Bounds {
 type A2AResult<T> = Result<T, A2AError>;
 
 impl Caller {
-    /// Begins what a message asks for, or goes on with it, and waits until it is the caller's turn.
+    /// Starts or continues the task of a message, and waits until it is the caller's turn.
     pub(super) async fn send(&self, request: SendMessageRequest) -> A2AResult<SendMessageResponse> {
         let configuration = request.configuration.clone();
         let at_once = configuration.as_ref().and_then(|it| it.return_immediately) == Some(true);
@@ -103,7 +103,7 @@ impl Caller {
         let mut task = Task::clone(&following.first);
         if !at_once {
             let tasks = Arc::clone(&self.agent().tasks);
-            // The first event is how it stands now.
+            // The first event is the current state.
             let mut events = tasks.events(following, Until::CallersTurn).boxed();
             while events.next().await.is_some() {}
             if let Ok(message) = answered.try_recv() {
@@ -117,7 +117,7 @@ impl Caller {
         Ok(SendMessageResponse::Task(task))
     }
 
-    /// The same, and tells what happens.
+    /// The same, as a stream of events.
     pub(super) fn stream(
         &self,
         request: SendMessageRequest,
@@ -161,7 +161,7 @@ impl Caller {
         self.agent().tasks.list(asked, self.principal.as_ref()).map_err(A2AError::invalid_params)
     }
 
-    /// Cancels a task and gives it as it is then.
+    /// Cancels a task and returns its state afterwards.
     pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> A2AResult<Task> {
         let tasks = &self.agent().tasks;
         let lost = || A2AError::task_not_found(&asked.id);
@@ -179,7 +179,7 @@ impl Caller {
         }
     }
 
-    /// A stream that ends when the server takes no more requests.
+    /// A stream that ends when the server stops accepting requests.
     fn until_the_end(
         &self,
         events: impl futures_util::Stream<Item = StreamResponse> + Send + 'static,
@@ -187,8 +187,8 @@ impl Caller {
         events.take_until(self.core.abort.clone().cancelled_owned()).boxed()
     }
 
-    /// Begins a task, or gives a message to the one that waits for it. `answer` takes a message, should that be the
-    /// answer.
+    /// Starts a task, or passes a message to the task that waits for it. `answer` receives a message, if the
+    /// result is one.
     fn begin(
         &self,
         request: SendMessageRequest,
@@ -210,7 +210,7 @@ impl Caller {
         }
     }
 
-    /// A message for a task that there is: the answer to what it asked.
+    /// A message for an existing task: the answer to its question.
     fn go_on(
         &self,
         id: &str,
@@ -265,8 +265,8 @@ impl Caller {
         Ok(following)
     }
 
-    /// What answers texts: what is configured for it, else the capability that answers prompts, where this caller may
-    /// use it.
+    /// The capability that answers texts: the configured one, or else the one that answers prompts, if this caller
+    /// may use it.
     fn texts<'a>(&self, configured: &'a str, catalog: &'a Catalog) -> Option<Texts<'a>> {
         let takes_prompt = |entry: &Entry| entry.manifest.provider.kind() == ANSWERS_PROMPTS;
         if !configured.is_empty() {
@@ -300,7 +300,7 @@ impl Caller {
             && result::form(outcome) == Form::Message
             && answer.send(self.message(&id, outcome)).is_ok()
         {
-            // There was no task: who asked has the answer.
+            // There was no task: the caller has the answer.
             return tasks.forget(&id);
         }
         let ended_by_server = self.core.abort.is_cancelled();

@@ -1,4 +1,4 @@
-//! The agent's card (A2A §4.4): who it is, where it is reached, and what it can do, made from the catalogue.
+//! The agent's card (A2A §4.4): its name, its addresses and its skills, made from the catalogue.
 
 use std::time::SystemTime;
 
@@ -89,7 +89,7 @@ fn older(card: &AgentCard) -> Value {
     older
 }
 
-/// The card for who reached the server by this host.
+/// The card for a client that reached the server by this host.
 fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> AgentCard {
     let own = &settings.options.agent;
     let base = match own.url.trim_end_matches('/') {
@@ -133,7 +133,7 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
 /// The default description of the agent.
 const DESCRIPTION: &str = "Calls the capabilities of this server. A message has a data part {\"capability\": NAME, \"input\": {…}}, \
     or names a skill in its metadata (skillId) and has its input as a data part.";
-/// And to those who may run programs.
+/// And for callers that may run programs.
 const PROGRAMS: &str = " Or it is a program of RTFS, as text or as a data part {\"program\": TEXT}.";
 
 fn may_run_programs(caller: &Caller, catalog: &Catalog) -> bool {
@@ -155,13 +155,13 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
     vec![
         at("JSONRPC"),
         at("HTTP+JSON"),
-        // Without TLS it is written as HOST:PORT, which the type sees to.
+        // Without TLS it is written as HOST:PORT; the type takes care of that.
         #[cfg(feature = "a2a-grpc")]
         AgentInterface { url: base.to_owned(), ..at("GRPC") },
     ]
 }
 
-/// What is listed and this caller may use; and programs, which no list has to name.
+/// The listed capabilities that this caller may use, and programs, which need not be listed.
 fn skills(caller: &Caller, catalog: &Catalog) -> Vec<AgentSkill> {
     let programs = catalog.get(IDS[0]).filter(|entry| !entry.is_listed());
     let all = catalog.offered().chain(programs);

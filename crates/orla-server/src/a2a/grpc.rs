@@ -73,7 +73,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     value.is_some_and(|value| value.starts_with("application/grpc"))
 }
 
-/// One call, and who makes it.
+/// One call and its caller.
 struct Bound {
     caller: Caller,
 }

@@ -2,29 +2,30 @@
 //!
 //! # How it works
 //!
-//! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what is to be run
-//! (`work`, pure) and becomes a task (`tasks`, `table`), whose work is a call of the marketplace like any other: with the
-//! caller's principal, authorised, admitted, recorded (`agent`). What it gives becomes an artifact (`result`, pure). Three
-//! bindings say the same thing: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`, gRPC (`grpc`) on the same port. What is asked of the caller while a task
-//! runs makes it `input-required`, and the next message of that task is the answer (`question`).
+//! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what to run
+//! (`work`, pure) and becomes a task (`tasks`, `table`). The work of a task is a call of the marketplace like any
+//! other: with the caller's principal, authorised, admitted, recorded (`agent`). Its outcome becomes an artifact
+//! (`result`, pure). There are three bindings: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`, and gRPC
+//! (`grpc`) on the same port. A question to the caller makes a running task `input-required`, and the next message
+//! of that task is the answer (`question`).
 //!
-//! A text that is no program is an input like another: that of the capability which
-//! [`AgentOptions::text`](crate::AgentOptions::text) names. To answer texts, for example with a model,
-//! register a capability for it; its input is `{message, message_id, context_id?, data?}`.
+//! A text that is not a program is the input of the capability that
+//! [`AgentOptions::text`](crate::AgentOptions::text) names. To answer texts, for example with a model, register a
+//! capability for it; its input is `{message, message_id, context_id?, data?}`.
 //!
 //! # Invariants
 //!
 //! - The agent is created at the first request, so an unused agent costs nothing.
 //! - A caller sees only its own tasks.
-//! - Tasks are bounded in number, in bytes and in age; those that are over make room, the oldest first.
+//! - Tasks are bounded in number, bytes and age. Finished ones make room, the oldest first.
 //! - A task outlives its connection, and with a file (`store`) the server.
 //!
 //! # Deliberately absent
 //!
-//! The framework of the A2A project (its types are used): it needs an HTTP stack of its own, keeps every task for ever, and takes a task
-//! that waits for an answer for one that is not there. Numbers keep what a double holds of them, which is what the protocol
-//! has. Files in messages: no capability takes one. A WebSocket, which is no binding of the protocol. Version 0.3 but over
-//! JSON-RPC (`older`).
+//! The framework of the A2A project (its types are used): it needs an HTTP stack of its own, keeps every task for
+//! ever, and treats a task that waits for an answer as missing. Numbers have the precision of a double, as in the
+//! protocol. Files in messages: no capability takes one. WebSockets, which are not a binding of the protocol.
+//! Version 0.3, except over JSON-RPC (`older`).
 
 mod agent;
 mod card;
@@ -73,7 +74,7 @@ const VERSION: &str = "a2a-version";
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// 0.3, which JSON-RPC alone speaks here.
+    /// 0.3, which is served over JSON-RPC only.
     Older,
     /// 1.0.
     Current,
@@ -94,7 +95,7 @@ impl Version {
     }
 }
 
-/// Who asks, and what came beside the message.
+/// The caller, and what came with the message.
 #[derive(Clone)]
 struct Caller {
     core: Arc<Core>,

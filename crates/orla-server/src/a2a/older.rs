@@ -1,4 +1,4 @@
-//! Version 0.3 of the protocol, over JSON-RPC: its methods and its JSON, from and to what everything else here speaks. Pure.
+//! Version 0.3 of the protocol, over JSON-RPC: converts its methods and its JSON from and to those of 1.0. Pure.
 //!
 //! | 0.3 | 1.0 |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `{"file": {bytes \| uri, mimeType, name}}` | `raw` or `url`, `mediaType`, `filename` |
 //! | `input-required`, `user` | `TASK_STATE_INPUT_REQUIRED`, `ROLE_USER` |
 //!
-//! Push notifications are not configured in this version: what is posted has the form of 1.0.
+//! Push notifications are not configured in this version: posts have the form of 1.0.
 
 use a2a::methods;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 /// The place of the push configuration in a message.
 pub(super) const PUSH: &str = "/configuration/pushNotificationConfig";
 
-/// What a method is called in 1.0; none where it is not served.
+/// The name of a method in 1.0; `None` if it is not served.
 pub(super) fn method(older: &str) -> Option<&'static str> {
     Some(match older {
         "message/send" => methods::SEND_MESSAGE,
@@ -43,7 +43,7 @@ pub(super) fn parameters(mut given: Value) -> Value {
     given
 }
 
-/// What is given where one task, or one message, was asked for: `{"task"}`, `{"message"}` or the task itself.
+/// The result of a request for one task or one message: `{"task"}`, `{"message"}` or the task itself.
 pub(super) fn answer(given: Value) -> Value {
     match given {
         Value::Object(mut members) if members.len() == 1 => {
@@ -55,7 +55,7 @@ pub(super) fn answer(given: Value) -> Value {
     }
 }
 
-/// An event of a stream; the last one says that it is.
+/// An event of a stream. The last one is marked as such.
 pub(super) fn event(given: Value, is_last: bool) -> Value {
     let Value::Object(mut members) = given else { return given };
     if let Some(Value::Object(mut update)) = members.remove("statusUpdate") {

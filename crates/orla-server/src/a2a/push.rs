@@ -1,8 +1,8 @@
 //! Push notifications (A2A §4.3.3): a client names an address, and the events of its task are posted there.
 //!
-//! A delivery follows its task like any other follower, posts one event after the other, each within its time and a few times
-//! at most, and ends with the task, with its configuration, with the server, or after several failed posts. How a
-//! request is made, and where to, is the business of the [`PushSender`] that the server is given.
+//! A delivery follows its task like any other follower. It posts one event after the other, each with a timeout
+//! and a few retries, and ends with the task, its configuration or the server, or after several failed posts. The
+//! server's [`PushSender`] decides how and where a request is sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use super::table::size;
 use super::tasks::{HookResult, Until};
 use super::{Agent, Caller};
 
-/// Posts what happens to tasks to those who want to be told.
+/// Posts the events of tasks to subscribed clients.
 #[async_trait]
 pub trait PushSender: Send + Sync {
-    /// Whether something may be posted to an address, as far as its text tells.
+    /// Whether posting to an address is allowed, as far as its text shows.
     ///
     /// # Errors
     /// Why the address is not allowed. The client that named it sees the text.
@@ -50,7 +50,7 @@ pub trait PushSender: Send + Sync {
 pub struct Push {
     /// Where to.
     pub url: String,
-    /// Its headers, credentials among them.
+    /// Its headers, including credentials.
     pub headers: HeaderMap,
     /// A `StreamResponse` as JSON.
     pub body: Bytes,
@@ -69,7 +69,7 @@ const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
 const MAX_CONFIG: usize = 8 * 1024;
 /// How long one post may take.
 const TIME: Duration = Duration::from_secs(10);
-/// How long to wait before an event is posted again, and so how often it is.
+/// The pauses before an event is posted again; their number is that of the retries.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 /// How long deliveries may take after the server has ended.
 const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -90,7 +90,7 @@ impl Caller {
         Ok(config)
     }
 
-    /// The same, without waiting until it is kept.
+    /// The same, without waiting until it is stored.
     pub(super) fn hook(
         &self,
         task: &str,
@@ -218,7 +218,7 @@ impl Agent {
     }
 }
 
-/// The headers of what is posted for a configuration.
+/// The headers of the posts for a configuration.
 fn headers(config: &TaskPushNotificationConfig) -> Result<HeaderMap, A2AError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));

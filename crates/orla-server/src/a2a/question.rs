@@ -1,4 +1,4 @@
-//! What a call asks of its caller while it runs: the task waits for input, and its next message is the answer.
+//! Questions of a call to its caller: the task waits for input, and its next message is the answer.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::tasks::Tasks;
 
-/// What is asked for: a form.
+/// The form that is asked for.
 const ELICITATION: &str = "elicitation/create";
-/// Of what is wrong with an answer, so much is said.
+/// The most characters of a problem with an answer that are shown.
 const SHOWN: usize = 5;
 
 /// Asks the client of a task.
@@ -24,7 +24,7 @@ pub(super) struct TaskClient {
     pub(super) task: String,
     /// One question after the other: a task waits for one answer at a time.
     pub(super) turn: Mutex<()>,
-    /// Cancelled when no answer can come any more, as the server takes no requests.
+    /// Cancelled when no answer can arrive any more, because the server stops.
     pub(super) closing: CancellationToken,
     /// Cancelled with the task.
     pub(super) token: CancellationToken,
@@ -46,7 +46,7 @@ impl Client for TaskClient {
             let _turn = self.turn.lock().await;
             let form = validator(&params["requestedSchema"]);
             let mut wrong = None;
-            // What is no answer is asked again, with what is wrong with it.
+            // After an invalid answer the question is asked again, with the problem.
             loop {
                 let question = Question { asker: self, answer: None };
                 let message = question.put(&params, wrong.as_deref()).await?;
@@ -66,7 +66,7 @@ impl Client for TaskClient {
     }
 }
 
-/// A question that waits for its answer. Who gives it up, whose time is over for example, has the task go on.
+/// A question that waits for its answer. Dropping it, for example at its deadline, continues the task.
 struct Question<'a> {
     asker: &'a TaskClient,
     answer: Option<oneshot::Receiver<Message>>,
@@ -89,7 +89,7 @@ impl Drop for Question<'_> {
     }
 }
 
-/// The question, after what is wrong with the last answer to it, and what form its answer has.
+/// The question, after the problem of the last answer to it, and the form of its answer.
 fn question(params: &Value, wrong: Option<&str>) -> Vec<Part> {
     let asked = params["message"].as_str().unwrap_or("Input is needed.");
     let text = wrong.map_or_else(|| asked.to_owned(), |wrong| format!("{wrong}. {asked}"));
@@ -101,8 +101,8 @@ fn question(params: &Value, wrong: Option<&str>) -> Vec<Part> {
     parts
 }
 
-/// The answer: data as it is, a text as the first member that is asked for. Data with `action` is a
-/// complete answer, which may decline.
+/// The answer: data unchanged, a text as the first member of the form. Data with `action` is a complete answer,
+/// which may decline.
 fn read(message: &Message, form: &Value) -> Value {
     let data = message.parts.iter().find_map(|part| match &part.content {
         PartContent::Data(Value::Object(data)) => Some(data.clone()),
@@ -123,12 +123,12 @@ fn read(message: &Message, form: &Value) -> Value {
     if is_whole { Value::Object(data) } else { json!({"action": "accept", "content": data}) }
 }
 
-/// What checks answers, where there is anything to check them by.
+/// The validator of answers, if the form has a schema.
 fn validator(form: &Value) -> Option<Validator> {
     form.is_object().then(|| Validator::compile(&schema_from_declaration(form).ok()?).ok()).flatten()
 }
 
-/// Why what was accepted is not what was asked for.
+/// Why an accepted answer does not match the form.
 fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
     if answer["action"] != "accept" {
         return None;
@@ -138,7 +138,7 @@ fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
     Some(violations.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-/// A text as what is asked for.
+/// A text as the type that the form asks for.
 fn word(text: &str, about: &Value) -> Value {
     let is_number_or_truth = matches!(about["type"].as_str(), Some("number" | "integer" | "boolean"));
     let read = is_number_or_truth.then(|| serde_json::from_str(text.trim()).ok()).flatten();

@@ -80,7 +80,7 @@ impl Operation {
             }
             ["tasks", task] => match task.rsplit_once(':') {
                 Some((id, "cancel")) if is_post => Self::Cancel(id.to_owned()),
-                // The first clients of 1.0 asked with POST.
+                // The first clients of 1.0 used POST.
                 Some((id, "subscribe")) if is_post || is_get => Self::Subscribe(id.to_owned()),
                 _ if is_get => Self::Get(task.to_owned()),
                 _ => return Err(A2AError::method_not_found(path)),
@@ -185,7 +185,7 @@ pub(super) fn refused(asked: &HeaderMap, status: StatusCode, error: &A2AError) -
     typed(asked, json(status, error::rest(status, error).to_string()))
 }
 
-/// The response in the binding's own media type, for those who know it.
+/// The response in the binding's own media type, for clients that accept it.
 fn typed(asked: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
     let named = [header::ACCEPT, header::CONTENT_TYPE].into_iter().flat_map(|name| asked.get_all(name));
     let mut named = named.filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! From what a call gave to the parts of an artifact or a message. Pure.
+//! Turns the outcome of a call into the parts of an artifact or a message. Pure.
 //!
 //! | the capability gave | parts |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | images, audio, embedded resources | parts with their bytes, or texts, and their media type |
 //! | a link | a part with its address |
 //!
-//! What the capability says in `_meta` goes along as metadata. There it may say, too, what its answer is to be: see [`Form`].
+//! The capability's `_meta` becomes metadata. It may also determine the form of the answer: see [`Form`].
 
 use std::collections::HashMap;
 
@@ -28,13 +28,13 @@ pub(super) const SERVER_ENDED: &str = "The server ended while the task was at wo
 pub(super) enum Form {
     /// The result of a task.
     Task,
-    /// A message, to who waits for the answer and asked for no stream: `_meta["orla/a2a"].kind` is `message`.
+    /// A message, for a caller that waits for the answer without a stream: `_meta["orla/a2a"].kind` is `message`.
     Message,
-    /// A refusal: `_meta["orla/a2a"].state` is `rejected`, as it is where another agent refused.
+    /// A refusal: `_meta["orla/a2a"].state` is `rejected`, as in the refusal of another agent.
     Rejection,
 }
 
-/// What a call's answer is to be.
+/// The form of a call's answer.
 pub(super) fn form(outcome: &Outcome) -> Form {
     let about = metadata(outcome).and_then(|mut metadata| metadata.remove(ABOUT)).unwrap_or_default();
     match (about["kind"].as_str(), about["state"].as_str()) {
@@ -44,7 +44,7 @@ pub(super) fn form(outcome: &Outcome) -> Form {
     }
 }
 
-/// What a call gave, as an artifact; none where it gave nothing.
+/// The outcome of a call as an artifact; `None` if it has none.
 pub(super) fn artifact(outcome: &Outcome) -> Option<Artifact> {
     let parts = parts(outcome);
     (!parts.is_empty()).then(|| Artifact { metadata: metadata(outcome), ..of(parts) })
@@ -91,7 +91,7 @@ pub(super) fn said(error: &RuntimeError) -> Vec<Part> {
     failure(kind, error.to_string())
 }
 
-/// What a task says whose server ended: the same message may do better with another.
+/// The text of a task whose server ended: sending the message again may help.
 pub(super) fn ended() -> Vec<Part> {
     failure("unavailable", SERVER_ENDED.to_owned())
 }

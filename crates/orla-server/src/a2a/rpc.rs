@@ -68,7 +68,7 @@ pub(super) async fn answer(
 fn current(request: JsonRpcRequest) -> Result<JsonRpcRequest, A2AError> {
     let push = request.params.as_ref().and_then(|params| params.pointer(older::PUSH));
     if push.is_some_and(|push| !push.is_null()) {
-        // Who asks for it waits for what never comes.
+        // A client that asks for this would wait for ever.
         return Err(A2AError::push_notification_not_supported());
     }
     match older::method(&request.method) {
@@ -123,7 +123,8 @@ pub(super) fn no_extended_card() -> A2AError {
     A2AError::unsupported_operation("there is no other card than the public one")
 }
 
-/// The parameters. As in all ProtoJSON, a member may also have the name of the messages' definition: `history_length`.
+/// The parameters. As in all ProtoJSON, a member may also have its name in the message definition:
+/// `history_length`.
 fn read<T: DeserializeOwned>(params: Option<Value>) -> Result<T, A2AError> {
     let params = match params.unwrap_or_else(|| Value::Object(Map::new())) {
         Value::Object(mut members) => {
@@ -178,7 +179,7 @@ pub(super) fn sse(data: &[u8]) -> Bytes {
     [b"data: ", data, b"\n\n"].concat().into()
 }
 
-/// The stream, with a comment where it would be quiet for long.
+/// The stream, with a comment when it would be silent for long.
 pub(super) fn alive(stream: BoxStream<'static, Bytes>) -> BoxStream<'static, Bytes> {
     const EVERY: std::time::Duration = std::time::Duration::from_secs(15);
     futures_util::stream::unfold(stream, |mut stream| async move {

@@ -1,7 +1,7 @@
-//! The tasks in a file, where one is configured: they are there again when the server is.
+//! Tasks in a file, if one is configured: they survive a restart of the server.
 //!
-//! A task is one row: its JSON, with whose it is, by its id. Rows are written together, as many as have changed meanwhile,
-//! and each time through to the disk. The file may contain secrets of push configurations, so only its owner can read it.
+//! A task is one row: its JSON and its owner, by its id. All rows that have changed are written together, and each
+//! time synced to the disk. The file may contain secrets of push configurations, so only its owner can read it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -24,18 +24,18 @@ pub(super) struct Store(Database);
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct StoredTask {
     pub(super) task: Task,
-    /// Whose it is; none where callers have no names.
+    /// The owner; `None` if callers have no names.
     pub(super) owner: Option<String>,
     /// Its push configurations.
     #[serde(default)]
     pub(super) hooks: Vec<TaskPushNotificationConfig>,
 }
 
-/// A row as it is to be: JSON, or nothing.
+/// A row to write: JSON, or `None` to delete it.
 pub(super) type Row = (String, Option<Vec<u8>>);
 
 impl Store {
-    /// Opens or makes the file, and gives the tasks that are in it, in no order.
+    /// Opens or creates the file, and returns its tasks in no order.
     ///
     /// # Errors
     /// Another server uses the file, or it is not a file of tasks.

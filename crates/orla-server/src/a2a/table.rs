@@ -1,6 +1,6 @@
-//! The table of tasks: what each is, whose, and which have to make room. Pure but for what goes to those who follow one.
+//! The table of tasks: their state, their owners, and which make room. Pure except for the events to followers.
 //!
-//! A task that is over gives its place to a new one, the oldest first; one that is not over never does.
+//! A finished task makes room for a new one, the oldest first. An unfinished task never does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) struct Table {
     order: BTreeSet<(u64, String)>,
     states: u64,
     bytes: usize,
-    /// What is to be written, where tasks are kept.
+    /// The changes to write, if tasks are kept in a file.
     changes: Option<Changes>,
 }
 
@@ -56,10 +56,10 @@ struct Changes {
     writing: bool,
 }
 
-/// A task that is to be written; none where it is forgotten.
+/// A task to write; `None` if it was removed.
 pub(super) type Changed = (String, Option<Snapshot>);
 
-/// A task as it is at a moment, with all that is kept of it.
+/// A task at one moment, with everything that is kept about it.
 pub(super) struct Snapshot {
     pub(super) task: Arc<Task>,
     pub(super) owner: Option<Principal>,
@@ -69,7 +69,7 @@ pub(super) struct Snapshot {
 /// A push configuration of a task.
 pub(super) struct Hook {
     pub(super) config: TaskPushNotificationConfig,
-    /// Cancelled when it is not wanted any more.
+    /// Cancelled when it is no longer needed.
     pub(super) stop: CancellationToken,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Record {
     pub(super) live: Option<Live>,
 }
 
-/// What there is of a task that is not over.
+/// The state of an unfinished task.
 pub(super) struct Live {
     pub(super) events: broadcast::Sender<Arc<StreamResponse>>,
     /// Cancels its work.
@@ -106,12 +106,12 @@ impl Table {
         }
     }
 
-    /// Other bounds, for what comes from now on.
+    /// Sets other bounds, from now on.
     pub(super) fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
 
-    /// A task, if it is this caller's.
+    /// A task, if it belongs to this caller.
     pub(super) fn of(&mut self, id: &str, caller: Option<&Principal>) -> Option<&mut Record> {
         self.records.get_mut(id).filter(|record| record.owner.as_ref() == caller)
     }
@@ -125,7 +125,7 @@ impl Table {
         self.records.get_mut(id)
     }
 
-    /// Adds a task; not where there is no room, as every other is at work.
+    /// Adds a task; `None` if there is no room because all others are unfinished.
     pub(super) fn add(&mut self, task: Task, owner: Option<Principal>, live: Option<Live>) -> bool {
         let hooks = Vec::new();
         let bytes = size(&task);
@@ -146,8 +146,8 @@ impl Table {
         true
     }
 
-    /// Changes a task that is not over, and tells those who follow it. The change says by how many bytes the task has grown
-    /// besides its status.
+    /// Changes an unfinished task and notifies its followers. The change returns by how many bytes the task has
+    /// grown, apart from its status.
     pub(super) fn change(
         &mut self,
         id: &str,
@@ -201,7 +201,7 @@ impl Table {
         }
     }
 
-    /// Forgets what was over before its time came.
+    /// Removes tasks that finished before this time.
     pub(super) fn expire(&mut self, now: DateTime<Utc>) {
         let Some(before) = now.checked_sub_signed(
             chrono::TimeDelta::from_std(self.bounds.age).unwrap_or(chrono::TimeDelta::MAX),
@@ -210,7 +210,7 @@ impl Table {
         };
         let is_old = |record: &Record| record.task.status.timestamp.is_some_and(|time| time < before);
         let old = self.order.iter().map(|(_, id)| id);
-        // In the order of their times: what follows the first that is young is young too.
+        // They are in the order of their times: all tasks after the first young one are young too.
         let old = old.filter_map(|id| self.records.get(id)).take_while(|record| is_old(record));
         let over = old.filter(|record| record.live.is_none()).map(|record| record.task.id.clone());
         for id in over.collect::<Vec<_>>() {
@@ -240,7 +240,7 @@ impl Table {
         self.note(id);
     }
 
-    /// From now on, what changes is noted.
+    /// Records changes from now on.
     pub(super) fn note_changes(&mut self) {
         self.changes.get_or_insert_default();
     }
@@ -265,7 +265,7 @@ impl Table {
         waiting.map(|changes| changes.writing = true).is_some()
     }
 
-    /// The changes to write now, with their count; `None` if there are no changes, and the writer ends.
+    /// The changes to write now, and their count. `None` if there are none; the writer then ends.
     pub(super) fn take_changes(&mut self) -> Option<(u64, Vec<Changed>)> {
         let changes = self.changes.as_mut()?;
         let ids = std::mem::take(&mut changes.ids);
@@ -342,7 +342,7 @@ impl Table {
         })
     }
 
-    /// Forgets the oldest task that is over, but this one. Whether there was one.
+    /// Removes the oldest finished task except this one. Returns whether there was one.
     fn make_room(&mut self, but: Option<&str>) -> bool {
         let is_over = |id: &&String| {
             self.records.get(*id).is_some_and(|record| record.live.is_none()) && Some(id.as_str()) != but
@@ -363,12 +363,12 @@ pub(super) fn shorten(task: &mut Task, length: Option<i32>) {
     }
 }
 
-/// Whether nothing more happens unless the caller does something.
+/// Whether nothing more happens until the caller acts.
 pub(super) fn is_callers_turn(state: &TaskState) -> bool {
     state.is_terminal() || matches!(state, TaskState::InputRequired | TaskState::AuthRequired)
 }
 
-/// About as many bytes as something takes.
+/// The approximate size in bytes.
 pub(super) fn size(value: &impl serde::Serialize) -> usize {
     /// Counts what is written.
     struct Count(usize);

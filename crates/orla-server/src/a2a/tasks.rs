@@ -1,7 +1,7 @@
-//! The tasks of an agent, and those who follow them. One lock; nothing waits while it is held.
+//! The tasks of an agent and their followers. There is one lock, and nothing waits while it is held.
 //!
-//! If tasks are persisted, the first change starts a writer in the background. It runs until all changes are written;
-//! changes that come meanwhile are written together.
+//! If tasks are kept in a file, the first change starts a writer in the background. It runs until all changes are
+//! written; changes that arrive meanwhile are written together.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
@@ -53,13 +53,13 @@ pub(super) struct Following {
 /// Until when a task is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Until nothing more happens unless the caller does something.
+    /// Until nothing more happens unless the caller acts.
     CallersTurn,
     /// Until it is over.
     End,
 }
 
-/// Why a task takes no message.
+/// Why a task accepts no message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MessageRefused {
     /// It is over.
@@ -76,7 +76,7 @@ pub(super) enum HookResult {
     NoTask,
     /// The task has too many push configurations.
     Full,
-    /// It is over: there is nothing to be told.
+    /// It is finished: there are no events.
     Over,
     /// It goes on.
     Live(Following),
@@ -88,8 +88,8 @@ impl Tasks {
         Arc::new(Self { table: Mutex::new(Table::new(bounds)), keeper: None })
     }
 
-    /// Tasks that are kept in a file, with those that are in it. What was at work when the last server ended has failed;
-    /// their ids.
+    /// Tasks that are kept in a file, with those already in it. Tasks that were running when the last server ended
+    /// have failed; returns their ids.
     pub(super) fn kept(
         bounds: Bounds,
         store: Store,
@@ -124,7 +124,7 @@ impl Tasks {
         Some((Arc::clone(&record.task), record.hooks.iter().map(|hook| hook.config.clone()).collect()))
     }
 
-    /// Waits until everything that has changed so far is written, where tasks are kept.
+    /// Waits until all changes so far are written, if tasks are kept in a file.
     pub(super) async fn settled(&self) {
         let Some(keeper) = &self.keeper else { return };
         let changes = self.lock().changes();
@@ -132,12 +132,12 @@ impl Tasks {
         let _ = keeper.written.subscribe().wait_for(|written| *written >= changes).await;
     }
 
-    /// Other bounds, for what comes from now on.
+    /// Sets other bounds, from now on.
     pub(super) fn bound(&self, bounds: Bounds) {
         self.lock().bound(bounds);
     }
 
-    /// A new task for a message; none where there is no room, as every task is at work.
+    /// A new task for a message; `None` if there is no room because all tasks are unfinished.
     ///
     /// # Errors
     /// The message alone is larger than a task may be.
@@ -168,29 +168,29 @@ impl Tasks {
         Ok(added.then(|| following(&mut table, &id, owner)).flatten())
     }
 
-    /// Follows a task, if it is this caller's.
+    /// Follows a task, if it belongs to this caller.
     pub(super) fn follow(&self, id: &str, caller: Option<&Principal>) -> Option<Following> {
         following(&mut self.lock(), id, caller)
     }
 
-    /// A task, if it is this caller's.
+    /// A task, if it belongs to this caller.
     pub(super) fn get(&self, id: &str, caller: Option<&Principal>) -> Option<Arc<Task>> {
         let mut table = self.lock();
         table.expire(Utc::now());
         table.of(id, caller).map(|record| Arc::clone(&record.task))
     }
 
-    /// Forgets a task, as if it had never been.
+    /// Removes a task without a trace.
     pub(super) fn forget(&self, id: &str) {
         self.lock().forget(id);
     }
 
-    /// Puts a task into another state; not one that is over.
+    /// Changes the state of an unfinished task.
     pub(super) fn become_of(&self, id: &str, state: TaskState, says: Option<Vec<Part>>) {
         become_of(&mut self.lock(), id, state, says);
     }
 
-    /// Has a task that is at work say something. One that waits for an answer goes on waiting.
+    /// Adds a message to a running task. A task that waits for an answer continues to wait.
     pub(super) fn say(&self, id: &str, says: Vec<Part>) {
         let mut table = self.lock();
         if table.get(id).is_some_and(|record| !is_callers_turn(&record.task.status.state)) {
@@ -201,7 +201,7 @@ impl Tasks {
         }
     }
 
-    /// Adds an artifact. Whether there is room for it.
+    /// Adds an artifact. Returns whether there is room for it.
     pub(super) fn give(&self, id: &str, artifact: Artifact) -> bool {
         let more = size(&artifact);
         let mut table = self.lock();
@@ -223,8 +223,8 @@ impl Tasks {
         fits
     }
 
-    /// Tells who follows a task of a part of its result, which is not there yet: nothing of it is kept, as the whole
-    /// takes its place.
+    /// Sends followers a part of a task's result before the result is complete. The part is not kept, because the
+    /// whole result replaces it.
     pub(super) fn give_part(&self, id: &str, artifact: Artifact, append: bool) {
         let table = self.lock();
         let Some(record) = table.get(id) else { return };
@@ -242,7 +242,8 @@ impl Tasks {
         }
     }
 
-    /// What cancels a task, if it is this caller's; `None` inside where it is over.
+    /// The token that cancels a task, if the task belongs to this caller; the inner `None` means that it is
+    /// finished.
     pub(super) fn token(
         &self,
         id: &str,
@@ -262,7 +263,7 @@ impl Tasks {
         }
     }
 
-    /// Says something that has to be answered: the next message of the task is given to who waits for it here.
+    /// Asks a question: the next message of the task goes to the caller of this function.
     pub(super) fn ask(&self, id: &str, says: Vec<Part>) -> Option<oneshot::Receiver<Message>> {
         let mut table = self.lock();
         let (sender, receiver) = oneshot::channel();
@@ -271,7 +272,7 @@ impl Tasks {
         Some(receiver)
     }
 
-    /// Gives a message to who waits for it, and follows the task from then on.
+    /// Passes a message to the task that waits for it, and follows the task from then on.
     ///
     /// # Errors
     /// The task does not wait for a message.
@@ -290,10 +291,10 @@ impl Tasks {
         let asking = asking.ok_or(MessageRefused::NotAsking)?;
         let owner = record.owner.clone();
         message.context_id = Some(record.task.context_id.clone());
-        // In one piece: who waited may ask again at once.
+        // Under one lock, because the task may ask again at once.
         let answer = message.clone();
         table.change(id, |task| {
-            // What was asked belongs to what was said.
+            // The question belongs to the history.
             let grown = size(&task.status.message) + size(&answer);
             task.history.get_or_insert_default().extend(task.status.message.take());
             task.history.get_or_insert_default().push(answer);
@@ -367,7 +368,7 @@ impl Tasks {
         }
     }
 
-    /// How a task stands, and then what happens to it.
+    /// The current state of a task, and then its events.
     pub(super) fn events(
         self: &Arc<Self>,
         following: Following,
@@ -388,7 +389,7 @@ impl Tasks {
             let event = match events.recv().await {
                 Ok(event) => StreamResponse::clone(&event),
                 Err(broadcast::error::RecvError::Lagged(_)) => {
-                    // Too much was missed: how it stands is all that counts. Nothing comes in between.
+                    // Too many events were missed, so only the current state counts. No event comes in between.
                     let table = tasks.lock();
                     let record = table.get(&id)?;
                     let task = StreamResponse::Task(Task::clone(&record.task));
@@ -460,7 +461,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Adds what was kept, and gives the ids of what is not as it was.
+/// Adds stored tasks, and returns the ids of those that have changed.
 fn fill(table: &mut Table, mut kept: Vec<StoredTask>) -> Vec<String> {
     kept.sort_by_key(|kept| kept.task.status.timestamp);
     let mut changed = Vec::new();
@@ -477,7 +478,7 @@ fn fill(table: &mut Table, mut kept: Vec<StoredTask>) -> Vec<String> {
             table.hook(&id, Hook { config, stop: CancellationToken::new() });
         }
     }
-    // What has had to make room.
+    // A task that has made room.
     changed.extend(ids.into_iter().filter(|id| table.get(id).is_none()));
     changed
 }

@@ -1,4 +1,4 @@
-//! From a message to what is to be run. Pure.
+//! Determines what a message asks to run. Pure.
 //!
 //! | message | runs |
 //! |---|---|
@@ -33,7 +33,7 @@ pub(super) enum Work {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texts<'a> {
     pub(super) name: &'a str,
-    /// Whether it takes a prompt and nothing else.
+    /// Whether its only input is a prompt.
     pub(super) takes_prompt: bool,
 }
 
@@ -170,7 +170,7 @@ pub(super) fn read(message: &Message) -> Work {
     Work::Answer { input }
 }
 
-/// Whether a text is a program: what is first in it, but for white space and comments, is a form.
+/// Whether a text is a program: apart from white space and comments, it begins with a form.
 fn is_program(text: &str) -> bool {
     let mut rest = text.trim_start();
     while let Some(comment) = rest.strip_prefix(';') {

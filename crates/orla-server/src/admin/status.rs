@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::metrics::{Gauges, Provider};
 use crate::state::Core;
 
-/// One capability as `/status` and `orla list --json` show it. What is not known is left out.
+/// One capability in `/status` and `orla list --json`. Unknown members are left out.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StatusRow {
@@ -20,12 +20,12 @@ pub struct StatusRow {
     /// The title that clients show to people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What else its manifest says of it.
+    /// The rest of its manifest's metadata.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
     /// The kind of provider: `tool`, `capsule`, `mcp`, …
     pub kind: &'static str,
-    /// Whose it is: the part of the id before the first dot, where a provider has several.
+    /// Its provider: the part of the id before the first dot, if a provider serves several capabilities.
     pub provider: String,
     /// Where it comes from: a path or an address.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +33,10 @@ pub struct StatusRow {
     /// What runs it, such as `python3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
-    /// Who vouches for it as it is now.
+    /// The authority that vouches for it in its present state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attested_by: Option<String>,
-    /// The life cycle's state, where there is a process.
+    /// The life cycle's state, if there is a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The process that serves it.
@@ -45,19 +45,19 @@ pub struct StatusRow {
     /// How long that process has been up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,
-    /// How often it was started anew.
+    /// How often it was restarted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<u64>,
     /// Why it last failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
-    /// How calls find their provider, where there are several.
+    /// How calls find their provider, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
     /// The providers of a capability that has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<ProviderRow>,
-    /// True where clients do not see it when they list.
+    /// True if clients do not see it in lists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
 }
@@ -70,11 +70,11 @@ pub struct ProviderRow {
     pub name: String,
     /// Its kind.
     pub kind: &'static str,
-    /// `available`, or `unavailable` while it is not tried.
+    /// `available`, or `unavailable` while calls skip it.
     pub state: &'static str,
     /// Calls that run there.
     pub running: usize,
-    /// Calls that were made there so far.
+    /// Calls so far.
     pub calls: u64,
     /// Whether it was used last.
     pub used_last: bool,
@@ -128,7 +128,7 @@ impl StatusRow {
         }
     }
 
-    /// The rows of what is listed in the newest snapshot, by name.
+    /// The rows of the listed capabilities of the newest snapshot, by name.
     pub fn listed(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
     }
@@ -156,14 +156,14 @@ struct Status {
     waiting: usize,
     memory: Memory,
     capabilities: Vec<StatusRow>,
-    /// How many more there are that are not listed.
+    /// The number of unlisted ones.
     unlisted: usize,
-    /// Why providers give nothing.
+    /// Why providers serve nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
 }
 
-/// The whole of `/status`, as far as this caller may know of it.
+/// The whole of `/status`, as far as this caller may see it.
 pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let catalog = core.market.snapshot();
     let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
@@ -193,7 +193,7 @@ fn permitted<'a>(
     catalog.entries().iter().filter(move |entry| catalog.permits(principal, entry).is_ok())
 }
 
-/// What `/metrics` reads at the moment of a request, as far as this caller may know of it.
+/// The present values for `/metrics`, as far as this caller may see them.
 pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let newest = core.market.snapshot();
@@ -202,7 +202,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         waiting: number(core.market.waiting()),
         memory_held: number(core.market.memory().held()),
         sessions: number(core.sessions.count()),
-        parked: number(core.parked.count()),
+        pending: number(core.pending.count()),
         capabilities: number(permitted(&newest, principal).filter(|entry| entry.is_listed()).count()),
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),

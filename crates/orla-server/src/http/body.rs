@@ -1,4 +1,4 @@
-//! Bodies of HTTP messages: what goes out, and how what comes in is read within its bounds.
+//! Bodies of HTTP messages: outgoing ones, and the bounded reading of incoming ones.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use orla_marketplace::{MemoryBudget, Reservation};
 use crate::http::idle_timeout::ServingGuard;
 use crate::options::ServerOptions;
 
-/// What goes out: all at once, or as it comes.
+/// An outgoing body: complete, or a stream.
 pub(crate) enum Body {
     Whole(Bytes),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
@@ -33,7 +33,7 @@ pub(crate) struct ServingBody {
 }
 
 impl Body {
-    /// The body with what has to be dropped when it has gone out.
+    /// A body with a value that is dropped when the body has been sent.
     pub(crate) fn until_end(self, serving: ServingGuard) -> ServingBody {
         ServingBody { body: self, _serving: serving }
     }
@@ -46,7 +46,7 @@ impl Body {
         Self::Stream(Box::pin(stream))
     }
 
-    /// A body as it is; one that breaks off ends there.
+    /// A body of frames. If it breaks, it ends.
     #[cfg(feature = "a2a-grpc")]
     pub(crate) fn frames(body: impl HttpBody<Data = Bytes> + Send + 'static) -> Self {
         Self::Frames(Box::pin(body.map_err(drop)))
@@ -111,8 +111,8 @@ impl HttpBody for ServingBody {
     }
 }
 
-/// Reads the body of a request within the limits of the server. A client that waits for `100 Continue` has not sent
-/// what is too large, so there is nothing to discard.
+/// Reads the body of a request within the limits of the server. A client that waits for `100 Continue` has not
+/// sent a body that is too large, so there is nothing to discard.
 ///
 /// # Errors
 /// As [`read`].
@@ -129,13 +129,13 @@ where
     read(body, memory, options.max_body_bytes, options.body_timeout, discards).await
 }
 
-/// Reads a body of at most `max` bytes within `time`. One that comes in a piece is not copied; one that
-/// says itself that it is too large is only read where it `discards`. It counts to the `memory` of all requests as
-/// its bytes arrive, until the last reference to them is dropped.
+/// Reads a body of at most `max` bytes within `time`. A body in one piece is not copied. A body whose length is
+/// too large is read only if it `discards`. Its bytes count towards the `memory` of all requests as they arrive,
+/// until the last reference to them is dropped.
 ///
 /// # Errors
-/// 413 beyond the bound, 408 when it takes too long, 400 when it breaks off, 503 if the requests hold as much memory
-/// as they may.
+/// 413 beyond the bound, 408 if it takes too long, 400 if it breaks, 503 if the requests hold as much memory as
+/// they may.
 pub(crate) async fn read<B>(
     body: B,
     memory: &Arc<MemoryBudget>,
@@ -147,14 +147,14 @@ where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let mut body = body;
-    // Known before a byte of it was read.
+    // Known before any byte of it was read.
     let mut read = Err(StatusCode::PAYLOAD_TOO_LARGE);
     let declared = body.size_hint().lower();
     if declared > max as u64 && !discards {
         return read;
     }
     if declared <= max as u64 {
-        // The timer is armed only if the body is not there already.
+        // The timer is armed only if the body has not arrived yet.
         read = tokio::select! {
             biased;
             read = collect(&mut body, memory, max) => read,

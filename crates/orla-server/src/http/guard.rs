@@ -3,10 +3,9 @@
 //!
 //! # How it works
 //!
-//! [`Guard`] is compiled from the options once and again on each reload. All checks are pure
-//! functions of a request's head. A web page that had its name rebound to a loopback address still
-//! says its own name in `Host`, and any page says in `Origin` where it is from: both have to be
-//! loopback or listed.
+//! [`Guard`] is compiled from the options at the start and on each reload. All checks are pure functions of a
+//! request's head. A web page whose name was rebound to a loopback address still sends its own name in `Host`, and
+//! any page sends its origin in `Origin`: both must be loopback or listed.
 
 use std::net::IpAddr;
 
@@ -26,7 +25,7 @@ pub(crate) struct Guard {
     tokens: Vec<Token>,
 }
 
-/// A bearer token, and who has it.
+/// A bearer token and its bearer.
 struct Token {
     /// Digests are compared, so the time says nothing of a secret's length either.
     digest: [u8; 32],
@@ -74,7 +73,7 @@ impl Guard {
     /// Whether the request's Host and Origin may be served.
     ///
     /// # Errors
-    /// 400 for a Host that is missing or malformed, 403 for one that is not allowed.
+    /// 400 for a missing or malformed Host, 403 for one that is not allowed.
     pub(crate) fn check_source(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         self.check_host(uri, headers)?;
         for origin in headers.get_all(ORIGIN) {
@@ -102,7 +101,7 @@ impl Guard {
                 challenge: Some(r#"Bearer realm="orla""#),
             });
         };
-        // Every token is compared, whichever fits, so that the time says nothing of the right one.
+        // Every token is compared, so that the time reveals nothing about the right one.
         let mut found = None;
         if let Some(given) = bearer(given.as_bytes()) {
             let given: [u8; 32] = Sha256::digest(given).into();
@@ -163,7 +162,7 @@ impl Denied {
     }
 }
 
-/// Whether a host's name is this machine's own: `localhost` and what lies below it, 127.0.0.0/8, `::1`.
+/// Whether a host's name is local to this machine: `localhost` and names below it, 127.0.0.0/8, `::1`.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = bare(host);
     if let Ok(address) = host.parse::<IpAddr>() {

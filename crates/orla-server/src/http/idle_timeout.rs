@@ -1,8 +1,8 @@
 //! A connection that is closed when it stalls between requests or in the middle of a head.
 //!
-//! hyper's own timer for heads also runs while a kept-alive connection is idle, and closes what a
-//! client means to use again. Here the two are apart: a head has its time from its first byte on, and
-//! silence between requests a longer one. While a request is being answered neither runs.
+//! hyper's own timer for heads also runs while a kept-alive connection is idle, and closes connections that a
+//! client wants to use again. Here there are two timeouts: one for a head, from its first byte on, and a longer
+//! one for the silence between requests. While a request is being answered, neither runs.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(crate) struct IdleTimeoutStream<S> {
     state: State,
     /// One timer for the whole life, looked at when it fires: none is set for each request.
     check: Pin<Box<Sleep>>,
-    /// HTTP/2 has heads in frames, and pings of its own.
+    /// HTTP/2 has heads in frames, and its own pings.
     multiplexed: bool,
     seen_anything: bool,
     framing: Framing,
@@ -37,8 +37,8 @@ enum State {
     Head { since: Instant },
 }
 
-/// What the two ends of a connection know of each other: how many requests are being answered, and what
-/// was seen in the bytes that came.
+/// The shared state of the two ends of a connection: how many requests are being answered, and what was seen in
+/// the incoming bytes.
 #[derive(Clone, Default)]
 pub(crate) struct Serving {
     requests: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! HTTP without MCP: who may talk, the bytes of connections and bodies, and the forms of responses.
+//! HTTP without MCP: access control, the bytes of connections and bodies, and the forms of responses.
 
 pub(crate) mod body;
 mod framing;

@@ -1,4 +1,4 @@
-//! The forms of responses, and what headers say of the form that is wanted.
+//! The forms of responses, and the headers by which clients choose one.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -39,8 +39,8 @@ pub(crate) fn not_allowed(allow: &'static str) -> Response<Body> {
     response
 }
 
-/// The answer to a request whose body was not read to its end: the connection is of no more use, and a busy server
-/// says when to try again.
+/// The response to a request whose body was not read to its end. The connection cannot be used again, and a busy
+/// server says when to retry.
 pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
     let is_busy = response.status() == StatusCode::SERVICE_UNAVAILABLE;
     let headers = response.headers_mut();
@@ -64,7 +64,7 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
     }
 }
 
-/// Whether the client takes this type, going by its Accept headers.
+/// Whether the client accepts this type, by its Accept headers.
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
@@ -78,7 +78,7 @@ pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     })
 }
 
-/// Whether the client names this very type: one that takes anything has not asked for it.
+/// Whether the client names exactly this type; a wildcard does not count.
 pub(crate) fn names(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());

@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! A transport reads the envelope, determines the request mode, and makes a [`Job`] of the request: what it needs
-//! of the body, owned, with arguments and parameters shared with the body's bytes. [`answer`] runs the
-//! job and gives the finished message. Notifications on the way go to the caller's outlet.
+//! A transport reads the envelope, determines the request mode, and makes a [`Job`] of the request: owned data,
+//! with arguments and parameters shared with the body's bytes. [`answer`] runs the job and returns the finished
+//! message. Notifications go to the caller's outlet meanwhile.
 
 mod listen;
 pub(crate) mod pending;
@@ -43,8 +43,8 @@ pub(crate) struct Job {
     pub(crate) method: Box<str>,
     task: Task,
     meta: Meta,
-    /// What concerns the rounds of a sessionless request.
-    pub(crate) asked: InputFields,
+    /// The members that belong to the input requests of its provider.
+    pub(crate) input: InputFields,
 }
 
 enum Task {
@@ -74,7 +74,7 @@ pub(crate) struct Caller {
     pub(crate) revision: Revision,
     pub(crate) session: Option<Arc<Session>>,
     pub(crate) principal: Option<Principal>,
-    /// Takes notifications; absent where the client wants none.
+    /// Receives notifications; `None` if the client wants none.
     pub(crate) outlet: Option<Arc<dyn Outlet>>,
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: CancellationToken,
@@ -93,7 +93,7 @@ impl Reply {
         Self { message, status: StatusCode::OK }
     }
 
-    /// An error, with the status that the sessionless revision gives it; a session's are all 200.
+    /// An error, with the status that it has in the sessionless revision. With a session, all are 200.
     pub(crate) fn error(id: Option<&Id>, error: &ErrorData, revision: Revision) -> Self {
         let status = match error.code {
             _ if !revision.is_sessionless() => StatusCode::OK,
@@ -113,18 +113,18 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
         return pending::answer(core, job, caller).await;
     }
     let asks = ClientChannel::Session(caller.session_client(&core, &job));
-    // Boxed, or else the others, which have a box of their own, would keep room for it.
+    // Boxed, because the others, which have a box of their own, would otherwise reserve room for it.
     Box::pin(finished(&core, job, &caller, asks)).await
 }
 
-/// Answers a sessionless request whose provider may ask its client; what it asks is for the rounds.
-pub(crate) async fn in_rounds(
+/// Answers a sessionless request whose provider may ask its client. Its questions go to `requests`.
+pub(crate) async fn answer_sessionless(
     core: Arc<Core>,
     job: Job,
     caller: Caller,
-    rounds: Arc<InputRequests>,
+    requests: Arc<InputRequests>,
 ) -> Reply {
-    finished(&core, job, &caller, ClientChannel::InputRequests(rounds)).await
+    finished(&core, job, &caller, ClientChannel::InputRequests(requests)).await
 }
 
 /// Runs a request to its answer. A panic on the way is an error of this request alone.
@@ -157,7 +157,7 @@ pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
 
 /// The way from a request's provider to the client.
 enum ClientChannel {
-    /// On the stream of the request, where the session's client can be asked anything.
+    /// On the stream of the request, if the session's client can be asked.
     Session(Option<Arc<SessionClient>>),
     InputRequests(Arc<InputRequests>),
 }
@@ -166,7 +166,7 @@ impl ClientChannel {
     fn client(&self) -> Option<Arc<dyn Client>> {
         match self {
             Self::Session(client) => client.clone().map(|client| client as Arc<dyn Client>),
-            Self::InputRequests(rounds) => Some(Arc::clone(rounds) as Arc<dyn Client>),
+            Self::InputRequests(requests) => Some(Arc::clone(requests) as Arc<dyn Client>),
         }
     }
 
@@ -177,16 +177,16 @@ impl ClientChannel {
                     client.end();
                 }
             }
-            Self::InputRequests(rounds) => rounds.end(),
+            Self::InputRequests(requests) => requests.end(),
         }
     }
 
-    /// The error of a sessionless request whose provider failed, with nothing to show, once it had asked for what the client
-    /// did not declare. One that managed without did not need it.
+    /// The error of a sessionless request whose provider failed without output after it had asked for something
+    /// that the client did not declare. A provider that succeeded did not need it.
     fn missing(&self) -> Option<ErrorData> {
         match self {
             Self::Session(_) => None,
-            Self::InputRequests(rounds) => rounds.missing(),
+            Self::InputRequests(requests) => requests.missing(),
         }
     }
 }
@@ -199,7 +199,7 @@ pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
 }
 
 impl Job {
-    /// Takes what the request needs out of its body.
+    /// Copies what the request needs out of its body.
     pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
         let rpc::Request { id, method, params } = request;
         let task = match &*method {
@@ -218,7 +218,7 @@ impl Job {
             _ => Task::Other { params: rpc::whole_params(body) },
         };
         let shared = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
-        let asked = match task {
+        let input = match task {
             Task::CallTool { .. } | Task::Get { .. } if meta.has_capabilities => InputFields {
                 capabilities: shared(params.declared()),
                 responses: shared(params.input_responses),
@@ -226,7 +226,7 @@ impl Job {
             },
             _ => InputFields::default(),
         };
-        Self { id, method: method.into(), task, meta, asked }
+        Self { id, method: method.into(), task, meta, input }
     }
 
     /// What the request is about: a tool's or a prompt's name, a resource's address.
@@ -244,7 +244,7 @@ impl Job {
         matches!(self.task, Task::CallTool { .. } | Task::Get { .. })
     }
 
-    /// Which notifications the client wants while this request runs.
+    /// The notifications that the client wants while this request runs.
     pub(crate) fn notice_options(&self, session: Option<&Session>) -> NoticeOptions {
         match self.task {
             Task::CallTool { .. } | Task::Get { .. } | Task::Other { .. } => NoticeOptions {
@@ -275,7 +275,7 @@ impl Job {
         let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
         let catalog = core.market.snapshot();
         if catalog.visible(principal, tool).is_none() {
-            // The call says what there is to say.
+            // The call reports the problem.
             return Ok(());
         }
         let listing = core.listings.of(&catalog);
@@ -365,7 +365,7 @@ impl Caller {
         call.scope.traceparent = traceparent;
         call.scope.client = asks.client();
         let audience = match asks {
-            ClientChannel::InputRequests(rounds) => rounds.audience.clone(),
+            ClientChannel::InputRequests(requests) => requests.audience.clone(),
             ClientChannel::Session(_) => {
                 let outlet = self.outlet.as_ref().filter(|_| wanted.anything());
                 outlet.map(|outlet| NoticeReceiver::new(wanted, Arc::clone(outlet)))
@@ -382,7 +382,7 @@ impl Caller {
         self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
     }
 
-    /// The session's client as this request sees it, where it can be asked anything.
+    /// The session's client as this request sees it, if it can be asked.
     fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
         let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
         let capabilities = session.capabilities.clone().filter(|_| job.may_ask())?;
@@ -398,8 +398,8 @@ impl Caller {
         }))
     }
 
-    /// The snapshot for everything but tools: what the session listed last, else the newest. Listing
-    /// anew moves the session.
+    /// The snapshot for everything except tools: the one that the session last listed, or else the newest. Listing
+    /// again moves the session.
     fn surfaces(&self, core: &Core, lists_anew: bool) -> Arc<Catalog> {
         match &self.session {
             None => core.market.snapshot(),
@@ -499,14 +499,13 @@ async fn call_tool(
     }
 }
 
-/// Whether a call failed by itself and there is nothing to be had of it.
+/// Whether a call itself failed and has no output.
 fn gave_nothing(error: &RuntimeError) -> bool {
     error.kind() == "failed" && error.outcome().is_none()
 }
 
-/// The snapshot in which a session calls a tool: what it last listed, and nothing else. Before it has
-/// listed, a tool that is not known may be one of a provider that has not been asked yet, and so may be
-/// the tools that a tool calls.
+/// The snapshot in which a session calls a tool: only the one that it last listed. Before it has listed, an
+/// unknown tool may belong to a provider that has not been asked yet, and so may the tools that a tool calls.
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());

@@ -1,7 +1,8 @@
 //! The Model Context Protocol, over HTTP and over pipes.
 //!
-//! A message is read (`rpc`), belongs to a session or needs none (`request_mode`), and is answered (`dispatch`). `session` is what
-//! the server keeps of a client, `input` what providers ask clients, `notify` notifications to clients.
+//! A message is read (`rpc`), belongs to a session or needs none (`request_mode`), and is answered (`dispatch`).
+//! `session` is the state of a client, `input` the questions of providers to clients, `notify` the notifications
+//! to clients.
 
 pub(crate) mod dispatch;
 pub(crate) mod http;

@@ -1,7 +1,7 @@
 //! What the Model Context Protocol fixes: revisions, header names, the keys of `_meta`, limits.
 //!
-//! Error codes and message types are the official SDK's (`rmcp::model`); only what this crate writes
-//! by hand, or reads without building a tree, is named here.
+//! Error codes and message types are the official SDK's (`rmcp::model`). This file has only what this crate writes
+//! by hand, or reads without building a tree.
 
 use http::HeaderName;
 use rmcp::model::ProtocolVersion;
@@ -26,7 +26,7 @@ impl Revision {
         (Self::V2026_07_28, ProtocolVersion::V_2026_07_28),
     ];
 
-    /// The revision of this name, if it is one that is served.
+    /// The revision of this name, if it is served.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, version)| version.as_str() == name).map(|(revision, _)| *revision)
     }
@@ -36,8 +36,7 @@ impl Revision {
         Self::ALL[self as usize].1.clone()
     }
 
-    /// What `initialize` settles on: the requested revision where it has that handshake, else the
-    /// newest that has.
+    /// The revision for `initialize`: the requested one if it has that handshake, or else the newest that has.
     pub(crate) fn negotiate(requested: &str) -> Self {
         match Self::parse(requested) {
             Some(revision) if !revision.is_sessionless() => revision,
@@ -71,7 +70,7 @@ pub(crate) const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(crate) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// The key of `_meta` that ties a notification to the `subscriptions/listen` that asked for it.
+/// The key of `_meta` that ties a notification to its `subscriptions/listen`.
 pub(crate) const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Entries on one page of a list (configuration: none; RFC 1 leaves it open).

@@ -22,7 +22,7 @@ use crate::mcp::rpc::{self, Meta, Params};
 /// Whether a request uses a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestMode {
-    /// It begins a session and asks for this revision.
+    /// It begins a session and requests this revision.
     Initialize { requested: String },
     /// It belongs to a session.
     Session,
@@ -92,7 +92,7 @@ pub(crate) fn of_http_request(
     check_version(mode, meta)
 }
 
-/// Where a request goes that came over a pipe, where there are no headers.
+/// The mode of a request over a pipe, where there are no headers.
 ///
 /// # Errors
 /// What does not fit together.
@@ -113,7 +113,7 @@ pub(crate) fn of_piped_request(
 /// Whether a message without a `_meta` of its own (a notification, an answer) is sessionless.
 ///
 /// # Errors
-/// A version that is not served; for a notification also headers that contradict it.
+/// A version that is not served; for a notification, also headers that contradict it.
 pub(crate) fn is_sessionless_message(
     headers: &HeaderMap,
     notification: Option<&str>,
@@ -154,7 +154,7 @@ pub(crate) fn check_param_header(
 
 /// The error for a tool's protocol version that is not served.
 fn unsupported(requested: &str) -> ErrorData {
-    // The SDK's constructor wants its own type, which any string deserialises to.
+    // The SDK's constructor takes its own type, which any string deserialises to.
     let data =
         serde_json::json!({ "requested": requested, "supported": ProtocolVersion::KNOWN_VERSIONS });
     ErrorData::new(ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", Some(data))
@@ -274,7 +274,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     value.to_str().map(Some).map_err(|_| mismatch(format!("the header {name} is malformed")))
 }
 
-/// A header's value, out of the `=?base64?…?=` in which it travels when it is not plain ASCII.
+/// A header's value, decoded from the `=?base64?…?=` of a value that is not plain ASCII.
 fn decoded(header: &str) -> Option<Cow<'_, str>> {
     match header.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
         None => Some(Cow::Borrowed(header)),

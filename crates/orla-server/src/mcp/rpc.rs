@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! One pass over the body cuts out what routing needs (the id, the method, a tool's name) and what
-//! travels on (`arguments`) as slices of the body. Nothing becomes a tree: numbers keep their text,
-//! nesting of any depth costs no stack, and a megabyte of arguments is scanned once.
+//! One pass over the body cuts out what routing needs (the id, the method, a tool's name) and what is passed on
+//! (`arguments`) as slices of the body. Nothing becomes a tree: numbers keep their text, nesting of any depth
+//! costs no stack, and a megabyte of arguments is scanned once.
 //!
 //! # What is deliberately absent
 //!
@@ -26,8 +26,8 @@ use serde_json::value::RawValue;
 /// Reads one message.
 ///
 /// # Errors
-/// −32700 for what is not JSON, −32600 for JSON that is no JSON-RPC message, with the id where one
-/// could be read.
+/// −32700 for text that is not JSON, −32600 for JSON that is not a JSON-RPC message, with the id if it could be
+/// read.
 pub(crate) fn parse(body: &[u8]) -> Result<Message<'_>, Malformed> {
     // Serde would read an array as the members of an envelope in their order.
     if first_byte(body) == Some(b'[') {
@@ -95,7 +95,7 @@ pub(crate) struct Notification<'a> {
     pub(crate) params: Params<'a>,
 }
 
-/// An answer to something that was asked of the client, borrowing from the body.
+/// An answer to a question to the client, borrowing from the body.
 #[derive(Debug)]
 pub(crate) struct Response<'a> {
     pub(crate) id: Option<Id>,
@@ -103,10 +103,10 @@ pub(crate) struct Response<'a> {
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// A body that is no message, and what to answer.
+/// A body that is not a message, and its answer.
 #[derive(Debug)]
 pub(crate) struct Malformed {
-    /// The request's id, where it could be read.
+    /// The request's id, if it could be read.
     pub(crate) id: Option<Id>,
     pub(crate) error: ErrorData,
 }
@@ -130,7 +130,7 @@ impl Id {
         &self.0
     }
 
-    /// What two ids are compared by: however a string was escaped, it is the same id.
+    /// The key by which ids are compared: two escapings of the same string are the same id.
     pub(crate) fn key(&self) -> Box<str> {
         key_of(&self.0)
     }
@@ -145,8 +145,8 @@ fn key_of(raw: &str) -> Box<str> {
     raw.into()
 }
 
-/// The members of `params` that routing and the hot path need. Everything else is read from the
-/// body again, by the few methods that want it.
+/// The members of `params` that routing and the hot path need. The few methods that need others read the body
+/// again.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Params<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
@@ -224,16 +224,16 @@ struct MetaFields<'a> {
     traceparent: Option<&'a RawValue>,
 }
 
-/// What a request's `_meta` says; what is malformed counts as absent.
+/// The `_meta` of a request. Malformed members count as absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Meta {
     /// The revision the request is written in.
     pub(crate) protocol_version: Option<String>,
-    /// Whether the client's capabilities are there.
+    /// Whether the client's capabilities are present.
     pub(crate) has_capabilities: bool,
     /// The JSON text of the token that progress notifications carry.
     pub(crate) progress_token: Option<Box<str>>,
-    /// The least grave log message the client wants (sessionless requests).
+    /// The least severe log message that the client wants (sessionless requests).
     pub(crate) log_level: Option<LogLevel>,
     /// The client's W3C trace context.
     pub(crate) traceparent: Option<std::sync::Arc<str>>,
@@ -273,7 +273,7 @@ pub(crate) fn kind_of(json: &str) -> &'static str {
     }
 }
 
-/// The start of an answer, up to where the result's text goes; [`END`] follows it.
+/// The start of an answer, up to the result's text; [`END`] follows it.
 pub(crate) fn begin_result(id: &Id, capacity: usize) -> Vec<u8> {
     let mut message = begin(id, capacity);
     message.extend_from_slice(br#""result":"#);
@@ -289,7 +289,7 @@ fn begin(id: &Id, capacity: usize) -> Vec<u8> {
     message
 }
 
-/// Closes what [`begin_result`] opened.
+/// Closes the message that [`begin_result`] opened.
 pub(crate) const END: &[u8] = b"}";
 
 /// An answer with this result.
@@ -300,7 +300,7 @@ pub(crate) fn result(id: &Id, result: &[u8]) -> Bytes {
     message.into()
 }
 
-/// An error; its id is `null` where the request's could not be read.
+/// An error; its id is `null` if the request's could not be read.
 pub(crate) fn error(id: Option<&Id>, error: &ErrorData) -> Bytes {
     let mut message = Vec::with_capacity(96 + error.message.len());
     message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -373,12 +373,12 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// A member that is there, `null` included: `Option` alone takes `null` for absent.
+/// A member that is present, `null` included: `Option` alone treats `null` as absent.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// An object of known members, or the name of what stands in its place.
+/// An object of known members, or the name of another kind of value.
 #[derive(Debug)]
 enum ObjectOr<T> {
     Object(T),
@@ -437,8 +437,8 @@ fn invalid_request(what: &'static str) -> ErrorData {
     ErrorData::invalid_request(what, None)
 }
 
-/// A shape that is wrong is noticed before the end of the text was seen; the text is then scanned
-/// once more, for a syntax error outweighs it.
+/// A wrong shape is noticed before the end of the text, so the text is then scanned again: a syntax error takes
+/// precedence.
 fn not_a_message(body: &[u8], err: Option<&serde_json::Error>) -> Malformed {
     if let Some(err) = err.filter(|err| err.classify() != Category::Data) {
         return parse_error(err);

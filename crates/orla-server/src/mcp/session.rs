@@ -2,10 +2,10 @@
 //!
 //! # How it works
 //!
-//! An idle session is a few hundred bytes and nothing else: no task, no channel. It owns the snapshot
-//! it last listed, its log level, the requests that run and the streams a client may come back to.
-//! Expiry is checked when a session is looked up, and [`Sessions::sweep`] removes those that are
-//! no longer used. A session with a call in flight or an open stream does not expire.
+//! An idle session is a few hundred bytes: no task, no channel. It owns the snapshot it last listed, its log
+//! level, the running requests and the streams that a client may return to. Expiry is checked when a session is
+//! looked up, and [`Sessions::sweep`] removes unused sessions. A session with a call in flight or an open stream
+//! does not expire.
 
 pub(super) mod client;
 
@@ -38,13 +38,13 @@ const SHARDS: usize = 16;
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) revision: Revision,
-    /// The principal that began it, which alone may use it.
+    /// The principal that began it. No other may use it.
     pub(crate) principal: Option<Principal>,
     /// The requests that run in it.
     pub(crate) calls: Arc<Calls>,
-    /// What its client declared, if it can be asked anything.
+    /// The capabilities that its client declared, if it can be asked anything.
     pub(crate) capabilities: Option<JsonText>,
-    /// What its client is being asked.
+    /// The open questions to its client.
     pub(crate) questions: Questions,
     snapshots: Mutex<Snapshots>,
     log_level: AtomicU8,
@@ -62,10 +62,10 @@ pub(crate) struct Session {
     last_used: AtomicU64,
 }
 
-/// What a session has listed last: tools, and everything else that is listed.
+/// The snapshots that a session has listed last: for tools, and for everything else.
 struct Snapshots {
     tools: Arc<Catalog>,
-    /// Tools were listed: until then the session has been notified of none, and takes no harm by a newer one.
+    /// Whether tools were listed. Until then the session knows none, and a newer snapshot does no harm.
     has_listed: bool,
     surfaces: Arc<Catalog>,
     has_listed_surfaces: bool,
@@ -116,7 +116,7 @@ impl Session {
         Arc::clone(&self.snapshots.lock().surfaces)
     }
 
-    /// Tools are being listed anew: what can be called is what is listed.
+    /// Tools are being listed again: listed tools can be called.
     pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
         snapshots.tools = Arc::clone(newest);
@@ -132,8 +132,8 @@ impl Session {
         self.snapshots.lock().has_listed
     }
 
-    /// A tool that was not known when the session began has turned out to be there, before the session
-    /// listed any: from now on it calls what was known then.
+    /// A tool that was unknown when the session began has turned out to exist, before the session listed any. From
+    /// now on the session calls what was known then.
     pub(crate) fn begin_tools_with(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
         if !snapshots.has_listed {
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Prompts or resources are being listed anew.
+    /// Prompts or resources are being listed again.
     pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
         snapshots.surfaces = Arc::clone(newest);
@@ -158,8 +158,8 @@ impl Session {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// The list changes of which the client has not been notified, as JSON-RPC messages. With several streams, each change
-    /// goes to one of them.
+    /// The list changes that the client has not seen, as JSON-RPC messages. With several streams, each change goes
+    /// to one of them.
     pub(crate) fn list_changes(&self, lists: Lists) -> Vec<Bytes> {
         let names = lists.changed_since(&mut self.notified.lock());
         let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
@@ -196,7 +196,7 @@ impl Session {
         self.subscriptions.lock().remove(uri)
     }
 
-    /// A stream which a client may come back to once it is [kept](Self::keep).
+    /// A stream that a client may return to once it is [kept](Self::keep).
     pub(crate) fn new_stream(&self) -> Arc<Stream> {
         Stream::kept(self.next_stream.fetch_add(1, Ordering::Relaxed))
     }
@@ -254,7 +254,7 @@ fn forget_ended(streams: &mut Vec<Arc<Stream>>) {
         let count = streams.iter().filter(|stream| ended(stream)).count();
         let bytes: usize =
             streams.iter().filter(|stream| ended(stream)).map(|stream| stream.bytes()).sum();
-        // The newest stays however large it is: its client may be on its way.
+        // The newest stays however large it is: its client may be about to return.
         if count <= 1 || (count <= MAX_ENDED_STREAMS && bytes <= MAX_ENDED_BYTES) {
             break;
         }
@@ -291,7 +291,7 @@ impl Calls {
         Some(Running { calls: Arc::clone(self), key, token })
     }
 
-    /// Cancels the request with this id key; one that is unknown or finished is left alone.
+    /// Cancels the request with this id key. Ignores an unknown or finished one.
     pub(crate) fn cancel(&self, key: &str) {
         let token = self.running.lock().get(key).cloned();
         if let Some(token) = token {
@@ -336,7 +336,7 @@ impl SessionId {
         Ok(Self(u128::from_ne_bytes(bytes)))
     }
 
-    /// Reads an id as it is written; anything else is no session's.
+    /// Reads an id in its text form; `None` if it is not the id of a session.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let plain =
             text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -362,11 +362,10 @@ impl Sessions {
         Self { shards: Default::default(), count: AtomicUsize::new(0), epoch: Instant::now() }
     }
 
-    /// Adds the session that `make` makes for a fresh id. At the bound one that has been idle for
-    /// long goes.
+    /// Adds the session that `make` makes for a new id. At the bound, a long idle one is removed.
     ///
     /// # Errors
-    /// Every session is in use, or the system gives no randomness.
+    /// Every session is in use, or the system has no random bytes.
     pub(crate) fn add(
         &self,
         max: usize,
@@ -399,8 +398,8 @@ impl Sessions {
         false
     }
 
-    /// The session of this id, which is thereby in use again; `None` if it is unknown, has expired or
-    /// belongs to another principal.
+    /// The session with this id, which is now in use; `None` if it is unknown, has expired or belongs to another
+    /// principal.
     pub(crate) fn get(
         &self,
         id: SessionId,
@@ -430,7 +429,7 @@ impl Sessions {
         session.end();
     }
 
-    /// Removes what has been idle for too long.
+    /// Removes sessions that have been idle for too long.
     pub(crate) fn sweep(&self, idle: Duration) {
         let now = self.now();
         for shard in &self.shards {
@@ -450,7 +449,7 @@ impl Sessions {
         }
     }
 
-    /// How many sessions there are.
+    /// The number of sessions.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -2,16 +2,16 @@
 //!
 //! # How it works
 //!
-//! The reader takes lines and never waits for anything else: each request runs as a task of its own,
-//! and one task owns the output. When the client does not read, answers wait in a bounded queue,
-//! notifications are dropped, and beyond the bound of running requests new ones are refused.
+//! The reader takes lines and waits for nothing else: each request runs in a task of its own, and one task owns
+//! the output. When the client does not read, answers wait in a bounded queue and notifications are dropped.
+//! Beyond the bound of running requests, new ones are refused.
 //!
 //! # How it ends
 //!
-//! At the end of input requests that were read already have [`END_OF_INPUT_GRACE`] to be answered (so that
-//! `echo '…' | orla --stdio` works); what still runs then is cancelled, and its processes end. When
-//! the output is closed everything is cancelled at once. When the server is told to stop, requests
-//! have the time that [`drain`](crate::ServerOptions::drain) gives them.
+//! At the end of input, requests that were read already have [`END_OF_INPUT_GRACE`] to be answered (so that `echo
+//! '…' | orla --stdio` works). Then the remaining ones are cancelled, and their processes end. When the output is
+//! closed, everything is cancelled at once. When the server is stopped, requests have the time that
+//! [`drain`](crate::ServerOptions::drain) gives them.
 
 mod lines;
 
@@ -39,7 +39,7 @@ use crate::mcp::session::{Calls, Session, SessionId};
 use crate::mcp::stdio::lines::{Line, Lines};
 use crate::state::Core;
 
-/// How long requests may go on after the end of input.
+/// How long requests may continue after the end of input.
 const END_OF_INPUT_GRACE: Duration = Duration::from_millis(500);
 /// How long cancelled requests, and then the output, may take to end.
 const GRACE: Duration = Duration::from_secs(4);
@@ -226,8 +226,8 @@ impl Pipe {
         self.send(rpc::error(id, error));
     }
 
-    /// Sends what the reader itself answers. It may not wait: when the queue is full a task does, and
-    /// when too many do the answer is dropped, for its client reads none.
+    /// Sends an answer of the reader itself, which must not wait. When the queue is full, a task waits instead.
+    /// When too many tasks wait, the answer is dropped, because its client does not read.
     fn send(&self, message: Bytes) {
         let Err(mpsc::error::TrySendError::Full(message)) = self.out.try_send(one_line(message)) else {
             return;
@@ -245,7 +245,7 @@ impl Pipe {
     }
 }
 
-/// The line of a request (RFC 1 §8.2: request timings). What went wrong with one has a line of its own.
+/// The log line of a request (RFC 1 §8.2: request timings). A failed one has a line of its own.
 fn log_answered(method: &str, took: Duration) {
     let duration_ms = took.as_micros() as f64 / 1000.0;
     tracing::debug!(rpc = excerpt(method, 100), duration_ms, "request answered");
@@ -293,7 +293,7 @@ async fn notify(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>
     }
 }
 
-/// Owns the output. Cancels `ended` when it is closed, because no client is left.
+/// Owns the output. Cancels `ended` when the output is closed, because no client is left.
 async fn write<W: AsyncWrite + Unpin>(
     mut queue: mpsc::Receiver<Bytes>,
     writer: W,
@@ -309,7 +309,7 @@ async fn write<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Writes a message and all that wait behind it, then sees to it that they leave.
+/// Writes a message and all that wait behind it, then flushes them.
 async fn write_batch<W: AsyncWrite + Unpin>(
     queue: &mut mpsc::Receiver<Bytes>,
     writer: &mut BufWriter<W>,

@@ -1,12 +1,11 @@
-//! What is MCP but no tool, asked of the surfaces of a snapshot: lists are merged, everything else
-//! goes to whichever surface knows the thing.
+//! MCP apart from tools, served by the surfaces of a snapshot: lists are merged, every other request goes to the
+//! surface that has the subject.
 //!
 //! # How it works
 //!
-//! A surface says which methods it serves. A list is asked of all of them, page by page, and comes
-//! out as one: sorted, without duplicates (the first owner wins), in pages of our own with cursors of
-//! our own. Any other request is offered to one surface after the other until one does not answer
-//! that the thing is not of its. Bodies are passed on as text.
+//! A surface says which methods it serves. A list is requested from all of them, page by page, and merged: sorted,
+//! without duplicates (the first owner wins), in our own pages with our own cursors. Any other request is offered
+//! to one surface after the other until one has the subject. Bodies are passed on as text.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,7 +24,7 @@ use crate::mcp::rpc::{self, Id};
 use crate::mcp::tools::{CacheHint, cursor_after, page, read_cursor};
 use orla_mcp::object::{Object, empty, trusted};
 
-/// The most pages that one surface may give for one list.
+/// The most pages of one surface for one list.
 const MAX_PAGES: usize = 200;
 
 /// One request to the surfaces of a snapshot.
@@ -41,7 +40,8 @@ pub(crate) struct SurfaceRequest<'a> {
 /// What an item of a list is, by its name.
 type SubjectOf = fn(&str) -> Subject<'_>;
 
-/// The lists that surfaces give: the method, the member that holds the items, what names an item, what it is.
+/// The lists of surfaces: the method, the member with the items, the member that names an item, and the kind of
+/// subject.
 const LISTS: [(&str, &str, &str, SubjectOf); 3] = [
     ("prompts/list", "prompts", "name", |name| Subject::Prompt(name)),
     ("resources/list", "resources", "uri", |uri| Subject::Resource(uri)),
@@ -55,7 +55,7 @@ struct OwnedSubject {
 }
 
 impl OwnedSubject {
-    /// Reads it from the parameters; what is missing is the empty text, which nothing is called.
+    /// Reads it from the parameters. A missing name is the empty text, which names nothing.
     fn of(method: &str, params: Option<&Object<'_>>) -> Self {
         let text = |object: Option<&Object<'_>>, key: &str| object?.text(key);
         let reference = params.and_then(|params| Object::parse(params.get("ref")?));
@@ -134,7 +134,7 @@ impl SurfaceRequest<'_> {
         Ok(rpc::result(id, self.shaped(method, &result).bytes()))
     }
 
-    /// The surface that has taken this request on.
+    /// The surface that has accepted this request.
     pub(crate) async fn owner(
         &self,
         method: &str,
@@ -143,7 +143,7 @@ impl SurfaceRequest<'_> {
         self.offer(method, params).await.map(|(surface, _)| surface)
     }
 
-    /// Whether the caller may hear of a resource that the surface was subscribed to for another caller.
+    /// Whether the caller may learn about a resource that the surface was subscribed to for another caller.
     pub(crate) fn admitted(
         &self,
         surface: &Arc<dyn Surface>,
@@ -277,8 +277,8 @@ pub(crate) fn method_not_found(method: &str) -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("method not found: {method}"), None)
 }
 
-/// Completes an argument of a tool from the `enum` of its input schema. `ref/tool` is an extension:
-/// the protocol completes prompts and resource templates only.
+/// Completes an argument of a tool from the `enum` of its input schema. `ref/tool` is an extension: the protocol
+/// completes only prompts and resource templates.
 ///
 /// # Errors
 /// A reference or argument that is malformed, or a tool that does not exist.
@@ -326,7 +326,7 @@ fn completion(mut values: Vec<String>, typed: &str) -> CompleteResult {
     CompleteResult::new(CompletionInfo::with_pagination(values, total, more).unwrap_or_default())
 }
 
-/// What a completion is where nothing completes: no values.
+/// A completion without values.
 pub(crate) fn no_completion() -> CompleteResult {
     completion(Vec::new(), "")
 }

@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! A [`Listing`] is what of one snapshot has been rendered: each tool once, when it is first on a page or
-//! called, so that the first page of thousands of tools costs what a page costs. It dies with the snapshot.
-//! What is unlisted is on no page, and neither is what the caller is not permitted to call. The
-//! texts of results (content, structured value, `_meta`) are put together without being parsed.
-//! A differential test holds both against the SDK's own types.
+//! A [`Listing`] holds the rendered tools of one snapshot. Each tool is rendered once, when it is first listed or
+//! called, so the first page of thousands of tools costs what a page costs. The listing is dropped with the
+//! snapshot. No page has unlisted tools or tools that the caller may not call. The texts of results (content,
+//! structured value, `_meta`) are put together without being parsed. A differential test compares both with the
+//! SDK's own types.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -39,8 +39,8 @@ pub(crate) struct Listing {
 struct Tool {
     /// Its JSON object for sessionless requests.
     modern: Box<str>,
-    /// The one for sessions, whose clients know structured results only as objects, where it is another: its output
-    /// schema is that of an object with the result in it.
+    /// The JSON object for sessions, if it differs. Clients of sessions know structured results only as objects,
+    /// so its output schema is an object with the result in it.
     legacy: Option<Box<str>>,
     /// The arguments that have to be repeated in headers.
     headers: Vec<ParamHeader>,
@@ -62,12 +62,12 @@ impl Listing {
         Some(tool.get_or_init(|| Tool::render(entry)))
     }
 
-    /// The headers that a call of this tool has to carry.
+    /// The headers that a call of this tool must carry.
     pub(crate) fn headers_of(&self, catalog: &Catalog, name: &str) -> &[ParamHeader] {
         self.named(catalog, name).map(|tool| tool.headers.as_slice()).unwrap_or_default()
     }
 
-    /// How a session's client is given the structured results of this tool.
+    /// How a session's client receives the structured results of this tool.
     pub(crate) fn session_form(&self, catalog: &Catalog, name: &str) -> Form {
         let is_wrapped = self.named(catalog, name).is_some_and(|tool| tool.legacy.is_some());
         if is_wrapped { Form::SessionWrapped } else { Form::Session }
@@ -132,7 +132,7 @@ fn is_object_schema(schema: &str) -> bool {
         == Some(true)
 }
 
-/// The schema of an object whose member `result` is of the given schema.
+/// The schema of an object whose member `result` has the given schema.
 fn wrapped_schema(schema: &JsonText) -> Option<JsonText> {
     let mut result = serde_json::from_str(schema.as_str()).ok()?;
     // A schema with a name of its own is the root of its references.
@@ -147,7 +147,8 @@ fn wrapped_schema(schema: &JsonText) -> Option<JsonText> {
     JsonText::of(&wrapped).ok()
 }
 
-/// Makes references within a schema lead to where they led when it is the schema of the member `result`.
+/// Adjusts references within a schema that becomes the schema of the member `result`, so that their targets stay
+/// the same.
 fn move_references(schema: &mut serde_json::Value) {
     match schema {
         serde_json::Value::Object(members) => {
@@ -169,7 +170,7 @@ fn is_pointer(target: &str) -> bool {
     target == "#" || target.starts_with("#/")
 }
 
-/// The headers that an input schema asks for. Most ask for none, and are not parsed for this.
+/// The headers that an input schema asks for. Most schemas ask for none, and are not parsed for this.
 fn param_headers(schema: &str) -> Vec<ParamHeader> {
     let schema = schema.contains("x-mcp-header").then(|| serde_json::from_str(schema).ok()).flatten();
     schema.as_ref().map(ParamHeader::of_schema).unwrap_or_default()
@@ -180,7 +181,7 @@ fn param_headers(schema: &str) -> Vec<ParamHeader> {
 pub(crate) struct Listings(Mutex<Vec<Arc<Listing>>>);
 
 impl Listings {
-    /// The most snapshots whose listing is remembered.
+    /// The most snapshots whose listing is kept.
     const MAX: usize = 4;
 
     /// The listing of a snapshot.
@@ -272,7 +273,7 @@ pub(crate) fn cursor_after(name: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(format!("after:{name}"))
 }
 
-/// Reads what [`cursor_after`] wrote.
+/// Reads the output of [`cursor_after`].
 ///
 /// # Errors
 /// −32602 for anything else.
@@ -306,14 +307,14 @@ impl AsRef<[u8]> for Reserved {
     }
 }
 
-/// The answer to a `tools/call` that failed in a way the caller's model can mend: what was given so
-/// far, and the error's text last.
+/// The answer to a `tools/call` with an error that the caller's model can correct: the output so far, and the
+/// error's text last.
 pub(crate) fn failure(id: &Id, error: &RuntimeError, form: Form) -> Bytes {
     answer(id, &Err(error), form)
 }
 
-/// The result of `tools/call` for what a call gave, as JSON text: what a session's client is given,
-/// but with a structured value of any kind. What came as JSON is in it as it came.
+/// The result of `tools/call` for an outcome, as JSON text: as a session's client receives it, but with a
+/// structured value of any kind. Parts that arrived as JSON stay unchanged.
 pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
     let result = result.as_ref();
     let mut out = Vec::with_capacity(size(&result));
@@ -321,7 +322,7 @@ pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// For whom a result is written.
+/// The kind of client that a result is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Structured content may be of any kind.
@@ -342,7 +343,7 @@ fn answer(id: &Id, result: &Result<&Outcome, &RuntimeError>, form: Form) -> Byte
     out.into()
 }
 
-/// About as many bytes as the result takes.
+/// The approximate size of the result in bytes.
 fn size(result: &Result<&Outcome, &RuntimeError>) -> usize {
     let outcome = result.map_or_else(RuntimeError::outcome, Some);
     let structured = outcome.and_then(|outcome| outcome.structured.as_ref());
@@ -408,14 +409,14 @@ fn push_content(out: &mut Vec<u8>, content: Option<&JsonText>, structured: Optio
     }
 }
 
-/// What was given before the failure, and what the failure was.
+/// The output before the failure, and the failure.
 fn push_failed_content(out: &mut Vec<u8>, content: Option<&JsonText>, error: &RuntimeError) {
     let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
     let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
     let blocks = blocks.trim();
     out.push(b'[');
     out.extend_from_slice(blocks.as_bytes());
-    // What a provider reported in MCP's own form goes out as it is.
+    // A report of a provider in MCP's own form goes out unchanged.
     if !matches!(error, RuntimeError::Reported { .. }) {
         if !blocks.is_empty() {
             out.push(b',');
@@ -431,7 +432,7 @@ fn push_text_block(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {
     out.push(b'}');
 }
 
-/// A value as the text of a block: a string is its own text, anything else its JSON.
+/// A value as the text of a block: a string is its own text, any other value its JSON.
 fn push_value_as_text(out: &mut Vec<u8>, json: &str) {
     if json.starts_with('"') {
         out.extend_from_slice(json.as_bytes());

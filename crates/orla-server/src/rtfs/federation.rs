@@ -1,12 +1,13 @@
-//! What instances of orla say to each other at `/rtfs`, besides what any client may say there.
+//! The protocol between instances of orla at `/rtfs`, beyond what any client may use.
 //!
-//! - `GET /rtfs`, for who accepts [`CATALOGUE`], is the catalogue: `{"version", "instance", "capabilities": [{id, via, tool}]}`, of what the
-//!   caller may call. With `?after=VERSION` it is answered when there is another version, at the latest after
-//!   `wait_ms` with 304, so that a client that polls in a loop sees every change.
-//! - A call's headers say what it carries besides its input: `orla-hops` (the instances that it came through),
+//! - `GET /rtfs` with Accept [`CATALOGUE`] returns the catalogue: `{"version", "instance", "capabilities": [{id,
+//!   via, tool}]}`, with the capabilities that the caller may call. With `?after=VERSION` it is answered when
+//!   there is another version, at the latest after `wait_ms` with 304, so that a client that polls in a loop sees
+//!   every change.
+//! - The headers of a call carry what its input does not: `orla-hops` (the instances that it has passed through),
 //!   `orla-timeout-ms` (the time that its caller has left), `traceparent`.
-//! - Who accepts [`OUTCOME`] is answered with all that the capability gave: the content and `_meta` beside the
-//!   value, and of an error what makes it the same error there.
+//! - With Accept [`OUTCOME`], the answer has everything that the capability returned: the content and `_meta`
+//!   beside the value, and for an error the details that make it the same error at the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// change. Without this limit, instances that serve each other's catalogues would wait for each other.
 const FIRST_CATALOGUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes over what the headers of a call say.
+/// Applies the headers of a call.
 ///
 /// # Errors
 /// The call has come through too many instances.
@@ -135,7 +136,7 @@ pub(crate) async fn catalogue(
     let mut changes = core.market.changes();
     match after {
         None => {
-            // It goes on after that: what turns out later is reported as a change.
+            // It continues after that: later results are reported as a change.
             let asked = Arc::clone(core);
             let learning = core.tracker.spawn(async move {
                 tokio::select! {
@@ -170,7 +171,7 @@ pub(crate) async fn catalogue(
     json_response(StatusCode::OK, text)
 }
 
-/// Whether other instances are told of it: not of what each has by itself.
+/// Whether other instances see it. They do not see what each instance has by itself.
 fn is_shared(entry: &Entry) -> bool {
     let id = entry.manifest.id.as_str();
     let is_own = matches!(entry.manifest.provider, ProviderType::Local(_))

@@ -1,4 +1,4 @@
-//! `/rtfs`: programs and calls in RTFS's terms, and what instances of orla say to each other.
+//! `/rtfs`: programs and calls in RTFS's terms, and the protocol between instances of orla.
 
 pub(crate) mod federation;
 pub(crate) mod programs;

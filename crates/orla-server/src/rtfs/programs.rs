@@ -1,13 +1,13 @@
 //! `POST /rtfs`: a program, or one call, without the Model Context Protocol around it.
 //!
 //! A body `{"program", "input"?, "limits"?}` or `{"call": id, "input"?}` is answered with `{"value"}` or
-//! `{"error": {kind, message, data, at}}`. A client that accepts `text/event-stream` is told on the way what
-//! the program does: events `step`, `log` and `call`, and as the last one `value` or `error`.
+//! `{"error": {kind, message, data, at}}`. A client that accepts `text/event-stream` receives the progress of the
+//! program: events `step`, `log` and `call`, and as the last one `value` or `error`.
 //!
 //! # How it works
 //!
-//! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded as that, and
-//! so are the calls that it makes. A client that goes away withdraws its program ([`Exchange`]).
+//! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded like one, and so are
+//! the calls that it makes. A client that disconnects withdraws its program ([`Exchange`]).
 //!
 //! An error of the program is a normal response (200). 400 means a malformed body, 503 means overload. If they are known
 //! at once, they are plain JSON even if the client accepts event streams.
@@ -40,7 +40,7 @@ use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream};
 use crate::rtfs::federation;
 use crate::state::Core;
 
-/// How long it may take to find out that nothing is run at all, which is answered plainly.
+/// How long to wait for an error that prevents the run, which is answered plainly.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// How long a stream may be quiet.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -159,7 +159,7 @@ fn parse_body(body: &Bytes) -> Result<Call, String> {
     }
 }
 
-/// Sends what a program does as events.
+/// Sends the progress of a program as events.
 fn trace_sink(stream: Arc<Stream>) -> TraceSink {
     TraceSink::new(move |trace| {
         let (name, data) = match trace {
@@ -191,7 +191,7 @@ fn trace_sink(stream: Arc<Stream>) -> TraceSink {
     })
 }
 
-/// A value for those who watch; what is no data is shown as text.
+/// A value for observers. A value that is not data is shown as text.
 fn as_json(value: &Value) -> Json {
     let json = value_to_json(value).ok().and_then(|json| serde_json::from_str(&json).ok());
     json.unwrap_or_else(|| Json::String(value.pr_str()))
@@ -243,7 +243,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
 pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
     match error {
         RuntimeError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        // Of the program itself: what it calls is reported by the program.
+        // Of the program itself: the program reports the calls that it makes.
         RuntimeError::InvalidInput { .. } if is_program => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
@@ -289,7 +289,7 @@ fn malformed(message: &str) -> Response<Body> {
     refused(StatusCode::BAD_REQUEST, message)
 }
 
-/// A refusal in the form of an error, so that clients read one form only.
+/// A refusal in the form of an error, so that clients read only one form.
 pub(crate) fn refused(status: StatusCode, message: &str) -> Response<Body> {
     let error =
         json!({"error": {"kind": "invalid-argument", "message": message, "data": null, "at": null}});

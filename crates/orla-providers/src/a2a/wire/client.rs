@@ -21,7 +21,7 @@ pub(in crate::a2a) struct Clients {
 pub(in crate::a2a) enum Flavour {
     /// Whichever the other side prefers.
     Any,
-    /// HTTP/1.1, from which a connection can be taken over.
+    /// HTTP/1.1, whose connections can be upgraded.
     Http1,
     /// HTTP/2 from the first byte, as gRPC has it.
     Http2,
@@ -69,7 +69,7 @@ pub(in crate::a2a) fn is_local(url: &Url) -> bool {
     }
 }
 
-/// The innermost cause, which says most and names no address.
+/// The innermost cause, which is the most specific and names no address.
 pub(in crate::a2a) fn root(err: &dyn std::error::Error) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {

@@ -78,7 +78,7 @@ fn events(answer: impl Stream<Item = Result<StreamResponse, Status>> + Send + 's
     answer.map(read).boxed()
 }
 
-/// An event with whole numbers where they are.
+/// An event, with whole numbers as integers.
 fn exact(mut event: a2a::StreamResponse) -> a2a::StreamResponse {
     match &mut event {
         a2a::StreamResponse::Task(task) => exact_task(task),
@@ -128,7 +128,7 @@ pub(super) fn empty() -> Fault {
 pub(super) fn fault(status: &Status) -> Fault {
     let said: String = status.message().chars().take(500).collect();
     let code = match status.code() {
-        // The connection broke, which tonic has no other word for.
+        // The connection broke; tonic has no other status for it.
         Code::Unknown if std::error::Error::source(status).is_some() => {
             return Fault::Away(format!("broke off: {}", super::client::root(status)));
         }
@@ -147,7 +147,7 @@ pub(super) fn fault(status: &Status) -> Fault {
     Fault::Refused(A2AError::new(code, said))
 }
 
-/// The HTTP client, as gRPC wants it.
+/// The HTTP client, as a tower service.
 #[derive(Clone)]
 pub(super) struct Channel(reqwest::Client);
 
@@ -175,7 +175,7 @@ impl Service<Request<Body>> for Channel {
     }
 }
 
-/// A body that may be looked at from several threads, as the client demands; nobody does.
+/// A body that is `Sync`, as the client demands; it is never shared.
 struct Shared(Mutex<Body>);
 
 impl HttpBody for Shared {

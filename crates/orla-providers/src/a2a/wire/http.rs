@@ -1,4 +1,4 @@
-//! JSON-RPC and HTTP+JSON (A2A §9, §11): a request each, and server-sent events where the agent streams.
+//! JSON-RPC and HTTP+JSON (A2A §9, §11): one request each, and server-sent events if the agent streams.
 
 use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
 use bytes::{Bytes, BytesMut};
@@ -18,7 +18,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ID: u64 = 1;
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// How what comes is wrapped.
+/// The envelope of an answer.
 #[derive(Clone, Copy)]
 enum Envelope {
     Rpc,
@@ -136,7 +136,7 @@ fn failure(status: StatusCode, body: &[u8]) -> Fault {
     }
 }
 
-/// Whether there is anything of an error in an error.
+/// Whether an error object has any content.
 fn says_why(error: &Value) -> bool {
     ["code", "message", "detail", "title", "details"].iter().any(|name| error.get(*name).is_some())
 }
@@ -152,7 +152,7 @@ fn code(error: &Value, status: StatusCode) -> i32 {
     })
 }
 
-/// The events of an answer: as they come, or the one that it is.
+/// The events of an answer: as they arrive, or the only one.
 async fn events(wire: &Wire, response: Response, envelope: Envelope) -> Result<Events, Fault> {
     let dialect = wire.dialect;
     let kind =
@@ -294,7 +294,7 @@ mod tests {
             let problem = open(&format!(r#"{{"jsonrpc": "2.0", "id": {id}, "result": 7}}"#));
             assert_eq!(problem, Err("its answer is one to another request".to_owned()), "{id}");
         }
-        // Of a request that could not be read, nobody knows the id.
+        // The id of an unreadable request is unknown.
         let refused = open(r#"{"jsonrpc": "2.0", "id": null, "error": {"code": -1, "message": "no"}}"#);
         assert_eq!(refused, Err("no".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! How the protocol is carried: one way to ask, four bindings (A2A §9–§12).
+//! The bindings of the protocol: one interface, four bindings (A2A §9–§12).
 
 mod client;
 #[cfg(feature = "a2a-grpc")]
@@ -28,7 +28,7 @@ pub(super) const MAX_MESSAGE: usize = super::gather::MAX_ANSWER;
 /// Events of an agent, as they come.
 pub(super) type Events = BoxStream<'static, Result<StreamResponse, Fault>>;
 
-/// One place where an agent is reached. Cloning shares the connections.
+/// One address of an agent. Cloning shares the connections.
 #[derive(Clone)]
 pub(super) struct Wire {
     client: reqwest::Client,
@@ -48,7 +48,7 @@ pub(super) enum Fault {
     /// It answers with an error of the protocol.
     #[error("{}", .0.message)]
     Refused(A2AError),
-    /// It answers with something that the protocol does not know.
+    /// Its answer does not follow the protocol.
     #[error("{0}")]
     Wrong(String),
     /// It answers with more than is read.
@@ -57,7 +57,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// What the caller is told of it.
+    /// The text for the caller.
     pub(super) fn of(self, name: &str, host: &str) -> RuntimeError {
         let id = name.to_owned();
         match self {
@@ -133,7 +133,7 @@ impl Wire {
         self.binding.as_str()
     }
 
-    /// Sends a message, once. The answer is a single event, or where `stream` is set whatever the agent tells.
+    /// Sends a message, once. The answer is a single event, or with `stream` all events of the agent.
     pub(super) async fn send(
         &self,
         mut request: SendMessageRequest,

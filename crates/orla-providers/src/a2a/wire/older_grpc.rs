@@ -1,6 +1,6 @@
-//! gRPC of 0.3 (`a2a.v1.A2AService`): its messages, which nobody publishes as a crate, and what they mean in 1.x.
+//! gRPC of 0.3 (`a2a.v1.A2AService`): its messages, for which there is no crate, and their form in 1.x.
 //!
-//! Only what is sent or read here is declared; protobuf passes over the rest.
+//! Only the fields that are sent or read here are declared; protobuf skips the rest.
 
 use std::collections::HashMap;
 
@@ -230,7 +230,7 @@ impl From<&a2a::Part> for proto::Part {
     }
 }
 
-/// Data, which was always an object then.
+/// Data, which was always an object in 0.3.
 fn object(data: &Value) -> Struct {
     let members: HashMap<String, Value> = match data {
         Value::Object(members) => {
@@ -273,7 +273,7 @@ mod proto {
         pub(super) name: String,
     }
 
-    /// What a stream tells, and in the first two of its forms an answer.
+    /// The events of a stream; the first two are also answers.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct StreamResponse {
         #[prost(oneof = "Payload", tags = "1, 2, 3, 4")]

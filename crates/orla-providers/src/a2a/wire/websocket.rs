@@ -1,8 +1,8 @@
 //! JSON-RPC in the text frames of a WebSocket (A2A §12 leaves the binding to implementers).
 //!
-//! One text frame is one JSON-RPC message, with the methods of the JSON-RPC binding. The events of a stream are responses
-//! with the id of their request; the last one is the one that ends the task's turn. Headers of the upgrade are what
-//! they are elsewhere. Closing the socket cancels nothing: the events of a task are taken up with another.
+//! One text frame is one JSON-RPC message, with the methods of the JSON-RPC binding. The events of a stream are
+//! responses with the id of their request; the last one ends the task's turn. The headers of the upgrade are the
+//! usual ones. Closing the socket cancels nothing: another socket can resume the events of a task.
 
 use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
 use base64::Engine as _;
@@ -51,7 +51,7 @@ pub(super) async fn cancel(wire: &Wire, task: &str) -> Result<(), Fault> {
 
 type Socket = WebSocketStream<Upgraded>;
 
-/// Opens a socket, over the connections of the HTTP client and with its certificates, and asks.
+/// Opens a socket, over the connections of the HTTP client and with its certificates, and sends the request.
 async fn ask(wire: &Wire, operation: Operation, parameters: Value) -> Result<Socket, Fault> {
     let mut socket = open(wire).await?;
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": wire.dialect.method(operation), "params": parameters});

@@ -30,7 +30,7 @@ pub(in crate::mcp) fn client(is_local: bool) -> Result<Client, String> {
     });
     let builder = if is_local { Client::builder().no_proxy() } else { Client::builder() };
     builder
-        // Some refuse whoever does not say who it is.
+        // Some servers refuse clients without a User-Agent.
         .user_agent(concat!("orla/", env!("CARGO_PKG_VERSION")))
         .tcp_nodelay(true)
         .redirect(within_origin)
@@ -52,7 +52,7 @@ pub(in crate::mcp) fn is_local(url: &str) -> bool {
     }
 }
 
-/// The innermost cause, which says most and names no address.
+/// The innermost cause, which is the most specific and names no address.
 pub(super) fn root(err: &dyn std::error::Error) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {

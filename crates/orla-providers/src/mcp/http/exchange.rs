@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! Whoever asks does it all: no other task stands between a call and its connection. What the server says on
-//! the stream of a request (progress, messages, questions) belongs to that request's caller. A stream that
-//! ends before the answer is taken up again where the server has given its events ids.
+//! The caller's task does it all: no other task stands between a call and its connection. Messages on the stream
+//! of a request (progress, logs, questions) belong to that request's caller. A stream that ends before the answer
+//! is resumed if the server gives its events ids.
 
 use std::fmt;
 use std::future::pending;
@@ -28,13 +28,13 @@ use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Channel;
 use super::shared::{InFlight, Question, Shared};
 
-/// How long to wait before a stream is taken up again, where the server does not say.
+/// The pause before a stream is resumed, unless the server says another.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a stream may go on behind its answer.
+/// How long a stream may continue after its answer.
 const END: Duration = Duration::from_secs(1);
 /// The longest wait that a server can ask for.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// Questions that one request may have open.
+/// The most open questions of one request.
 const MAX_QUESTIONS: usize = 64;
 /// The most that is read of the body of an error.
 const MAX_ERROR: usize = 64 * 1024;
@@ -62,9 +62,9 @@ pub(super) struct Reply {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server does not know the session any more, and has done nothing.
+    /// The session is unknown to the server, which has done nothing.
     Expired,
-    /// The server cannot be reached; where nothing was sent, the request may be made again.
+    /// The server cannot be reached. If nothing was sent, the request may be made again.
     Lost(String),
     /// Anything else.
     Fault(Fault),
@@ -98,7 +98,7 @@ enum Received {
 }
 
 impl<'a> Exchange<'a> {
-    /// A request that nobody's client stands behind.
+    /// A request of orla itself, without a client.
     pub(super) fn own(shared: &'a Shared, channel: &'a Channel) -> Self {
         Self::new(shared, channel, Caller::default(), None)
     }
@@ -112,7 +112,7 @@ impl<'a> Exchange<'a> {
         Self { shared, channel, caller, traceparent, ticket: shared.ticket() }
     }
 
-    /// Lets whatever the server says on other streams find the caller, until what is given is dropped.
+    /// Registers the caller for messages on other streams, until the guard is dropped.
     pub(super) fn in_flight(&self) -> InFlight<'a> {
         self.shared.in_flight(self.ticket, &self.caller)
     }
@@ -140,7 +140,7 @@ impl<'a> Exchange<'a> {
         self.exchange(request).await.map(|answer| answer.result)
     }
 
-    /// Asks anything else. `params` is a JSON object without `_meta`.
+    /// Sends any other request. `params` is a JSON object without `_meta`.
     pub(super) async fn request(self, method: &str, params: &JsonText) -> Result<Reply, Failure> {
         let request = self.of_method(method, params);
         self.exchange(request).await
@@ -241,7 +241,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Asks for what a stream would have said behind this event.
+    /// Requests the rest of a stream after this event.
     async fn take_up(&self, event: &Bytes) -> Result<Response, Failure> {
         let mut request = Request::new(Method::GET, self.shared.url.clone());
         let fields = request.headers_mut();
@@ -254,7 +254,7 @@ impl<'a> Exchange<'a> {
         self.send(request).await
     }
 
-    /// Reads a response until the answer to this request is there.
+    /// Reads a response up to the answer to this request.
     async fn receive(&self, response: Response, place: &mut Place) -> Result<Received, Failure> {
         let status = response.status();
         if status == StatusCode::NOT_FOUND && self.channel.has_session() {
@@ -322,7 +322,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Reads the end of a stream whose answer is there, or its connection could not be used again.
+    /// Reads a stream to its end after the answer, because its connection could not be used again otherwise.
     fn read_out(&self, mut response: Response) {
         self.shared.tasks.spawn(async move {
             let end = async { while let Ok(Some(_)) = response.chunk().await {} };
@@ -330,7 +330,7 @@ impl<'a> Exchange<'a> {
         });
     }
 
-    /// Takes a message of this request's stream; gives the answer if it is that.
+    /// Handles a message of this request's stream; returns the answer if it is one.
     fn take<'e>(
         &'e self,
         message: &Bytes,
@@ -356,7 +356,7 @@ impl<'a> Exchange<'a> {
                     let question = Question { id, method, params, client: self.caller.client.clone() };
                     answering.push(Box::pin(async move {
                         let body = question.answer().await;
-                        // The server hears nothing, and its own time ends the question.
+                        // The server receives no answer, and its own timeout ends the question.
                         let _ = self.deliver(body).await;
                     }));
                 }
@@ -386,8 +386,8 @@ impl Place {
     }
 }
 
-/// Tells a server with sessions that nobody waits for a request any more, when it is dropped before the
-/// answer. One without learns it from the end of the connection.
+/// Cancels a request of a session when it is dropped before the answer. A server without sessions notices that the
+/// connection ends.
 struct Withdrawal<'a>(Option<(&'a Shared, u64, &'a Channel)>);
 
 impl<'a> Withdrawal<'a> {
@@ -416,10 +416,10 @@ impl Drop for Withdrawal<'_> {
     }
 }
 
-/// The whole body, which is not copied where it came in one piece.
+/// The whole body, which is not copied if it arrived in one piece.
 pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
     let broken = |err: reqwest::Error| Failure::from(format!("its answer breaks off: {}", root(&err)));
-    // What is left of it is known too, but only this tells whether the first piece is all.
+    // The remaining length is known too, but only this shows whether the first piece is all.
     let expected = response.content_length().unwrap_or_default();
     let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
     if first.len() as u64 == expected {

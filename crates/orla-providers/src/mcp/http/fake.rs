@@ -1,4 +1,4 @@
-//! A server behind HTTP for tests, which behaves as it is told.
+//! A server behind HTTP for tests, which behaves as configured.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ pub(super) struct Manner {
     pub(super) is_sessionless: bool,
     /// Answers are streams of events.
     pub(super) speaks_in_events: bool,
-    /// Streams of answers end before the answer, and can be taken up again.
+    /// Streams of answers end before the answer, and can be resumed.
     pub(super) cuts: bool,
     pub(super) redirects_to: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Fake {
 
 pub(super) struct State {
     manner: Manner,
-    /// What it was asked: `METHOD rpc-method session`.
+    /// The requests: `METHOD rpc-method session`.
     pub(super) asked: Mutex<Vec<String>>,
     pub(super) headers: Mutex<HashMap<String, HeaderMap>>,
     pub(super) sessions: Mutex<Vec<String>>,
@@ -104,7 +104,7 @@ impl Fake {
     }
 }
 
-/// What is said on the stream of a request before its answer; empty text stands for the cut.
+/// The messages on the stream of a request before its answer; an empty text breaks the stream.
 type Said = mpsc::Sender<String>;
 
 impl State {

@@ -43,7 +43,7 @@ pub(super) fn of_arguments(
     parameters.iter().filter_map(field).collect()
 }
 
-/// A text as the value of a header field: in base64 where it could not stand there as it is.
+/// A text as the value of a header field: in base64 if it is not plain ASCII.
 pub(super) fn encoded(text: &str) -> HeaderValue {
     let has_margin = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
     let is_plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
@@ -57,7 +57,7 @@ pub(super) fn encoded(text: &str) -> HeaderValue {
     value.unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The text that a request is about: what `Mcp-Name` says.
+/// The subject of a request: the value of `Mcp-Name`.
 pub(super) fn name_of(method: &str, params: &JsonText) -> Option<String> {
     let member = match method {
         "tools/call" | "prompts/get" => "name",

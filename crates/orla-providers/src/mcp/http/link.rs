@@ -1,7 +1,8 @@
 //! An open link to a server: without a session, with one, or both.
 //!
-//! A server that knows both is asked in the way in which its caller's client asks orla: then questions to that
-//! client take the form that the server's tools were written for. Whoever has no client is asked without.
+//! A server that knows both is asked in the mode in which its caller's client asks orla, so that questions to that
+//! client have the form that the server's tools were written for. Without a client, the mode without sessions is
+//! used.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::exchange::{Exchange, Failure};
 use super::headers::{PROTOCOL_VERSION, SESSION_ID};
 use super::shared::Shared;
 
-/// How long a server may think about `server/discover` before it counts as one that does not know it.
+/// How long a server may take for `server/discover` before it counts as unknown to the server.
 const DISCOVERY: Duration = Duration::from_secs(2);
 
 /// What was opened.
@@ -58,7 +59,7 @@ impl Link {
     }
 }
 
-/// Opens a link to the server, both where it knows both.
+/// Opens a connection to the server, in both modes if it knows both.
 ///
 /// # Errors
 /// Why there is none, for people.
@@ -66,7 +67,7 @@ pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, String> {
     let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
     let failure = match (&sessionless, &session) {
         (Err(first), Err(second)) => {
-            // What one who knows neither says to the older question is said best.
+            // If the server knows neither, its answer to the older request is the more helpful one.
             Some(if second.is_empty() { first.clone() } else { second.clone() })
         }
         _ => None,
@@ -122,7 +123,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, String> {
     }
     let mut requests = Vec::new();
     if channel.offers.logging {
-        // Each caller hears from the level on that it wants; here all of them are needed.
+        // Each caller chooses its own log level, so all messages are needed here.
         requests.push(("logging/setLevel", object::trusted(r#"{"level":"debug"}"#)));
     }
     for uri in shared.subscriptions.uris() {
@@ -130,7 +131,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, String> {
         requests.push(("resources/subscribe", uri));
     }
     for (method, params) in requests {
-        // One that refuses, or does not answer, goes on without.
+        // Without it, or without an answer, the connection continues.
         let response = Exchange::own(shared, &channel).request(method, &params);
         if timeout(DISCOVERY, response).await.is_err() {
             break;
@@ -154,7 +155,7 @@ fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {
 /// The configured header fields.
 ///
 /// # Errors
-/// One that is none; its value is not repeated, as it may be a secret.
+/// An invalid header; its value is not repeated, because it may be a secret.
 pub(super) fn configured(fields: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
@@ -167,7 +168,7 @@ pub(super) fn configured(fields: &BTreeMap<String, String>) -> Result<HeaderMap,
     Ok(headers)
 }
 
-/// The tools of the server, as many as are taken.
+/// The tools of the server, up to the bound.
 pub(super) fn list_request(cursor: Option<&str>) -> JsonText {
     match cursor {
         Some(cursor) => object::trusted(serde_json::json!({ "cursor": cursor }).to_string()),

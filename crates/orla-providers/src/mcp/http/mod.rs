@@ -45,7 +45,7 @@ pub(super) use client::{client, is_local};
 /// How much longer than a server's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
 
-/// How long a server may take to say of which resources it tells.
+/// How long a server may take to acknowledge subscriptions.
 const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
 
 /// A server behind HTTP. When the last handle is dropped, its session is ended.
@@ -95,7 +95,7 @@ impl Remote {
         })
     }
 
-    /// Starts to open it, if nobody has; does not wait for the next attempt.
+    /// Starts to open it, if that has not begun; does not wait for the next attempt.
     pub(super) fn request_start(&self) {
         if let Some(stop) = self.unstarted.lock().take() {
             let shared = Arc::clone(&self.shared);
@@ -128,7 +128,7 @@ impl Remote {
         self.shared.knowledge.borrow().settled
     }
 
-    /// A link that is newer than this one; waits for it, but for no more than one attempt.
+    /// A newer connection than this one. Waits for it, but for at most one attempt.
     async fn link(&self, newer_than: u64) -> Result<Arc<Link>, Fault> {
         let usable = |state: &State| match state {
             State::Ready(link, _) if link.number > newer_than => Some(Arc::clone(link)),
@@ -165,7 +165,7 @@ impl Remote {
         let shared = &*self.shared;
         let caller = Caller::from(ctx);
         let mut newer_than = 0;
-        // A session that has ended is opened anew, once: the server has done nothing then.
+        // A session that has ended is opened again, once: the server has done nothing then.
         for _ in 0..2 {
             let link = self.link(newer_than).await?;
             let channel = link.channel(&caller).ok_or_else(|| Fault::Gone("it was lost".to_owned()))?;
@@ -284,7 +284,7 @@ impl Peer for Remote {
 }
 
 impl Remote {
-    /// Whether it tells of changes in a session: where it knows another way, that one is taken.
+    /// Whether it reports changes in a session. If it knows the other mode, that is used.
     async fn is_told_by_session(&self) -> bool {
         matches!(self.link(0).await, Ok(link) if link.sessionless.is_none())
     }

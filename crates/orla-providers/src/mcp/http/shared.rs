@@ -51,11 +51,11 @@ pub(super) struct Shared {
     pub(super) wanted: Notify,
     /// Its tools are others.
     pub(super) tools_changed: Notify,
-    /// The resources whose changes someone wants to hear of are others.
+    /// The subscribed resources have changed.
     pub(super) resubscribe: Notify,
-    /// Those of them that the server has said it tells of; none while it has not answered (2026-07-28).
+    /// The subscriptions that the server has acknowledged; `None` before its answer (2026-07-28).
     pub(super) acknowledged: watch::Sender<Option<Vec<String>>>,
-    /// The link of this number is of no use any more.
+    /// The connection with this number is no longer usable.
     pub(super) useless: watch::Sender<(u64, Option<String>)>,
 }
 
@@ -66,11 +66,11 @@ pub(super) enum State {
     Created,
     /// It is being opened.
     Starting,
-    /// It can be asked, since then.
+    /// It has been open since then.
     Ready(Arc<Link>, Instant),
     /// It cannot be reached; the next attempt waits for its time, or for a call.
     Crashed { attempt: u64, reason: String },
-    /// It is not needed any more.
+    /// It is no longer used.
     Stopped,
 }
 
@@ -87,14 +87,14 @@ impl State {
     }
 }
 
-/// What is known of what it serves.
+/// What is known about its tools, prompts and resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Knowledge {
     pub(super) settled: bool,
     pub(super) info: Option<Arc<ServerInfo>>,
 }
 
-/// What a server wants to be asked with.
+/// The parameters of requests to a server.
 pub(super) struct Setup {
     pub(super) name: Arc<str>,
     pub(super) url: Url,
@@ -137,12 +137,12 @@ impl Shared {
         }
     }
 
-    /// A number that no request had.
+    /// A number that no other request had.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The link of this number is of no use: it is opened anew.
+    /// Marks the connection with this number as unusable: it is opened again.
     pub(super) fn useless(&self, number: u64, reason: Option<String>) {
         self.useless.send_if_modified(|useless| {
             let is_news = useless.0 < number;
@@ -160,13 +160,13 @@ impl Shared {
         let is_news = self.knowledge.borrow().info.as_deref() != Some(&info);
         if is_news {
             self.knowledge.send_modify(|knowledge| knowledge.info = Some(Arc::new(info)));
-            // Before those go on who wait for it: they look whether anything has changed.
+            // Before waiting callers continue, because they look for changes.
             self.changes.send_modify(|count| *count += 1);
         }
         self.settled();
     }
 
-    /// No listing need wait for it.
+    /// No listing waits for it any more.
     pub(super) fn settled(&self) {
         self.knowledge.send_if_modified(|knowledge| !std::mem::replace(&mut knowledge.settled, true));
     }
@@ -181,7 +181,7 @@ impl Shared {
     pub(super) fn receive(&self, notification: ServerNotification) {
         match notification {
             ServerNotification::ToolsChanged => self.tools_changed.notify_one(),
-            // Fails where nobody listens.
+            // Fails if there is no receiver.
             ServerNotification::Surface(notice) => drop(self.notices.send(notice)),
             ServerNotification::Progress(ticket, notice) => {
                 let caller = self.callers.lock().get(&ticket).cloned();
@@ -195,12 +195,12 @@ impl Shared {
         }
     }
 
-    /// The client that a question without a request of its own is for, where nobody else can be meant.
+    /// The client for a question without a request, if only one can be meant.
     pub(super) fn only_client(&self) -> Option<Arc<dyn Client>> {
         only(self.callers.lock().values()).and_then(|caller| caller.client.clone())
     }
 
-    /// A request is in flight, until what is given is dropped.
+    /// Registers a request in flight until the guard is dropped.
     pub(super) fn in_flight(&self, ticket: u64, caller: &Caller) -> InFlight<'_> {
         self.callers.lock().insert(ticket, caller.clone());
         InFlight { shared: self, ticket }

@@ -1,7 +1,7 @@
-//! The task of one server behind HTTP: opens it when it is needed, learns what it serves, listens to what it
-//! tells unasked, and opens it anew when it is lost, after a backoff that grows with each failure.
+//! The task of one server behind HTTP: opens it when it is needed, learns what it serves, listens to its
+//! notifications, and opens it again when the connection is lost, after a backoff that grows with each failure.
 //!
-//! Calls do not pass through here. They take the newest [`Link`] and tell when it is of no use any more.
+//! Calls do not pass through here. They take the newest [`Link`] and report when it is no longer usable.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use orla_mcp::answer::{self, ToolPage};
 use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
-use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, object, rounds};
+use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, input_requests, object};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -27,10 +27,10 @@ use super::shared::{Question, Shared, State};
 const GOODBYE: Duration = Duration::from_secs(2);
 /// What a server says first on a stream of changes.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-/// A link or a stream that lasted this long was none that ends at once, again and again.
+/// A connection or a stream that lasted this long did not fail at once.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// Looks after a server until it is not needed any more.
+/// Supervises a server until it is no longer used.
 pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let mut number = 0;
     let mut failures = 0;
@@ -58,7 +58,7 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                     }
                     match ended {
                         None => {
-                            // The first is opened anew at once: a session may end at any time.
+                            // The first is opened again at once: a session may end at any time.
                             let backoff = shared.policy.lock().backoff(short);
                             if short > 0 {
                                 sleep(backoff).await;
@@ -78,7 +78,7 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             *shared.last_failure.lock() = Some(reason.clone());
             set(&shared, State::Crashed { attempt: number, reason });
             shared.settled();
-            // At least half of the backoff, so that a server that fails is not asked at once.
+            // At least half of the backoff, so that a failing server is not asked at once.
             let backoff = shared.policy.lock().backoff(failures).mul_f64(0.5 + jitter() / 2.0);
             tokio::select! {
                 () = sleep(backoff) => {}
@@ -110,7 +110,7 @@ fn set(shared: &Shared, state: State) {
     shared.state.send_replace(state);
 }
 
-/// Listens and learns until the link is of no use; gives the reason where that is a failure.
+/// Listens and learns until the connection is unusable; returns the reason if that is a failure.
 async fn serve(shared: &Shared, link: &Link) -> Option<String> {
     let learning = async {
         loop {
@@ -184,7 +184,7 @@ async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps the stream of a session open on which the server speaks unasked, where it offers one.
+/// Keeps the notification stream of a session open, if the server offers one.
 async fn listen(shared: &Shared, link: &Link) -> Failure {
     let Some(channel) = &link.session else { return std::future::pending().await };
     let mut place = Place::default();
@@ -207,12 +207,13 @@ async fn listen(shared: &Shared, link: &Link) -> Failure {
     }
 }
 
-/// Keeps open what a server without sessions tells unasked.
+/// Keeps the notification stream of a server without sessions open.
 async fn follow(shared: &Shared, link: &Link) -> Failure {
     let Some(channel) = &link.sessionless else { return std::future::pending().await };
     let mut short = 0;
     loop {
-        let params = object::trusted(rounds::listen(&channel.offers, &shared.subscriptions.uris()));
+        let params =
+            object::trusted(input_requests::listen(&channel.offers, &shared.subscriptions.uris()));
         let request = Exchange::own(shared, channel).of_method("subscriptions/listen", &params);
         let since = Instant::now();
         let mut place = Place::default();
@@ -229,7 +230,7 @@ async fn follow(shared: &Shared, link: &Link) -> Failure {
     }
 }
 
-/// Waits before a stream that has ended is opened again, the longer the oftener it ended at once.
+/// Waits before a stream that has ended is opened again; longer each time it ends at once.
 async fn pause(shared: &Shared, since: Instant, short: &mut u32, least: Duration) {
     *short = if since.elapsed() < LASTING { short.saturating_add(1) } else { 0 };
     let backoff = shared.policy.lock().backoff(*short);
@@ -292,9 +293,9 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
                 shared.receive(answer::notification(&method, params.as_ref()));
             }
             Some(Message::Request { id, method, params }) => {
-                // The server hears nothing of one too many, and its own time ends the question.
+                // The server receives no answer to one too many, and its own timeout ends the question.
                 let Ok(place) = Arc::clone(&shared.questions).try_acquire_owned() else { continue };
-                // It belongs to no request; it is relayed only where there is but one that it can be of.
+                // It belongs to no request; it is relayed only if there is a single caller.
                 let client = shared.only_client();
                 let params = params.unwrap_or_else(object::empty);
                 let question = Question { id, method, params, client };
@@ -312,13 +313,13 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
                     sent
                 });
             }
-            // The graceful end of a subscription, or what belongs elsewhere.
+            // The graceful end of a subscription, or a message that belongs elsewhere.
             Some(Message::Answer { .. } | Message::Stray { .. }) | None => {}
         }
     }
 }
 
-/// The resources whose changes a server has said it tells of.
+/// The resources that a server has acknowledged.
 fn acknowledged(params: &JsonText) -> Vec<String> {
     let uris = Object::parse(params.as_str()).and_then(|params| {
         Some(Object::parse(params.get("notifications")?)?.get("resourceSubscriptions")?.to_owned())
@@ -335,6 +336,6 @@ async fn end(shared: &Shared, channel: &Channel) {
     fields.remove(CONTENT_TYPE);
     fields.insert(SESSION_ID, id.clone());
     *request.timeout_mut() = Some(GOODBYE);
-    // A server that does not answer ends it by itself some time.
+    // A server that does not answer ends it by itself eventually.
     let _ = shared.client.execute(request).await;
 }

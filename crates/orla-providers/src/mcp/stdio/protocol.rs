@@ -1,4 +1,4 @@
-//! MCP as it is spoken with a supervised process.
+//! MCP with a supervised process.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use crate::process::fault;
 
 /// Notices that a slow listener may be late for.
 const NOTICES: usize = 64;
-/// Questions to clients that one process may have open.
+/// The most open questions of one process.
 const MAX_QUESTIONS: usize = 64;
 
 /// A [`Conversation`] over a pair of pipes.
@@ -62,7 +62,7 @@ impl McpProtocol {
         }
     }
 
-    /// Tells the process, once, which resources callers subscribed to before it was started.
+    /// Informs the process, once, of the resources that callers subscribed to before it was started.
     fn subscribe(&mut self) {
         if std::mem::replace(&mut self.is_subscribed, true) {
             return;
@@ -133,7 +133,7 @@ impl Protocol for McpProtocol {
                     return Some(ProcessEvent::Info(info));
                 }
                 conversation::Incoming::Unusable(reason) => return Some(ProcessEvent::Broken(reason)),
-                // Fails where no one listens.
+                // Fails if there is no receiver.
                 conversation::Incoming::Notice(notice) => drop(self.shared.notices.send(notice)),
                 conversation::Incoming::Question(question) => {
                     if let Some(question) = self.ask(question) {
@@ -163,7 +163,7 @@ impl Protocol for McpProtocol {
         reply: oneshot::Sender<Reply>,
         info: impl FnOnce() -> Option<Arc<ServerInfo>>,
     ) {
-        // The name of the only tool: what the server calls it, else the server's own.
+        // The name of the only tool: the server's own name for it, or else that of the server.
         let only = || match info().as_deref().and_then(|info| info.tools.as_deref()) {
             Some([only]) => only.name.clone(),
             _ => self.name.to_string(),

@@ -1,8 +1,7 @@
-//! What is said with one process of a plugin: which calls wait for answers, and what is still to be written.
-//! No I/O here.
+//! The conversation with one process of a plugin: pending calls, and the bytes still to be written. No I/O here.
 //!
-//! Every call has a number that no other call of this plugin's name ever had, whichever process it went to. So an
-//! answer that comes late, or from a process that is gone, meets no other call.
+//! Call numbers are unique per plugin, across restarts. So an answer that comes late, or from a process that is
+//! gone, matches no other call.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -28,9 +27,10 @@ const SHOWN: usize = 500;
 /// How one plugin is spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// Whether it is asked what it serves, and sent calls when it has answered; else it is sent calls at once.
+    /// Whether the plugin is asked what it serves, and receives calls only after its answer. Otherwise it receives
+    /// calls at once.
     pub(crate) describes: bool,
-    /// Whether it is given one call at a time; else every call goes to it at once.
+    /// Whether it is given one call at a time. Otherwise every call is sent at once.
     pub(crate) is_serial: bool,
 }
 
@@ -81,14 +81,14 @@ pub(crate) struct Conversation {
     /// How many of the pending calls someone waits for.
     in_flight: usize,
     describing: Describing,
-    /// What it serves, where it has said so.
+    /// What it serves, if it has said so.
     functions: HashSet<Arc<str>>,
     is_serial: bool,
-    /// Whether it has said nothing since a call was withdrawn.
+    /// Whether it has been silent since a call was cancelled.
     is_silent: bool,
-    /// Whether it has answered something while an earlier call was still at work: it reads on whatever it works at.
+    /// Whether it has answered a call while an earlier one was running: it reads while it works.
     is_concurrent: bool,
-    /// Whether it was asked to describe itself again, so that it says something.
+    /// Whether it was asked to describe itself again, as a probe.
     is_probed: bool,
     shared: Arc<Shared>,
     /// Whether these were logged: they are warned of once.
@@ -98,7 +98,7 @@ pub(crate) struct Conversation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Describing {
-    /// It was not asked, as everything is known of it that has to be.
+    /// It was not asked, because everything necessary is known.
     Unasked,
     Asked,
     Done,
@@ -120,14 +120,14 @@ enum Pending {
         notices: NoticeSink,
         reply: oneshot::Sender<Reply>,
     },
-    /// Its caller waits no longer, and the process has been told so.
+    /// Its caller no longer waits, and the process has been informed.
     Cancelled {
         function: Arc<str>,
     },
 }
 
 impl Conversation {
-    /// A conversation that begins with the question what the plugin serves, where that is asked.
+    /// A conversation, which begins with a request for the plugin's description if that is wanted.
     pub(crate) fn new(
         name: &str,
         tickets: &Arc<AtomicU64>,
@@ -239,7 +239,7 @@ impl Conversation {
         match self.pending.remove(&id).map(|sent| sent.state) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
-                // Whoever asked may have gone this very moment.
+                // The caller may just have gone.
                 let _ = reply.send(reply_of(body));
             }
             Some(Pending::Cancelled { .. }) => {}
@@ -250,8 +250,8 @@ impl Conversation {
         }
     }
 
-    /// Keeps a line for the one call that waits. It may be about any call that has no answer, withdrawn ones
-    /// included, so all of them have to be of that call's caller.
+    /// Keeps a line for the only waiting call. It may belong to any unanswered call, including cancelled ones, so
+    /// all of them must have that call's principal.
     fn note_wrong(&mut self, line: &[u8]) {
         let waits = |(_, sent): &(&u64, &Sent)| matches!(sent.state, Pending::Call { .. });
         let mut waiting = self.pending.iter().filter(waits);
@@ -327,9 +327,9 @@ impl Protocol for Conversation {
         self.describing != Describing::Asked
     }
 
-    /// One that was told that nobody waits for a call any more, and has said nothing since, may be busy with that call
-    /// and read nothing: what is sent to it then ends with it. Not so one that has answered something while it was at
-    /// work.
+    /// A process that was silent since a cancellation may be busy with the cancelled call and read nothing. A call
+    /// that is sent to it would be lost with it. That does not apply to a process that has answered while it was
+    /// working.
     fn is_free(&self) -> bool {
         let cancelled = self.pending.len() - self.in_flight;
         match self.is_serial {
@@ -372,7 +372,7 @@ impl Protocol for Conversation {
         self.is_silent = true;
         let id = self.tickets.fetch_add(1, Ordering::Relaxed);
         wire::write_cancel(self.out.buffer(), id, ticket);
-        // One that reads on while it works answers this at once, and no call has to wait until that is known.
+        // A process that reads while it works answers this at once, so no call has to wait to find that out.
         let may_be_asked = self.describing == Describing::Done && !self.is_serial && !self.is_concurrent;
         if may_be_asked && !std::mem::replace(&mut self.is_probed, true) {
             wire::write_describe(self.out.buffer());
@@ -574,14 +574,14 @@ mod tests {
         assert!(setting.conversation.is_free());
         setting.conversation.cancel(one);
         assert!(!setting.conversation.is_free());
-        // It says something: it does more than one thing at once.
+        // It answers: it does more than one thing at once.
         setting.hear(&format!(r#"{{"id":{two},"progress":1}}"#));
         assert!(setting.conversation.is_free());
         setting.conversation.cancel(two);
         setting.hear(&format!(r#"{{"id":{two},"ok":1}}"#));
         assert!(setting.conversation.is_free() && setting.runs_on(one).is_some());
 
-        // Now that this is known, nothing is held back any more.
+        // Now that this is known, nothing is held back.
         let ((three, _), (four, _)) = (setting.call("a"), setting.call("b"));
         setting.conversation.cancel(three);
         setting.conversation.cancel(four);
@@ -616,7 +616,7 @@ mod tests {
         assert!(setting.hear(described).is_none());
         assert!(setting.conversation.is_free() && setting.answers_others(one));
 
-        // One that answers only what it was asked before is not taken for one.
+        // A process that answers only earlier requests does not count as one.
         let mut setting = Setting::new(true);
         setting.hear(described);
         let (one, _) = setting.call("a");

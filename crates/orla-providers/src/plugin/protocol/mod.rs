@@ -1,7 +1,7 @@
-//! What is said with a plugin, one JSON line for each message in both directions (RTFS capability system §3.3, §4).
+//! The protocol of plugins, one JSON line for each message in both directions (RTFS capability system §3.3, §4).
 //! No I/O here.
 //!
-//! `conversation` is everything that is said over one pair of pipes, [`wire`] its lines.
+//! `conversation` is the state of one pair of pipes, [`wire`] the lines.
 
 pub(crate) mod conversation;
 pub mod wire;

@@ -30,13 +30,13 @@ use orla_mcp::object::push_text;
 
 pub use orla_mcp::Failure;
 
-/// The id of the request that asks a plugin to describe itself.
+/// The id of the request for a plugin's description.
 pub const DESCRIBE: u64 = 0;
 
 /// A line of a plugin.
 #[derive(Debug, PartialEq)]
 pub struct Message {
-    /// The request that it is about.
+    /// The request that it answers.
     pub id: u64,
     /// What it says.
     pub body: Body,
@@ -57,7 +57,7 @@ pub enum Body {
 const MAX_KIND: usize = 100;
 /// The most that is kept of a message for people, in bytes.
 const MAX_MESSAGE: usize = 8 * 1024;
-/// The longest error, in bytes, that programs are given as it is.
+/// The longest error, in bytes, that programs receive unchanged.
 const MAX_WHOLE: usize = 64 * 1024;
 
 #[derive(Deserialize)]
@@ -73,12 +73,12 @@ struct Envelope<'a> {
     message: Option<Cow<'a, str>>,
 }
 
-/// A member that is there is there, also when it is `null`.
+/// A member that is present counts, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Makes a message of a line; `None` where it is none.
+/// Parses a line as a message; `None` if it is not one.
 pub fn read(line: &Bytes) -> Option<Message> {
     // An array would be read as the members in their order.
     if !line.trim_ascii_start().starts_with(b"{") {
@@ -99,7 +99,7 @@ pub fn read(line: &Bytes) -> Option<Message> {
     Some(Message { id, body })
 }
 
-/// Whatever stands at the error's place, it is one.
+/// Any value of the member counts as an error.
 fn failure(error: &RawValue) -> Failure {
     let text = error.get();
     let read = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
@@ -121,7 +121,8 @@ pub const MAX_FUNCTIONS: usize = 10_000;
 /// Characters of an invalid entry that a message quotes.
 const QUOTED_ENTRY: usize = 60;
 
-/// Reads the answer to [`DESCRIBE`]: the functions, and what is wrong with the entries that were left out, if any were.
+/// Reads the answer to [`DESCRIBE`]: the functions, and the problem of the entries that were left out, if any
+/// were.
 ///
 /// # Errors
 /// The answer is not valid as a whole, or none of its entries is.
@@ -204,12 +205,12 @@ pub fn write_call(out: &mut Vec<u8>, id: u64, function: &str, input: &JsonText) 
     end_line(out, start);
 }
 
-/// Appends the question what the plugin serves.
+/// Appends the request for the plugin's description.
 pub fn write_describe(out: &mut Vec<u8>) {
     let _ = writeln!(out, r#"{{"id":{DESCRIBE},"function":"describe"}}"#);
 }
 
-/// Appends that nobody waits for the answer to a call any more; `id` is that of this line.
+/// Appends the cancellation of a call; `id` is the id of this line.
 pub fn write_cancel(out: &mut Vec<u8>, id: u64, call: u64) {
     let _ = writeln!(out, r#"{{"id":{id},"cancel":{call}}}"#);
 }

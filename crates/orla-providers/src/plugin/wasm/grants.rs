@@ -1,11 +1,11 @@
 //! What a component may do outside of itself, going by permissions.
 //!
-//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: what is below, under the same path; writing includes reading. A
-//!   relative path leads from the configuration's directory.
-//! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance is made; `net`
-//!   is any host. Names may be looked up then.
+//! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: everything below, under the same path; writing includes
+//!   reading. A relative path starts at the configuration's directory.
+//! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance is made;
+//!   `net` is any host. These also allow name lookups.
 //!
-//! Other permissions, such as `exec:…`, give a component nothing.
+//! Other permissions, such as `exec:…`, have no effect on a component.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -23,10 +23,10 @@ enum Grant<'a> {
     Nothing,
 }
 
-/// The world outside for an instance with these permissions, whose relative paths lead from `base`.
+/// The WASI context for an instance with these permissions. Relative paths start at `base`.
 ///
 /// # Errors
-/// What is granted is not there, or cannot be granted to a component.
+/// A granted path or host does not exist, or cannot be granted to a component.
 pub(super) async fn wasi(permissions: &[String], base: &Path) -> Result<WasiCtx, String> {
     let mut wasi = WasiCtxBuilder::new();
     let (mut addresses, mut any) = (Vec::new(), false);

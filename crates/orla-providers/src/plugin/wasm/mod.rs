@@ -1,20 +1,21 @@
 //! WebAssembly components as plugins: functions that run inside of orla, in a sandbox.
 //!
-//! A component exports two functions of the world in `plugin.wit`: `describe`, whose text is what the `describe` of a
-//! plugin's process gives, and `call`, from a function's name and its input as JSON to its value as JSON.
+//! A component exports two functions of the world in `plugin.wit`: `describe`, which returns the same text as the
+//! `describe` of a plugin's process, and `call`, from a function's name and its input as JSON to its value as
+//! JSON.
 //!
 //! # How it works
 //!
-//! A component is compiled at its first use, and anew when its file has changed. Calls run on tokio's threads: the
-//! component gives them back after every million instructions, so a call that is dropped, at its deadline or because
-//! it was cancelled, goes no further. An instance that has answered is kept for the next call; one that has failed, or
-//! was stopped, is not. An instance is only used for calls with the same permissions.
+//! A component is compiled at its first use, and again when its file has changed. Calls run on tokio's threads.
+//! The component yields after every million instructions, so a call that is dropped, at its deadline or because it
+//! was cancelled, stops there. An instance that has answered is kept for the next call; one that has failed or was
+//! stopped is not. An instance is only used for calls with the same permissions.
 //!
 //! # What a component may do
 //!
-//! Compute, within its bounds of memory and fuel. WASI is there, and leads as far as the permissions say
-//! ([`grants`]): files below granted directories, connections to granted hosts. Clocks and random numbers work; standard
-//! output and standard error lead nowhere, and there are no variables and no arguments.
+//! Compute, within bounds of memory and fuel. WASI is available as far as the permissions go ([`grants`]): files
+//! below granted directories, connections to granted hosts. Clocks and random numbers work. Standard output and
+//! standard error are discarded, and there are no variables and no arguments.
 
 mod grants;
 
@@ -35,11 +36,11 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use super::PluginSettings;
 use super::protocol::wire::{self, Failure};
 
-/// Instructions after which a component gives the thread back.
+/// Instructions after which a component yields the thread.
 const YIELD: u64 = 1_000_000;
 /// Instances that are kept for the next calls.
 const MAX_IDLE: usize = 64;
-/// The memory of all that are kept; one that has grown too large for that is not.
+/// The most memory of all kept instances; one that has grown too large is not kept.
 const MAX_KEPT: usize = 128 * 1024 * 1024;
 /// The most that a component's file may have: 64 MiB.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
@@ -98,21 +99,21 @@ impl fmt::Debug for Loaded {
     }
 }
 
-/// An instance, with what it may do.
+/// An instance, with its permissions.
 struct Instance {
     permissions: Arc<[String]>,
     store: Store<Host>,
     call: TypedFunc<(String, String), (Result<String, String>,)>,
 }
 
-/// What an instance holds of its host.
+/// The host state of an instance.
 struct Host {
     wasi: WasiCtx,
     table: ResourceTable,
     limits: Limits,
 }
 
-/// The bounds of an instance, and what it has of them.
+/// The bounds of an instance, and its WASI context.
 struct Limits {
     bounds: StoreLimits,
     /// Bytes of memory, of all its modules.
@@ -233,7 +234,7 @@ impl Component {
         self.state().info.clone()
     }
 
-    /// Finds out what it serves, with these permissions. Whether that is something else than it was.
+    /// Learns what it serves, with these permissions. Returns whether that has changed.
     pub(crate) async fn learn(&self, permissions: &Arc<[String]>) -> bool {
         let before = self.info();
         let learnt = timeout(self.startup, self.describe(permissions)).await;
@@ -293,7 +294,7 @@ impl Component {
         if let Some(loaded) = current() {
             return Ok(loaded);
         }
-        // Whoever comes meanwhile waits for the one who compiles.
+        // Later callers wait for the first one to compile.
         let _loading = self.loading.lock().await;
         if let Some(loaded) = current() {
             return Ok(loaded);
@@ -310,7 +311,7 @@ impl Component {
         });
         let compiled = match compiled.await {
             Ok(Ok(compiled)) => compiled,
-            // Whether it may be started is asked again each time.
+            // The gate is asked again each time.
             Ok(Err(refused)) => {
                 self.state().failure = Some(refused.clone());
                 return Err(refused);

@@ -16,7 +16,7 @@ use crate::mcp::surfaces::{self, method_not_found};
 use crate::state::{Core, capabilities, implementation};
 use orla_mcp::object::Object;
 
-/// A session wants to hear when a resource changes.
+/// Subscribes a session to a resource.
 pub(crate) async fn subscribe(
     core: &Arc<Core>,
     id: &Id,
@@ -86,7 +86,7 @@ pub(crate) async fn listen(
         let asking = caller.ask(core, &newest, call);
         let mut found = Vec::new();
         for uri in wanted {
-            // What no surface has is not among what is acknowledged.
+            // Resources that no surface has are not acknowledged.
             if let Ok(joined) = core.subscriptions.join(core, &asking, &uri, &subscriber).await {
                 subscriptions.push(joined);
                 found.push(uri);

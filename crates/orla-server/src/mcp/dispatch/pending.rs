@@ -1,11 +1,11 @@
-//! Sessionless requests that wait for their clients: how they are parked, and how they are found again.
+//! Sessionless requests whose providers wait for answers of the client.
 //!
 //! # How it works
 //!
-//! [`answer`] runs a request. If its provider asks something, the request is answered with that, and
-//! the work, which goes on, moves to a task that the server waits for. The client's next request brings
-//! a `requestState` that was sealed here: it says which work it continues, and in which round. It is
-//! good once, for this process, for the same method, name and principal, and until the work's deadline.
+//! [`answer`] runs a request. If its provider asks something, the request is answered with the question, and the
+//! work continues in a task that the server waits for. The client's next request brings a `requestState` that was
+//! sealed here. It identifies the work and the round trip. It is valid once, for this process, for the same
+//! method, name and principal, and until the work's deadline.
 //!
 //! Work that finishes between two requests keeps its reply for the next one.
 
@@ -30,13 +30,12 @@ use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id};
 use crate::state::Core;
 
-/// How long work may take to end by itself once its deadline has passed; longer than the marketplace's
-/// own backstop.
+/// How long work may take to end by itself after its deadline; longer than the marketplace's own backstop.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long it may take to end once it is cancelled.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// What of a request concerns its rounds.
+/// The members of a request that belong to the input requests of its provider.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InputFields {
     /// The capabilities that the client declares.
@@ -73,9 +72,9 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
         name: job.subject().into(),
         principal: caller.principal.clone(),
     };
-    let answered = match job.asked.check() {
+    let answered = match job.input.check() {
         Err(error) => Err(error),
-        Ok(()) if job.asked.state.is_some() => resume(&core, &job, &caller, &target).await,
+        Ok(()) if job.input.state.is_some() => resume(&core, &job, &caller, &target).await,
         Ok(()) => begin(&core, job, caller, &target, began).await,
     };
     answered.unwrap_or_else(|error| Reply::error(Some(&id), &error, Revision::V2026_07_28))
@@ -89,27 +88,27 @@ async fn begin(
     began: Instant,
 ) -> Result<Reply, ErrorData> {
     let id = job.id.clone();
-    let capabilities = job.asked.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
-    let early = job.asked.responses.clone();
+    let capabilities = job.input.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
+    let early = job.input.responses.clone();
     let cancellation = caller.cancellation.clone();
     let audience =
         notice_receiver(&job, &caller).map(|(wanted, outlet)| NoticeReceiver::new(wanted, outlet));
-    let rounds = InputRequests::new(capabilities, early, cancellation.clone(), audience);
+    let requests = InputRequests::new(capabilities, early, cancellation.clone(), audience);
     let mut work: Work =
-        Box::pin(dispatch::in_rounds(Arc::clone(core), job, caller, Arc::clone(&rounds)));
+        Box::pin(dispatch::answer_sessionless(Arc::clone(core), job, caller, Arc::clone(&requests)));
     tokio::select! {
         biased;
         answer = &mut work => return Ok(answer),
-        () = rounds.settled() => {}
+        () = requests.settled() => {}
     }
     if cancellation.is_cancelled() {
         // The client has gone, so no answers will come.
-        rounds.end();
+        requests.end();
         return Ok(work.await);
     }
     let limit = dispatch::limit(&core.market.snapshot(), &target.method, &target.name);
-    let parked = PendingRequest {
-        rounds,
+    let pending = PendingRequest {
+        requests,
         id: id.clone(),
         deadline: began + limit,
         cancellation,
@@ -117,7 +116,7 @@ async fn begin(
         done: Notify::new(),
         taken: CancellationToken::new(),
     };
-    core.parked.park(core, parked, work)?.ask(&core.parked, &id, target)
+    core.pending.add(core, pending, work)?.ask(&core.pending, &id, target)
 }
 
 /// Takes a request up again.
@@ -127,28 +126,28 @@ async fn resume(
     caller: &Caller,
     target: &Target,
 ) -> Result<Reply, ErrorData> {
-    let state = job.asked.state.as_ref().map(JsonText::as_str).unwrap_or_default();
-    let attended = core.parked.find(state, target)?;
-    let parked = &attended.parked;
-    if let Some(audience) = &parked.rounds.audience {
+    let state = job.input.state.as_ref().map(JsonText::as_str).unwrap_or_default();
+    let attended = core.pending.find(state, target)?;
+    let pending = &attended.pending;
+    if let Some(audience) = &pending.requests.audience {
         audience.attach(notice_receiver(job, caller));
     }
-    let capabilities = job.asked.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
-    parked.rounds.resume(capabilities, job.asked.responses.as_ref());
+    let capabilities = job.input.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
+    pending.requests.resume(capabilities, job.input.responses.as_ref());
     let next = tokio::select! {
         biased;
-        next = parked.next() => next,
+        next = pending.next() => next,
         () = caller.cancellation.cancelled() => {
-            // The client has gone: cancel the work, and drop what it still sends.
-            parked.cancellation.cancel();
-            parked.next().await
+            // The client has disconnected: cancel the work, and drop its messages.
+            pending.cancellation.cancel();
+            pending.next().await
         }
     };
     match next {
-        None => attended.ask(&core.parked, &job.id, target),
+        None => attended.ask(&core.pending, &job.id, target),
         Some(Reply { message, status }) => {
-            parked.taken.cancel();
-            Ok(Reply { message: rpc::readdressed(message, &parked.id, &job.id), status })
+            pending.taken.cancel();
+            Ok(Reply { message: rpc::readdressed(message, &pending.id, &job.id), status })
         }
     }
 }
@@ -161,7 +160,7 @@ fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn
 
 impl InputFields {
     /// # Errors
-    /// −32602 for what has not the form that it must have.
+    /// −32602 for a malformed member.
     fn check(&self) -> Result<(), ErrorData> {
         let wrong = |what: &str, text: &JsonText| {
             let got = rpc::kind_of(text.as_str());
@@ -183,20 +182,20 @@ impl InputFields {
 #[derive(Default)]
 pub(crate) struct PendingRequests {
     open: Mutex<Requests>,
-    /// Seals what clients carry; made of a random key when it is first needed.
+    /// Seals what clients carry, with a random key that is made when it is first needed.
     codec: OnceLock<Option<RequestStateCodec>>,
 }
 
 #[derive(Default)]
 struct Requests {
     last: u64,
-    parked: HashMap<u64, Arc<PendingRequest>>,
+    pending: HashMap<u64, Arc<PendingRequest>>,
 }
 
 /// One request that was answered with questions.
 struct PendingRequest {
-    rounds: Arc<InputRequests>,
-    /// The id under which the work answers.
+    requests: Arc<InputRequests>,
+    /// The id of the work's answer.
     id: Id,
     deadline: Instant,
     /// Cancels the work.
@@ -220,34 +219,35 @@ struct State {
 impl PendingRequests {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.open.lock().parked.len()
+        self.open.lock().pending.len()
     }
 
-    /// Lets the work go on without its request; the result is attended for the moment.
-    fn park(&self, core: &Arc<Core>, parked: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
+    /// Lets the work continue without its request; the result is attended for the moment.
+    fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
         let max = core.settings.load().options.max_parked;
         let mut open = self.open.lock();
-        if open.parked.len() >= max {
+        if open.pending.len() >= max {
             drop(open);
-            parked.rounds.end();
-            parked.cancellation.cancel();
+            pending.requests.end();
+            pending.cancellation.cancel();
             core.tracker.spawn(tokio::time::timeout(GRACE, work));
             let what = "too many requests wait for their clients; try again later";
             return Err(ErrorData::internal_error(what, None));
         }
         open.last += 1;
-        let (number, parked) = (open.last, Arc::new(parked));
-        parked.state.lock().attended = true;
-        open.parked.insert(number, Arc::clone(&parked));
+        let (number, pending) = (open.last, Arc::new(pending));
+        pending.state.lock().attended = true;
+        open.pending.insert(number, Arc::clone(&pending));
         drop(open);
-        core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&parked), work));
-        Ok(Resumed { parked, number })
+        core.tracker.spawn(go_on(Arc::clone(core), number, Arc::clone(&pending), work));
+        Ok(Resumed { pending, number })
     }
 
     /// The request that a sealed state continues, to be attended by one request alone.
     ///
     /// # Errors
-    /// −32602 for a state that was forged, is another's, has expired, was used or whose work has ended.
+    /// −32602 for a state that was forged, belongs to another request, has expired, was used, or whose work has
+    /// ended.
     fn find(&self, state: &str, target: &Target) -> Result<Resumed, ErrorData> {
         let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
@@ -257,14 +257,14 @@ impl PendingRequests {
         let (number, round) = opened.split_at_checked(8).ok_or_else(ended)?;
         let number = number.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
         let round = round.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
-        let parked = self.open.lock().parked.get(&number).cloned().ok_or_else(ended)?;
-        let mut state = parked.state.lock();
+        let pending = self.open.lock().pending.get(&number).cloned().ok_or_else(ended)?;
+        let mut state = pending.state.lock();
         if state.round != round || state.attended {
             return Err(refuse("it was used already".to_owned()));
         }
         state.attended = true;
         drop(state);
-        Ok(Resumed { parked, number })
+        Ok(Resumed { pending, number })
     }
 
     fn seal(&self, number: u64, round: u64, left: Duration, target: &Target) -> Option<String> {
@@ -288,25 +288,25 @@ fn no_randomness() -> ErrorData {
     ErrorData::internal_error("the system gives no randomness for a requestState", None)
 }
 
-/// A parked request to which an open request belongs.
+/// The pending request of an open request.
 struct Resumed {
-    parked: Arc<PendingRequest>,
+    pending: Arc<PendingRequest>,
     number: u64,
 }
 
 impl Resumed {
-    /// Ends the open request with what is asked.
-    fn ask(self, requests: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
+    /// Ends the open request with the questions.
+    fn ask(self, all: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
         let round = {
-            let mut state = self.parked.state.lock();
+            let mut state = self.pending.state.lock();
             state.round += 1;
             state.round
         };
-        let left = self.parked.deadline.saturating_duration_since(Instant::now());
-        let state = requests.seal(self.number, round, left, target).ok_or_else(no_randomness)?;
+        let left = self.pending.deadline.saturating_duration_since(Instant::now());
+        let state = all.seal(self.number, round, left, target).ok_or_else(no_randomness)?;
         let mut out = rpc::begin_result(id, 256);
         out.extend_from_slice(br#"{"resultType":"input_required","inputRequests":"#);
-        out.extend_from_slice(&self.parked.rounds.input_requests());
+        out.extend_from_slice(&self.pending.requests.input_requests());
         out.extend_from_slice(br#","requestState":"#);
         rpc::push_json(&mut out, &state);
         out.push(b'}');
@@ -317,15 +317,15 @@ impl Resumed {
 
 impl Drop for Resumed {
     fn drop(&mut self) {
-        if let Some(audience) = &self.parked.rounds.audience {
+        if let Some(audience) = &self.pending.requests.audience {
             audience.detach();
         }
-        self.parked.state.lock().attended = false;
+        self.pending.state.lock().attended = false;
     }
 }
 
 impl PendingRequest {
-    /// The answer, or nothing when there are questions again.
+    /// The answer, or `None` if there are questions again.
     async fn next(&self) -> Option<Reply> {
         if let Some(answer) = self.state.lock().answer.take() {
             return Some(answer);
@@ -333,46 +333,46 @@ impl PendingRequest {
         tokio::select! {
             biased;
             () = self.done.notified() => self.state.lock().answer.take(),
-            () = self.rounds.settled() => None,
+            () = self.requests.settled() => None,
         }
     }
 }
 
-/// Runs parked work to its end, and keeps its answer for the request that comes for it.
-async fn go_on(core: Arc<Core>, number: u64, parked: Arc<PendingRequest>, mut work: Work) {
+/// Runs pending work to its end, and keeps its answer for the request that comes for it.
+async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut work: Work) {
     let in_time = tokio::select! {
         biased;
         answer = &mut work => Some(answer),
-        () = tokio::time::sleep_until(parked.deadline) => None,
+        () = tokio::time::sleep_until(pending.deadline) => None,
         () = core.draining.cancelled() => None,
     };
     let answer = match in_time {
         Some(answer) => Some(answer),
-        None => overdue(&core, &parked, work).await,
+        None => overdue(&core, &pending, work).await,
     };
     let lost = || {
         let what = "what this request continues did not end in time";
-        Reply::error(Some(&parked.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
+        Reply::error(Some(&pending.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
     };
-    parked.state.lock().answer = Some(answer.unwrap_or_else(lost));
-    parked.done.notify_one();
+    pending.state.lock().answer = Some(answer.unwrap_or_else(lost));
+    pending.done.notify_one();
     tokio::select! {
-        () = parked.taken.cancelled() => {}
-        () = tokio::time::sleep_until(parked.deadline) => {}
+        () = pending.taken.cancelled() => {}
+        () = tokio::time::sleep_until(pending.deadline) => {}
         () = core.draining.cancelled() => {}
     }
-    core.parked.open.lock().parked.remove(&number);
+    core.pending.open.lock().pending.remove(&number);
 }
 
-/// Work whose client will not come any more, or not in time.
-async fn overdue(core: &Core, parked: &PendingRequest, mut work: Work) -> Option<Reply> {
-    parked.rounds.end();
+/// Work whose client will not return, or not in time.
+async fn overdue(core: &Core, pending: &PendingRequest, mut work: Work) -> Option<Reply> {
+    pending.requests.end();
     tokio::select! {
         biased;
         answer = &mut work => return Some(answer),
-        () = tokio::time::sleep_until(parked.deadline + FINAL_TIMEOUT) => {}
+        () = tokio::time::sleep_until(pending.deadline + FINAL_TIMEOUT) => {}
         () = core.abort.cancelled() => {}
     }
-    parked.cancellation.cancel();
+    pending.cancellation.cancel();
     tokio::time::timeout(GRACE, work).await.ok()
 }

@@ -1,6 +1,6 @@
 //! The endpoint `/mcp` (MCP's streamable HTTP): one message in, one response out.
 //!
-//! First the message is read, then its mode determines what answers it. Nothing is parsed into a tree.
+//! First the message is read, then its mode determines the handler. Nothing is parsed into a tree.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ async fn sessionless(
     .await
 }
 
-/// A request of a session: it goes on when its connection ends.
+/// A request of a session: it continues when its connection ends.
 async fn in_session(
     core: &Arc<Core>,
     session: Arc<Session>,
@@ -231,7 +231,7 @@ fn notified(
 ) -> Response<Body> {
     match request_mode::is_sessionless_message(headers, Some(&notification.method)) {
         Err(refused) => return refuse(refused.status, None, &refused.error),
-        // Without a session there is nothing it could be about.
+        // Without a session there is nothing that it could refer to.
         Ok(true) => return accepted(),
         Ok(false) => {}
     }
@@ -338,7 +338,7 @@ fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Bo
     json(status, Reply::error(id, error, Revision::V2025_11_25).message)
 }
 
-/// A body that could not be read. What is left of it stays unread, so the connection goes.
+/// A body that could not be read. Its rest stays unread, so the connection is closed.
 fn unreadable(status: StatusCode, max: usize) -> Response<Body> {
     let what = why_unreadable(status, max);
     closing(refuse(status, None, &ErrorData::invalid_request(what, None)))

@@ -1,11 +1,11 @@
-//! A request over HTTP that may outlast its patience: first a plain answer, else a stream.
+//! Answers with plain JSON if the call is quick, otherwise switches to an event stream.
 //!
 //! # How it works
 //!
-//! An [`Exchange`] owns the running request. Dropping it (the client went away) hands the rest to the
-//! server's task tracker: a session's request goes on, for its client may come back; a sessionless one
-//! is cancelled, and its process ends with the grace it is due. [`respond`] waits for whichever is
-//! first, the answer, a notification or the end of its patience, and only then decides on the form.
+//! An [`Exchange`] owns the running request. Dropping it (the client disconnected) passes the rest to the server's
+//! task tracker. A session's request continues, because its client may return; a sessionless one is cancelled, and
+//! its process ends within its grace period. [`respond`] waits for the answer, a notification or the timeout,
+//! whichever is first, and only then decides on the form.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream, event, priming};
 use crate::mcp::session::{Connection, Session};
 use crate::state::Core;
 
-/// How long a session's client waits for a plain answer. Short: a stream is what it can resume.
+/// How long a session's client waits for a plain answer. It is short because a stream can be resumed.
 const PLAIN_SESSION_RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 /// How long a sessionless client does.
 const PLAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stream may be quiet.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// A request that runs; gives no answer when it was cancelled.
+/// A running request; gives no answer if it was cancelled.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Option<Reply>> + Send>>;
 
 /// A running request and the connection that waits for it.
@@ -42,7 +42,7 @@ pub(crate) struct Exchange {
     pub(crate) work: Option<Work>,
     /// Cancels the request.
     pub(crate) token: CancellationToken,
-    /// Where its notifications go, if the client wants any.
+    /// The outlet of its notifications, if the client wants any.
     pub(crate) stream: Option<Arc<Stream>>,
     /// The session it runs in, with its open connection.
     pub(crate) session: Option<(Arc<Session>, Connection)>,
@@ -79,7 +79,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Answers plainly if the answer comes first, else with a stream of events.
+/// Answers plainly if the answer comes first, otherwise with a stream of events.
 pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
     let in_session = exchange.session.is_some();
     let patience = if in_session { PLAIN_SESSION_RESPONSE_TIMEOUT } else { PLAIN_RESPONSE_TIMEOUT };
@@ -89,7 +89,7 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
         biased;
         answer = &mut exchange => return match (answer, stream) {
             (None, _) => events(futures_util::stream::empty()),
-            // What was said on the way comes before the answer, and so as a stream.
+            // Notifications come before the answer, and so need a stream.
             (Some(answer), Some(stream)) if stream.has_messages() && answer.status == StatusCode::OK => {
                 stream.finish(Some(answer.message));
                 streamed(exchange, stream)
@@ -168,7 +168,7 @@ pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, connection: Connection) 
     }))
 }
 
-/// A session's own stream, which carries notifications of changes.
+/// A session's own stream, for notifications of changes.
 pub(crate) fn standalone(
     core: &Arc<Core>,
     session: Arc<Session>,

@@ -1,4 +1,4 @@
-//! What providers ask clients.
+//! Questions of providers to clients.
 
 pub(super) mod questions;
 pub(super) mod requests;

@@ -1,4 +1,4 @@
-//! What a provider may ask its caller's client, and what the client has to have declared for it. Pure.
+//! The questions that a provider may ask its caller's client, and the capabilities that they require. Pure.
 
 use orla_marketplace::{ClientError, INPUT_KEY, JsonText};
 use rmcp::model::{
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use orla_mcp::object::Object;
 
-/// The most questions to one client, or of one sessionless call, that wait for an answer at once.
+/// The most open questions to one client, or of one sessionless call.
 pub(crate) const MAX_OPEN: usize = 64;
 /// The code of an internal error in JSON-RPC.
 pub(crate) const INTERNAL: i64 = -32603;
@@ -35,7 +35,8 @@ pub(crate) enum Requirement {
 }
 
 impl Requirement {
-    /// What a request with this method and these parameters needs; `None` for what no client is asked.
+    /// The capability that a request with this method and these parameters requires; `None` if clients are never
+    /// asked this.
     pub(crate) fn of(method: &str, params: &JsonText) -> Option<Self> {
         match method {
             "sampling/createMessage" => {
@@ -99,7 +100,7 @@ impl Requirement {
     }
 }
 
-/// The capabilities that an `initialize` declares, where there is anything that can be asked.
+/// The capabilities in an `initialize`, if the client can be asked anything.
 pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     let declared = Object::parse(capabilities?.get())?;
     let can = ["sampling", "elicitation", "roots"].iter().any(|name| declared.get(name).is_some());
@@ -108,7 +109,7 @@ pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     JsonText::parse(text).ok()
 }
 
-/// Checks that the parameters of a question are an object, so that the client never gets others.
+/// Checks that the parameters of a question are an object.
 pub(crate) fn check_params(params: &JsonText) -> Result<(), ClientError> {
     if params.as_str().trim_start().starts_with('{') {
         return Ok(());

@@ -1,15 +1,15 @@
-//! Questions to a client without a session: the request is answered with what is asked, and taken up
-//! again by the request that brings the answers (MCP 2026-07-28, multi round-trip requests).
+//! Questions to a client without a session: the request is answered with the questions, and continued by the
+//! request that brings the answers (MCP 2026-07-28, multi round-trip requests).
 //!
 //! # How it works
 //!
-//! A request whose provider may ask has [`InputRequests`]. As long as nothing is asked it costs an
-//! allocation. When something is, [`InputRequests::settled`] waits a moment for what else is asked at the same
-//! time, and the request is answered with all of it. The work goes on under [`pending`](crate::mcp::dispatch::pending),
-//! where the next request finds it and hands over its `inputResponses`: an answer goes to
-//! the question with the same key, missing answers are requested again, and others are ignored.
+//! A request whose provider may ask has [`InputRequests`]. Without a question it costs one allocation. After a
+//! question, [`InputRequests::settled`] waits a moment for further questions, and the request is answered with all
+//! of them. The work continues in [`pending`](crate::mcp::dispatch::pending), where the next request finds it and
+//! delivers its `inputResponses`: an answer goes to the question with the same key, missing answers are requested
+//! again, and others are ignored.
 //!
-//! A request may also bring answers before anything was asked, if its client knows the keys.
+//! A request may also bring answers before any question, if its client knows the keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,8 @@ use crate::mcp::input::questions::{MAX_OPEN, Requirement, check_params, take_key
 use crate::mcp::notify::notices::NoticeReceiver;
 use crate::mcp::rpc::push_json;
 
-/// How long nothing more has to be asked before a round is over, and how long it may last. Questions
-/// go to a person or a model: a moment is nothing to them, and a round less is much.
+/// How long to wait for further questions, and how long in all. Questions go to a person or a model, to whom a
+/// moment is nothing, while a round trip saved is much.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(200);
 
@@ -48,9 +48,9 @@ struct Inner {
     /// Answers that came before their questions.
     early: Option<JsonText>,
     open: Vec<Question>,
-    /// Counts everything that was asked.
+    /// The number of questions so far.
     asked: u64,
-    /// What was asked for first that the client did not declare.
+    /// The first required capability that the client did not declare.
     missing: Option<Requirement>,
     over: bool,
 }
@@ -65,7 +65,7 @@ struct Question {
 }
 
 impl InputRequests {
-    /// The rounds of a request that declares these capabilities and brings these answers.
+    /// The input requests of a request with these capabilities and these answers.
     pub(crate) fn new(
         capabilities: JsonText,
         early: Option<JsonText>,
@@ -77,7 +77,7 @@ impl InputRequests {
         Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, audience })
     }
 
-    /// Waits until something is asked, and then for what else is asked at the same time.
+    /// Waits for a question, and then for others at the same time.
     pub(crate) async fn settled(&self) {
         loop {
             while self.inner.lock().open.is_empty() {
@@ -97,7 +97,7 @@ impl InputRequests {
         }
     }
 
-    /// The JSON object of what is asked and not answered: `inputRequests`.
+    /// The JSON object of the open questions: `inputRequests`.
     pub(crate) fn input_requests(&self) -> Vec<u8> {
         let mut out = vec![b'{'];
         for question in &self.inner.lock().open {
@@ -122,7 +122,7 @@ impl InputRequests {
         inner.capabilities = capabilities;
         inner.early = None;
         for question in std::mem::take(&mut inner.open) {
-            // Sending fails when the one who asked has just gone.
+            // Sending fails if the asking call has just ended.
             if let Some(answer) = answers.and_then(|answers| find(answers, &question.key)) {
                 drop(question.reply.send(Ok(answer)));
             } else if question.need.is_met(inner.capabilities.as_str()) {
@@ -141,7 +141,7 @@ impl InputRequests {
         inner.open.clear();
     }
 
-    /// The error of a request that failed after its provider had asked for what the client did not
+    /// The error of a request that failed after its provider had asked for something that the client did not
     /// declare.
     pub(crate) fn missing(&self) -> Option<ErrorData> {
         self.inner.lock().missing.map(Requirement::missing)
@@ -155,7 +155,7 @@ fn find(answers: &JsonText, key: &str) -> Option<JsonText> {
 }
 
 impl Inner {
-    /// The key for a new question: the provider's, else one of ours; made unique among those open.
+    /// The key for a new question: the provider's, or else one of ours; unique among the open ones.
     fn key(&self, named: Option<String>, need: Requirement) -> String {
         let name = named.unwrap_or_else(|| format!("{}-{}", need.stem(), self.asked + 1));
         let taken = |key: &str| self.open.iter().any(|question| question.key == key);
@@ -207,7 +207,7 @@ impl Client for InputRequests {
             inner.open.push(Question { number, key, method, params, need, reply });
             (number, answer)
         };
-        let _pending = PendingQuestion { rounds: self, number };
+        let _pending = PendingQuestion { requests: self, number };
         self.news.notify_one();
         tokio::select! {
             biased;
@@ -219,13 +219,13 @@ impl Client for InputRequests {
 
 /// An open question. Dropping it removes the question.
 struct PendingQuestion<'a> {
-    rounds: &'a InputRequests,
+    requests: &'a InputRequests,
     number: u64,
 }
 
 impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
-        self.rounds.inner.lock().open.retain(|question| question.number != self.number);
+        self.requests.inner.lock().open.retain(|question| question.number != self.number);
     }
 }
 
@@ -239,30 +239,30 @@ mod tests {
         JsonText::parse(json.to_owned()).unwrap()
     }
 
-    fn rounds(capabilities: &str, early: Option<&str>) -> Arc<InputRequests> {
+    fn input_requests(capabilities: &str, early: Option<&str>) -> Arc<InputRequests> {
         InputRequests::new(text(capabilities), early.map(text), CancellationToken::new(), None)
     }
 
     const ALL: &str = r#"{"sampling":{},"elicitation":{},"roots":{}}"#;
 
-    fn asked(rounds: &InputRequests) -> String {
-        String::from_utf8(rounds.input_requests()).unwrap()
+    fn asked(requests: &InputRequests) -> String {
+        String::from_utf8(requests.input_requests()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_asked_at_the_same_time_is_one_round() {
-        let rounds = rounds(ALL, None);
+        let requests = input_requests(ALL, None);
         let began = Instant::now();
         let named = || text(r#"{"message":"?","_meta":{"orla/key":"name"}}"#);
         let later = async {
             tokio::time::sleep(BATCH_WINDOW / 2).await;
-            rounds.request("roots/list", text("{}")).await
+            requests.request("roots/list", text("{}")).await
         };
         let answers = async {
-            rounds.settled().await;
+            requests.settled().await;
             assert!(began.elapsed() >= BATCH_WINDOW && began.elapsed() <= 4 * BATCH_WINDOW);
             assert_eq!(
-                asked(&rounds),
+                asked(&requests),
                 concat!(
                     r#"{"name":{"method":"elicitation/create","params":{"message":"?"}},"#,
                     r#""name-2":{"method":"elicitation/create","params":{"message":"?"}},"#,
@@ -270,87 +270,87 @@ mod tests {
                 )
             );
             let some = r#"{"name":{"n": 1.10},"roots-3":7,"odd":{}}"#;
-            rounds.resume(text(ALL), Some(&text(some)));
-            rounds.settled().await;
-            assert!(asked(&rounds).starts_with(r#"{"name-2":"#), "the others are asked again");
-            assert!(asked(&rounds).contains(r#""roots-3":"#));
+            requests.resume(text(ALL), Some(&text(some)));
+            requests.settled().await;
+            assert!(asked(&requests).starts_with(r#"{"name-2":"#), "the others are asked again");
+            assert!(asked(&requests).contains(r#""roots-3":"#));
             // The second request does not declare roots.
-            rounds.resume(text(r#"{"elicitation":{}}"#), Some(&text(r#"{"name-2":{}}"#)));
+            requests.resume(text(r#"{"elicitation":{}}"#), Some(&text(r#"{"name-2":{}}"#)));
         };
         let (first, second, third, ()) = tokio::join!(
-            rounds.request("elicitation/create", named()),
-            rounds.request("elicitation/create", named()),
+            requests.request("elicitation/create", named()),
+            requests.request("elicitation/create", named()),
             later,
             answers
         );
         assert_eq!(first.unwrap().as_str(), r#"{"n": 1.10}"#);
         assert_eq!(second.unwrap().as_str(), "{}");
         assert_eq!(third.unwrap_err(), ClientError::Unsupported("roots/list".into()));
-        assert_eq!(rounds.missing().unwrap().code.0, -32021);
+        assert_eq!(requests.missing().unwrap().code.0, -32021);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_provider_that_never_stops_asking_is_not_waited_for() {
-        let rounds = rounds(ALL, None);
+        let requests = input_requests(ALL, None);
         let asking = async {
             let mut open = Vec::new();
             loop {
-                let mut request = rounds.request("roots/list", text("{}"));
+                let mut request = requests.request("roots/list", text("{}"));
                 assert!(request.as_mut().now_or_never().is_none());
                 open.push(request);
                 tokio::time::sleep(BATCH_WINDOW / 2).await;
             }
         };
         let began = Instant::now();
-        tokio::select! { () = rounds.settled() => {}, () = asking => {} }
+        tokio::select! { () = requests.settled() => {}, () = asking => {} }
         assert!(began.elapsed() <= LONGEST + BATCH_WINDOW);
     }
 
     #[tokio::test]
     async fn what_was_not_declared_is_not_asked() {
-        let rounds = rounds(r#"{"sampling":{}}"#, None);
-        let refused = rounds.request("elicitation/create", text("{}")).await;
+        let requests = input_requests(r#"{"sampling":{}}"#, None);
+        let refused = requests.request("elicitation/create", text("{}")).await;
         assert_eq!(refused, Err(ClientError::Unsupported("elicitation/create".into())));
-        let odd = rounds.request("tools/call", text("{}")).await;
+        let odd = requests.request("tools/call", text("{}")).await;
         assert_eq!(odd, Err(ClientError::Unsupported("tools/call".into())));
-        assert_eq!(asked(&rounds), "{}");
-        let missing = rounds.missing().unwrap().data.unwrap();
+        assert_eq!(asked(&requests), "{}");
+        let missing = requests.missing().unwrap().data.unwrap();
         assert_eq!(missing["requiredCapabilities"], serde_json::json!({"elicitation": {}}));
     }
 
     #[tokio::test]
     async fn answers_may_come_before_their_questions() {
-        let rounds = rounds(ALL, Some(r#"{"name":{"n":1},"roots-2":12345}"#));
-        let named = rounds.request("roots/list", text(r#"{"_meta":{"orla/key":"name"}}"#)).await;
+        let requests = input_requests(ALL, Some(r#"{"name":{"n":1},"roots-2":12345}"#));
+        let named = requests.request("roots/list", text(r#"{"_meta":{"orla/key":"name"}}"#)).await;
         assert_eq!(named.unwrap().as_str(), r#"{"n":1}"#);
-        let mut second = rounds.request("roots/list", text("{}"));
+        let mut second = requests.request("roots/list", text("{}"));
         assert!(second.as_mut().now_or_never().is_none(), "a number is no answer");
-        assert!(asked(&rounds).starts_with(r#"{"roots-2":"#));
+        assert!(asked(&requests).starts_with(r#"{"roots-2":"#));
         drop(second);
-        assert_eq!(asked(&rounds), "{}", "no provider waits for it");
+        assert_eq!(asked(&requests), "{}", "no provider waits for it");
     }
 
     #[tokio::test]
     async fn the_end_ends_every_open_question() {
-        let rounds = rounds(ALL, None);
-        let waiting = rounds.request("roots/list", text("{}"));
-        let ((), answer) = tokio::join!(async { rounds.end() }, waiting);
+        let requests = input_requests(ALL, None);
+        let waiting = requests.request("roots/list", text("{}"));
+        let ((), answer) = tokio::join!(async { requests.end() }, waiting);
         assert_eq!(answer, Err(ClientError::Gone));
-        assert_eq!(rounds.request("roots/list", text("{}")).await, Err(ClientError::Gone));
-        let withdrawn = self::rounds(ALL, None);
+        assert_eq!(requests.request("roots/list", text("{}")).await, Err(ClientError::Gone));
+        let withdrawn = input_requests(ALL, None);
         withdrawn.cancellation.cancel();
         assert_eq!(withdrawn.request("roots/list", text("{}")).await, Err(ClientError::Gone));
     }
 
     #[tokio::test]
     async fn the_questions_of_a_request_are_bounded() {
-        let rounds = rounds(ALL, None);
+        let requests = input_requests(ALL, None);
         let mut open = Vec::new();
         for _ in 0..MAX_OPEN {
-            let mut request = rounds.request("roots/list", text("{}"));
+            let mut request = requests.request("roots/list", text("{}"));
             assert!(request.as_mut().now_or_never().is_none());
             open.push(request);
         }
-        assert_eq!(rounds.request("roots/list", text("{}")).await, Err(too_many()));
+        assert_eq!(requests.request("roots/list", text("{}")).await, Err(too_many()));
     }
 }

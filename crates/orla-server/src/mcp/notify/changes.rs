@@ -2,10 +2,9 @@
 //!
 //! # How it works
 //!
-//! One task, [`fan_out`], follows the marketplace's snapshots and what the surfaces of the newest one
-//! say. It counts the changes of each list in [`Lists`], which every open stream watches, and sends
-//! changed resources to their subscribers. A stream that is slow or not open misses nothing but the number of
-//! changes.
+//! One task, [`fan_out`], follows the marketplace's snapshots and the notifications of the newest one's surfaces.
+//! It counts the changes of each list in [`Lists`], which every open stream watches, and reports changed resources
+//! to their subscribers. A slow or closed stream misses only the number of changes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// The names of the lists that have changed since `notified`, which is brought up to date.
+    /// The names of the lists that have changed since `notified`. Updates `notified`.
     pub(crate) fn changed_since(self, notified: &mut Self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for (name, now, notified) in [

@@ -1,8 +1,8 @@
 //! What a call says while it runs, as MCP notifications.
 //!
-//! Rendering is pure; an [`NoticeReceiver`] ties it to the request's own stream. A notice is dropped where the
-//! client did not ask for it: progress without a token, a log message below the wanted level,
-//! progress that does not grow (the specification demands that it does).
+//! Rendering is pure; a [`NoticeReceiver`] ties it to the request's own stream. Notices that the client did not
+//! ask for are dropped: progress without a token, a log message below the wanted level, progress that does not
+//! grow (the specification demands that it does).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::mcp::rpc::{Id, push_json};
 
 /// Takes finished messages for a client. Sending never blocks and works from any thread.
 pub(crate) trait Outlet: Send + Sync {
-    /// Sends a message, or drops it when the client is too slow for what is a mere notification.
+    /// Sends a message, or drops a notification if the client is too slow.
     fn send(&self, message: Bytes);
 
     /// Sends a message that must not be dropped, waiting for room.
@@ -26,7 +26,7 @@ pub(crate) trait Outlet: Send + Sync {
     }
 }
 
-/// What a client wants to hear of a call.
+/// The notifications that a client wants during a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NoticeOptions {
     /// The JSON text of the token that it gave for progress.
@@ -36,18 +36,18 @@ pub(crate) struct NoticeOptions {
 }
 
 impl NoticeOptions {
-    /// Whether the client wants to hear anything at all.
+    /// Whether the client wants any notification.
     pub(crate) fn anything(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()
     }
 }
 
-/// The most notices that are kept between two requests, and the most bytes of them. The oldest go first.
+/// The most notices, and the most bytes of them, that are kept between two requests. The oldest are dropped first.
 const MAX_KEPT: usize = 128;
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// Receives a call's notices for the request that is open: the one that began the call, or one that continues
-/// it after a question to the client. What comes between two requests is kept for the next.
+/// Receives a call's notices for the open request: the one that began the call, or one that continues it after a
+/// question to the client. Notices between two requests are kept for the next one.
 pub(crate) struct NoticeReceiver {
     inner: Mutex<Inner>,
 }
@@ -60,11 +60,11 @@ struct Inner {
 
 /// The request that a call's notices go to.
 enum Request {
-    /// A request is open and wants these notices.
+    /// An open request wants these notices.
     Open(NoticeOptions, Arc<dyn Outlet>),
-    /// A request is open and wants none.
+    /// An open request wants none.
     Silent,
-    /// The client has been asked something and has not come back yet.
+    /// The client has been asked and has not returned yet.
     Awaited(VecDeque<(Notice, Arc<str>)>),
 }
 
@@ -80,7 +80,7 @@ impl NoticeReceiver {
         self.inner.lock().request = Request::Awaited(VecDeque::new());
     }
 
-    /// Another request continues the call. It receives the notices that were kept if it wants any.
+    /// Another request continues the call. It receives the kept notices if it wants any.
     pub(crate) fn attach(&self, request: Option<(NoticeOptions, Arc<dyn Outlet>)>) {
         let mut inner = self.inner.lock();
         let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
@@ -89,14 +89,14 @@ impl NoticeReceiver {
         }
     }
 
-    /// A sink that renders what is wanted and hands it to the outlet, in order. `logger` names the
+    /// A sink that renders the wanted notices and passes them to the outlet, in order. `logger` names the
     /// capability.
     pub(crate) fn sink(self: Arc<Self>, logger: Arc<str>) -> NoticeSink {
         NoticeSink::new(move |notice| self.receive(notice, &logger))
     }
 
     fn receive(&self, notice: Notice, logger: &Arc<str>) {
-        // Held while sending, so that what grows also arrives in that order.
+        // Held while sending, so that growing numbers also arrive in that order.
         self.inner.lock().receive(notice, logger);
     }
 }
@@ -124,7 +124,7 @@ impl Inner {
                 self.last = progress.progress;
                 outlet.send(progress_message(token, &progress));
             }
-            // The protocol has no word of its own for a result that is still being written.
+            // The protocol has no notification for a result that is still being written.
             (Notice::Text(text), NoticeOptions { log_level: Some(least), .. })
                 if LogLevel::Info >= *least =>
             {
@@ -180,7 +180,7 @@ fn log_message(level: LogLevel, logger: &str, message: &str) -> Bytes {
     out.into()
 }
 
-/// A notification that some list has changed; on a subscription with the id that asked for it.
+/// A notification that some list has changed; for a subscription, with its id.
 pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
     let mut out = begin(list, "list_changed");
     if let Some(id) = subscription {
@@ -192,7 +192,7 @@ pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
     out.into()
 }
 
-/// A notification that a resource has changed; on a subscription with the id that asked for it.
+/// A notification that a resource has changed; for a subscription, with its id.
 pub(crate) fn resource_updated(uri: &str, subscription: Option<&Id>) -> Bytes {
     let mut out = begin("resources", "updated");
     out.extend_from_slice(br#","params":{"uri":"#);

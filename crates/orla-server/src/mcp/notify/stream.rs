@@ -1,13 +1,12 @@
-//! The messages on their way to one response stream, kept while a client may still come for them.
+//! The messages for one response stream, kept while a client may still come for them.
 //!
 //! # How it works
 //!
-//! A [`Stream`] numbers its messages from 1 on. The request pushes messages; one [`Reader`] at a
-//! time takes them. On a session's stream everything stays until the stream is forgotten, so that a client
-//! whose connection broke can come back with the last number it saw; elsewhere a message is gone once
-//! it was taken. Neither side ever waits for the other: beyond [`MAX_EVENTS`] the oldest message is
-//! dropped, so that a client which is so late hears neither old notifications nor old questions; the
-//! answer comes last and is never dropped.
+//! A [`Stream`] numbers its messages from 1. The request pushes messages; one [`Reader`] at a time takes them. A
+//! session's stream keeps all messages until it is forgotten, so that a client whose connection broke can return
+//! with the last number it saw; other streams drop a message once it was taken. Neither side ever waits for the
+//! other. Beyond [`MAX_EVENTS`] the oldest message is dropped, so a very late client misses old notifications and
+//! old questions. The answer comes last and is never dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use parking_lot::Mutex;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::rpc::one_line;
 
-/// The most messages that wait, or are kept, for one client on one stream, and their bytes. The
-/// newest is kept however large it is.
+/// The most messages, and their bytes, that wait or are kept for one client on one stream. The newest is kept
+/// however large it is.
 const MAX_EVENTS: usize = 1024;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
@@ -47,12 +46,12 @@ struct Inner {
 }
 
 impl Stream {
-    /// A stream whose messages are kept for a client that comes back.
+    /// A stream whose messages are kept for a client that returns.
     pub(crate) fn kept(number: u64) -> Arc<Self> {
         Self::new(number, true)
     }
 
-    /// A stream whose messages are gone once they were taken.
+    /// A stream whose messages are dropped once they are taken.
     pub(crate) fn passing() -> Arc<Self> {
         Self::new(0, false)
     }
@@ -62,7 +61,7 @@ impl Stream {
         Arc::new(Self { number, keep, inner, waker: AtomicWaker::new() })
     }
 
-    /// Ends the stream, with its last message where there is one.
+    /// Ends the stream, with a last message if there is one.
     pub(crate) fn finish(&self, last: Option<Bytes>) {
         let mut inner = self.inner.lock();
         if inner.finished.is_none() {
@@ -177,18 +176,18 @@ impl Reader {
     }
 }
 
-/// The id of an event, which says its stream and its number.
+/// The id of an event, from its stream and its number.
 pub(crate) fn event_id(stream: u64, number: u64) -> String {
     format!("{stream}-{number}")
 }
 
-/// Reads what [`event_id`] wrote.
+/// Reads the output of [`event_id`].
 pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, number) = id.split_once('-')?;
     Some((stream.parse().ok()?, number.parse().ok()?))
 }
 
-/// One event of `text/event-stream` with this message; with an id where the client may come back.
+/// One event of `text/event-stream` with this message; with an id if the client may return.
 pub(crate) fn event(id: Option<(u64, u64)>, message: &Bytes) -> Bytes {
     let mut out = Vec::with_capacity(message.len() + 40);
     if let Some((stream, number)) = id {
@@ -200,7 +199,7 @@ pub(crate) fn event(id: Option<(u64, u64)>, message: &Bytes) -> Bytes {
     out.into()
 }
 
-/// The event that tells a client how to come back before there is anything to tell.
+/// The event that says how to reconnect, before there is any message.
 pub(crate) fn priming(stream: u64) -> Bytes {
     format!("id: {}\nretry: 3000\ndata: \n\n", event_id(stream, 0)).into()
 }

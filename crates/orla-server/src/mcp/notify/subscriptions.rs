@@ -1,12 +1,11 @@
-//! Subscriptions to resources: who wants to hear of which, and at which surface that is known.
+//! Subscriptions to resources: who subscribed to which, and at which surface.
 //!
 //! # How it works
 //!
-//! A [`Topic`] is a URI that at least one client has subscribed to. Its surface is asked once,
-//! however many clients there are, and once more when the last has left. A [`Subscription`] is a
-//! client's part in it; dropping it unsubscribes, so the end of a session or a listener ends its
-//! subscriptions. What a client is to hear waits with its [`Subscriber`], each URI once: a client that
-//! does not listen costs no more than its subscriptions.
+//! A [`Topic`] is a URI that at least one client has subscribed to. Its surface is asked once, for any number of
+//! clients, and once more when the last has left. A [`Subscription`] is a client's part in it; dropping it
+//! unsubscribes, so the end of a session or a listener ends its subscriptions. The changes for a client wait in
+//! its [`Subscriber`], each URI once: a client that does not listen costs no more than its subscriptions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -27,17 +26,17 @@ pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 pub(crate) struct Subscriber {
     principal: Option<Principal>,
     changed: Mutex<BTreeSet<Arc<str>>>,
-    /// There is something to hear.
+    /// A change is waiting.
     pub(crate) woken: Notify,
 }
 
 impl Subscriber {
-    /// A client, which is notified of what this principal may use.
+    /// A client. It is notified of resources that this principal may use.
     pub(crate) fn new(principal: Option<Principal>) -> Self {
         Self { principal, ..Self::default() }
     }
 
-    /// The resources that have changed since this was last asked.
+    /// The resources that have changed since the last call.
     pub(crate) fn take(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut *self.changed.lock())
     }
@@ -54,7 +53,7 @@ pub(crate) struct Subscriptions(Mutex<HashMap<Arc<str>, Arc<Topic>>>);
 
 #[derive(Default)]
 struct Topic {
-    /// The surface that knows of the subscription. Locked while it subscribes, so that a second subscriber waits for
+    /// The surface that has the subscription. Locked while it subscribes, so that a second subscriber waits for
     /// the result of the first.
     owner: tokio::sync::Mutex<Option<Arc<dyn Surface>>>,
     subscribers: Mutex<Vec<Arc<Subscriber>>>,
@@ -125,7 +124,7 @@ impl Subscriptions {
         }
     }
 
-    /// Tells all subscribers that what the surface has may have changed: it is not known what has.
+    /// Notifies all subscribers that resources of the surface may have changed; it is not known which.
     pub(crate) fn all_updated(&self, catalog: &Catalog, surface: &dyn Surface) {
         for (uri, topic) in &*self.0.lock() {
             if let Some(item) = surface.item(Subject::Resource(uri)) {
@@ -134,8 +133,8 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes anew what belonged to surfaces that the newest snapshot has no more. The old ones
-    /// are not asked: they are gone, or the new ones speak for the same provider.
+    /// Subscribes again at the newest snapshot where its surfaces differ. The old surfaces are not asked: they are
+    /// gone, or the new ones speak for the same provider.
     pub(crate) async fn move_to_newest(&self, core: &Core) {
         let newest = core.market.snapshot();
         let topics: Vec<(Arc<str>, Arc<Topic>)> =
@@ -163,7 +162,7 @@ impl Subscriptions {
             let params = params(uri);
             let unsubscribed = tokio::select! {
                 unsubscribed = surface.request("resources/unsubscribe", &params, &ctx) => unsubscribed.map(drop),
-                // Everything ends: there is nothing left to save.
+                // Everything ends, so nothing is lost.
                 () = core.draining.cancelled() => Ok(()),
             };
             if let Err(err) = unsubscribed {
@@ -177,7 +176,7 @@ impl Subscriptions {
     /// Releases a topic, and removes it if no subscriber uses it or is about to.
     fn forget(&self, uri: &Arc<str>, topic: Arc<Topic>) {
         let mut topics = self.0.lock();
-        // Given back under the lock: of several that let go at once, the last one sees that it is.
+        // Returned under the lock: if several leave at once, the last one sees that it is the last.
         drop(topic);
         if topics.get(uri).is_some_and(|topic| Arc::strong_count(topic) == 1 && topic.is_empty()) {
             topics.remove(uri);
@@ -185,8 +184,8 @@ impl Subscriptions {
     }
 }
 
-/// The surface of the newest snapshot that takes a subscription on. Who may hear of it is checked for
-/// each subscriber when there is something to tell.
+/// The surface of the newest snapshot that accepts a subscription. Permissions of each subscriber are checked when
+/// there is a change to report.
 async fn subscribed_anew(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc<dyn Surface>> {
     let method = "resources/subscribe";
     let mut error = None;

@@ -1,11 +1,11 @@
-//! Questions to the client of a session: requests on the stream of the call that asks.
+//! Questions to the client of a session: requests on the stream of the asking call.
 //!
 //! # How it works
 //!
-//! A [`SessionClient`] belongs to one call. Each question goes out as a JSON-RPC request with a number
-//! that no other question of this server has, and waits in the [`Questions`] of its own session; the
-//! client's answer is looked up there and nowhere else. An abandoned question is withdrawn
-//! with `notifications/cancelled`, at the latest before the call's own answer goes out.
+//! A [`SessionClient`] belongs to one call. Each question goes out as a JSON-RPC request with a number that no
+//! other question of this server has, and waits in the [`Questions`] of its own session. The client's answer is
+//! looked up only there. An abandoned question is withdrawn with `notifications/cancelled`, at the latest before
+//! the call's own answer goes out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Questions {
         let number = response.id.as_ref().and_then(|id| id.as_str().parse().ok());
         let waiting = number.and_then(|number: u64| self.take(number));
         match waiting {
-            // Fails when the one who asked has just gone.
+            // Fails if the asking call has just ended.
             Some(waiting) => drop(waiting.send(reply(response, body))),
             None => tracing::debug!("dropped an answer of a client without an open question"),
         }
@@ -89,14 +89,14 @@ pub(crate) struct SessionClient {
     pub(crate) numbers: Arc<AtomicU64>,
     /// Cancelled when the call is withdrawn or its session ends.
     pub(crate) cancellation: CancellationToken,
-    /// When the call has to be over.
+    /// The deadline of the call.
     pub(crate) deadline: Instant,
     /// The call's questions that wait; `None` when the call is over.
     pub(crate) open: Mutex<Option<Vec<u64>>>,
 }
 
 impl SessionClient {
-    /// The call is over: what it asked is withdrawn, and nothing more can be asked.
+    /// The call is over: its questions are withdrawn, and it cannot ask any more.
     pub(crate) fn end(&self) {
         let open = self.open.lock().take();
         for number in open.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Lines out of bytes, each within a bound: what is longer is skipped without being kept.
+//! Cuts bytes into lines of bounded length. A longer line is skipped without being kept.
 
 use std::io;
 
@@ -30,7 +30,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader, max, buffer: BytesMut::new(), scanned: 0, skipping: false, ended: false }
     }
 
-    /// The next line, the last of which need not be closed; `None` at the end. May be dropped while it
+    /// The next line; the last one need not end with a line break. `None` at the end. May be dropped while it
     /// waits: nothing that was read is lost.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {

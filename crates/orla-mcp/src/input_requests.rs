@@ -12,8 +12,8 @@ use super::object::{self, Object, push_text};
 
 /// What a server may ask a client.
 pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
-/// The most rounds of one request.
-pub const MAX_ROUNDS: usize = 16;
+/// The most round trips of one request.
+pub const MAX_ROUND_TRIPS: usize = 16;
 /// The most questions of one round.
 const MAX_QUESTIONS: usize = 64;
 
