@@ -52,6 +52,6 @@ pub enum ClientError {
         data: Option<JsonText>,
     },
     /// The client went away, or the time was up.
-    #[error("the client gave no answer")]
+    #[error("the client did not answer")]
     Gone,
 }

@@ -38,7 +38,7 @@ pub enum RuntimeError {
         similar: Vec<String>,
     },
     /// The input breaks the declared schema. Every violation is listed.
-    #[error("{id} cannot take these arguments: {}", list(.violations))]
+    #[error("{id}: invalid input: {}", list(.violations))]
     InvalidInput {
         /// The capability's name.
         id: String,
@@ -46,7 +46,7 @@ pub enum RuntimeError {
         violations: Vec<Violation>,
     },
     /// The output breaks the declared schema.
-    #[error("{id} broke its declared output schema: {}", list(.violations))]
+    #[error("{id}: invalid output: {}", list(.violations))]
     InvalidOutput {
         /// The capability's name.
         id: String,
@@ -156,7 +156,7 @@ pub enum RuntimeError {
         what: String,
     },
     /// The executor panicked; the call alone is lost (RTFS capability system §6).
-    #[error("{id} failed: an internal error, which the server's log explains")]
+    #[error("{id} failed: an internal error; see the server's log")]
     Panicked {
         /// The capability's name.
         id: String,
@@ -247,9 +247,27 @@ pub struct Violation {
     pub got: String,
 }
 
+/// What is expected of a required property that is missing.
+pub(crate) const REQUIRED: &str = "a value (required)";
+/// What comes for a value that is missing.
+pub(crate) const NOTHING: &str = "nothing";
+/// The beginning of what is expected of a property that the schema does not have.
+pub(crate) const UNKNOWN: &str = "no such property";
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: expected {}, got {}", self.path, in_words(&self.expected), self.got)
+        let expected = in_words(&self.expected);
+        // The property without the root: `user.name` of `input.user.name`.
+        if let Some((_, property)) = self.path.split_once('.') {
+            if self.got == NOTHING {
+                write!(f, "missing required property {property:?}")?;
+                return if expected == REQUIRED { Ok(()) } else { write!(f, " ({expected})") };
+            }
+            if let Some(known) = expected.strip_prefix(UNKNOWN) {
+                return write!(f, "unknown property {property:?}{known}");
+            }
+        }
+        write!(f, "{}: expected {expected}, got {}", self.path, self.got)
     }
 }
 
@@ -333,7 +351,7 @@ mod tests {
                     id: "w".into(),
                     violations: vec![wrong("input.city"), wrong("input.x[0]")],
                 },
-                "w cannot take these arguments: input.city: expected a string, got 7; input.x[0]: expected a string, got 7",
+                "w: invalid input: input.city: expected a string, got 7; input.x[0]: expected a string, got 7",
             ),
             (
                 RuntimeError::Busy { id: "w".into(), running: 8, waiting: 2 },

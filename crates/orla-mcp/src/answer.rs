@@ -1,5 +1,5 @@
-//! What a server says about its tools and gives as their results, in the marketplace's terms. Pure
-//! functions; whatever is only passed on is neither parsed nor copied.
+//! Reads what a server says about its tools and their results, in the marketplace's terms. Pure functions; data
+//! that is only passed on is neither parsed nor copied.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub struct ListedTool {
     pub output_schema: Option<Value>,
     /// Hints about what it does.
     pub annotations: Option<Value>,
-    /// Whatever else the server says of it: an object of the other members, such as `icons` and `_meta`.
+    /// The other members of the object, such as `icons` and `_meta`.
     #[serde(skip)]
     pub more: Option<JsonText>,
 }
@@ -48,11 +48,11 @@ impl ListedTool {
 /// One page of `tools/list`.
 #[derive(Debug, Default)]
 pub struct ToolPage {
-    /// Its tools; what is none is left out.
+    /// Its tools, without invalid ones.
     pub tools: Vec<ListedTool>,
     /// How many were left out.
     pub left_out: usize,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
 }
 
@@ -84,7 +84,7 @@ pub struct Offers {
     pub tools: bool,
     /// Resources and their templates.
     pub resources: bool,
-    /// To tell of changes of resources.
+    /// Subscriptions to resources.
     pub subscriptions: bool,
     /// Prompts.
     pub prompts: bool,
@@ -105,7 +105,7 @@ impl Offers {
         logging: true,
     };
 
-    /// Reads the result of `initialize` or `server/discover`. Whatever stands at an offer's place, it is an offer.
+    /// Reads the result of `initialize` or `server/discover`. Any value of an offer's member counts as the offer.
     pub fn read(result: &JsonText) -> Option<Self> {
         let result: Map<String, Value> = serde_json::from_str(result.as_str()).ok()?;
         let capabilities = result.get("capabilities");
@@ -131,9 +131,9 @@ pub const INPUT_REQUIRED: &str = "input_required";
 pub enum ToolResult {
     /// What it gave.
     Success(Outcome),
-    /// It says itself what went wrong.
+    /// It is an error result.
     Failure(Outcome),
-    /// It needs to know more before it can go on (2026-07-28).
+    /// It requires input before it can continue (2026-07-28).
     Asks,
 }
 
@@ -170,7 +170,7 @@ pub fn tool_result(result: &JsonText) -> Result<ToolResult, String> {
     if let Some(content) = outcome.content.as_ref().filter(|content| !content.bytes().starts_with(b"["))
     {
         let shown: String = content.as_str().chars().take(40).collect();
-        return Err(format!("content is no list of blocks: {shown}"));
+        return Err(format!("content is not a list of blocks: {shown}"));
     }
     Ok(match outcome.is_error {
         Some(true) => ToolResult::Failure(outcome),
@@ -185,9 +185,9 @@ fn is_text(json: &JsonText, text: &str) -> bool {
 /// What a notification of a server means.
 #[derive(Debug, PartialEq)]
 pub enum ServerNotification {
-    /// Something to say to the caller of the request whose progress token, a request's id, this is.
+    /// A notice for the caller of the request with this progress token, which is the request's id.
     Progress(u64, Notice),
-    /// Something for the log of whoever calls.
+    /// A log message for the caller.
     Log(LogLevel, String),
     /// Its tools are others.
     ToolsChanged,
@@ -245,7 +245,7 @@ fn uri(params: &JsonText) -> Option<String> {
     serde_json::from_str(params.as_str()).ok().map(|Params { uri }| uri)
 }
 
-/// The id of the call that a capsule's own request belongs to, where it says so.
+/// The id of the call that a capsule's own request belongs to, if the request names it.
 pub fn call_of(params: &JsonText) -> Option<u64> {
     #[derive(Deserialize)]
     struct Params {
@@ -270,7 +270,7 @@ fn log(params: &JsonText) -> Option<(LogLevel, String)> {
     }
     let Params { level, data } = serde_json::from_str(params.as_str()).ok()?;
     let data = data.map_or("null", RawValue::get);
-    // A text is the message; anything else is its JSON.
+    // A text is the message; any other value is shown as JSON.
     let message = serde_json::from_str(data).unwrap_or_else(|_| data.to_owned());
     Some((level.parse().ok()?, message))
 }
@@ -312,7 +312,7 @@ mod tests {
             (r#"{"content":[],"isError":false}"#, "ok content=[]"),
             (r#"{"sum":3}"#, r#"ok structured={"sum":3}"#),
             ("7", "ok structured=7"),
-            (r#"{"content":"text"}"#, "broken: content is no list of blocks: \"text\""),
+            (r#"{"content":"text"}"#, "broken: content is not a list of blocks: \"text\""),
             (
                 r#"{"content":[{"type":"text","text":"bad"}],"isError":true}"#,
                 r#"failed content=[{"type":"text","text":"bad"}]"#,

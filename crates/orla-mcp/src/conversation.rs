@@ -1,12 +1,12 @@
-//! What is said with one process that speaks over its pipes: which requests wait for answers, what is still
-//! to be written, and how far the opening is. No I/O here.
+//! The conversation with one process over its pipes: pending requests, the bytes still to be written, and the
+//! progress of the handshake. No I/O here.
 //!
-//! How it begins is in `opening.rs`, what the other side asks in `questions.rs`.
+//! The handshake is in `opening.rs`, requests of the other side in `questions.rs`.
 //!
 //! # Answers
 //!
-//! Every request has a number that no other request of this process's name ever had, whichever process it went
-//! to. So an answer that comes late, or from a process that is gone, meets no other request.
+//! Request ids are unique per server, across restarts. So an answer that comes late, or from a process that is
+//! gone, matches no other request.
 
 mod opening;
 mod questions;
@@ -39,13 +39,13 @@ pub const MAX_TOOLS: usize = 10_000;
 /// How a process opens the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// It says `orla.hello` by itself (RFC 2 §9).
+    /// It sends `orla.hello` (RFC 2 §9).
     Hello,
     /// It answers `initialize`, or `server/discover`.
     Initialize,
 }
 
-/// Something a server is asked.
+/// A request to a server.
 #[derive(Debug)]
 pub struct Request {
     /// What is asked.
@@ -61,11 +61,11 @@ pub struct Request {
 pub enum Ask {
     /// A call of a tool.
     Call {
-        /// Which one; the only one it has where none is named.
+        /// Which one; `None` means the server's only one.
         tool: Option<Arc<str>>,
         /// What it is given.
         arguments: JsonText,
-        /// More members of the parameters, each behind a comma: what a further round brings.
+        /// More members of the parameters, each after a comma: the answers to input requests.
         more: Option<Box<str>>,
     },
     /// Anything else.
@@ -85,14 +85,14 @@ impl Ask {
     }
 }
 
-/// Who asked, as far as that one can be spoken to while the answer is made.
+/// The caller of a request, as far as it can be reached before the answer.
 #[derive(Clone, Default)]
 pub struct Caller {
-    /// Takes what is said while the answer is made.
+    /// Receives notices until the answer.
     pub notices: NoticeSink,
     /// Takes questions.
     pub client: Option<Arc<dyn Client>>,
-    /// Decides what of a process's output may be shown to whom.
+    /// Decides who may see a process's output.
     pub principal: Option<Principal>,
 }
 
@@ -114,10 +114,10 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// The answer to what a server was asked.
+/// The answer to a request.
 pub type Reply = Result<JsonText, Fault>;
 
-/// Why a function of a plugin gave no value, in the plugin's own words, as far as they are no flood.
+/// Why a function of a plugin failed, in the plugin's own words, up to a bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Failure {
@@ -135,9 +135,9 @@ pub struct Failure {
 pub enum Fault {
     /// The server says so.
     Refused(RpcError),
-    /// It says so, where it is a plugin.
+    /// A plugin reports a failure.
     Failed(Failure),
-    /// There is nobody who could answer, for this reason.
+    /// No process can answer, for this reason.
     Gone(String),
     /// Too many requests wait.
     Busy {
@@ -151,7 +151,7 @@ pub enum Fault {
 /// What a server serves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerInfo {
-    /// None where it does not say: then it is a tool itself.
+    /// `None` if the server does not say: it is then a tool itself.
     pub tools: Option<Vec<ListedTool>>,
     /// What it offers besides.
     pub offers: Offers,
@@ -168,9 +168,9 @@ pub enum Incoming {
     Hello(Option<Hello>),
     /// A capsule has answered `initialize`, and is asked what it serves.
     Initialized,
-    /// A server has answered its first request; also what it serves, where that needs no further one.
+    /// A server has answered its first request; also what it serves, if no further request is needed.
     Ready(Option<ServerInfo>),
-    /// A server can be spoken to in no way that is known here.
+    /// No known mode of the protocol works with the server.
     Unusable(String),
     /// What it serves, when that is first known and when it has changed.
     Info(ServerInfo),
@@ -184,7 +184,7 @@ pub enum Incoming {
 pub struct Question {
     /// The capsule's id for it, as JSON.
     pub id: JsonText,
-    /// What it asks, such as `elicitation/create`.
+    /// The method, such as `elicitation/create`.
     pub method: String,
     /// Its parameters.
     pub params: JsonText,
@@ -226,14 +226,14 @@ enum Pending {
     ListTools,
     /// A stream of notifications; it is answered when it ends.
     Listen,
-    /// A request whose answer makes no difference.
+    /// A request whose answer is ignored.
     Ignored,
     /// What was written before this has been read: see [`Settling`].
     Ping,
 }
 
-/// Whether the process may still speak of a call that it does not know to be cancelled. It answers a
-/// ping that was sent behind the cancellation: what comes later is about the calls that are left.
+/// Whether the process may still refer to a call that it does not know to be cancelled. It answers a ping that was
+/// sent after the cancellation: later messages are about the remaining calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
     Settled,
@@ -263,7 +263,7 @@ pub struct Conversation {
     offers: Offers,
     /// The tools of the pages so far, and their number.
     listed: (Vec<ListedTool>, usize),
-    /// They have changed since they were asked for.
+    /// They have changed since they were requested.
     list_again: bool,
     /// Whether these were logged: they are warned of once.
     has_logged_noise: bool,
@@ -299,7 +299,7 @@ impl Conversation {
         conversation
     }
 
-    /// Whether calls may be sent: what it serves is known, or known to be unknowable, or need not be known.
+    /// Whether calls may be sent: what it serves is known, or cannot be known, or need not be known.
     pub fn is_open(&self) -> bool {
         self.opening == Opening::Open
             || (self.opening == Opening::Listing && self.handshake == Handshake::Initialize)
@@ -327,12 +327,13 @@ impl Conversation {
         self.out.unwritten()
     }
 
-    /// So much of it was written.
+    /// `count` bytes of [`unwritten`](Self::unwritten) were written.
     pub fn wrote(&mut self, count: usize) {
         self.out.wrote(count);
     }
 
-    /// Sends a request, whose JSON-RPC id is its ticket. `only` gives the name of the tool where the request names none.
+    /// Sends a request, whose JSON-RPC id is its ticket. `only` returns the name of the tool if the request names
+    /// none.
     pub fn send(
         &mut self,
         ticket: u64,
@@ -356,7 +357,7 @@ impl Conversation {
                 wire::write_call(self.out.buffer(), ticket, &only(), &arguments, more.as_deref(), meta);
             }
             Ask::Method { method, params } => {
-                // What is no call of a tool carries nothing that a capsule would know.
+                // Requests other than calls of a tool carry nothing that a capsule would know.
                 let meta = if self.mode == RequestMode::Capsule { Meta::default() } else { meta };
                 wire::write_request(self.out.buffer(), ticket, &method, params.as_str(), meta);
             }
@@ -365,7 +366,7 @@ impl Conversation {
         self.in_flight += 1;
     }
 
-    /// Nobody waits for this answer any more. Whether it had been sent.
+    /// Cancels a request whose caller no longer waits. Returns whether it was in flight.
     pub fn cancel(&mut self, ticket: u64) -> bool {
         if !matches!(self.pending.get(&ticket), Some(Pending::Call { .. })) {
             return false;
@@ -387,7 +388,7 @@ impl Conversation {
         self.ask("ping", "{}", Pending::Ping);
     }
 
-    /// No answer will come any more.
+    /// Fails all requests: no answer will come any more.
     pub fn fail(&mut self, reason: &str) {
         for (_, pending) in self.pending.drain() {
             if let Pending::Call { reply, .. } = pending {
@@ -400,7 +401,7 @@ impl Conversation {
     /// Takes a line of the process's standard output.
     pub fn receive(&mut self, line: &Bytes) -> Incoming {
         match wire::read(line) {
-            // A handshake with an id asks for an answer; it is a handshake all the same.
+            // A handshake with an id expects an answer; it still is a handshake.
             Some(Message::Notification { method, params } | Message::Request { method, params, .. })
                 if method == Hello::METHOD && self.handshake == Handshake::Hello =>
             {
@@ -414,7 +415,7 @@ impl Conversation {
             }
             Some(Message::Request { id, method, params }) => self.request(id, method, params),
             None if line.trim_ascii().is_empty() => Incoming::Nothing,
-            None => self.noise(line, "is no JSON-RPC message"),
+            None => self.noise(line, "is not a JSON-RPC message"),
         }
     }
 
@@ -428,7 +429,7 @@ impl Conversation {
         match self.pending.remove(&id) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
-                // Whoever asked may have gone this very moment.
+                // The caller may just have gone.
                 let _ = reply.send(result.map_err(Fault::Refused));
                 Incoming::Nothing
             }
@@ -445,7 +446,11 @@ impl Conversation {
                 Incoming::Nothing
             }
             None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
-                tracing::debug!(capsule = &*self.name, id, "an answer that nobody waits for is dropped");
+                tracing::debug!(
+                    capsule = &*self.name,
+                    id,
+                    "an answer to an abandoned request is dropped"
+                );
                 Incoming::Nothing
             }
             None => self.unknown_id(&id.to_string()),
@@ -475,8 +480,8 @@ impl Conversation {
         Incoming::Nothing
     }
 
-    /// A message for the log of whoever calls. MCP does not say which request it belongs to, so it goes
-    /// to a caller only where there is no other.
+    /// A message for the log of the caller. MCP does not say which request it belongs to, so it goes to a caller
+    /// only if there is no other.
     fn log(&mut self, level: LogLevel, message: String) {
         tracing::debug!(capsule = &*self.name, level = level.as_str(), message, "log message");
         if let Some(caller) = self.only_caller() {

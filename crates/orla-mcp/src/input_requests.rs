@@ -1,4 +1,4 @@
-//! Without sessions a server asks by its results (2026-07-28): what it wants to know, and a state that
+//! Multi round-trip requests (2026-07-28): without sessions, a server asks by means of its results, and a state
 //! comes back to it with the answers.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::answer::{INPUT_REQUIRED, Offers};
 use super::object::{self, Object, push_text};
 
-/// What a server may ask a client.
+/// The requests that a server may send to a client.
 pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 /// The most round trips of one request.
 pub const MAX_ROUND_TRIPS: usize = 16;
@@ -36,7 +36,7 @@ pub fn listen(offers: &Offers, uris: &[String]) -> String {
 
 /// Whether a result is a question.
 pub fn is_question(result: &JsonText) -> bool {
-    // A word that has to be in it, so that large results are not read for this.
+    // A word that must occur, so that large results are not parsed for this.
     memchr::memmem::find(result.bytes(), INPUT_REQUIRED.as_bytes()).is_some()
         && Object::parse(result.as_str()).and_then(|result| result.text("resultType")).as_deref()
             == Some(INPUT_REQUIRED)
@@ -46,18 +46,18 @@ pub fn is_question(result: &JsonText) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     /// There is no client that could be asked.
-    #[error("it asks its caller's client, which cannot be asked")]
+    #[error("it requests input, but its caller has no client that can answer")]
     NoClient,
     /// The client did not answer.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The result is not in the form of a question.
-    #[error("it asks for {0}")]
+    #[error("invalid input request: {0}")]
     Malformed(String),
 }
 
-/// Has the client answer what a result asks, all of it at once. Gives the members that the next request
-/// carries besides its own, each behind a comma.
+/// Passes all input requests of a result to the client at once. Returns the additional members of the next
+/// request, each after a comma.
 ///
 /// # Errors
 /// See [`Unanswered`].
@@ -66,24 +66,27 @@ pub async fn answer(
     client: Option<&Arc<dyn Client>>,
 ) -> Result<Box<str>, Unanswered> {
     let malformed = |what: &str| Unanswered::Malformed(what.to_owned());
-    let result = Object::parse(result.as_str()).ok_or_else(|| malformed("nothing"))?;
+    let result =
+        Object::parse(result.as_str()).ok_or_else(|| malformed("the result is not an object"))?;
     let requests = match result.get("inputRequests").filter(|requests| *requests != "null") {
-        Some(requests) => Some(Object::parse(requests).ok_or_else(|| malformed("what is no object"))?),
+        Some(requests) => {
+            Some(Object::parse(requests).ok_or_else(|| malformed("inputRequests is not an object"))?)
+        }
         None => None,
     };
     let mut asked = Vec::new();
     for (key, request) in requests.iter().flat_map(Object::members) {
-        let request = Object::parse(request).ok_or_else(|| malformed("what is no request"))?;
+        let request = Object::parse(request).ok_or_else(|| malformed("an entry is not a request"))?;
         let method = request.text("method").unwrap_or_default();
         if !QUESTIONS.contains(&method.as_str()) {
-            return Err(Unanswered::Malformed(format!("{method:.60}, which no client answers")));
+            return Err(Unanswered::Malformed(format!("no client answers {method:.60}")));
         }
         let params = named(request.get("params").unwrap_or("{}"), key)
-            .ok_or_else(|| malformed("what is no request"))?;
+            .ok_or_else(|| malformed("an entry is not a request"))?;
         asked.push((key, method, params));
     }
     if asked.len() > MAX_QUESTIONS {
-        return Err(malformed("too much at once"));
+        return Err(Unanswered::Malformed(format!("more than {MAX_QUESTIONS} at once")));
     }
     let mut more = Vec::new();
     if !asked.is_empty() {
@@ -106,11 +109,11 @@ pub async fn answer(
         more.extend_from_slice(br#","requestState":"#);
         more.extend_from_slice(state.as_bytes());
     }
-    // All of it was text, so it is.
+    // All parts were text, so the whole is.
     Ok(String::from_utf8(more).unwrap_or_default().into())
 }
 
-/// The parameters of a question with its name, by which its client may know it.
+/// The parameters of a question with its key, by which its client may know it.
 fn named(params: &str, key: &str) -> Option<JsonText> {
     let mut params = Object::parse(params)?;
     let mut name = Vec::new();
@@ -178,10 +181,10 @@ mod tests {
             ),
             (
                 r#"{"inputRequests":{"r":{"method":"tools/call"}}}"#,
-                Err("it asks for tools/call, which no client answers"),
+                Err("invalid input request: no client answers tools/call"),
             ),
-            (r#"{"inputRequests":{"r":7}}"#, Err("it asks for what is no request")),
-            (r#"{"inputRequests":[]}"#, Err("it asks for what is no object")),
+            (r#"{"inputRequests":{"r":7}}"#, Err("invalid input request: an entry is not a request")),
+            (r#"{"inputRequests":[]}"#, Err("invalid input request: inputRequests is not an object")),
         ];
         for (result, expected) in cases {
             let answer = answer(&json(result), Some(&echo)).await.map_err(|err| err.to_string());

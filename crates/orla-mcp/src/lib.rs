@@ -1,17 +1,17 @@
-//! What is said with one server of the Model Context Protocol, whatever it is reached through. No I/O here.
+//! The client side of the Model Context Protocol, over any transport. No I/O here.
 //!
 //! # How it works
 //!
-//! A [`Peer`] is something that can be asked: a supervised process (a capsule) or a server
-//! behind HTTP. [`call`] makes the call of a tool of it, and [`PeerSurface`] serves what it has besides tools.
-//! Both go in [`input_requests`] where the server answers with questions instead of a result (2026-07-28).
-//! `Conversation` is everything that is said over one pair of pipes; [`wire`] is JSON-RPC.
+//! A [`Peer`] can be asked: a supervised process (a capsule) or a server behind HTTP. [`call`] calls one of its
+//! tools, and [`PeerSurface`] serves everything else that it has. Both handle [`input_requests`], with which a
+//! server answers instead of a result (2026-07-28). `Conversation` is the state of one pair of pipes; [`wire`] is
+//! JSON-RPC.
 //!
 //! # What is deliberately absent
 //!
-//! The SDK's client. Its types know every member that a message may have, and lose the others, as they lose
-//! the text of numbers; its service makes a tree of every result (2.0 ms for 100 KB where the envelope
-//! alone costs 0.07 ms). Here a result is the text it came in, from end to end.
+//! The SDK's client. Its types know every standard member of a message and lose the others, as they lose the text
+//! of numbers; its service makes a tree of every result (2.0 ms for 100 KB where the envelope alone costs 0.07
+//! ms). Here a result is the text it came in, from end to end.
 
 #![warn(missing_docs)]
 

@@ -21,7 +21,7 @@ impl Messages {
         self.lines.room()
     }
 
-    /// The next whole message; `None` where more bytes are needed.
+    /// The next complete message; `None` if more bytes are needed.
     ///
     /// # Errors
     /// The message that has begun is too long. It is dropped with all bytes after it.
@@ -45,7 +45,7 @@ impl Messages {
         }
     }
 
-    /// The stream has ended: a last line whose end never came is a message, too.
+    /// The stream has ended: a last line without an end is a message, too.
     pub fn end(&mut self) {
         self.batch.extend(self.lines.rest().map(wire::messages).unwrap_or_default());
     }

@@ -1,4 +1,4 @@
-//! The two ways in which the revisions of the protocol speak, and what orla says of itself in each.
+//! The request modes of the protocol's revisions, and how orla introduces itself in each.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ pub const SESSIONLESS: &str = "2026-07-28";
 /// How requests are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestMode {
-    /// As a capsule is asked: its caller's abilities go with each call.
+    /// The mode of capsules: the capabilities of its caller's client go with each call.
     #[default]
     Capsule,
     /// After `initialize` (2024-11-05 to 2025-11-25).
@@ -19,8 +19,8 @@ pub enum RequestMode {
     Sessionless,
 }
 
-/// The parameters of `initialize`. Whatever a client may be able to answer is offered: which client can
-/// is known call by call.
+/// The parameters of `initialize`. They declare everything that a client may support; the actual client is known
+/// only with each call.
 pub fn initialize() -> String {
     json!({
         "protocolVersion": SESSION,
@@ -43,21 +43,21 @@ fn client_info() -> serde_json::Value {
 pub struct Meta<'a> {
     /// How the server is spoken to.
     pub mode: RequestMode,
-    /// The progress token, where progress is wanted.
+    /// The progress token, if progress is wanted.
     pub progress: Option<u64>,
     /// The caller's trace context.
     pub traceparent: Option<&'a str>,
-    /// What the caller's client can be asked, as JSON.
+    /// The capabilities of the caller's client, as JSON.
     pub capabilities: Option<&'a str>,
 }
 
 impl Meta<'_> {
-    /// The context of a request that nobody's client stands behind.
+    /// Metadata for a request that orla makes on its own behalf.
     pub fn own(mode: RequestMode) -> Self {
         Self { mode, ..Self::default() }
     }
 
-    /// Appends `"_meta":{…}`; nothing where there is nothing to say.
+    /// Appends `"_meta":{…}`, unless it would be empty.
     pub fn write(&self, out: &mut Vec<u8>, before: &[u8]) {
         let mut open: &[u8] = br#""_meta":{"#;
         let mut member = |out: &mut Vec<u8>, name: &str| {
@@ -85,7 +85,7 @@ impl Meta<'_> {
                 concat!(r#"{"name":"orla","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes(),
             );
             if self.progress.is_some() {
-                // Whoever listens hears from the level on that it wants; here all of them are needed.
+                // Each caller chooses its own log level, so all messages are needed here.
                 member(out, "io.modelcontextprotocol/logLevel");
                 out.extend_from_slice(br#""debug""#);
             }

@@ -1,4 +1,4 @@
-//! Something that can be asked over the Model Context Protocol.
+//! Peers: anything that answers requests of the Model Context Protocol.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::input_requests::{self, MAX_ROUND_TRIPS, Unanswered};
 use super::subscriptions::TooMany;
 use super::wire::RpcError;
 
-/// A server of MCP, whatever it is reached through.
+/// An MCP server, over any transport.
 #[async_trait]
 pub trait Peer: Send + Sync {
     /// Its name.
@@ -36,13 +36,13 @@ pub trait Peer: Send + Sync {
     /// The changes that it reports from now on.
     fn notices(&self) -> broadcast::Receiver<SurfaceNotice>;
 
-    /// One more caller wants to hear of a resource's changes.
+    /// Adds one subscriber to a resource.
     ///
     /// # Errors
     /// See [`Ending`].
     async fn subscribe(&self, uri: &str, ctx: &CallContext) -> Result<(), Ending>;
 
-    /// One caller less wants to hear of a resource's changes.
+    /// Removes one subscriber from a resource.
     ///
     /// # Errors
     /// See [`Ending`].
@@ -58,9 +58,9 @@ pub enum Ending {
     Cancelled,
     /// Its time was up.
     TimedOut {
-        /// Why it was never sent, where that is so.
+        /// Why it was never sent, if that is so.
         not_ready: Option<String>,
-        /// What the process wrote instead of an answer, where that is known.
+        /// The line that the process wrote instead of an answer, if known.
         wrong_answer: Option<String>,
     },
 }
@@ -71,10 +71,10 @@ impl From<TooMany> for Ending {
     }
 }
 
-/// Calls a tool, and answers what it asks on the way.
+/// Calls a tool, and answers its input requests.
 ///
 /// # Errors
-/// [`RuntimeError::Reported`] for a result that says itself what went wrong, else as [`failure`] has it.
+/// [`RuntimeError::Reported`] for an error result, or else the error of [`failure`].
 pub async fn call(
     peer: &(impl Peer + ?Sized),
     tool: Option<&Arc<str>>,
@@ -86,7 +86,7 @@ pub async fn call(
         let ask = Ask::Call { tool: tool.cloned(), arguments: arguments.clone(), more: more.take() };
         let result = peer.ask(ask, ctx).await.map_err(|ending| failure(ending, ctx))?;
         let failed = |problem: String| {
-            let message = format!("{} gave a result that is none: {problem}", ctx.name);
+            let message = format!("{} failed: it returned an invalid result: {problem}", ctx.name);
             RuntimeError::Failed { id: ctx.name.to_string(), message, outcome: None }
         };
         match answer::tool_result(&result).map_err(failed)? {

@@ -1,12 +1,11 @@
 //! The members of an object whose text is known to be JSON, without reading it again.
 //!
-//! A result has been checked with the message that it came in. Here only the ends of its values are looked
-//! for: strings are jumped over, and nothing is decoded, which costs a small part of a second reading.
+//! A result was checked with its message. Here only the ends of its values are searched: strings are skipped, and
+//! nothing is decoded, which costs a small part of parsing it again.
 
 use std::ops::Range;
 
-/// The members of an object, in the order they were written: the text between the quotes of each key, and
-/// where its value stands.
+/// The members of an object, in their order: the text between the quotes of each key, and the range of its value.
 ///
 /// The text must be one JSON value. One that is no object has no members.
 pub(super) struct Members<'a> {

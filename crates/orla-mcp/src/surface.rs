@@ -1,8 +1,8 @@
 //! What a server serves besides tools: prompts, resources, completion.
 //!
-//! Requests are passed on, and their results come back as they were given. Prompts get the server's name in
-//! front (`SERVER__PROMPT`), or the prefix that is configured, so that two servers may have prompts of one
-//! name; the addresses of resources stay as they are.
+//! Requests are passed on, and their results come back unchanged. The names of prompts get the server's name in
+//! front (`SERVER__PROMPT`), or the configured prefix, so that two servers may have prompts of the same name; the
+//! addresses of resources stay unchanged.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::wire::RpcError;
 #[derive(Debug)]
 pub struct PeerSurface<P> {
     peer: Arc<P>,
-    /// What stands before the names of its prompts.
+    /// The prefix of its prompts' names.
     prefix: String,
     /// What every use of the server needs.
     needs: Vec<Permission>,
@@ -38,14 +38,14 @@ impl<P: Peer> PeerSurface<P> {
         Self { peer, prefix, needs: Vec::new() }
     }
 
-    /// The surface of a server each use of which needs these permissions, besides `mcp:SERVER/NAME`.
+    /// The surface of a server. Each use needs these permissions, besides `mcp:SERVER/NAME`.
     #[must_use]
     pub fn needing(mut self, permissions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.needs = permissions.into_iter().map(|need| Permission::needed(need.as_ref())).collect();
         self
     }
 
-    /// Asks, and answers what is asked back on the way.
+    /// Sends a request, and answers its input requests.
     async fn pass(
         &self,
         method: &str,
@@ -85,8 +85,8 @@ impl<P: Peer> PeerSurface<P> {
         }
     }
 
-    /// Completes an argument where the server declares that it does. For everything else that it lists
-    /// there are no values (MCP, completion).
+    /// Completes an argument if the server supports it. For all other listed items there are no values (MCP,
+    /// completion).
     async fn complete(
         &self,
         mut params: Object<'_>,
@@ -171,7 +171,7 @@ impl<P: Peer> PeerSurface<P> {
     }
 }
 
-/// The lists that name what can be completed.
+/// The lists of items whose arguments can be completed.
 const PROMPTS: [&str; 1] = ["prompts/list"];
 const RESOURCES: [&str; 2] = ["resources/templates/list", "resources/list"];
 /// The most pages of a list that are searched for a name.
@@ -218,19 +218,19 @@ fn quoted(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Whether what is offered includes a method.
+/// Whether the offers include a method.
 fn includes(offers: &Offers, method: &str) -> bool {
     match method {
         "prompts/list" | "prompts/get" => offers.prompts,
         "resources/list" | "resources/templates/list" | "resources/read" => offers.resources,
         "resources/subscribe" | "resources/unsubscribe" => offers.subscriptions,
-        // Where the server does not complete, what it lists has no values.
+        // If the server does not complete, its listed items have no values.
         "completion/complete" => offers.completions || offers.prompts || offers.resources,
         _ => false,
     }
 }
 
-/// The empty list of a method, where it gives one.
+/// The empty list of a method, if it is a list.
 fn empty_list(method: &str) -> Option<&'static str> {
     match method {
         "prompts/list" => Some(r#"{"prompts":[]}"#),
@@ -247,7 +247,7 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
     }
 
     fn serves(&self, method: &str) -> bool {
-        // As long as it is not known what it serves, it may serve this.
+        // As long as it is unknown what it serves, it may serve this.
         includes(&self.peer.offers().unwrap_or(Offers::ALL), method)
     }
 
@@ -280,9 +280,10 @@ impl<P: Peer + 'static> Surface for PeerSurface<P> {
                 None => Err(SurfaceError::NotFound(format!("{method}: not served by {}", self.owner()))),
             };
         }
-        let mut params = Object::parse(params.as_str())
-            .ok_or_else(|| SurfaceError::Invalid(format!("{method}: its parameters are no object")))?;
-        // Its tokens are the caller's affair: here they would be taken for ours.
+        let mut params = Object::parse(params.as_str()).ok_or_else(|| {
+            SurfaceError::Invalid(format!("{method}: the parameters must be an object"))
+        })?;
+        // Its tokens are those of the caller's connection and must not be taken for ours.
         params.remove("_meta");
         let uri = params.text("uri").unwrap_or_default();
         match method {

@@ -5,8 +5,8 @@ use orla_marketplace::{ANNOTATIONS, DeclaredBy, LISTED, Registration, TITLE};
 
 use super::answer::ListedTool;
 
-/// Adds to a capability what a tool says of itself. What is declared already stays, and so does its description where
-/// `has_description` is set. The tool's schemas are passed on as they came.
+/// Adds a tool's own description to a capability. Declared parts stay, and so does the description if
+/// `has_description` is set. The tool's schemas are passed on unchanged.
 pub fn describe(registration: &mut Registration, tool: &ListedTool, has_description: bool) {
     let Registration { manifest, policy } = registration;
     if !has_description {

@@ -1,7 +1,8 @@
 //! JSON-RPC in lines: bytes in, messages out, and the other way (RFC 2 §8.2).
 //!
-//! No I/O here. [`read`] makes a [`Message`] of a line, and the `write_*` functions append messages to a buffer. What a message carries (parameters,
-//! results) stays the text it came in: it is neither parsed nor copied, and numbers keep their digits.
+//! No I/O here. [`read`] makes a [`Message`] of a line, and the `write_*` functions append messages to a buffer.
+//! The content of a message (parameters, results) stays the text it came in: it is neither parsed nor copied, and
+//! numbers keep their digits.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -26,7 +27,7 @@ pub enum Message {
         /// What it says.
         result: Result<JsonText, RpcError>,
     },
-    /// An answer whose id is none that we could have given.
+    /// An answer with an id that is not one of ours.
     Stray {
         /// Its JSON text.
         id: String,
@@ -52,7 +53,7 @@ pub enum Message {
 /// Why a request was not answered with a result.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RpcError {
-    /// The code, which JSON-RPC or MCP fixes.
+    /// The code, as JSON-RPC or MCP defines it.
     #[serde(default)]
     pub code: i64,
     /// What happened, in words.
@@ -64,7 +65,7 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// The error of a message; whatever stands at its place, it is one.
+    /// The error of a message. Any value of the member counts as an error.
     fn read(line: &Bytes, error: &RawValue) -> Self {
         #[derive(Deserialize)]
         struct Data<'a> {
@@ -96,7 +97,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// A member that is there is there, also when it is `null`.
+/// A member that is present counts, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -112,7 +113,7 @@ pub fn messages(line: Bytes) -> Vec<Bytes> {
     }
 }
 
-/// Makes a message of a line; `None` where it is no JSON-RPC.
+/// Parses a line as a message; `None` if it is not JSON-RPC.
 pub fn read(line: &Bytes) -> Option<Message> {
     let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
     if envelope.jsonrpc.as_deref() != Some("2.0") {
@@ -151,7 +152,7 @@ impl Hello {
     /// The method of the startup handshake.
     pub const METHOD: &str = "orla.hello";
 
-    /// Reads its parameters; `None` where they are missing or something else.
+    /// Reads its parameters; `None` if they are missing or of another type.
     pub fn read(params: Option<&JsonText>) -> Option<Self> {
         serde_json::from_str(params?.as_str()).ok()
     }
@@ -196,7 +197,7 @@ fn begin(out: &mut Vec<u8>, id: u64, method: &str) {
     let _ = write!(out, r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":"#);
 }
 
-/// Appends an object but for its closing brace.
+/// Appends an object without its closing brace.
 fn open(out: &mut Vec<u8>, object: &str) {
     let object = object.trim_ascii();
     out.extend_from_slice(
@@ -215,9 +216,9 @@ pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&str>)
     end(out, start);
 }
 
-/// Appends the notification that the answer to a request is not wanted any more.
+/// Appends the notification that a request is cancelled.
 pub fn write_cancelled(out: &mut Vec<u8>, id: u64) {
-    let params = format!(r#"{{"requestId":{id},"reason":"the caller does not wait any more"}}"#);
+    let params = format!(r#"{{"requestId":{id},"reason":"the caller no longer waits"}}"#);
     write_notification(out, "notifications/cancelled", Some(&params));
 }
 
@@ -339,7 +340,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":5,"method":"m","params":{"a":1,"_meta":{"traceparent":"00-x"}}}"#,
             r#"{"jsonrpc":"2.0","id":6,"method":"m","params":{"_meta":{"traceparent":"00-x"}}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"the caller does not wait any more"}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"the caller no longer waits"}}"#,
             r#"{"jsonrpc":"2.0","id":"q","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":9,"error":{"code":-32601,"message":"no"}}"#,
         ];

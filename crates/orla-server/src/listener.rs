@@ -179,7 +179,7 @@ async fn converse(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
         }
     };
     if let Err(err) = ended {
-        tracing::debug!(error = %err, "a connection broke off");
+        tracing::debug!(error = %err, "a connection broke");
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the server needs as an agent of the Agent2Agent protocol: the file of its tasks, and who posts what happens to them.
+//! The resources of the server as an agent of the Agent2Agent protocol: the file of its tasks, and the sender of
+//! their push notifications.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The wiring: the only file that names executors.
 //!
-//! [`App`] is everything that a configuration describes, without a transport: the marketplace with its
-//! executors, and the snapshot of what is served. It binds no socket and starts no tool, so that `list`,
-//! `check` and `call` are made of it as well as the server.
+//! [`App`] is everything that a configuration describes, without a transport: the marketplace with its executors,
+//! and the snapshot of served capabilities. It binds no socket and starts no tool, so `list`, `check` and `call`
+//! use it as well as the server.
 //!
-//! What is served is made in [`served`](crate::served); what there is to say about it is collected in
+//! The snapshot is made in [`served`](crate::served); problems and remarks are collected in
 //! [`findings`](crate::findings).
 
 mod documents;
@@ -50,7 +50,7 @@ use crate::governance::{Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
 use crate::{programs, prompts};
 
-/// The least time between two snapshots because a provider serves something else.
+/// The least time between two snapshots for changes of a provider.
 const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a configuration describes.
@@ -83,7 +83,7 @@ impl App {
     /// Finds everything and puts it together.
     ///
     /// # Errors
-    /// The tools directory is there and cannot be used.
+    /// The tools directory exists but cannot be used.
     pub(crate) fn build(config: &Config) -> Result<Self, Failure> {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
@@ -164,8 +164,7 @@ impl App {
         Ok(app)
     }
 
-    /// The same for a command on this machine: a person who can read the configuration may see what it
-    /// denies.
+    /// The same for a command on this machine: a person who can read the configuration may see what it denies.
     ///
     /// # Errors
     /// Those of [`build`](Self::build).
@@ -182,8 +181,8 @@ impl App {
         &self.findings
     }
 
-    /// Which variables scripts mention that are set here and not passed to them (`pass_env`): a sentence for each
-    /// program. Reads the scripts.
+    /// The variables that scripts mention and that are set here but not passed to them (`pass_env`): a sentence
+    /// for each program. Reads the scripts.
     pub(crate) fn withheld(&self) -> Vec<String> {
         let environment = self.instance.environment();
         let snapshot = self.marketplace.snapshot();
@@ -219,7 +218,7 @@ impl App {
         tools.collect()
     }
 
-    /// By what the newest snapshot's capabilities were judged.
+    /// The rules by which the newest snapshot's capabilities were judged.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -241,7 +240,7 @@ impl App {
         self.instance.set_environment(config.environment());
         self.provide_executors(config);
         if is_alone(config) {
-            // What is inside of a package is no tool of its own.
+            // Files inside a package are not tools of their own.
             let lists = [&mut found.warnings, &mut found.problems, &mut found.skipped];
             lists.into_iter().for_each(Vec::clear);
             found.registrations.clear();
@@ -322,7 +321,7 @@ impl App {
                 Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
             }
         }
-        // A capsule without a required attestation is never started, not even to ask what it serves.
+        // A capsule without a required attestation is never started, not even to learn its tools.
         let (capsules, refused): (Vec<_>, Vec<_>) = capsules
             .into_iter()
             .map(|package| {
@@ -341,7 +340,7 @@ impl App {
         self.capsules.supervisor().load(watched, policy(config));
     }
 
-    /// Takes over the MCP servers; those whose definition is the same go on.
+    /// Applies the MCP servers. Servers with the same definition continue.
     fn load_servers(&self, config: &Config, findings: &mut Findings) {
         let capsules = self.capsules.supervisor().current();
         let mut servers = Vec::with_capacity(config.servers.len());
@@ -374,7 +373,7 @@ impl App {
         self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
     }
 
-    /// Takes over the plugins; those whose definition is the same go on.
+    /// Applies the plugins. Plugins with the same definition continue.
     fn load_plugins(&self, config: &Config, rules: &Arc<Rules>, findings: &mut Findings) {
         let own: Vec<_> = config.capabilities.iter().filter(|one| is_of_plugin(&one.value)).collect();
         let entries = config.plugins.iter().map(|entry| {
@@ -405,7 +404,7 @@ impl App {
         );
     }
 
-    /// Reads the OpenAPI documents that are files, and takes over what those at an address gave so far.
+    /// Reads the OpenAPI documents that are files, and takes over the operations of those at an address.
     fn load_documents(&self, config: &Config, findings: &mut Findings) {
         self.documents.load(config, findings);
     }
@@ -415,17 +414,17 @@ impl App {
         self.documents.refused()
     }
 
-    /// Takes over the other instances; those whose settings are the same go on.
+    /// Applies the other instances. Instances with the same settings continue.
     fn load_remotes(&self, config: &Config, _: &mut Findings) {
         self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
     }
 
-    /// Takes over the agents; those that stay as they are keep what is known of them.
+    /// Applies the agents. Unchanged agents keep their cards.
     fn load_agents(&self, config: &Config, _findings: &mut Findings) {
         self.agents.load(config.agents.iter().map(|agent| agent.value.clone()));
     }
 
-    /// Asks the servers of capabilities that are declared one by one whether they have them.
+    /// Asks the servers of individually declared capabilities whether they have them.
     pub(crate) async fn check_declared(&mut self, config: &Config) {
         for problem in self.servers.check_declared().await {
             let declared = config.capabilities.iter().find(|one| one.value.manifest.id == problem.id);
@@ -438,7 +437,7 @@ impl App {
         }
     }
 
-    /// Asks the plugins of the configuration what they serve. One that cannot run here is a warning.
+    /// Asks the configured plugins what they serve. One that cannot run here is a warning.
     pub(crate) async fn check_plugins(&mut self, config: &Config) {
         let found = self.plugins.check().await;
         for entry in &config.plugins {
@@ -456,12 +455,12 @@ impl App {
         }
     }
 
-    /// Whether there are capsules, which only say when they run what they serve.
+    /// Whether there are capsules, whose tools are known only when they run.
     pub(crate) fn has_capsules(&self) -> bool {
         !self.capsules.supervisor().current().is_empty()
     }
 
-    /// Says of every program that would be started what a call would say if it could not start.
+    /// Reports every program that could not start, with the text of the error of a call.
     pub(crate) fn check_programs(&mut self) {
         let snapshot = self.marketplace.snapshot();
         let tools = snapshot.entries().iter().filter_map(|entry| {
@@ -477,8 +476,7 @@ impl App {
         }));
     }
 
-    /// Starts what is to run before anyone needs it. A capsule that is served alone is there to be looked
-    /// at.
+    /// Starts the processes that are configured to start early. A capsule that is served alone is always started.
     pub(crate) fn start_eager(&self, config: &Config) {
         self.capsules.supervisor().start_eager(config.capsules.eager || is_alone(config));
         for provider in self.providers.iter().skip(1) {
@@ -487,8 +485,8 @@ impl App {
         self.prestart(config);
     }
 
-    /// Keeps processes waiting of the tools that want it. Where attestations are required, nothing runs before its call is
-    /// attested.
+    /// Prestarts the processes of tools that are configured so. If attestations are required, nothing runs before
+    /// its call is attested.
     fn prestart(&self, config: &Config) {
         let snapshot = self.marketplace.snapshot();
         let available = snapshot.entries().iter().filter(|entry| entry.is_available());
@@ -499,7 +497,7 @@ impl App {
         self.standby.want(wanted.collect(), config.prestarted);
     }
 
-    /// Puts in force what the providers turn out to serve, for as long as the server runs.
+    /// Publishes what the providers turn out to serve, for as long as the server runs.
     pub(crate) fn follow_providers(&self) -> Vec<impl Future<Output = ()> + Send + use<>> {
         let follow = |provider: &Arc<dyn Source>| {
             let (mut changes, served) = (provider.changes(), Arc::clone(&self.served));
@@ -540,7 +538,7 @@ impl App {
     }
 }
 
-/// Who says what may be started, where not everything may.
+/// The gate that decides what may be started, if there is one.
 fn gate(rules: &Arc<Rules>) -> Option<Gate> {
     let asked = Arc::clone(rules);
     rules
@@ -553,7 +551,7 @@ fn is_of_plugin(registration: &Registration) -> bool {
     matches!(registration.manifest.provider, ProviderType::Plugin(_))
 }
 
-/// Whether a capability is a tool of an MCP server, or all of them: the servers say what they are.
+/// Whether a capability is a tool of an MCP server, or all of them, whose types the server declares.
 fn is_of_server(registration: &Registration) -> bool {
     matches!(registration.manifest.provider, ProviderType::MCP(_))
 }
@@ -569,7 +567,7 @@ fn builtins(config: &Config) -> Vec<Registration> {
     served.collect()
 }
 
-/// What answers prompts, where a model is configured for it.
+/// The capability that answers prompts, if a model is configured.
 #[cfg(feature = "agent")]
 fn agent(config: &Config, findings: &mut Findings) -> Option<Registration> {
     prompted::registration(&config.agent, &environment).unwrap_or_else(|failure| {
@@ -583,7 +581,7 @@ fn agent(_: &Config, _: &mut Findings) -> Option<Registration> {
     None
 }
 
-/// Whether the tools directory is one package, which is then served without anything else.
+/// Whether the tools directory is one package, which is then served alone.
 fn is_alone(config: &Config) -> bool {
     packages::is_package(&config.tools_dir)
 }

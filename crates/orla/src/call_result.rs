@@ -15,7 +15,7 @@ use crate::Failure;
 use crate::config::reason;
 use crate::render;
 
-/// Characters of a cell of a table, but for those of the last column.
+/// The most characters of a table's cell, except in the last column.
 const CELL: usize = 40;
 
 /// The result of a call, made here or by a server.
@@ -25,13 +25,13 @@ pub(crate) struct CallResult {
     /// The structured content's JSON.
     structured: Option<String>,
     stderr: String,
-    /// How much the server dropped of what the tool wrote.
+    /// How much of the tool's output the server dropped.
     truncated: Truncated,
     /// The sentence that says why the call failed.
     error: Option<String>,
 }
 
-/// A content block of MCP, as far as it is printed.
+/// A content block of MCP, with the members that are printed.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
 struct Block {
@@ -132,13 +132,13 @@ impl CallResult {
         Ok(answer)
     }
 
-    /// Takes the sentence that says why the call failed out of its content.
+    /// Removes the sentence with the error from its content.
     fn take_last_text(&mut self) -> Option<String> {
         let at = self.blocks.iter().rposition(|block| block.text.is_some())?;
         self.blocks.remove(at).text
     }
 
-    /// All of it as text: what a call gave, and why it failed.
+    /// All of it as text: the output of the call, and its error.
     #[cfg(feature = "agent")]
     pub(crate) fn text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.output(true)).into_owned();
@@ -156,7 +156,7 @@ impl CallResult {
         self.error.is_some()
     }
 
-    /// Prints the answer; a call that failed is a failure. With a file, binary content goes there.
+    /// Prints the result; a failed call is a failure. With a file, binary content is written there.
     pub(crate) fn print(&self, file: Option<&Path>) -> Result<(), Failure> {
         match file {
             Some(file) => self.save(file)?,
@@ -171,7 +171,7 @@ impl CallResult {
         }
     }
 
-    /// Shows the answer at a terminal: a list of objects as a table, images where the terminal can.
+    /// Shows the result at a terminal: a list of objects as a table, images if the terminal supports them.
     fn show(&self) {
         if let Some(rows) = self.rows() {
             return render::out(&table(&rows));
@@ -195,7 +195,7 @@ impl CallResult {
         }
     }
 
-    /// The answer as the rows of a table, where it is a list of objects and nothing else.
+    /// The result as the rows of a table, if it is a list of objects.
     fn rows(&self) -> Option<Vec<Map<String, Value>>> {
         if self.error.is_some() || self.blocks.iter().any(|block| block.plain_text().is_none()) {
             return None;
@@ -207,8 +207,8 @@ impl CallResult {
         })
     }
 
-    /// Writes binary content to a file, and what is beside it to standard output; without any, all of it to the
-    /// file. Where there is more than one part, the others go to files with a number: `cat-2.png`.
+    /// Writes binary content to a file, and the rest to standard output. Without binary content, writes everything
+    /// to the file. If there are several parts, the others are written to files with a number: `cat-2.png`.
     fn save(&self, file: &Path) -> Result<(), Failure> {
         let write = |path: &Path, bytes: &[u8]| {
             std::fs::write(path, bytes).map_err(|err| {
@@ -228,7 +228,7 @@ impl CallResult {
         parts.iter().enumerate().try_for_each(|(at, bytes)| write(&numbered(file, at + 1), bytes))
     }
 
-    /// What is missing, so that truncated output is recognised as such.
+    /// The omitted part, so that truncated output is recognised as such.
     fn losses(&self) -> Vec<String> {
         [("standard output", self.truncated.stdout), ("standard error", self.truncated.stderr)]
             .into_iter()
@@ -237,7 +237,7 @@ impl CallResult {
             .collect()
     }
 
-    /// Why the call failed, less the end of standard error, which has just been printed whole.
+    /// The error, without the end of standard error, which has just been printed.
     fn sentence(&self) -> Option<&str> {
         let error = self.error.as_deref()?;
         let printed = self.stderr.trim();
@@ -272,8 +272,7 @@ impl CallResult {
     }
 }
 
-/// The objects of a list that holds nothing else, or of the only member `result` of an object, which is how MCP
-/// carries a list.
+/// The objects of a list, or of the only member `result` of an object, which is how MCP carries a list.
 fn objects(json: &str) -> Option<Vec<Map<String, Value>>> {
     let list = match serde_json::from_str(json).ok()? {
         Value::Array(list) => list,
@@ -291,7 +290,7 @@ fn objects(json: &str) -> Option<Vec<Map<String, Value>>> {
     rows.filter(|rows| !rows.is_empty())
 }
 
-/// A table with a column for each key, in the order in which they first come.
+/// A table with a column for each key, in the order of their first occurrence.
 fn table(rows: &[Map<String, Value>]) -> String {
     let mut keys: Vec<&str> = Vec::new();
     for key in rows.iter().flat_map(Map::keys) {
@@ -313,7 +312,7 @@ fn table(rows: &[Map<String, Value>]) -> String {
     render::table(&keys, &cells, render::width())
 }
 
-/// The text with an end of its last line, or the shell's prompt would stand behind it.
+/// The text with a final line break, so that the shell's prompt begins on a new line.
 fn on_whole_lines(text: &str) -> String {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{text}{end}")

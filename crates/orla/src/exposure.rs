@@ -11,18 +11,19 @@ pub(crate) enum Exposure {
     /// Everything.
     #[default]
     All,
-    /// The tools of discovery and of the language alone, so that a large catalogue costs a client's context nothing.
+    /// Only the tools of discovery and of the language, so that a large catalogue costs a client's context
+    /// nothing.
     Search,
 }
 
 impl Exposure {
     pub(crate) const WORDS: &[(&'static str, Self)] = &[("all", Self::All), ("search", Self::Search)];
 
-    /// Adds these tools to a snapshot that holds everything else, and has it listed as it is to
-    /// be. A capability that has the id of one of the tools keeps it.
+    /// Adds these tools to a snapshot that holds everything else, and applies the listing rules. A capability with
+    /// the id of one of the tools keeps it.
     pub(crate) fn apply(self, builder: &mut CatalogBuilder) {
         for tool in discovery::registrations().into_iter().chain(program::registrations()) {
-            // The only thing that can be wrong is that the id is taken.
+            // The only possible error is that the id is taken.
             drop(builder.capability(tool));
         }
         if self == Self::Search {
@@ -31,8 +32,8 @@ impl Exposure {
         }
     }
 
-    /// How many capabilities a snapshot serves, for people: what is listed, or where that is only the way
-    /// to the rest, the rest without built-ins.
+    /// The number of served capabilities, for people: the listed ones, or, if these are only the way to the rest,
+    /// the rest without built-ins.
     pub(crate) fn count(self, catalog: &Catalog) -> usize {
         let is_own = |entry: &&Arc<Entry>| {
             let provider = &entry.manifest.provider;

@@ -1,11 +1,11 @@
-//! What a tools directory, packages, prompts and the configuration give to say: collected while a
-//! snapshot is made, shown by `orla check` and the log.
+//! Remarks about a tools directory, packages, prompts and the configuration: collected while a snapshot is made,
+//! shown by `orla check` and the log.
 
 use std::fmt::Display;
 
 use orla_providers::tool::Loaded;
 
-/// What the owner should know of what was found, each a sentence with its place.
+/// What the owner should know, each a sentence with its place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     /// What works and may not be meant.
@@ -19,7 +19,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// What there is to say about a tools directory.
+    /// The remarks about a tools directory.
     pub(crate) fn of(found: &Loaded) -> Self {
         Self {
             warnings: sentences(&found.warnings),

@@ -13,7 +13,7 @@
 //! | 1 | the operation failed: a call, a check, a port in use, an invalid tools directory |
 //! | 2 | wrong usage, or a configuration that cannot be used |
 //!
-//! `orla check` exits 1 for a bad configuration: finding it is what was asked for.
+//! `orla check` exits 1 for a bad configuration: finding it is the purpose of the command.
 
 #![warn(missing_docs)]
 
@@ -68,7 +68,7 @@ fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     orla_process::inheritance::keep_to_ourselves();
-    // The first process of a container starts the server as its child, and reaps for it.
+    // The first process of a container starts the server as its child, and reaps orphans for it.
     if let Some(code) = orla_process::init::run_if_first() {
         return code;
     }
@@ -87,7 +87,7 @@ fn command_line(base: Source) -> Result<(), Failure> {
     let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(err) => {
-            // Help and version are answers; everything else is wrong usage. A closed pipe is no error.
+            // Help and version are answers; everything else is wrong usage. A closed pipe is not an error.
             let plain = err.render().to_string();
             // What was typed may have been pasted. `plain` has lost its escape sequences, so the arguments are
             // looked at too.
@@ -180,7 +180,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
-    /// Printed as `error: …`, one line each; none where everything has been said.
+    /// Printed as `error: …`, one line each; empty if everything has been printed.
     lines: Vec<String>,
 }
 
@@ -208,7 +208,7 @@ impl Failure {
         Self { exit: Exit::Failed, lines: vec![line.into()] }
     }
 
-    /// The operation failed, and it has been said why.
+    /// The operation failed, and the reason has been printed.
     pub(crate) fn failed_silently() -> Self {
         Self { exit: Exit::Failed, lines: Vec::new() }
     }
@@ -218,7 +218,7 @@ impl Failure {
         Self { exit: Exit::Usage, lines: Vec::new() }
     }
 
-    /// What was asked for makes no sense.
+    /// The command line makes no sense.
     pub(crate) fn usage(line: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, lines: vec![line.into()] }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// What is assumed where the system does not say, in bytes.
+/// The assumed amount if the system does not say, in bytes.
 const UNKNOWN: usize = 4 << 30;
 
 /// The memory that this process may use, in bytes.

@@ -1,4 +1,4 @@
-//! Programs in RTFS that are files: read, and with the modules beside them.
+//! Reads RTFS programs from files, with the modules beside them.
 
 use std::io::Read;
 use std::path::Path;
@@ -45,10 +45,10 @@ pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Reg
     registrations
 }
 
-/// The text of a program, or why it cannot be had.
+/// The text of a program, or why it cannot be read.
 ///
 /// # Errors
-/// It is no regular file, is too large, is not UTF-8, or the system refuses it.
+/// It is not a regular file, is too large, is not UTF-8, or the system refuses it.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let opened = open_regular(path).map_err(|err| reason(&err))?;

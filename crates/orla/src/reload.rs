@@ -23,8 +23,8 @@ impl Reloader {
         Self { source, config, logging }
     }
 
-    /// Reads everything anew. Gives the configuration that is now in force, or nothing where the old one
-    /// stays; either way it is in the log.
+    /// Reads everything again. Returns the configuration that is now in force, or `None` if the old one stays;
+    /// both are logged.
     pub(crate) fn reload(&mut self, app: &mut App) -> Option<&Config> {
         let began = Instant::now();
         let mut config = match self.source.load() {
@@ -37,7 +37,7 @@ impl Reloader {
             }
         };
         let kept = config.keep_address_of(&self.config);
-        // What listens still listens where it did: that has to fit the rest of the new configuration.
+        // The listener stays where it is, and has to fit the rest of the new configuration.
         let problems = config.contradictions();
         if !problems.is_empty() {
             for problem in &problems {
@@ -110,7 +110,7 @@ fn differ(old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
         || a.metadata != b.metadata
         || a.permissions != b.permissions
         || old.policy != new.policy
-        // Where the declared ones are the same, so is what is shown, unless the provider says otherwise.
+        // If the declared schemas are the same, so are the shown ones, unless the provider says otherwise.
         || a.input_schema != b.input_schema
         || a.output_schema != b.output_schema
         || a.input_schema.is_none() && old.input_schema() != new.input_schema()

@@ -1,12 +1,12 @@
-//! The only place that prints. Standard output belongs to the protocol or to a command's answer;
-//! everything else goes to standard error.
+//! The only place that prints. Standard output belongs to the protocol or to a command's answer; everything else
+//! goes to standard error.
 //!
 //! # Terminals
 //!
-//! Everything that goes to a terminal passes through [`put`], and there are two ways to it. A `&str` may come
-//! from anyone (a tool, a server, a model): at a terminal its control characters are spelt out, elsewhere its
-//! bytes go out as they are. [`Styled`] is text with colours of ours: its constructors spell out what is foreign
-//! in it, so it is safe as it is. There is no third way.
+//! Everything that goes to a terminal passes through [`put`], in one of two types. A `&str` may come from anyone
+//! (a tool, a server, a model): at a terminal its control characters are escaped, elsewhere its bytes are
+//! unchanged. [`Styled`] is text with our own colours: its constructors escape foreign text. There is no third
+//! type.
 //!
 //! Progress bars ([`progress`]) are drawn below all output: [`put`] hides them while it writes.
 
@@ -25,7 +25,7 @@ enum Stream {
     Err,
 }
 
-/// Text with colours, safe for a terminal: what is foreign in it has been spelt out.
+/// Text with colours, safe for a terminal: foreign text in it is escaped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Styled(String);
 
@@ -35,7 +35,7 @@ impl Styled {
         Self(on_lines(text))
     }
 
-    /// JSON text. What is spelt out in it is spelt as JSON has it, so it stays the same JSON.
+    /// JSON text. Its escapes are those of JSON, so it stays the same JSON.
     pub(crate) fn json(text: String) -> Self {
         match in_json(&text) {
             std::borrow::Cow::Borrowed(_) => Self(text),
@@ -100,8 +100,7 @@ pub(crate) fn line(text: &str) {
     out(&format!("{text}\n"));
 }
 
-/// Writes JSON to standard output and ends its line. At a terminal it is the same JSON, with escapes for what is
-/// not safe there.
+/// Writes JSON to standard output and ends its line. At a terminal, unsafe characters are escaped as in JSON.
 pub(crate) fn json_line(text: &str) {
     match std::io::stdout().is_terminal() {
         true => put(Stream::Out, format!("{}\n", in_json(text)).as_bytes()),
@@ -114,8 +113,7 @@ pub(crate) fn styled_line(text: &Styled) {
     put(Stream::Out, format!("{}\n", text.0).as_bytes());
 }
 
-/// Clears the terminal that standard output goes to and writes this in its place; elsewhere it follows what
-/// came before.
+/// Clears the terminal of standard output and writes this; elsewhere it is appended.
 pub(crate) fn screen(text: &str) {
     match std::io::stdout().is_terminal() {
         true => put(Stream::Out, format!("\x1b[H\x1b[2J{}", on_lines(text)).as_bytes()),
@@ -187,7 +185,7 @@ fn put(stream: Stream, bytes: &[u8]) {
     });
 }
 
-/// Columns of the terminal that standard output goes to; endless where it goes elsewhere.
+/// Columns of the terminal of standard output; unlimited elsewhere.
 pub(crate) fn width() -> usize {
     if !std::io::stdout().is_terminal() {
         return usize::MAX;
@@ -210,7 +208,7 @@ pub(crate) fn stdout_has_colours() -> bool {
     std::io::stdout().is_terminal() && may_have_colours()
 }
 
-/// <https://no-color.org>, and terminals that know none.
+/// <https://no-color.org>, and terminals without colours.
 fn may_have_colours() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

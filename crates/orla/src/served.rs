@@ -1,8 +1,8 @@
-//! What is served: the snapshot of everything that a configuration, a tools directory, prompts and
-//! providers (capsules, MCP servers, OpenAPI documents) give.
+//! What is served: the snapshot of everything from a configuration, a tools directory, prompts and providers
+//! (capsules, MCP servers, OpenAPI documents).
 //!
-//! What a provider serves is known only when it runs. What the newest snapshot was made of is therefore
-//! kept ([`Served`]), and the snapshot is made anew when one turns out to serve something else.
+//! What a provider serves is known only when it runs. The parts of the newest snapshot are therefore kept
+//! ([`Served`]), and the snapshot is built again when a provider turns out to serve something else.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -26,29 +26,29 @@ use crate::text::suggestion;
 /// How many unknown names in `tools` are reported one by one.
 pub(crate) const MAX_NAMED: usize = 20;
 
-/// What says by itself what it serves; they stay the same as long as the instance runs.
+/// The sources that say themselves what they serve; they stay the same as long as the instance runs.
 pub(crate) type Providers = Vec<Arc<dyn Source>>;
 
-/// What is served, and what it was made of.
+/// The sources of the snapshot, and its parts.
 pub(crate) struct Served {
     marketplace: Weak<CapabilityMarketplace>,
     providers: Providers,
-    /// With the numbers of the providers' changes that it includes. Locked while a snapshot is made, so that
-    /// no older one takes the place of a newer.
+    /// With the numbers of the providers' changes that it includes. Locked while a snapshot is made, so that no
+    /// older one replaces a newer.
     newest: Mutex<Option<(Sources, Vec<u64>)>>,
 }
 
-/// What a snapshot is made of besides the providers: all that is known at once.
+/// The parts of a snapshot besides the providers: everything that is known at once.
 pub(crate) struct Sources {
     pub(crate) config: Config,
     /// The tools that are processes per call.
     pub(crate) tools: Vec<Registration>,
     /// What the configuration declares.
     pub(crate) declared: Vec<Placed<Registration>>,
-    /// The built-ins: what has the id of another gives way.
+    /// The built-ins, except those whose id is taken.
     pub(crate) builtins: Vec<Registration>,
     pub(crate) prompts: Vec<Prompt>,
-    /// By what capabilities are judged before they are served.
+    /// The rules for capabilities before they are served.
     pub(crate) rules: Arc<Rules>,
 }
 
@@ -69,7 +69,7 @@ impl Served {
         *newest = Some((sources, changes));
     }
 
-    /// Puts the snapshot of the same sources in force if a provider serves something else than it did.
+    /// Publishes a new snapshot of the same sources if a provider serves something else than before.
     pub(crate) fn refresh(&self) {
         let mut newest = self.newest.lock();
         let (Some(marketplace), Some((sources, included))) = (self.marketplace.upgrade(), &mut *newest)
@@ -83,13 +83,13 @@ impl Served {
         let mut findings = Findings::default();
         marketplace.refine(sources.catalog(&marketplace, &self.providers, &mut findings));
         *included = changes;
-        // What else there is to say was said when the sources were loaded.
+        // All other remarks were made when the sources were loaded.
         for problem in findings.problems {
             tracing::warn!("{problem}");
         }
     }
 
-    /// Asks the providers what they serve where that is not known yet, and puts it in force.
+    /// Asks the providers what they serve if that is not known yet, and publishes it.
     pub(crate) async fn learn(&self) {
         join_all(self.providers.iter().map(|source| source.learn())).await;
         self.refresh();
@@ -173,7 +173,7 @@ impl Sources {
                 }
             }
         }
-        // Last, as a name that a tool has by itself is not given to another.
+        // Last, because a name that a tool has by itself is not given to another.
         for (mut tool, rename) in renamed {
             let id = tool.id().to_owned();
             if taken.insert(rename.to.clone()) {
@@ -197,8 +197,8 @@ impl Sources {
         }
     }
 
-    /// Warns of patterns in `allow` and `deny` that fit no name. Providers that only say later what they serve may have
-    /// names that fit, so nothing is said where there are any.
+    /// Warns of patterns in `allow` and `deny` that match no name. Says nothing if there are providers that only
+    /// later say what they serve.
     fn name_idle_patterns(&self, names: &HashSet<String>, findings: &mut Findings) {
         let config = &self.config;
         let is_everything_known = config.servers.is_empty()
@@ -226,8 +226,8 @@ impl Sources {
         }
     }
 
-    /// Registers a capability. One whose schema cannot be enforced is unavailable, and one that is not vouched for is
-    /// left out where that is required.
+    /// Registers a capability. One whose schema cannot be enforced is unavailable. One without an attestation is
+    /// left out if attestations are required.
     fn register(&self, builder: &mut CatalogBuilder, tool: Tool, findings: &mut Findings) {
         let Tool { mut registration, at } = tool;
         if registration.manifest.description.trim().is_empty() {
@@ -241,13 +241,13 @@ impl Sources {
         let Rejected { error, mut registration } = *rejected;
         if let RegistrationError::InputSchema { .. } | RegistrationError::OutputSchema { .. } = error {
             registration.policy = registration.policy.unavailable(&problem);
-            // It is as it was but for the schema, which is not read again.
+            // It is unchanged except for the schema, which is not read again.
             drop(builder.offer(registration));
         }
         findings.problems.push(problem);
     }
 
-    /// Says which names in `tools` no tool has.
+    /// Reports names in `tools` that no tool has.
     fn name_unknown(
         &self,
         names: &HashSet<String>,
@@ -270,7 +270,7 @@ impl Sources {
     }
 }
 
-/// A capability that is to be registered, and where it is declared.
+/// A capability to register, and where it is declared.
 struct Tool {
     registration: Registration,
     at: Option<Position>,
@@ -293,7 +293,7 @@ fn may_come(providers: &[Arc<dyn Source>], name: &str) -> bool {
     providers.iter().any(|source| source.may_serve(name))
 }
 
-/// Takes over what is changed of a tool besides its name.
+/// Applies the changes to a tool apart from its name.
 fn apply(registration: &mut Registration, change: &ToolOverride) {
     if let Some(timeout) = change.timeout {
         registration.policy = registration.policy.clone().with_timeout(timeout);
@@ -340,7 +340,7 @@ fn description(
     Some(catalog.visible(caller, tool)?.manifest.description.clone())
 }
 
-/// How much at once, and for how long.
+/// The limits of concurrency and time.
 pub(crate) fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.timeout = config.timeout;

@@ -178,9 +178,9 @@ fn a_call_that_is_withdrawn_ends_the_task() {
 fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
     let stranger = Agent::of(Binding::JsonRpc);
     let lies: [(&str, &str); 5] = [
-        ("elsewhere", "which is not the origin that is configured; if that is right, add it to origins"),
-        ("nowhere", "its card names no address at which it is reached"),
-        ("garbage", "its card is no JSON"),
+        ("elsewhere", "which is not the configured origin; if that is intended, add it to origins"),
+        ("nowhere", "its card has no address"),
+        ("garbage", "its card is not JSON"),
         ("forged", "the signature of its card is wrong: someone may have changed the card"),
         ("missing", "answers 404 Not Found"),
     ];
@@ -227,7 +227,7 @@ fn v3_an_agent_that_gives_no_card_is_waited_for_once_and_told_of_when_it_does() 
     let server = world().config(&config).serve();
     let mut client = server.session();
     assert!(client.tool_names().is_empty());
-    server.log_says(&["helper", "gives no card within 1 s"]);
+    server.log_says(&["helper", "did not return its card within 1 s"]);
     let mut told = client.notification_stream(server.address());
     let _agent = Agent::at(listener);
     let event = told.next_event().expect("a stream").expect("an event");

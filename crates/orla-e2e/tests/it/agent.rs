@@ -97,7 +97,7 @@ fn errors_of_calls_go_back_to_the_model_which_goes_on() {
     let done = run(&world, &model, &WIRES[0], &["--yes", "go"]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "I could not.\n"), "{}", done.stderr);
     let results = (WIRES[0].results)(&model.asked()[1].body);
-    let expected = ["exited with code 3", "broken", "input.n", "no JSON object"];
+    let expected = ["exited with code 3", "broken", "input.n", "not a JSON object"];
     assert_eq!(results.len(), expected.len());
     for (result, expected) in results.iter().zip(expected) {
         assert!(result.starts_with("error: ") && result.contains(expected), "{result}");
@@ -195,8 +195,8 @@ fn a_model_that_answers_nonsense_or_breaks_off_is_an_error_in_one_line() {
         let denied = json!({"error": {"message": format!("Incorrect key: {KEY}"), "type": "x"}});
         for (reply, expected) in [
             (Reply::Cut(kind, parts.clone()), ""),
-            (Reply::Short(kind, parts), "broke off"),
-            (Reply::Short(kind, vec![]), "broke off"),
+            (Reply::Short(kind, parts), "ended early"),
+            (Reply::Short(kind, vec![]), "ended early"),
             (Reply::Stream(kind, garbage), ""),
             (Reply::Status(401, denied.to_string()), "Incorrect key: …"),
             (Reply::Status(500, "<html>".repeat(1000)), "500"),

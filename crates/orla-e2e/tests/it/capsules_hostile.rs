@@ -62,11 +62,14 @@ fn c1_a_handshake_after_the_timeout_is_none() {
 fn c1_odd_handshakes_are_warned_of_and_good_enough() {
     let cases = [
         ("hello(); hello()", "more than once"),
-        ("hello({'name': 'other', 'version': '1.0.0', 'capabilities': []})", "another name"),
-        ("hello({'name': 7})", "does not say who it is"),
-        ("hello([])", "does not say who it is"),
-        ("out({'method': 'orla.hello'})", "does not say who it is"),
-        ("out({'method': 'orla.hello', 'params': None})", "does not say who it is"),
+        (
+            "hello({'name': 'other', 'version': '1.0.0', 'capabilities': []})",
+            "differs from the manifest",
+        ),
+        ("hello({'name': 7})", "has no params.name"),
+        ("hello([])", "has no params.name"),
+        ("out({'method': 'orla.hello'})", "has no params.name"),
+        ("out({'method': 'orla.hello', 'params': None})", "has no params.name"),
     ];
     std::thread::scope(|scope| {
         for (hello, warning) in cases {

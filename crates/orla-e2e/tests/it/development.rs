@@ -124,7 +124,7 @@ fn project() -> orla_e2e::World {
 fn dev_without_a_directory_asks_which_package() {
     let refused = project().run(&["dev"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    for words in ["which package", "tools/first", "tools/second"] {
+    for words in ["several packages", "tools/first", "tools/second"] {
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
     let mut terminal = project().at_terminal(&["dev", "--port", "0"]);

@@ -92,7 +92,7 @@ fn what_a_call_through_another_gives_is_what_the_call_gives() {
         unknown.sentence()
     );
     let missing = client.call("capability_call", json!({}));
-    assert!(missing.is_error() && missing.sentence().contains("input.id"), "{}", missing.sentence());
+    assert!(missing.is_error() && missing.sentence().contains("\"id\""), "{}", missing.sentence());
 }
 
 #[test]

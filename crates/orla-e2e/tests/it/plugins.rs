@@ -221,7 +221,7 @@ fn v4_garbage_is_logged_once_and_ignored() {
     assert!(line.contains("\"warn\"") && line.contains("\"plugin\":\"p\""), "{line}");
     let warnings = server.logged("warn");
     let about = |words: &str| warnings.iter().filter(|line| line.message().contains(words)).count();
-    assert_eq!((about("no answer"), about("never sent")), (1, 1), "{}", server.log());
+    assert_eq!((about("not an answer"), about("never sent")), (1, 1), "{}", server.log());
     assert_eq!(notes(&server, "start"), 1);
 }
 

@@ -369,7 +369,7 @@ fn the_clients_own_model_is_asked_where_that_is_configured() {
 
     let mut unable = server.session_able_to(&json!({"sampling": {}, "elicitation": {}}));
     let told = unable.call("agent", json!({"prompt": "x"}));
-    assert_eq!(told.sentence(), "agent: the client offers no model that takes tools (sampling.tools)");
+    assert_eq!(told.sentence(), "agent: the client has no model with tools (sampling.tools)");
     let alone = server.run(&["agent", "go"]);
     assert_eq!(alone.code, Some(2));
     assert!(alone.stderr.contains("sampling is the model of a client"), "{}", alone.stderr);

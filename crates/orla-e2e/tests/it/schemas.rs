@@ -159,7 +159,7 @@ fn an_output_schema_of_the_users_own_holds_for_texts_too() {
     assert_eq!(client.call("text", json!({})).structured(), &json!("hello"));
     let result = client.call("int", json!({}));
     assert!(result.is_error() && result.content()[0]["text"] == "hello", "{}", result.json);
-    assert!(result.sentence().contains("output schema"), "{}", result.json);
+    assert!(result.sentence().contains("invalid output"), "{}", result.json);
 }
 
 #[test]

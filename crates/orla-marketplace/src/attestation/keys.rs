@@ -25,7 +25,7 @@ pub enum KeyError {
     #[error("expected an Ed25519 private key in PEM (PKCS #8), as `orla attest --new-key` writes it")]
     Secret,
     /// The system has no random bytes.
-    #[error("the system gives no random bytes for a key")]
+    #[error("the system has no random bytes for a key")]
     NoRandomness,
 }
 

@@ -189,7 +189,7 @@ impl PreparedCall<'_> {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
                     let what = format!(
-                        "it is called within its own calls, of which {size} may run at once (max_concurrency)"
+                        "it calls itself, and only {size} of its calls may run at once (max_concurrency)"
                     );
                     return Err(RuntimeError::Limit { id: self.id(), what });
                 }

@@ -128,7 +128,7 @@ impl fmt::Debug for OpenStream {
 
 /// The error of opening a capability that is called instead.
 pub(crate) fn not_a_stream(ctx: &CallContext) -> RuntimeError {
-    let message = format!("{} is no stream: it is called", ctx.name);
+    let message = format!("{} is not a stream: call it instead", ctx.name);
     let error = Box::new(rtfs::Error::new("type", message.clone()));
     RuntimeError::Structured { id: ctx.name.to_string(), message, error, outcome: None }
 }

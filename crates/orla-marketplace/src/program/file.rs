@@ -212,7 +212,7 @@ impl CapabilityExecutor for ProgramFileExecutor {
         })?;
         let program = file.program.clone().ok_or_else(|| RuntimeError::Unavailable {
             id: ctx.name.to_string(),
-            reason: "the file is no program".to_owned(),
+            reason: "the file is not a program".to_owned(),
             source: None,
         })?;
         let args = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };

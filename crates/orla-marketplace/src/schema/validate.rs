@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::metered::{self, Exhausted, Metered, MeteredJson};
 use super::{SchemaError, json_schema_of, walk};
-use crate::error::Violation;
+use crate::error::{NOTHING, REQUIRED, UNKNOWN, Violation};
 use crate::json::{MAX_PATH, push_index, push_key, value_from_json};
 
 /// As much of a value as an error shows, in characters.
@@ -123,7 +123,7 @@ impl JsonValidator {
         match error.kind() {
             Kind::Required { property } => {
                 let path = join(&path, property.as_str().unwrap_or_default());
-                vec![Violation { path, expected: "a value (required)".into(), got: "nothing".into() }]
+                vec![Violation { path, expected: REQUIRED.into(), got: NOTHING.into() }]
             }
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
                 let expected = self.no_such_property(error);
@@ -145,11 +145,8 @@ impl JsonValidator {
         let known = self.schema.pointer(&format!("{parent}/properties")).and_then(Json::as_object);
         let names: Vec<_> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         match names.as_slice() {
-            [] => "no such property".to_owned(),
-            names => excerpt(
-                format_args!("no such property (there are {})", names.join(", ")),
-                SHOWN_EXPECTED,
-            ),
+            [] => UNKNOWN.to_owned(),
+            names => excerpt(format_args!("{UNKNOWN} (there are {})", names.join(", ")), SHOWN_EXPECTED),
         }
     }
 }
@@ -365,10 +362,10 @@ mod tests {
                        "additionalProperties": false}),
                 r#"{"c": 3, "d": [4]}"#,
                 &[
-                    "input.a: expected a value (required), got nothing",
-                    "input.b: expected a value (required), got nothing",
-                    "input.c: expected no such property (there are a, b), got 3",
-                    "input.d: expected no such property (there are a, b), got [4]",
+                    r#"missing required property "a""#,
+                    r#"missing required property "b""#,
+                    r#"unknown property "c" (there are a, b)"#,
+                    r#"unknown property "d" (there are a, b)"#,
                 ],
             ),
             (
@@ -525,7 +522,7 @@ mod tests {
                             "properties": {"p": {"$ref": "#/$defs/p"}}});
         assert_eq!(
             violations(&schema, r#"{"p": {"y": 1}}"#),
-            ["input.p.y: expected no such property (there are x), got 1"]
+            [r#"unknown property "p.y" (there are x)"#]
         );
     }
 
@@ -539,7 +536,7 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "input.city: expected a value (required), got nothing",
+                r#"missing required property "city""#,
                 "input.limit: expected an integer, got 1.5",
                 "input.tags[1]: expected a string, got 2",
             ]

@@ -184,7 +184,7 @@ mod tests {
             (
                 r#"{"at": "now", "email": "a"}"#,
                 &[
-                    "input.city: expected a string, got nothing",
+                    r#"missing required property "city" (a string)"#,
                     r#"input.at: expected a date with a time or null, got "now""#,
                     r#"input.email: expected a string that is an email address, got "a""#,
                 ],

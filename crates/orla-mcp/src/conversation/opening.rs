@@ -1,11 +1,11 @@
 //! The opening of a conversation.
 //!
-//! A capsule says `orla.hello`; then MCP is opened: `initialize`, `notifications/initialized`, `tools/list`.
-//! A capsule that only answers `tools/call` refuses this, or says nothing; then it has one tool, itself.
+//! A capsule sends `orla.hello`; then comes the handshake of MCP: `initialize`, `notifications/initialized`,
+//! `tools/list`. A capsule that only answers `tools/call` refuses this or does not answer; it then has one tool,
+//! itself.
 //!
-//! A server of MCP ([`Handshake::Initialize`]) says nothing by itself: it is asked to `initialize`, which every
-//! published server answers. One that refuses knows the revision without sessions alone, and is asked for
-//! `server/discover`.
+//! An MCP server ([`Handshake::Initialize`]) sends nothing first. It receives `initialize`, which every published
+//! server answers. One that refuses knows only the revision without sessions, and receives `server/discover`.
 
 use orla_marketplace::JsonText;
 use serde_json::json;
@@ -20,7 +20,7 @@ impl Conversation {
     pub(super) fn hello(&mut self, params: Option<&JsonText>) -> Incoming {
         let capsule = &*self.name;
         if self.opening != Opening::Silent {
-            tracing::warn!(capsule, "said orla.hello more than once; the first one counts");
+            tracing::warn!(capsule, "sent orla.hello more than once; only the first counts");
             return Incoming::Nothing;
         }
         let hello = Hello::read(params);
@@ -28,9 +28,9 @@ impl Conversation {
             Some(name) if name == capsule => {}
             Some(name) => {
                 let says = wire::quoted(name.as_bytes());
-                tracing::warn!(capsule, says, "orla.hello gives another name than the manifest");
+                tracing::warn!(capsule, says, "the name in orla.hello differs from the manifest");
             }
-            None => tracing::warn!(capsule, "orla.hello does not say who it is: params.name is missing"),
+            None => tracing::warn!(capsule, "orla.hello has no params.name"),
         }
         self.initialize();
         Incoming::Hello(hello)
@@ -55,7 +55,7 @@ impl Conversation {
         self.speaks_mcp = true;
         wire::write_notification(self.out.buffer(), "notifications/initialized", None);
         if self.offers.logging {
-            // Each caller hears from the level on that it wants; here all of them are needed.
+            // Each caller chooses its own log level, so all messages are needed here.
             self.ask("logging/setLevel", r#"{"level":"debug"}"#, Pending::Ignored);
         }
         self.begin()
@@ -63,7 +63,7 @@ impl Conversation {
 
     pub(super) fn discovered(&mut self, result: Result<JsonText, RpcError>) -> Incoming {
         let offers = match result {
-            Ok(result) => Offers::read(&result).ok_or_else(|| "its answer is no object".to_owned()),
+            Ok(result) => Offers::read(&result).ok_or_else(|| "its answer is not an object".to_owned()),
             Err(error) => Err(error.message),
         };
         match offers {
@@ -100,8 +100,7 @@ impl Conversation {
         }
     }
 
-    /// Wants to be told of changes of lists and of these resources, and of no others any more
-    /// (2026-07-28).
+    /// Subscribes to changes of lists and of exactly these resources (2026-07-28).
     fn listen(&mut self, uris: &[String]) {
         let old = self.pending.iter().find(|(_, pending)| matches!(pending, Pending::Listen));
         if let Some(old) = old.map(|(id, _)| *id) {
@@ -111,8 +110,7 @@ impl Conversation {
         self.ask("subscriptions/listen", &input_requests::listen(&self.offers, uris), Pending::Listen);
     }
 
-    /// The resources whose changes someone wants to hear of are these now. A server with a session is
-    /// told of each by itself.
+    /// Sets the subscribed resources. A server with a session receives one request for each.
     pub fn subscriptions(&mut self, uris: &[String]) {
         if self.mode == RequestMode::Sessionless && self.speaks_mcp && self.offers.subscriptions {
             self.listen(uris);
@@ -124,7 +122,7 @@ impl Conversation {
         self.mode
     }
 
-    /// Wants to hear of the changes of a resource, for callers who asked a process before this one.
+    /// Subscribes to a resource for callers that subscribed with an earlier process.
     pub fn subscribe(&mut self, uri: &str) {
         self.ask("resources/subscribe", &json!({ "uri": uri }).to_string(), Pending::Ignored);
     }
@@ -143,7 +141,7 @@ impl Conversation {
             Ok(page) => page,
             Err(problem) => {
                 let problem = wire::quoted(problem.as_bytes());
-                tracing::warn!(capsule = &*self.name, problem, "tools/list gave no list");
+                tracing::warn!(capsule = &*self.name, problem, "tools/list returned no list");
                 self.listed = (Vec::new(), 0);
                 self.list_again = false;
                 return match (self.opening, self.handshake) {
@@ -155,7 +153,7 @@ impl Conversation {
         };
         if page.left_out > 0 {
             let (capsule, left_out) = (&*self.name, page.left_out);
-            tracing::warn!(capsule, left_out, "what tools/list gives and is no tool is left out");
+            tracing::warn!(capsule, left_out, "entries of tools/list that are not tools are left out");
         }
         let (tools, pages) = &mut self.listed;
         tools.extend(page.tools);
@@ -166,7 +164,7 @@ impl Conversation {
                 return Incoming::Nothing;
             }
             let (capsule, tools) = (&*self.name, tools.len());
-            tracing::warn!(capsule, tools, "its list of tools goes on and on, and is cut");
+            tracing::warn!(capsule, tools, "its list of tools is too long, and is truncated");
         }
         let (mut tools, _) = std::mem::take(&mut self.listed);
         tools.truncate(MAX_TOOLS);

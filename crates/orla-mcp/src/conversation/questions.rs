@@ -1,4 +1,4 @@
-//! What the other side asks: the client of one of its calls.
+//! Requests of the other side to the client of one of its calls.
 
 use orla_marketplace::{ClientError, JsonText};
 
@@ -13,7 +13,7 @@ const INVALID_PARAMS: i64 = -32602;
 const INTERNAL_ERROR: i64 = -32603;
 
 impl Conversation {
-    /// The caller that is meant where the server does not say so.
+    /// The caller that is meant if the server does not say so.
     pub(super) fn only_caller(&self) -> Option<&Caller> {
         if self.settling != Settling::Settled {
             return None;
@@ -24,9 +24,9 @@ impl Conversation {
         }))
     }
 
-    /// A request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
-    /// the id of the call's request), else of the only call in flight, unless one was cancelled this very
-    /// moment: MCP has no word for this, and a question must not reach another's client.
+    /// Handles a request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
+    /// the id of the call's request), or else of the only call in flight, unless one was just cancelled. MCP has
+    /// no member for this, and a question must not reach another caller's client.
     pub(super) fn request(
         &mut self,
         id: JsonText,
@@ -44,7 +44,7 @@ impl Conversation {
         let named = params.as_ref().and_then(answer::call_of);
         let (caller, problem) = match named.map(|ticket| self.pending.get(&ticket)) {
             Some(Some(Pending::Call { caller, .. })) => (Some(caller), ""),
-            // Its client is not asked any more, and nobody else's is.
+            // Neither its client nor another one is asked.
             Some(_) => (None, "the call in _meta[\"orla/call\"] is over"),
             None => (
                 self.only_caller(),
@@ -77,8 +77,7 @@ impl Conversation {
     }
 }
 
-/// The caller of what a server says without saying to whom: the only one, or any of several whose clients ask
-/// in one and the same session.
+/// The caller of a message that names none: the only one, or any of several whose clients share one session.
 pub fn only<'a>(callers: impl Iterator<Item = &'a Caller>) -> Option<&'a Caller> {
     let session = |caller: &Caller| caller.client.as_ref().and_then(|client| client.session());
     let mut chosen: Option<&Caller> = None;
@@ -91,7 +90,7 @@ pub fn only<'a>(callers: impl Iterator<Item = &'a Caller>) -> Option<&'a Caller>
     chosen
 }
 
-/// Appends what a client said to a server's question.
+/// Appends a client's answer to a server's question.
 pub fn write_client_answer(out: &mut Vec<u8>, id: &JsonText, answer: Result<JsonText, ClientError>) {
     let error = match answer {
         Ok(result) => return wire::write_answer(out, id, Ok(result.as_str())),

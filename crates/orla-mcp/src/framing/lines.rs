@@ -1,23 +1,23 @@
-//! Streams of bytes as lines, in both directions: what is read is cut into bounded lines, what is to be written
-//! waits in a buffer. No I/O here.
+//! Streams of bytes as lines, in both directions: input is cut into bounded lines, output waits in a buffer. No
+//! I/O here.
 
 use bytes::{Bytes, BytesMut};
 use orla_marketplace::rtfs::text::excerpt;
 
 /// The largest message that is read: 16 MiB.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// The room for reading that is made at once, and kept while nothing comes.
+/// The initial buffer for reading, which is kept while nothing arrives.
 const READ: usize = 16 * 1024;
 /// With less room than this, more is made.
 const READ_LEAST: usize = 4 * 1024;
-/// The most that is read at once of a large message.
+/// The most bytes of a large message that are read at once.
 const READ_MOST: usize = 1024 * 1024;
 
 /// Cuts a stream of bytes into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// The length of the part of the buffer without a line end.
     searched: usize,
 }
 
@@ -61,7 +61,7 @@ impl Lines {
         Ok(Some(line.slice(..end)))
     }
 
-    /// What is left when the stream has ended: a line whose end never came.
+    /// The rest at the end of the stream: a line without an end.
     pub fn rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buffer.split().freeze();
@@ -90,7 +90,7 @@ impl Outgoing {
         &self.bytes[self.written..]
     }
 
-    /// So much of it was written.
+    /// `count` bytes of [`unwritten`](Self::unwritten) were written.
     pub fn wrote(&mut self, count: usize) {
         self.written += count;
         if self.written == self.bytes.len() {

@@ -7,9 +7,9 @@ use super::lines::MAX_MESSAGE;
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// What stands behind `data:`; empty for an event that only gives an id.
+    /// The value of `data:`; empty for an event that only has an id.
     pub data: Bytes,
-    /// By which the stream can be taken up again behind this event.
+    /// The id with which the stream can be resumed after this event.
     pub id: Option<Bytes>,
     /// How long to wait before that, in milliseconds.
     pub retry: Option<u64>,
@@ -25,13 +25,13 @@ pub struct Events {
     buffer: BytesMut,
     /// The most bytes of one event.
     limit: usize,
-    /// How much of the buffer is known to hold no line end.
+    /// The length of the part of the buffer without a line end.
     searched: usize,
     /// The last line ended in a carriage return: a line feed behind it belongs to it.
     after_return: bool,
     has_begun: bool,
     event: Event,
-    /// The data of the event, where it has come in several lines.
+    /// The data of the event, if it has several lines.
     joined: BytesMut,
     has_data: bool,
     has_any: bool,
@@ -71,7 +71,7 @@ impl Events {
         }
     }
 
-    /// Whether an event has begun whose end has not come.
+    /// Whether an event has begun and not ended.
     pub fn is_within_event(&self) -> bool {
         self.has_any || !self.buffer.is_empty()
     }

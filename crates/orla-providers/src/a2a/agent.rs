@@ -146,7 +146,7 @@ impl Agent {
                 let problem = fault.to_string();
                 if problem != said {
                     let agent = &this.settings.name;
-                    tracing::warn!(agent, problem, "an agent gives no card that can be used");
+                    tracing::warn!(agent, problem, "an agent has no usable card");
                     said = problem;
                 }
                 drop(this);
@@ -164,7 +164,7 @@ impl Agent {
 
     async fn ask(&self) -> Result<Arc<AgentInfo>, Fault> {
         let limit = self.settings.startup_timeout;
-        let late = || Fault::Away(format!("gives no card within {}", seconds(limit)));
+        let late = || Fault::Away(format!("did not return its card within {}", seconds(limit)));
         let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
         let mut known = self.lock();
         known.asked = Some(Instant::now());
@@ -223,11 +223,11 @@ impl Agent {
                 StatusCode::OK => {
                     let bytes = read_bounded(response, MAX_CARD).await?;
                     let card = serde_json::from_slice(&bytes);
-                    return card.map(Some).map_err(|_| Fault::Wrong("its card is no JSON".to_owned()));
+                    return card.map(Some).map_err(|_| Fault::Wrong("its card is not JSON".to_owned()));
                 }
                 status if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => {
                     return Err(Fault::Away(format!(
-                        "answers {} where its card should be",
+                        "answered {} instead of its card",
                         status.as_u16()
                     )));
                 }
@@ -276,9 +276,9 @@ impl Agent {
     async fn key_set(&self, url: Url) -> Result<KeySet, Fault> {
         let client = self.clients.get(Flavour::Any, is_local(&url)).map_err(Fault::Wrong)?;
         let lost = |problem: &str| Fault::Wrong(format!("the keys of its card's signature: {problem}"));
-        let response = client.get(url).send().await.map_err(|_| lost("they cannot be had"))?;
+        let response = client.get(url).send().await.map_err(|_| lost("fetching them failed"))?;
         if !response.status().is_success() {
-            return Err(lost("they are not where it says"));
+            return Err(lost("they are not at that address"));
         }
         let bytes = read_bounded(response, MAX_CARD).await?;
         KeySet::read(&bytes).map_err(|problem| lost(&problem))
@@ -395,7 +395,7 @@ fn choose(card: &Card, settings: &AgentSettings, base: &Url) -> Result<(Interfac
     }
     Err(match astray {
         Some(origin) => format!(
-            "its card leads to {origin}, which is not the origin that is configured; if that is right, add it to origins"
+            "its card leads to {origin}, which is not the configured origin; if that is intended, add it to origins"
         ),
         None => {
             let protocol = settings.protocol.as_str();
@@ -440,8 +440,7 @@ fn headers(settings: &AgentSettings) -> Result<HeaderMap, String> {
     let pairs: &BTreeMap<String, String> = &settings.headers;
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
-        let name: HeaderName =
-            name.parse().map_err(|_| format!("{name} is no name of a header field"))?;
+        let name: HeaderName = name.parse().map_err(|_| format!("{name} is not a valid header name"))?;
         headers.insert(name, secret(value)?);
     }
     if let Some(token) = &settings.token {
@@ -452,7 +451,7 @@ fn headers(settings: &AgentSettings) -> Result<HeaderMap, String> {
 
 fn secret(value: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_str(value)
-        .map_err(|_| "a header field or the token is no text in one line".to_owned())?;
+        .map_err(|_| "a header field or the token is not a single line of text".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -84,7 +84,7 @@ pub(super) fn result(gathered: &Gathered, ctx: &CallContext) -> Result<Outcome, 
             )
         }
         Some(TaskState::AuthRequired) => {
-            format!("{name} failed: the agent wants an authorization that nobody can give here{says}")
+            format!("{name} failed: the agent requires an authorization that orla cannot give{says}")
         }
         _ => format!("{name} failed at the agent{says}"),
     };
@@ -266,7 +266,7 @@ mod tests {
             ),
             (
                 "AUTH_REQUIRED",
-                "a failed: the agent wants an authorization that nobody can give here: why",
+                "a failed: the agent requires an authorization that orla cannot give: why",
             ),
         ] {
             let error = result(&task(state, &json!([]), &json!("why")), &ctx).unwrap_err();

@@ -89,7 +89,7 @@ impl Card {
     /// What is missing, without which the agent cannot be called.
     pub(super) fn read(card: &Value) -> Result<Self, String> {
         if !card.is_object() {
-            return Err("its card is no JSON object".to_owned());
+            return Err("its card is not a JSON object".to_owned());
         }
         let name = text(card, "name");
         let interfaces = match card.get("supportedInterfaces") {
@@ -97,7 +97,7 @@ impl Card {
             _ => older(card),
         };
         if interfaces.is_empty() {
-            return Err("its card names no address at which it is reached".to_owned());
+            return Err("its card has no address".to_owned());
         }
         let listed = card.get("skills").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let mut skills: Vec<Skill> = Vec::new();
@@ -239,12 +239,9 @@ mod tests {
     #[test]
     fn what_is_no_card_is_refused_with_the_reason() {
         for (card, reason) in [
-            (json!([]), "its card is no JSON object"),
-            (json!({"name": "A"}), "its card names no address at which it is reached"),
-            (
-                json!({"supportedInterfaces": [{"url": ""}]}),
-                "its card names no address at which it is reached",
-            ),
+            (json!([]), "its card is not a JSON object"),
+            (json!({"name": "A"}), "its card has no address"),
+            (json!({"supportedInterfaces": [{"url": ""}]}), "its card has no address"),
         ] {
             assert_eq!(Card::read(&card), Err(reason.to_owned()));
         }

@@ -185,15 +185,15 @@ mod tests {
         for (input, problem) in [
             (
                 r#"{"message": null}"#,
-                "a cannot take these arguments: input.message: expected a text for the agent, got nothing",
+                "a: invalid input: missing required property \"message\" (a text for the agent)",
             ),
             (
                 r#"{"message": 7}"#,
-                "a cannot take these arguments: input.message: expected a text for the agent, got {\"message\": 7}",
+                "a: invalid input: input.message: expected a text for the agent, got {\"message\": 7}",
             ),
             (
                 r#"{"files": [1]}"#,
-                "a cannot take these arguments: input.files: expected a list of objects with url or base64, media_type and name, got {\"files\": [1]}",
+                "a: invalid input: input.files: expected a list of objects with url or base64, media_type and name, got {\"files\": [1]}",
             ),
         ] {
             assert_eq!(message(input, None, &ctx).unwrap_err().to_string(), problem);

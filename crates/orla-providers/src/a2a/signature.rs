@@ -102,7 +102,7 @@ pub(super) fn signatures(card: &Value) -> Result<Vec<Signature>, String> {
     let listed = match card.get("signatures") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(listed)) => listed,
-        Some(_) => return Err("its card's signatures are no list".to_owned()),
+        Some(_) => return Err("its card's signatures are not a list".to_owned()),
     };
     let read = |signature: &Value| -> Option<Signature> {
         let protected = signature.get("protected")?.as_str()?;

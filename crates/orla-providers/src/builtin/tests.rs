@@ -50,8 +50,8 @@ async fn an_error_says_everything_that_is_wrong_with_the_arguments() {
         (
             "math.add",
             r#"{"a":"x","c":1}"#,
-            "math__add cannot take these arguments: input.b: expected a value (required), got nothing; input.a: \
-             expected a number, got \"x\"; input.c: expected no such property (there are a, b), got 1",
+            "math__add: invalid input: missing required property \"b\"; input.a: \
+             expected a number, got \"x\"; unknown property \"c\" (there are a, b)",
         ),
         ("math.divide", r#"{"a":1,"b":0}"#, "math__divide failed: a quotient by zero has no value"),
         (
@@ -90,7 +90,7 @@ async fn a_type_of_ones_own_is_held_to() {
     market.register_capability(registration).unwrap();
     assert_eq!(call(&market, "small.add", r#"{"a":9,"b":1}"#).await.unwrap(), "10");
     let error = call(&market, "small.add", r#"{"a":10,"b":1}"#).await.unwrap_err();
-    assert_eq!(error, "small__add cannot take these arguments: input.a: expected at most 9, got 10");
+    assert_eq!(error, "small__add: invalid input: input.a: expected at most 9, got 10");
 }
 
 /// A schema of a built-in, compiled once.

@@ -30,7 +30,7 @@ pub(super) fn next(
         return Next::Answer;
     };
     let Ok(url) = asked.url.join(location) else {
-        return Next::Refuse("leads to what is no URL".to_owned());
+        return Next::Refuse("leads to an invalid URL".to_owned());
     };
     let host = host(&url);
     if !matches!(url.scheme(), "http" | "https") {

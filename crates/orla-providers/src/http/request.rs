@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
         let method = match options.method.as_deref() {
             None => Method::POST,
             Some(name) => Method::from_bytes(name.to_ascii_uppercase().as_bytes())
-                .map_err(|_| settings(format!("{name:?} is no HTTP method")))?,
+                .map_err(|_| settings(format!("{name:?} is not an HTTP method")))?,
         };
         let (path, in_path) = match options.path.split_once('?') {
             Some((path, query)) => (path, query),
@@ -381,7 +381,7 @@ fn cookie(value: &str) -> Cow<'_, str> {
 
 /// The base URL, if requests can be sent there.
 pub(super) fn base_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|err| format!("the base URL is no URL: {err}"))?;
+    let url = Url::parse(text).map_err(|err| format!("the base URL is invalid: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err("the base URL has to begin with http:// or https://".to_owned());
     }
@@ -403,7 +403,7 @@ fn header_name(name: &str) -> Result<HeaderName, Unfit> {
     HeaderName::try_from(name)
         .ok()
         .filter(|name| !OWN_FIELDS.contains(&name.as_str()))
-        .ok_or_else(|| Unfit::Settings(format!("{name:?} is no header that can be set")))
+        .ok_or_else(|| Unfit::Settings(format!("the header {name:?} cannot be set")))
 }
 
 fn header_value(

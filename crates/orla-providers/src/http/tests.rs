@@ -152,7 +152,7 @@ async fn half_an_answer_is_no_answer() {
     assert_eq!(
         error_of(&get(&half)).await.to_string(),
         format!(
-            "weather is unavailable: the answer of {host} broke off after 10 bytes; trying again may help"
+            "weather is unavailable: the answer of {host} ended early, after 10 bytes; trying again may help"
         )
     );
     let none = Server::start(|_, _| {});

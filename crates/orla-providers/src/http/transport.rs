@@ -53,7 +53,7 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
     if let Stage::Reading(bytes) = stage {
         return match err.is_decode() && io != Some(io::ErrorKind::UnexpectedEof) && !is_cut_off(err) {
             true => (format!("{host} answers with content that cannot be decompressed"), false),
-            false => (format!("the answer of {host} broke off after {bytes} bytes"), true),
+            false => (format!("the answer of {host} ended early, after {bytes} bytes"), true),
         };
     }
     if err.is_connect() {

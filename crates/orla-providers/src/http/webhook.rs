@@ -28,7 +28,7 @@ impl WebHooks {
     /// # Errors
     /// Why not.
     pub fn check(&self, url: &str) -> Result<Url, String> {
-        let url = Url::parse(url).map_err(|err| format!("this is no address: {err}"))?;
+        let url = Url::parse(url).map_err(|err| format!("invalid address: {err}"))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
             return Err("expected http://… or https://…".to_owned());
         }

@@ -58,7 +58,7 @@ pub(super) fn parse(server_url: &str) -> Result<Address, String> {
     }
     if server_url.starts_with("http://") || server_url.starts_with("https://") {
         let url =
-            reqwest::Url::parse(server_url).map_err(|err| format!("its address is none: {err}"))?;
+            reqwest::Url::parse(server_url).map_err(|err| format!("its address is invalid: {err}"))?;
         let shown = url.host_str().unwrap_or_default().to_owned();
         let reach = Reach::Http { url: server_url.to_owned(), headers: BTreeMap::new() };
         return Ok(Address::Own(ServerSettings::new(named(&shown, server_url), reach).into()));
@@ -93,7 +93,7 @@ mod tests {
             ("stdio:", "it names no command"),
             ("stdio:''", "it names no command"),
             ("stdio:a 'b", "its command line has a quote that does not end"),
-            ("http://", "its address is none: empty host"),
+            ("http://", "its address is invalid: empty host"),
             ("ftp://x", "its server_url is neither http(s)://…, stdio:COMMAND ARGS… nor mcp:NAME"),
         ] {
             assert_eq!(parse(url), Err(problem.to_owned()), "{url}");

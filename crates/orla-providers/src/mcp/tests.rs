@@ -275,7 +275,7 @@ async fn a_server_of_the_new_revision_alone_is_spoken_to_in_it() {
     let refused = world.error("f__ask", "{}").await;
     assert_eq!(
         refused,
-        "f__ask needs an answer that it does not get: it asks its caller's client, which cannot be asked"
+        "f__ask failed: its request for input has no answer: it requests input, but its caller has no client that can answer"
     );
     let surface = world.servers.surfaces().remove(0);
     let mut told = surface.notices().unwrap();
@@ -385,13 +385,10 @@ async fn without_a_tool_the_input_names_it_or_all_are_listed() {
     let echoed = called(r#"{"tool":"echo","arguments":{"n":1.10}}"#).await.unwrap();
     assert_eq!(text_of(&echoed), r#"{"n": 1.1}"#);
     for (arguments, problem) in [
-        (
-            r#"{"tool":7}"#,
-            "any cannot take these arguments: input.tool: expected the name of a tool, got 7",
-        ),
+        (r#"{"tool":7}"#, "any: invalid input: input.tool: expected the name of a tool, got 7"),
         (
             r#"{"tool":"echo","arguments":[]}"#,
-            "any cannot take these arguments: input.arguments: expected an object, got []",
+            "any: invalid input: input.arguments: expected an object, got []",
         ),
         (r#"{"tool":"none"}"#, "any refused the call: Unknown tool: none (code -32602)"),
     ] {

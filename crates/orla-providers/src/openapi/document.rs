@@ -70,11 +70,9 @@ impl Document {
         let version = match (root.get("openapi"), root.get("swagger")) {
             (Some(version), _) => version,
             (None, Some(_)) => {
-                return Err(
-                    "this is Swagger 2.0, which has to be converted to OpenAPI 3 first".to_owned()
-                );
+                return Err("this is Swagger 2.0; convert it to OpenAPI 3 first".to_owned());
             }
-            (None, None) => return Err("this is no OpenAPI document: it has no `openapi`".to_owned()),
+            (None, None) => return Err("not an OpenAPI document: `openapi` is missing".to_owned()),
         };
         let dialect = match version {
             Json::String(version) if version.starts_with("3.0") => Dialect::Draft3_0,
@@ -202,8 +200,8 @@ mod tests {
             ("openapi: 3.0.3\n", Ok(Dialect::Draft3_0)),
             (r#"{"openapi": "3.1.0"}"#, Ok(Dialect::Draft2020)),
             ("{openapi: 3.1}", Ok(Dialect::Draft2020)),
-            ("swagger: '2.0'", Err("this is Swagger 2.0, which has to be converted to OpenAPI 3 first")),
-            ("a: 1", Err("this is no OpenAPI document: it has no `openapi`")),
+            ("swagger: '2.0'", Err("this is Swagger 2.0; convert it to OpenAPI 3 first")),
+            ("a: 1", Err("not an OpenAPI document: `openapi` is missing")),
             ("openapi: 4.0.0", Err("OpenAPI \"4.0.0\" is not known here; 3.0 and 3.1 are")),
             ("# nothing", Err("the document is empty")),
             ("{\"openapi\": \"3.0.0\",\n oops", Err("2:2: key must be a string")),

@@ -183,10 +183,7 @@ impl Import<'_> {
             }
             let problem = match key.as_str() {
                 "trace" => "TRACE is not supported; the operation is left out".to_owned(),
-                _ => format!(
-                    "{} is no method of a path that is supported; it is left out",
-                    shortened(key)
-                ),
+                _ => format!("{} is not a supported method; it is left out", shortened(key)),
             };
             self.leave_out(format!("{place}/{}", step(key)), problem);
         }
@@ -293,7 +290,7 @@ impl Import<'_> {
         }
         if has_credentials && server.origin() != document.origin() && self.named.insert(origin.clone()) {
             let problem = format!(
-                "credentials go to {origin}, which the document names; base_url makes sure where they go"
+                "credentials go to {origin}, which the document names; set base_url to be sure where they go"
             );
             self.warnings.push(Warning::new("#/servers", problem));
         }

@@ -154,7 +154,7 @@ fn a_document_from_elsewhere_does_not_decide_alone_where_credentials_go() {
         let imported = import(text, settings, "x", Some(&Url::parse(at).unwrap())).unwrap();
         imported.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let told = "#/servers: credentials go to https://pets.example, which the document names; base_url makes sure where they go";
+    let told = "#/servers: credentials go to https://pets.example, which the document names; set base_url to be sure where they go";
     assert!(warnings(&settings, "https://docs.example/x", PETS).contains(&told.to_owned()));
     assert!(!warnings(&settings, "https://pets.example/x", PETS).contains(&told.to_owned()));
     let private = PETS.replace("https://pets.example/{v}", "http://10.0.0.1/{v}");

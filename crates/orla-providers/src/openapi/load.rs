@@ -139,7 +139,7 @@ fn error(document: &str, problem: String) -> ImportError {
 fn read(path: &Path, max_bytes: usize) -> Result<String, String> {
     // Opening a fifo would wait for its writer, and a directory has no text.
     if !std::fs::metadata(path).map_err(|err| reason(&err))?.is_file() {
-        return Err("it is no file".to_owned());
+        return Err("it is not a file".to_owned());
     }
     let file = std::fs::File::open(path).map_err(|err| reason(&err))?;
     let mut bytes = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
         };
         let cases = [
             (dir.path().join("none.yaml"), "No such file or directory"),
-            (dir.path().to_owned(), "it is no file"),
+            (dir.path().to_owned(), "it is not a file"),
             (write("broken.yaml", b"a: [1\nb: 2"), "2:2: "),
             (write("latin.yaml", b"openapi: \xfc"), "1:10: not UTF-8 (at byte 9)"),
             (write("old.json", br#"{"swagger": "2.0"}"#), "this is Swagger 2.0"),
@@ -252,7 +252,7 @@ mod tests {
         let imported = loaded(Location::File(good)).await.unwrap();
         assert_eq!(
             imported.warnings[0].to_string(),
-            "#/paths/~1pets/get: its server is \"../v2\": say with base_url where requests go; the operation is left out"
+            "#/paths/~1pets/get: its server is \"../v2\": set base_url to the address for requests; the operation is left out"
         );
     }
 }

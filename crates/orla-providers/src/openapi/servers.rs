@@ -18,9 +18,11 @@ pub(super) fn first(servers: Option<&Json>, document: Option<&Url>) -> Result<St
     let text = expand(template, variables)?;
     let url = match (Url::parse(&text), document) {
         (Ok(url), _) => url,
-        (Err(_), Some(base)) => base.join(&text).map_err(|_| format!("its server {text} is no URL"))?,
+        (Err(_), Some(base)) => {
+            base.join(&text).map_err(|_| format!("its server {text} is not a URL"))?
+        }
         (Err(_), None) => {
-            return Err(format!("its server is {text:?}: say with base_url where requests go"));
+            return Err(format!("its server is {text:?}: set base_url to the address for requests"));
         }
     };
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -114,7 +116,7 @@ mod tests {
         }
         assert_eq!(
             first(None, None).unwrap_err(),
-            "its server is \"/\": say with base_url where requests go"
+            "its server is \"/\": set base_url to the address for requests"
         );
     }
 }

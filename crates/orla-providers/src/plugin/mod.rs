@@ -41,7 +41,7 @@ pub fn check(path: &Path) -> Result<(), String> {
         _ => format!("{shown} cannot be read: {err}"),
     })?;
     if !file.is_file() {
-        return Err(format!("{shown} is no file"));
+        return Err(format!("{shown} is not a file"));
     }
     if is_component(path) {
         return wasm::check().map_err(|problem| format!("{shown}: {problem}"));

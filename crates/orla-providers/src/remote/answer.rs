@@ -326,7 +326,7 @@ mod tests {
             (
                 r#"{"kind": "invalid-input", "data": [{"path": "input.a", "expected": ":int", "got": "\"x\""}]}"#,
                 "invalid-input",
-                "far cannot take these arguments: input.a",
+                "far: invalid input: input.a",
             ),
             (
                 r#"{"kind": "denied", "data": "net:h"}"#,

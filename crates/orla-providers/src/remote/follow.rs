@@ -203,7 +203,7 @@ async fn ask(
             }
             StatusCode::NOT_MODIFIED => return Ok(None),
             StatusCode::UNAUTHORIZED => return Err(format!("{host} does not accept the token")),
-            status => return Err(format!("{host} answers {status}, and gives no catalogue")),
+            status => return Err(format!("{host} answered {status} instead of a catalogue")),
         };
         listing::read(&body, settings, &context.own).map(Some)
     };

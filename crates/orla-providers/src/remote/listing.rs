@@ -62,9 +62,9 @@ struct One<'a> {
 /// It is none.
 pub(super) fn read(body: &Bytes, settings: &RemoteSettings, own: &str) -> Result<Listing, String> {
     let page: Page<'_> =
-        serde_json::from_slice(body).map_err(|err| format!("it gives no catalogue: {err}"))?;
+        serde_json::from_slice(body).map_err(|err| format!("invalid catalogue: {err}"))?;
     if page.version.len() > MAX_WORD {
-        return Err("it gives a catalogue whose version is too long".to_owned());
+        return Err("invalid catalogue: its version is too long".to_owned());
     }
     let (mut capabilities, mut left_out) = (Vec::new(), 0);
     for raw in page.capabilities {

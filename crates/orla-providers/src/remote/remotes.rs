@@ -1,4 +1,4 @@
-//! Every instance that is configured, and what they serve.
+//! Every configured instance and what it serves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::listing;
 use super::settings::RemoteSettings;
 use crate::http::{Clients, HttpLimits};
 
-/// How long who lists waits to be told what an instance serves.
+/// How long a listing waits for the answers of instances.
 const LEARN: Duration = Duration::from_secs(5);
 
 /// Every instance of `remotes`, and what is known of their catalogues.
 ///
 /// # How it works
 ///
-/// Nothing is asked before something is needed: a list, or a name that nobody serves. From then on a task for
-/// each instance follows its catalogue until the configuration drops it. What an instance last said stays
-/// while it cannot be reached.
+/// Nothing is requested before it is needed: for a list, or for an unknown name. From then on a task for each
+/// instance follows its catalogue until the configuration drops it. The last known catalogue stays while the
+/// instance cannot be reached.
 pub struct Remotes {
-    /// What this instance is told from others by.
+    /// Identifies this instance among others.
     own: Arc<str>,
     clients: Arc<Clients>,
     known: Mutex<Vec<Arc<Followed>>>,
@@ -39,7 +39,7 @@ pub struct Remotes {
 }
 
 impl Remotes {
-    /// No instances yet, for the instance that is told from others by `own`.
+    /// No instances yet, for the instance `own`.
     pub fn new(own: Arc<str>) -> Self {
         Self {
             own,
@@ -51,8 +51,8 @@ impl Remotes {
         }
     }
 
-    /// Takes what a configuration that was loaded says. One whose settings are the same is carried over with
-    /// all that is known of it. Asks nobody.
+    /// Applies a loaded configuration. One with unchanged settings is carried over with everything that is known
+    /// of it. Sends no request.
     pub fn load(&self, remotes: impl IntoIterator<Item = RemoteSettings>) {
         let mut known = self.known();
         let next = remotes.into_iter().map(|settings| {
@@ -138,7 +138,7 @@ impl Source for Remotes {
         let known = self.known().clone();
         self.request_start(&known);
         let all = join_all(known.iter().map(|remote| remote.answered()));
-        // Who has not answered by then is told as a change.
+        // An instance that answers later is reported as a change.
         let _ = tokio::time::timeout(LEARN, all).await;
     }
 

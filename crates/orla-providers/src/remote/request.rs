@@ -11,16 +11,16 @@ use tokio::time::Instant;
 /// Whether an endpoint leads somewhere.
 ///
 /// # Errors
-/// What is wrong with it, without repeating what may be a secret.
+/// What is wrong with it, without repeating possible secrets.
 pub fn check(endpoint: &str) -> Result<(), String> {
     url_of(endpoint).map(drop)
 }
 
-/// Where requests go: the endpoint, or `/rtfs` where it is an origin alone.
+/// The address of requests: the endpoint, or `/rtfs` if it is only an origin.
 pub(super) fn url_of(endpoint: &str) -> Result<Url, String> {
-    let mut url = Url::parse(endpoint).map_err(|err| format!("the endpoint is no URL: {err}"))?;
+    let mut url = Url::parse(endpoint).map_err(|err| format!("the endpoint is not a URL: {err}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err("the endpoint is no http(s) URL".to_owned());
+        return Err("the endpoint is not an http(s) URL".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("the endpoint has a user's name or password in it; use a token".to_owned());
@@ -35,7 +35,7 @@ pub(super) fn url_of(endpoint: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// A call of `capability`, as the other instance is asked for it.
+/// A call of `capability`, as a request to the other instance.
 pub(super) fn of_call(
     remote: &RemoteRTFSCapability,
     url: Url,
@@ -49,7 +49,7 @@ pub(super) fn of_call(
     let headers = request.headers_mut();
     common(headers, remote.auth_token.as_deref())?;
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // All that the call gave; whoever does not know that answers with its value.
+    // Everything that the call returned; an instance that does not support this answers with the value.
     let accept = HeaderValue::from_static("application/vnd.orla.outcome+json, application/json");
     headers.insert(ACCEPT, accept);
     let left = deadline.saturating_duration_since(Instant::now());
@@ -63,7 +63,7 @@ pub(super) fn of_call(
     Ok(request)
 }
 
-/// The catalogue; where one is known, as soon as there is another.
+/// The catalogue; if one is known, the next different one.
 pub(super) fn of_catalogue(
     mut url: Url,
     token: Option<&str>,
@@ -86,14 +86,14 @@ fn common(headers: &mut HeaderMap, token: Option<&str>) -> Result<(), String> {
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("orla/", env!("CARGO_PKG_VERSION"))));
     if let Some(token) = token {
         let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| "the token is none that a header can hold".to_owned())?;
+            .map_err(|_| "the token contains characters that a header cannot hold".to_owned())?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
     Ok(())
 }
 
-/// `{"call", "input"}`, with the input's text as it is.
+/// `{"call", "input"}`, with the input's text unchanged.
 fn body(capability: &str, inputs: &JsonText) -> Bytes {
     let inputs = inputs.bytes();
     let mut body = Vec::with_capacity(capability.len() + inputs.len() + 32);
@@ -123,10 +123,10 @@ mod tests {
             ("http://a:1/rtfs/", Ok("http://a:1/rtfs")),
             ("http://a:1/else/", Ok("http://a:1/else/")),
             ("https://a/orla/rtfs?x=1#y", Ok("https://a/orla/rtfs?x=1")),
-            ("ftp://a/", Err("no http(s) URL")),
+            ("ftp://a/", Err("not an http(s) URL")),
             ("http://user:secret@a/", Err("use a token")),
-            ("a:1", Err("no http(s) URL")),
-            ("", Err("no URL")),
+            ("a:1", Err("not an http(s) URL")),
+            ("", Err("not a URL")),
         ] {
             match (url_of(endpoint), url) {
                 (Ok(found), Ok(url)) => assert_eq!(found.as_str(), url),

@@ -11,15 +11,15 @@ use crate::names::NameRules;
 pub struct RemoteSettings {
     /// What it is called here.
     pub name: String,
-    /// Where it is reached; without a path, its `/rtfs`.
+    /// Its address; without a path, `/rtfs` is added.
     pub url: String,
     /// Sent as a bearer token.
     pub token: Option<String>,
-    /// What its capabilities are called here, and which of them are served.
+    /// The names of its capabilities here, and which of them are served.
     pub names: NameRules,
-    /// How long one call may take; as long as the caller gives it where absent.
+    /// How long one call may take; `None` means as long as the caller allows.
     pub timeout: Option<Duration>,
-    /// Whether it is asked when the server starts, and not at the first need.
+    /// Whether it is asked when the server starts instead of at the first use.
     pub eager: bool,
 }
 

@@ -70,7 +70,7 @@ async fn an_answer_is_bounded_and_one_that_breaks_off_may_be_asked_for_again() {
     });
     let mut remote = RemoteRTFSCapability::new(server.url(), 0, None);
     let error = call(&remote, &CallContext::for_tests("cut")).await.unwrap_err();
-    assert!(error.is_transient() && error.to_string().contains("broke off"), "{error}");
+    assert!(error.is_transient() && error.to_string().contains("ended early"), "{error}");
     remote.options.max_answer_bytes = 50;
     let error = call(&remote, &CallContext::for_tests("cut")).await.unwrap_err();
     assert_eq!(error.kind(), "limit");

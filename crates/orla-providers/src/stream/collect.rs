@@ -1,4 +1,4 @@
-//! A call of a stream: what it is asked for, and what it gives. Reading the input is pure.
+//! A call of a stream: its input and its outcome. Reading the input is pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use tokio::time::{Instant, sleep_until};
 use super::handle::Opened;
 use orla_marketplace::StreamHandle as _;
 
-/// How many items a call collects where it does not say.
+/// How many items a call collects by default.
 pub(super) const LIMIT: usize = 100;
 /// How many it collects at most.
 pub(super) const MAX_LIMIT: usize = 100_000;
-/// How long it collects where it does not say.
+/// How long it collects by default.
 pub(super) const FOR: Duration = Duration::from_secs(10);
 /// How many bytes of items it collects.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// How long before the call's own end it stops to collect, so that what it has is given.
+/// How long before the call's own deadline it stops collecting, so that the items so far are returned.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// How much of what was given an error shows, in characters.
+/// How much of the output an error shows, in characters.
 const SHOWN: usize = 40;
 
 pub(super) struct Wanted {
@@ -66,7 +66,7 @@ pub(super) fn read(inputs: &JsonText, ctx: &CallContext) -> RuntimeResult<Wanted
                 patience = Duration::from_millis(ms);
             }
             "send" => {
-                let expected = "a list of what is to be sent";
+                let expected = "a list of values to send";
                 send = serde_json::from_str::<Vec<&RawValue>>(text)
                     .map_err(|_| invalid("input.send", expected, text))?;
             }
@@ -110,7 +110,7 @@ impl Reason {
     }
 }
 
-/// Sends what is to be sent, and collects items until there are enough of them, or time is up.
+/// Sends the values, and collects items until there are enough of them or the time is over.
 ///
 /// # Errors
 /// The stream broke; with the items that came before.
@@ -130,7 +130,7 @@ pub(super) async fn collect(
         stream.settle().await?;
         return outcome(format!(r#"{{"sent":{sent}}}"#));
     }
-    // Where nobody says what the last one is, there is one for each.
+    // Without a mark of the last item, there is one for each value.
     let limit = wanted.limit.unwrap_or(if is_answered && sent > 0 { sent } else { LIMIT });
     if stream_type.takes() {
         stream.feed(wanted.send).await?;
@@ -174,7 +174,7 @@ pub(super) async fn collect(
     items.outcome(reason)
 }
 
-/// The text of the items so far: they are not kept one by one, as each would keep what it came in.
+/// The text of the items so far: they are not kept one by one, because each would keep the buffer it arrived in.
 #[derive(Default)]
 struct Items {
     text: Vec<u8>,
@@ -217,7 +217,7 @@ fn with_items(error: RuntimeError, items: &Items) -> RuntimeError {
         RuntimeError::Unavailable { id, reason, .. } => {
             let message = format!("{id} is unavailable: {reason}");
             let data = came.as_ref().and_then(|came| came.value().ok()).unwrap_or_default();
-            // As an unavailable one it would be tried again, though it has given something.
+            // As `Unavailable` it would be retried, although it has given items.
             let error = Error::new("unavailable", message.clone()).with_capability(&*id).with_data(data);
             RuntimeError::Structured { id, message, error: Box::new(error), outcome: came }
         }
@@ -270,7 +270,7 @@ mod tests {
                 "input.limits: expected no such member, only input, limit, for_ms and send, got 1",
             ),
             ("[]", "input: expected an object with input, limit, for_ms and send, got []"),
-            (r#"{"send": "x"}"#, "input.send: expected a list of what is to be sent, got \"x\""),
+            (r#"{"send": "x"}"#, "input.send: expected a list of values to send, got \"x\""),
         ] {
             let error = text(bad).err().unwrap().to_string();
             assert!(error.contains(words), "{bad}: {error}");

@@ -1,4 +1,4 @@
-//! Opens the connection of a stream, or starts its program; again where it was cut.
+//! Opens the connection of a stream, or starts its program; again after the connection broke.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use super::sink::Sink;
 use super::source::{Cut, Program, Source};
 use crate::http::{self, Clients, Prepared, Stage, failure, host_of, prepare, refused, request_of};
 
-/// The variable of a program's environment that holds what the stream was opened with.
+/// The variable of a program's environment with the input that opened the stream.
 const INPUT: &str = "ORLA_INPUT";
-/// The longest that it may be: Linux takes no more.
+/// Its maximum length, which is that of Linux.
 const MAX_INPUT: usize = 128 * 1024 - 16;
-/// The buffers of a WebSocket, which it has from the beginning.
+/// The initial buffers of a WebSocket.
 const SOCKET_BUFFER: usize = 4 * 1024;
 
 /// How one stream is reached.
@@ -106,7 +106,7 @@ impl Connector {
         })
     }
 
-    /// Connects; nothing where the other end says that there is nothing more.
+    /// Connects; `None` if the other end says that there is nothing more.
     pub(super) async fn connect(
         &self,
         last_id: Option<&Bytes>,
@@ -162,9 +162,7 @@ impl Connector {
             // It looks at files.
             let held = tokio::task::spawn_blocking(move || custody.has_held_since(since)).await;
             if !held.unwrap_or(false) {
-                let reason = format!(
-                    "{name} was not started from what was attested, and attestation is required"
-                );
+                let reason = format!("{name} is not the attested content, and attestation is required");
                 return Err(RuntimeError::Unavailable {
                     id: self.name.to_string(),
                     reason,
@@ -180,7 +178,7 @@ impl Connector {
         Ok((Source::Program(Box::new(Program::new(process, Arc::clone(program), self.max))), sink))
     }
 
-    /// A request whose body goes on for as long as values are sent.
+    /// A request whose body continues while values are sent.
     async fn upload(&self, prepared: &Prepared, host: &Arc<str>) -> RuntimeResult<(Source, Sink)> {
         let mut request = request_of(prepared);
         let headers = request.headers_mut();
@@ -198,7 +196,7 @@ impl Connector {
         let client = self.clients.configured().map_err(|problem| failed(&self.name, &problem))?.clone();
         let (name, host) = (Arc::clone(&self.name), Arc::clone(host));
         let mut answer = Box::pin(answered(client, request, name, host));
-        // The connection carries the body from here on, whether anybody waits for the answer or not.
+        // From here on the connection carries the body, whether or not the answer is awaited.
         let source = tokio::select! {
             biased;
             answer = &mut answer => Source::Lines { response: answer?, lines: Lines::new(self.max) },
@@ -230,7 +228,10 @@ impl Connector {
                 .is_some_and(|accept| accept == expected.as_str());
         if !is_socket {
             let status = accepted(&self.name, host, response)?.status();
-            return Err(failed(&self.name, &format!("{host} answers {status}, and is no WebSocket")));
+            return Err(failed(
+                &self.name,
+                &format!("{host} answered {status} instead of opening a WebSocket"),
+            ));
         }
         let upgraded = response.upgrade().await;
         let upgraded = upgraded.map_err(|err| failure(&self.name, host, err, Stage::Asking))?;
@@ -288,7 +289,7 @@ fn of_program(
     let options = &stream.options;
     let text = input.as_str();
     if text.len() > MAX_INPUT {
-        let expected = format!("at most {MAX_INPUT} bytes, as a program's environment takes no more");
+        let expected = format!("at most {MAX_INPUT} bytes, the limit of a program's environment");
         let got = format!("{} bytes", text.len());
         let violation = Violation { path: "input".to_owned(), expected, got };
         return Err(RuntimeError::InvalidInput {
@@ -311,7 +312,7 @@ fn of_program(
     })))
 }
 
-/// The answer, where it is one that goes on.
+/// The answer, if it is a stream.
 fn accepted(name: &str, host: &str, response: Response) -> RuntimeResult<Response> {
     let status = response.status();
     if status.is_success() {

@@ -19,8 +19,7 @@ use super::connect::{Connector, failed};
 use super::handle::Opened;
 use crate::http::{Clients, HttpLimits};
 
-/// Opens [`StreamCapabilityImpl`] providers (RTFS capability system §3.2), and collects items where one is
-/// called.
+/// Opens [`StreamCapabilityImpl`] providers (RTFS capability system §3.2), and collects items for a call.
 pub struct StreamExecutor {
     clients: Arc<Clients>,
     instance: Arc<Instance>,
@@ -107,7 +106,7 @@ impl CapabilityExecutor for StreamExecutor {
     ) -> RuntimeResult<Box<dyn StreamHandle>> {
         let stream: &StreamCapabilityImpl = provider.settings()?;
         let input = inputs.json()?;
-        // What is given to a transform is what it transforms.
+        // The input of a transform is the data to transform.
         let all = (stream.stream_type == StreamType::Transform && input.as_str().starts_with('['))
             .then(|| values(input))
             .transpose()
@@ -119,7 +118,7 @@ impl CapabilityExecutor for StreamExecutor {
         Ok(Box::new(opened))
     }
 
-    /// What a call is given is read strictly, and items are checked one by one.
+    /// The input of a call is checked strictly, and items one by one.
     fn checks_types(&self, _: &CapabilityManifest) -> bool {
         true
     }
@@ -143,7 +142,7 @@ fn values(list: &JsonText) -> Result<Vec<Payload>, String> {
     Ok(raw.iter().map(|raw| Payload::from_json(JsonText::slice_of(list.bytes(), raw))).collect())
 }
 
-/// The JSON Schema of what a call of this stream is given.
+/// The JSON Schema of the input of a call of this stream.
 pub fn call_schema(stream: &StreamCapabilityImpl) -> Json {
     let mut properties = json!({});
     properties["input"] = match &stream.options.opening {

@@ -1,4 +1,4 @@
-//! An open stream: what whoever opened it reads and writes.
+//! An open stream: its items and values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,7 @@ use super::source::{Cut, Source};
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_millis(500);
-/// How long nothing may come of a WebSocket before it is asked whether it lives, and then again before it counts
-/// as cut, unless the settings say otherwise.
+/// How long a WebSocket may be silent before a ping, and then again before it counts as broken, unless configured.
 const SOCKET_HEARTBEAT: Duration = Duration::from_secs(60);
 
 /// An open stream.
@@ -44,22 +43,22 @@ pub(super) struct Opened {
     /// Nothing more is sent, by the other end's leave or not.
     finished: AtomicBool,
     closed: CancellationToken,
-    /// Cancelled when the connection that is written to is no more; each has its own.
+    /// Cancelled when the connection that is written to has ended; each has its own.
     gone: Mutex<CancellationToken>,
 }
 
 /// What reads.
 struct Reader {
     connector: Connector,
-    /// None while it is connected again, and at the end.
+    /// `None` while it reconnects, and at the end.
     source: Option<Source>,
-    /// When it is to be connected again; none at the end.
+    /// When to reconnect; `None` at the end.
     connect_at: Option<Instant>,
     resumption: Resumption,
     max: usize,
     heartbeat: Option<Duration>,
     idle: Option<Duration>,
-    /// What is still to be sent of what the stream was opened with.
+    /// The part of the opening input that is still to be sent.
     feed: Option<BoxFuture<'static, ()>>,
     taken: u64,
 }
@@ -106,7 +105,7 @@ impl Opened {
         })
     }
 
-    /// Lets these values be sent while items are read, and says then that nothing more comes.
+    /// Sends these values while items are read, and then declares the end.
     pub(super) async fn feed(&self, values: Vec<Payload>) -> RuntimeResult<()> {
         let items: Vec<Bytes> =
             values.iter().map(|value| self.encoded(value)).collect::<RuntimeResult<_>>()?;
@@ -124,10 +123,10 @@ impl Opened {
         Ok(())
     }
 
-    /// Says that nothing more is sent, and waits for what the other end makes of it.
+    /// Declares that no more values will be sent, and waits for the remaining items.
     ///
     /// # Errors
-    /// The other end refuses what it was sent.
+    /// The other end refuses a value.
     pub(super) async fn settle(&self) -> RuntimeResult<()> {
         self.writer.lock().await.close().await;
         let mut reader = self.reader.lock().await;
@@ -149,12 +148,12 @@ impl Opened {
         }
     }
 
-    /// Sends an item. What a program that only takes says meanwhile is passed over, as nobody reads it.
+    /// Sends an item. The output of a program that only takes values is skipped meanwhile.
     async fn delivered(&self, item: Bytes) -> Result<(), Unsent> {
         let sending = async {
             let mut writer = self.writer.lock().await;
             let gone = self.gone().clone();
-            // What is no more takes nothing, and may not say so; and it is to make room for its successor.
+            // A connection that has ended takes nothing and may not report that. It makes room for its successor.
             let sent = gone.run_until_cancelled(writer.send(item)).await.unwrap_or(Err(Unsent::Gone));
             if self.finished.load(Ordering::Acquire) {
                 writer.close().await;
@@ -183,7 +182,7 @@ impl Opened {
     fn encoded(&self, value: &Payload) -> RuntimeResult<Bytes> {
         let invalid = |violations| RuntimeError::InvalidInput { id: self.name.to_string(), violations };
         if !self.stream_type.takes() {
-            return Err(failed(&self.name, "it is a source, and takes no values"));
+            return Err(failed(&self.name, "it is a source and accepts no values"));
         }
         if let Some(schema) = &self.input {
             schema.check_payload(value, "item").map_err(invalid)?;
@@ -221,9 +220,8 @@ impl Opened {
                     false => return Ok(None),
                 }
             };
-            let taken = source
-                .take(reader.max)
-                .map_err(|cut| self.broken(&cut, "it sends what cannot be read:"))?;
+            let taken =
+                source.take(reader.max).map_err(|cut| self.broken(&cut, "it sent an invalid item:"))?;
             if let Some(raw) = taken {
                 if let Some(ms) = raw.retry {
                     reader.resumption.retry(ms);
@@ -284,7 +282,7 @@ impl Opened {
         }
     }
 
-    /// Waits for more, and asks whether the other end lives where nothing comes.
+    /// Waits for more, and pings a silent connection.
     async fn alive(
         &self,
         source: &mut Source,
@@ -304,12 +302,12 @@ impl Opened {
         })
     }
 
-    /// Connects again where that is due; false at the end.
+    /// Reconnects when that is due; false at the end.
     async fn connected_again(&self, reader: &mut Reader) -> RuntimeResult<bool> {
         let Some(at) = reader.connect_at else { return Ok(false) };
         sleep(at.saturating_duration_since(Instant::now())).await;
         let connecting = reader.connector.connect(reader.resumption.last_id());
-        // The first time it is the call's own time that bounds it.
+        // The first attempt is bounded by the call's own time.
         let connected = match reader.heartbeat {
             None => connecting.await,
             Some(limit) => timeout(limit, connecting).await.unwrap_or_else(|_| {
@@ -319,11 +317,7 @@ impl Opened {
         };
         match connected {
             Ok(Some((source, sink))) => {
-                tracing::debug!(
-                    stream = &*self.name,
-                    items = reader.taken,
-                    "the stream is taken up again"
-                );
+                tracing::debug!(stream = &*self.name, items = reader.taken, "the stream is resumed");
                 let mut writer = self.writer.lock().await;
                 *self.gone() = CancellationToken::new();
                 *writer = sink;
@@ -364,7 +358,7 @@ impl Opened {
     }
 }
 
-/// Waits for more while what is left to be sent is being sent.
+/// Waits for more while the rest of the input is being sent.
 async fn fed(source: &mut Source, feed: &mut Option<BoxFuture<'static, ()>>) -> Result<bool, Cut> {
     loop {
         let Some(feeding) = feed else { return source.fill().await };
@@ -403,7 +397,7 @@ impl StreamHandle for Opened {
             false => self.delivered(item).await,
         };
         sent.map_err(|unsent| match unsent {
-            Unsent::Closed => failed(&self.name, "it takes no more values"),
+            Unsent::Closed => failed(&self.name, "it accepts no more values"),
             Unsent::Gone => {
                 let reason = "the other end takes nothing any more".to_owned();
                 RuntimeError::Unavailable { id: self.name.to_string(), reason, source: None }
@@ -416,10 +410,10 @@ impl StreamHandle for Opened {
             self.close().await;
             return false;
         }
-        // What it was opened with goes on being sent, and is followed by its end.
+        // The opening input continues to be sent, followed by the end.
         if !self.finished.swap(true, Ordering::AcqRel) {
-            // Where that takes long, the other end does not read: what it was sent last is not waited for.
-            // Whoever sends right now closes it then.
+            // If that takes long, the other end does not read, and its last value is not awaited. The current
+            // sender then closes it.
             let closing = timeout(GOODBYE, async { self.writer.lock().await.close().await });
             if closing.await.is_err()
                 && let Ok(mut writer) = self.writer.try_lock()

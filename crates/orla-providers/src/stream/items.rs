@@ -13,7 +13,7 @@ pub(super) struct TooLarge;
 #[derive(Debug)]
 pub(super) struct Lines {
     chunk: Bytes,
-    /// The beginning of a line whose end is in no chunk yet.
+    /// The beginning of a line whose end has not arrived.
     begun: BytesMut,
     max: usize,
 }
@@ -56,7 +56,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// What stands behind the last end of a line, where everything has come.
+    /// The text after the last line end, if everything has arrived.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         let line = self.whole(Bytes::new());
         (!line.is_empty()).then_some(line)
@@ -76,7 +76,7 @@ impl Lines {
 /// An item as a value.
 ///
 /// # Errors
-/// It is not what items are said to be.
+/// It does not have the format of items.
 pub(super) fn decode(form: StreamItems, bytes: &Bytes) -> Result<Payload, String> {
     if form != StreamItems::Text {
         match JsonText::parse(bytes.clone()) {
@@ -101,7 +101,7 @@ pub(super) fn send_as(options: &StreamOptions) -> SendAs {
     })
 }
 
-/// A value as an item, in one line where items are lines.
+/// A value as an item, on one line if items are lines.
 ///
 /// # Errors
 /// It cannot be an item.

@@ -1,9 +1,9 @@
 //! What follows when a connection is cut. Pure.
 //!
-//! A stream of server-sent events whose events have ids is taken up behind the last one (`Last-Event-ID`). A server
-//! that does not know ids begins anew then: events that were seen are passed over. A stream ends when taking it
-//! up brings nothing new. Where some events have no id, an end in good order is the end: what would come next
-//! might be those again. What has no ids is connected again only where that was asked for, as items may be lost.
+//! A stream of server-sent events with ids is resumed after the last one (`Last-Event-ID`). A server that does not
+//! support that begins again: events that were seen are skipped. A stream ends when resuming it brings nothing
+//! new. If some events have no id, an orderly end is the end: the next events might be repetitions. A stream
+//! without ids is reconnected only if that is configured, because items may be lost.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// How many ids are remembered: a server that begins anew further back is not recognised.
+/// How many ids are remembered. A server that begins again further back is not recognised.
 const REMEMBERED: usize = 1024;
-/// How long after a cut it is connected again, where the server does not say; it doubles with each failure.
+/// The pause before reconnecting, unless the server says another; it doubles with each failure.
 const PAUSE: Duration = Duration::from_millis(250);
-/// What that grows to, whatever the server says.
+/// The longest pause, whatever the server says.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The longest id that is sent back.
 const MAX_ID: usize = 1024;
@@ -30,7 +30,7 @@ pub(super) struct Resumption {
     seen: VecDeque<u64>,
     /// Connections in a row that brought nothing.
     failures: u32,
-    /// The connection is not the first, and has brought nothing new yet: what was seen is passed over.
+    /// The connection is not the first, and has brought nothing new yet: events that were seen are skipped.
     is_fresh: bool,
     /// An item came without an id.
     is_mixed: bool,
@@ -39,7 +39,7 @@ pub(super) struct Resumption {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// In good order, as far as can be told.
+    /// An orderly end, as far as that can be seen.
     Orderly,
     /// In the middle.
     Cut,
@@ -72,29 +72,29 @@ impl Resumption {
         }
     }
 
-    /// What the server is asked to go on behind.
+    /// The id to resume after.
     pub(super) fn last_id(&self) -> Option<&Bytes> {
         self.last_id.as_ref()
     }
 
-    /// The server says how long to wait before it is connected again.
+    /// The server sets the pause before reconnecting.
     pub(super) fn retry(&mut self, ms: u64) {
         self.pause = Duration::from_millis(ms).clamp(Duration::from_millis(1), MAX_PAUSE);
     }
 
-    /// The server says where the stream is, without an item. An empty id takes the last one back.
+    /// The server sends an id without an item. An empty id revokes the last one.
     pub(super) fn stands_at(&mut self, id: Option<&Bytes>) {
         if let Some(id) = id.filter(|id| id.len() <= MAX_ID) {
             self.last_id = (!id.is_empty()).then(|| id.clone());
         }
     }
 
-    /// An item has come, with its id where it has one. Whether it is given on.
+    /// An item has arrived, with its id if it has one. Returns whether it is passed on.
     pub(super) fn admits(&mut self, id: Option<&Bytes>) -> bool {
         let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else {
             self.stands_at(id);
             self.is_mixed = true;
-            // Behind an id, what has none may be what came before.
+            // After an event with an id, one without may be a repetition.
             if self.last_id.is_none() {
                 self.came();
             }
@@ -202,14 +202,14 @@ mod tests {
         assert!(cut.admits(id("1")) && cut.admits(None));
         assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE));
         assert_eq!(cut.last_id(), id("1"));
-        // A server that begins anew, again and again: it brings nothing new, although not all of it is known.
+        // A server that begins again each time brings nothing new, although not all of it is known.
         for pause in [2, 4] {
             assert!(cut.admits(None) && !cut.admits(id("1")));
             assert_eq!(cut.ended(Ended::Cut), Next::Connect(PAUSE * pause));
         }
         assert!(!cut.admits(id("1")) && cut.admits(None));
         assert_eq!(cut.ended(Ended::Cut), Next::Fail);
-        // An empty id takes the last one back, each time anew.
+        // An empty id revokes the last one, each time.
         let mut empty = Resumption::new(true, 2);
         assert!(empty.admits(id("1")) && empty.admits(id("")));
         assert_eq!(empty.ended(Ended::Cut), Next::Connect(PAUSE));

@@ -12,13 +12,13 @@ use super::source::Socket;
 
 /// Where values go.
 pub(super) enum Sink {
-    /// Nowhere: it only gives, or has been closed.
+    /// None: the stream only gives items, or has been closed.
     Closed,
     /// The body of an HTTP request, as far as it has room.
     Upload(mpsc::Sender<Bytes>),
     /// Messages of a WebSocket.
     Socket(SplitSink<Socket, Message>),
-    /// Lines of a program, with what is still to be written of the last one.
+    /// The lines for a program, with the unwritten rest of the last one.
     Program { stdin: pipe::Sender, rest: BytesMut },
 }
 
@@ -61,7 +61,7 @@ impl Sink {
         }
     }
 
-    /// Says that nothing more comes, where that can be said without ending the stream.
+    /// Declares the end of the values, if that is possible without ending the stream.
     pub(super) async fn finish(&mut self) {
         match self {
             Self::Socket(socket) => {

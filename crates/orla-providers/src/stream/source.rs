@@ -23,11 +23,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::items::Lines;
 
-/// How much is read of a pipe at once.
+/// The most bytes of a pipe that are read at once.
 const PIECE: usize = 16 * 1024;
 /// How much of a program's standard error an error repeats.
 const SHOWN: usize = 500;
-/// How much of it is kept, so that no secret is shown in part: it would not be recognised.
+/// How much of it is kept, so that no secret is shown in part: a part would not be recognised.
 const KEPT: usize = 4 * 1024;
 /// How long a program that has closed its output may take to exit.
 const EXIT: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub(super) struct Program {
     stderr: Option<pipe::Receiver>,
     lines: Lines,
     buffer: BytesMut,
-    /// The end of its standard error.
+    /// The last part of its standard error.
     said: BytesMut,
     errors: BytesMut,
 }
@@ -66,7 +66,7 @@ pub(super) struct Raw {
     pub(super) data: Bytes,
     pub(super) id: Option<Bytes>,
     pub(super) retry: Option<u64>,
-    /// An event that only gives an id, or the time to wait.
+    /// An event with only an id or a pause.
     pub(super) is_item: bool,
 }
 
@@ -89,7 +89,7 @@ impl Cut {
 }
 
 impl Source {
-    /// The next item of what has come.
+    /// The next item of the data so far.
     pub(super) fn take(&mut self, max: usize) -> Result<Option<Raw>, Cut> {
         let plain = |data| Raw { data, id: None, retry: None, is_item: true };
         let too_large = || Cut::lasting(format!("an item is larger than {max} bytes (max_item_bytes)"));
@@ -111,7 +111,7 @@ impl Source {
         }
     }
 
-    /// Waits for more; false where everything has come. Whoever drops the future loses nothing.
+    /// Waits for more; false if everything has arrived. Dropping the future loses nothing.
     pub(super) async fn fill(&mut self) -> Result<bool, Cut> {
         match self {
             Self::Events { response, events } => match chunk(response).await? {
@@ -135,7 +135,7 @@ impl Source {
         Ok(true)
     }
 
-    /// What stands at the end without an end of its own.
+    /// The rest at the end, without an end of its own.
     pub(super) fn rest(&mut self) -> Option<Bytes> {
         match self {
             Self::Lines { lines, .. } => lines.rest(),
@@ -146,7 +146,7 @@ impl Source {
 }
 
 async fn chunk(response: &mut Response) -> Result<Option<Bytes>, Cut> {
-    response.chunk().await.map_err(|_| Cut::passing("the connection broke off"))
+    response.chunk().await.map_err(|_| Cut::passing("the connection broke"))
 }
 
 async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> Result<bool, Cut> {
@@ -170,7 +170,7 @@ async fn message(stream: &mut SplitStream<Socket>, next: &mut Option<Bytes>) -> 
                 "an item is larger than {max_size} bytes (max_item_bytes)"
             )));
         }
-        Some(Err(_)) => return Err(Cut::passing("the connection broke off")),
+        Some(Err(_)) => return Err(Cut::passing("the connection broke")),
         None => return Err(Cut::passing("the connection ended without a goodbye")),
     }
     Ok(true)
@@ -249,7 +249,7 @@ impl Program {
         self.process.reap()
     }
 
-    /// Reads some of what it says and nobody wants; waits for ever where it has ended that.
+    /// Reads and discards some of its output; waits for ever if the output has ended.
     pub(super) async fn pass_over(&mut self) {
         let Self { stdout, stderr, buffer, errors, said, .. } = self;
         pass_over(stdout, buffer, stderr, errors, said).await;
@@ -277,7 +277,7 @@ async fn pass_over(
     }
 }
 
-/// Reads some of standard error, of which the end is kept; waits for ever where there is none.
+/// Reads some of standard error, whose last part is kept; waits for ever if there is none.
 async fn listen(stderr: &mut Option<pipe::Receiver>, buffer: &mut BytesMut, said: &mut BytesMut) {
     let Some(pipe) = stderr else { return std::future::pending().await };
     buffer.reserve(SHOWN);

@@ -23,20 +23,20 @@ const SCHEME: &str = "stream://";
 const SHOWN: usize = 100;
 /// How many bytes of them.
 const SHOWN_BYTES: usize = 256 * 1024;
-/// How long a stream that nobody has subscribed to is read.
+/// How long a stream without subscribers is read.
 const READ: Duration = Duration::from_secs(1);
-/// How many subscriptions there may be.
+/// The most subscriptions.
 const MAX_SUBSCRIPTIONS: usize = 1024;
-/// How many notices may wait to be heard.
+/// The most waiting notices.
 const NOTICES: usize = 256;
 
 /// The sources of an instance, as resources: `stream://ID`.
 ///
 /// # How it works
 ///
-/// Reading a resource opens its stream and gives what comes within a second. A subscription keeps the stream
-/// open: the newest items are kept, every item is told as an update, and reading gives what is kept. Opening
-/// goes through the marketplace, so that whoever may not call a capability cannot read it either.
+/// Reading a resource opens its stream and returns the items of one second. A subscription keeps the stream open:
+/// the newest items are kept, every item is reported as an update, and reading returns the kept items. Opening
+/// goes through the marketplace, so a caller that may not call a capability cannot read it either.
 pub struct Streams {
     state: Arc<State>,
     changes: watch::Sender<u64>,
@@ -93,7 +93,7 @@ enum End {
 }
 
 impl Streams {
-    /// The sources of what this marketplace has; it is not kept alive.
+    /// The sources of this marketplace, which is not kept alive.
     pub fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self {
             state: Arc::new(State {
@@ -108,7 +108,7 @@ impl Streams {
         }
     }
 
-    /// Takes note of whether there are any: without, there are no resources.
+    /// Remembers whether there are any: without sources, there are no resources.
     pub fn load<'a>(&self, capabilities: impl IntoIterator<Item = &'a Registration>) {
         let is_any = capabilities.into_iter().any(|one| is_source(&one.manifest.provider));
         *self.state.has_sources.lock() = is_any;
@@ -252,12 +252,12 @@ impl State {
                 subscribed.stop.cancel();
                 Ok(())
             }
-            None => Err(SurfaceError::NotFound(format!("nobody has subscribed to {uri}"))),
+            None => Err(SurfaceError::NotFound(format!("there is no subscription to {uri}"))),
         }
     }
 }
 
-/// Reads a stream for as long as somebody wants it, and tells of its items.
+/// Reads a stream while it has subscribers, and reports its items.
 async fn follow(
     stream: Arc<OpenStream>,
     subscribed: Arc<Subscribed>,

@@ -144,7 +144,7 @@ async fn what_no_protocol_can_take_up_fails_and_says_where() {
     let (items, error) = all(&*open(&at("/lines", StreamTransport::Ndjson)).await).await;
     assert_eq!(items, [r#"{"n":1}"#, r#""plain""#]);
     let error = error.unwrap();
-    assert_eq!(error.to_string(), "feed is unavailable: after 2 items: the connection broke off");
+    assert_eq!(error.to_string(), "feed is unavailable: after 2 items: the connection broke");
     assert!(error.is_transient());
     let (items, error) = all(&*open(&at("/whole", StreamTransport::Ndjson)).await).await;
     assert_eq!((items, error.is_none()), (vec!["1".into(), "2".into(), "3".into()], true));
@@ -277,14 +277,14 @@ async fn programs_give_take_and_transform_lines() {
         }
         assert!(sorting.finish().await && sorting.finish().await);
         let refused = sorting.send(Payload::from_value(4.into())).await.unwrap_err();
-        assert!(refused.to_string().contains("it takes no more values"), "{refused}");
+        assert!(refused.to_string().contains("it accepts no more values"), "{refused}");
         let (items, error) = all(&*sorting).await;
         assert_eq!((items.join(" ").as_str(), error.is_none()), ("1 2 3", true));
     }
     assert!(!open(&given).await.finish().await, "a source ends with that");
     let source = open(&shell("echo 1", StreamType::Source)).await;
     let refused = source.send(Payload::from_value(1.into())).await.unwrap_err();
-    assert!(refused.to_string().contains("takes no values"), "{refused}");
+    assert!(refused.to_string().contains("accepts no values"), "{refused}");
 }
 
 #[tokio::test]
@@ -394,7 +394,7 @@ async fn a_web_socket_goes_both_ways() {
     let page = Server::start(|_, to| answer(to, "200 OK", "", b"hello"));
     let error =
         open_with(&over_http(&page.url(), StreamTransport::WebSocket, StreamType::Duplex), "{}").await;
-    assert!(error.err().unwrap().to_string().contains("is no WebSocket"));
+    assert!(error.err().unwrap().to_string().contains("instead of opening a WebSocket"));
 }
 
 #[tokio::test]

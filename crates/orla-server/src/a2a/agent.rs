@@ -340,7 +340,7 @@ impl Caller {
         let fits = given.and_then(result::artifact).is_none_or(|artifact| tasks.give(id, artifact));
         match result {
             Ok(_) if !fits => {
-                let what = "what it gave is larger than a task may be".to_owned();
+                let what = "its result is larger than a task may be".to_owned();
                 let error = RuntimeError::Limit { id: "the task".to_owned(), what };
                 tasks.become_of(id, TaskState::Failed, Some(result::said(&error)));
             }

@@ -200,8 +200,8 @@ mod tests {
         for (wanted, data) in [
             ("Which?", json!({"n": "x"})),
             ("answer.n: expected an integer, got \"x\". Which?", json!({"m": 1})),
-            ("answer.n: expected a value (required), got nothing. Which?", json!({"action": "accept"})),
-            ("answer.n: expected a value (required), got nothing. Which?", json!({"n": 7})),
+            ("missing required property \"n\". Which?", json!({"action": "accept"})),
+            ("missing required property \"n\". Which?", json!({"n": 7})),
         ] {
             assert!(futures_util::poll!(&mut answer).is_pending());
             assert_eq!(asked(&tasks, &asker.task).as_deref(), Some(wanted));

@@ -142,7 +142,7 @@ async fn run(
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, A2AError> {
     serde_json::from_slice(body).map_err(|err| match err.is_data() {
         true => A2AError::invalid_params(format!("the body: {err}")),
-        false => A2AError::parse_error(format!("the body is no JSON: {err}")),
+        false => A2AError::parse_error(format!("the body is not JSON: {err}")),
     })
 }
 

@@ -26,8 +26,8 @@ pub(super) async fn answer(
             let id = serde_json::from_slice::<Value>(body).ok();
             let id = id.and_then(|value| serde_json::from_value(value.get("id")?.clone()).ok());
             let error = match err.is_data() {
-                true => A2AError::invalid_request(format!("this is no request: {err}")),
-                false => A2AError::parse_error(format!("this is no JSON: {err}")),
+                true => A2AError::invalid_request(format!("invalid request: {err}")),
+                false => A2AError::parse_error(format!("not JSON: {err}")),
             };
             return failed(id.unwrap_or(JsonRpcId::Null), &error);
         }
@@ -120,7 +120,7 @@ async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Output, A2AErro
 
 /// There is one card alone.
 pub(super) fn no_extended_card() -> A2AError {
-    A2AError::unsupported_operation("there is no other card than the public one")
+    A2AError::unsupported_operation("there is only the public card")
 }
 
 /// The parameters. As in all ProtoJSON, a member may also have its name in the message definition:

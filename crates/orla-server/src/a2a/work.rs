@@ -92,9 +92,9 @@ pub(super) fn check(message: &Message) -> Result<(), A2AError> {
         Some(part) => {
             let what = match (&part.content, &part.media_type) {
                 (PartContent::Text(_) | PartContent::Data(_), Some(kind)) => {
-                    format!("{kind} is not taken: {} are", MEDIA_TYPES.join(" and "))
+                    format!("{kind} is not accepted; use {}", MEDIA_TYPES.join(" and "))
                 }
-                _ => "files (parts with raw or url) are not taken: parts with text and data are"
+                _ => "files (parts with raw or url) are not accepted; use parts with text or data"
                     .to_owned(),
             };
             Err(A2AError::new(error_code::CONTENT_TYPE_NOT_SUPPORTED, what))

@@ -60,7 +60,7 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
                 try again later"
                 .to_owned()
         }
-        _ => "the body broke off".to_owned(),
+        _ => "the body ended early".to_owned(),
     }
 }
 

@@ -140,8 +140,7 @@ async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChann
         }
         Err(panic) => {
             tracing::error!(method = &*method, panic = panic_text(&*panic), "a request panicked");
-            let error =
-                ErrorData::internal_error("an internal error, which the server's log explains", None);
+            let error = ErrorData::internal_error("an internal error; see the server's log", None);
             Reply::error(Some(&id), &error, revision)
         }
     }

@@ -261,7 +261,7 @@ fn check_standard_headers(
     if header == name {
         return Ok(());
     }
-    Err(mismatch(format!("the header Mcp-Name ({header}) is not what the body names ({name})")))
+    Err(mismatch(format!("the header Mcp-Name ({header}) differs from the body ({name})")))
 }
 
 /// The header's only value. With a second value, a proxy that routes by headers could see another request.

@@ -371,7 +371,7 @@ impl Sessions {
         max: usize,
         make: impl FnOnce(SessionId) -> Session,
     ) -> Result<Arc<Session>, &'static str> {
-        let id = SessionId::random().map_err(|_| "the system gives no randomness for a session")?;
+        let id = SessionId::random().map_err(|_| "the system has no random bytes for a session")?;
         let session = Arc::new(make(id));
         session.last_used.store(self.now(), Ordering::Relaxed);
         if self.count.load(Ordering::Relaxed) >= max && !self.evict_one(id) {

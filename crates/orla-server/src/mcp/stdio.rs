@@ -86,7 +86,7 @@ where
             }
             Ok(None) => break,
             Err(err) => {
-                tracing::warn!(error = %err, "the input broke off");
+                tracing::warn!(error = %err, "reading the input failed");
                 break;
             }
         }

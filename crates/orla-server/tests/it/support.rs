@@ -515,7 +515,7 @@ impl Connection {
         if let Some(length) = head.header("content-length") {
             let length: usize = length.parse().unwrap();
             while self.buffer.len() < length {
-                assert!(self.read().await, "the body broke off");
+                assert!(self.read().await, "the body ended early");
             }
             return self.buffer.drain(..length).collect();
         }

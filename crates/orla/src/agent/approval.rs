@@ -14,7 +14,7 @@ use crate::render;
 /// Characters of arguments that a client's question shows.
 const SHOWN: usize = 4000;
 
-/// Who is asked, and to what they have agreed for the rest of the run.
+/// The person who approves calls, and the calls approved for the rest of the run.
 pub(crate) struct Approval {
     who: Approver,
     agreed: BTreeSet<String>,
@@ -24,7 +24,7 @@ enum Approver {
     Terminal,
     /// The user of the client that made the call, asked by elicitation.
     Client(Arc<dyn Client>),
-    /// No one; and what would allow such calls.
+    /// No one. The text says how to allow such calls.
     NoOne(&'static str),
 }
 
@@ -37,7 +37,7 @@ enum Verdict {
 }
 
 impl Approval {
-    /// Asks at the terminal, if there is one to show the question and one to answer it.
+    /// Asks at the terminal, if there is one for the question and one for the answer.
     pub(crate) fn at_terminal() -> Self {
         let is_terminal = std::io::stdin().is_terminal() && render::stderr_is_terminal();
         let who = if is_terminal { Approver::Terminal } else { Approver::NoOne("`--yes`") };
@@ -51,7 +51,7 @@ impl Approval {
         Self { who, agreed: BTreeSet::new() }
     }
 
-    /// Waits for the answer; `called` is what the call calls in the end.
+    /// Waits for the answer; `called` is the capability that the call finally reaches.
     ///
     /// # Errors
     /// The result that the model gets for a refused call.
@@ -90,7 +90,7 @@ impl Approval {
     }
 }
 
-/// What allows such calls where no terminal is.
+/// How to allow such calls without a terminal.
 const CONFIGURED: &str = "`agent: {approve: never}` in the server's configuration";
 
 async fn at_terminal(call: &ToolCall) -> Verdict {

@@ -1,13 +1,13 @@
 //! The calls of an answer in OpenAI's format, put together from their parts.
 //!
-//! That format is spoken by servers of every kind, so nothing that they send is used as a size or a place: a part
-//! that names no capability goes on with the call before it. Some repeat the name in every part, some give all
+//! Servers of every kind use that format, so nothing that they send serves as a size or a position. A part that
+//! names no capability continues the call before it. Some servers repeat the name in every part, some give all
 //! calls the same id; both are understood.
 
 use genai::chat::ToolCall;
 use serde_json::Value;
 
-/// What a call counts for besides its name and its arguments, in bytes, so that calls are bounded too.
+/// The size of a call besides its name and its arguments, in bytes, so that calls are bounded too.
 const CALL: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Calls {
         let arguments = match fn_arguments {
             Value::String(text) => text,
             Value::Null => String::new(),
-            // Some servers send an object where the format has its text.
+            // Some servers send an object instead of its text.
             whole => whole.to_string(),
         };
         self.size += fn_name.len() + arguments.len();
@@ -46,7 +46,7 @@ impl Calls {
         }
     }
 
-    /// All calls, each with an id of its own. Arguments that are no JSON stay the text that they are.
+    /// All calls, each with its own id. Arguments that are not JSON stay text.
     pub(super) fn finish(self) -> Vec<ToolCall> {
         let mut calls: Vec<ToolCall> = Vec::with_capacity(self.calls.len());
         for Part { id, name, arguments } in self.calls {

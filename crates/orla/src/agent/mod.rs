@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! [`Run`] decides and does no I/O: it takes the replies of the model and the results of calls, and says what
-//! comes next. [`Agent::drive`] carries that out: it asks the [`Model`], has a person agree to what may destroy
-//! something, and makes the calls of one answer at the same time, through the marketplace as everybody's are
-//! made. A [`RunObserver`] follows all that: [`Transcript`] prints it. What answers prompts for
-//! clients is the capability `agent` ([`prompted`]), which is a run within a call.
+//! [`Run`] decides and does no I/O: it takes the replies of the model and the results of calls, and returns the
+//! next step. [`Agent::drive`] carries that out: it asks the [`Model`], has a person approve destructive calls,
+//! and makes the calls of one answer at the same time, through the marketplace like any other. A [`RunObserver`]
+//! follows the run: [`Transcript`] prints it. The capability `agent` ([`prompted`]) answers prompts for clients;
+//! it is a run within a call.
 //!
 //! # Deliberately absent
 //!
@@ -93,7 +93,7 @@ pub(crate) struct Agent<'a, A> {
     pub(crate) observer: &'a A,
     pub(crate) budget: Arc<Budget>,
     pub(crate) approve: Approve,
-    /// The call that the run is a part of, if it is.
+    /// The call that the run is part of, if any.
     pub(crate) within: Option<&'a CallContext>,
     /// How long one call may take, if not as long as the capability says.
     pub(crate) timeout: Option<Duration>,
@@ -102,10 +102,10 @@ pub(crate) struct Agent<'a, A> {
 }
 
 impl<A: RunObserver> Agent<'_, A> {
-    /// Goes on until the model has answered or may not go on.
+    /// Continues until the model has answered or a limit is reached.
     ///
     /// # Errors
-    /// A sentence: the model cannot be reached, or what it says makes no sense.
+    /// A sentence: the model cannot be reached, or its answer is invalid.
     pub(crate) async fn drive(&self, run: &mut Run, mut approval: Approval) -> Result<End, String> {
         let mut next = run.begin();
         loop {
@@ -131,7 +131,7 @@ impl<A: RunObserver> Agent<'_, A> {
         }
     }
 
-    /// Makes calls, all at the same time; first each is agreed to where that is needed, one after the other.
+    /// Makes calls, all at the same time. Those that need approval are approved first, one after the other.
     async fn call(&self, wanted: Vec<RequestedCall>, approval: &mut Approval) -> Vec<ToolResponse> {
         let mut calls = Vec::with_capacity(wanted.len());
         for wanted in wanted {
@@ -141,7 +141,7 @@ impl<A: RunObserver> Agent<'_, A> {
                 Ok(_) if !self.tools.needs_approval(self.approve, &wanted.call) => Ok(()),
                 Ok(_) => {
                     let asked = approval.ask(&wanted.call, self.tools.name_of(&wanted.call));
-                    // The person who is asked can also interrupt the run.
+                    // The person can also interrupt the run.
                     let answer = self.cancellation.run_until_cancelled(asked).await;
                     answer.unwrap_or_else(|| Err("the run was interrupted".to_owned()))
                 }

@@ -1,7 +1,7 @@
-//! Which model is asked, and asking it.
+//! Chooses the model and asks it.
 //!
-//! The wire formats of the providers are those of the crate `genai`. Keys are read from the environment, go to the
-//! model's address alone, and are in no message, log or transcript.
+//! The wire formats of the providers are those of the crate `genai`. Keys are read from the environment, are sent
+//! only to the model's address, and appear in no message, log or transcript.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::config::AgentConfig;
 use crate::http_client;
 use crate::{Failure, render};
 
-/// Where Ollama listens unless told otherwise.
+/// The default address of Ollama.
 const OLLAMA: &str = "http://127.0.0.1:11434/";
-/// How long it may take to say which models it has.
+/// The timeout of a request for its models.
 const OLLAMA_ANSWERS: Duration = Duration::from_secs(2);
-/// The model that is asked where only a key says whose it is to be, in the order in which they are tried.
+/// The models that are tried, in this order, if only a key in the environment determines the provider.
 const BY_KEY: [(&str, &str); 3] = [
     ("OPENAI_API_KEY", "gpt-5-mini"),
     ("ANTHROPIC_API_KEY", "claude-sonnet-4-6"),
@@ -57,7 +57,7 @@ impl fmt::Debug for Model {
     }
 }
 
-/// Which model, where and with which key: what can be said of it without asking anyone.
+/// The model, its address and the variable of its key, as far as they are known without a request.
 #[derive(Clone)]
 pub(crate) struct Named {
     model: ModelIden,
@@ -72,8 +72,8 @@ impl fmt::Debug for Named {
 }
 
 impl Model {
-    /// The model that the configuration names; else the first one of an Ollama on this machine, else that of
-    /// the first provider whose key is in the environment.
+    /// The model in the configuration; or else the first one of an Ollama on this machine; or else that of the
+    /// first provider whose key is in the environment.
     pub(crate) async fn choose(config: &AgentConfig, variable: Variable<'_>) -> Result<Self, Failure> {
         let http = http_client::new()?;
         let mut base = config.base_url.clone();
@@ -99,12 +99,12 @@ impl Model {
         named.clone().connect(http_client::new()?)
     }
 
-    /// Its name, and whose it is.
+    /// Its name and its provider.
     pub(crate) fn name(&self) -> String {
         self.named.name()
     }
 
-    /// Asks, and gives the text to `on_text` while it comes.
+    /// Sends a request, and passes the text to `on_text` as it arrives.
     ///
     /// # Errors
     /// A sentence without secrets.
@@ -152,8 +152,8 @@ impl Model {
         Err(self.cut())
     }
 
-    /// An answer that has come to its end. Of some providers an end is all that is known of a connection that
-    /// was closed; such an end has no reason.
+    /// A complete answer. For some providers the end of an answer cannot be distinguished from a closed
+    /// connection; such an end has no reason.
     fn whole(&self, end: StreamEnd, calls: Calls) -> Result<ModelReply, String> {
         let says_why = [AdapterKind::Ollama, AdapterKind::Gemini, AdapterKind::OpenAIResp];
         if end.captured_stop_reason.is_none() && says_why.contains(&self.kind()) {
@@ -168,7 +168,7 @@ impl Model {
         })
     }
 
-    /// Whether calls come as parts, which are put together here: in the format that servers of every kind speak.
+    /// Whether calls arrive in parts, which are put together here: in the format that servers of every kind use.
     fn comes_in_parts(&self) -> bool {
         self.kind() == AdapterKind::OpenAI
     }
@@ -178,7 +178,7 @@ impl Model {
     }
 
     fn cut(&self) -> String {
-        format!("{}: the answer broke off", self.name())
+        format!("{}: the answer ended early", self.name())
     }
 
     /// What went wrong, without the key, should the provider have repeated it.
@@ -194,10 +194,10 @@ impl Model {
 }
 
 impl Named {
-    /// The model that the configuration names; none where it names none.
+    /// The model in the configuration; `None` if it names none.
     ///
     /// # Errors
-    /// What is missing: its key, or who serves it.
+    /// The missing part: its key, or its provider.
     pub(crate) fn configured(
         config: &AgentConfig,
         variable: Variable<'_>,
@@ -220,7 +220,7 @@ impl Named {
         Ok(Self { model: ModelIden::new(kind, name), base: base.map(with_slash), key })
     }
 
-    /// Where it is reached; nothing where that is not known.
+    /// Its address; `None` if unknown.
     pub(crate) fn address(&self) -> &str {
         self.base.as_deref().unwrap_or(match self.model.adapter_kind {
             AdapterKind::OpenAI | AdapterKind::OpenAIResp => "https://api.openai.com/",
@@ -231,7 +231,7 @@ impl Named {
         })
     }
 
-    /// Its name, and whose it is.
+    /// Its name and its provider.
     pub(crate) fn name(&self) -> String {
         let (_, name) = self.model.model_name.namespace_and_name();
         format!("{}::{name}", self.model.adapter_kind.as_lower_str())
@@ -239,7 +239,7 @@ impl Named {
 
     fn connect(self, http: reqwest::Client) -> Result<Model, Failure> {
         let endpoint = self.base.clone().map(Endpoint::from_owned);
-        // Without one, a server of one's own that asks for none is sent a word in its place.
+        // A server of one's own that needs no key receives a placeholder.
         let auth = AuthData::from_single(self.key.as_deref().unwrap_or("none"));
         let target = move |mut target: ServiceTarget| -> genai::resolver::Result<ServiceTarget> {
             if let Some(endpoint) = &endpoint {
@@ -264,7 +264,7 @@ const UNNAMED: &str = "no model is named, and what is at agent.base_url is no Ol
 const NO_KEY: &str =
     "no key was sent: --api-key-env or agent.api_key_env names the variable that holds one";
 
-/// Whether the model's server wants to know who asks.
+/// Whether the model's server requires a key.
 fn is_refusal(err: &genai::Error) -> bool {
     match err {
         genai::Error::HttpError { status, .. } => matches!(status.as_u16(), 401 | 403),
@@ -294,13 +294,13 @@ async fn first_of_ollama(http: &reqwest::Client, base: &str) -> Option<String> {
     tokio::time::timeout(OLLAMA_ANSWERS, names).await.ok()?.ok()?.into_iter().next()
 }
 
-/// The model of the first provider whose key there is.
+/// The model of the first provider with a key.
 fn by_key(variable: Variable<'_>) -> Option<&'static str> {
     BY_KEY.iter().find(|(key, _)| variable(key).is_some()).map(|(_, model)| *model)
 }
 
-/// The key that is sent, if one is. To another address than its provider's, only one that is named: what
-/// happens to be in the environment is the provider's alone.
+/// The key to send, if there is one. For another address than the provider's, the variable must be configured: a
+/// key that happens to be in the environment is sent only to its provider.
 fn key(
     config: &AgentConfig,
     kind: AdapterKind,
@@ -327,7 +327,7 @@ fn reason(err: &genai::Error) -> String {
         },
         Error::WebModelCall { webc_error: genai::webc::Error::Reqwest(err), .. } => last_of(err),
         Error::ChatResponse { body, .. } => error_message(body),
-        Error::StreamParse { .. } => "it sends what is no answer of a model".to_owned(),
+        Error::StreamParse { .. } => "it sent an invalid answer".to_owned(),
         other => other.to_string(),
     };
     render::cut(text.trim(), SHOWN)
@@ -340,7 +340,7 @@ fn error_message(body: &Value) -> String {
     message.map_or_else(|| body.to_string(), str::to_owned)
 }
 
-/// The cause of causes, which says most.
+/// The innermost cause, which is the most specific.
 fn last_of(err: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {

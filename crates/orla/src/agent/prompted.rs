@@ -1,16 +1,16 @@
-//! The capability `agent`: a prompt that the configured model answers with the help of what is served
-//! (RFC 1 §9.1), for clients without a model, or with one that leaves a task to another.
+//! The capability `agent`: the configured model answers a prompt with the help of the served capabilities (RFC 1
+//! §9.1), for clients without a model, or with one that delegates a task.
 //!
 //! # How it works
 //!
-//! It is a capability like any other, with a provider ([`Prompted`]) and an executor ([`PromptedExecutor`]) of its
-//! own kind, and there where a model is configured. A call is a run ([`Agent`]): what the model calls are calls
-//! within that call, for the same principal, on the same snapshot, in the time that is left. Its caller hears of
-//! each step as progress and reads the answer while it is written; what may destroy something it is asked by
-//! elicitation. Where `agent.model` is `sampling`, the model is that of the caller's client.
+//! It is a capability like any other, with its own kind of provider ([`Prompted`]) and executor
+//! ([`PromptedExecutor`]), and exists if a model is configured. A call is a run ([`Agent`]): the model's calls are
+//! calls within that call, for the same principal, on the same snapshot, in the remaining time. The caller
+//! receives each step as progress and the answer while it is written, and approves destructive calls by
+//! elicitation. If `agent.model` is `sampling`, the model is that of the caller's client.
 //!
-//! A run that is begun within a run, by a program or through `capability_call`, shares what that one may use, so
-//! that no number of them goes on for ever.
+//! A run within a run, by a program or through `capability_call`, shares the limits of the outer run, so that they
+//! apply to all of them together.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -57,7 +57,7 @@ const TEXT_DELAY: Duration = Duration::from_millis(100);
 /// What answers prompts: a model, and how far it may go.
 pub(crate) struct Prompted {
     config: AgentConfig,
-    /// None where each client's own model is asked.
+    /// `None` if each client's own model is asked.
     named: Option<Named>,
     model: OnceLock<Model>,
 }
@@ -88,7 +88,7 @@ impl CustomProvider for Prompted {
     }
 }
 
-/// The capability of this configuration; none where no model is named.
+/// The capability of this configuration; `None` if it names no model.
 ///
 /// # Errors
 /// What is missing.
@@ -153,7 +153,7 @@ pub(crate) struct PromptedExecutor {
 }
 
 impl PromptedExecutor {
-    /// An executor whose models call what this marketplace has.
+    /// An executor whose models call the capabilities of this marketplace.
     pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>) -> Self {
         Self { marketplace: Arc::downgrade(marketplace) }
     }
@@ -200,7 +200,7 @@ impl CapabilityExecutor for PromptedExecutor {
             (Ok(Some(model)), _) => ModelSource::Model(model),
             (Ok(None), Some(client)) => ModelSource::Client(Sampling(Arc::clone(client))),
             (Ok(None), None) => {
-                return Err(failed(ctx, "the caller is no client whose model can be asked", None));
+                return Err(failed(ctx, "the caller's client has no model that can be asked", None));
             }
             (Err(failure), _) => return Err(unavailable(failure.text())),
         };
@@ -227,7 +227,7 @@ impl CapabilityExecutor for PromptedExecutor {
                     end = &mut driving => break end,
                     () = sleep_until(ctx.deadline) => {
                         cancellation.cancel();
-                        // What it has called is given its grace.
+                        // Its calls have their grace period.
                         break driving.await.map(|_| End::Timeout);
                     }
                     () = reporter.held() => reporter.end_piece(),
@@ -255,7 +255,7 @@ impl Prompted {
         self.named.as_ref().map_or_else(|| sampling::NAME.to_owned(), Named::name)
     }
 
-    /// Its model, if it has one: made when it is first asked.
+    /// Its model, if it has one: made at the first use.
     fn model(&self) -> Result<Option<&Model>, Failure> {
         let Some(named) = &self.named else { return Ok(None) };
         if let Some(model) = self.model.get() {
@@ -374,7 +374,7 @@ impl RunObserver for Arc<ProgressReporter> {
 
     fn answered(&self, answer: &ModelReply) {
         self.end_piece();
-        // An answer that wants calls is a step on the way to another one.
+        // An answer with calls is a step towards another one.
         if answer.content.contains_tool_call() {
             self.with(|inner| inner.answer.clear());
         }

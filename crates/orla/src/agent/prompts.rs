@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The messages of a prompt of the snapshot with these arguments.
 ///
 /// # Errors
-/// A sentence: there is no such prompt, or it does not take what it was given.
+/// A sentence: there is no such prompt, or it does not accept the arguments.
 pub(super) async fn messages(
     market: &CapabilityMarketplace,
     catalog: &Catalog,
@@ -26,7 +26,7 @@ pub(super) async fn messages(
 
 const METHOD: &str = "prompts/get";
 
-/// The result of `prompts/get`, as far as a model is given it.
+/// The result of `prompts/get`, as the model receives it.
 #[derive(Deserialize)]
 struct Prompt {
     messages: Vec<Message>,

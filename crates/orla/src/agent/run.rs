@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::config::AgentConfig;
 use crate::config::agent::Price;
 
-/// Calls of one answer; one that wants more of them ends the run.
+/// The most calls of one answer; more of them end the run.
 const MAX_CALLS: usize = 64;
 
-/// A conversation with a model, and what it has cost so far.
+/// A conversation with a model, and its cost so far.
 #[derive(Debug)]
 pub(crate) struct Run {
     system: String,
@@ -23,7 +23,7 @@ pub(crate) struct Run {
     pub(crate) spent: Tokens,
 }
 
-/// What a run may use together with all runs within it, and what they have used.
+/// The limits of a run and all runs within it, and their use so far.
 #[derive(Debug)]
 pub(crate) struct Budget {
     steps: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Tokens {
 /// One reply of a model.
 #[derive(Debug, Default)]
 pub(crate) struct ModelReply {
-    /// All of it: text, calls, and what the provider wants to see again.
+    /// All of it: text, calls, and data that the provider requires to be sent back.
     pub(crate) content: MessageContent,
     pub(crate) reasoning: Option<String>,
     pub(crate) stop: Option<StopReason>,
@@ -58,18 +58,18 @@ pub(crate) struct ModelReply {
 /// What comes next.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The model is asked, with [`Run::request`].
+    /// The model is asked with [`Run::request`].
     Ask,
     /// These calls are made.
     Call(Vec<RequestedCall>),
     End(End),
 }
 
-/// A call that the model wants.
+/// A call of the model.
 #[derive(Debug)]
 pub(crate) struct RequestedCall {
     pub(crate) call: ToolCall,
-    /// What it gives the capability, or why that is nothing that can be given.
+    /// The input for the capability, or why the arguments are invalid.
     pub(crate) input: Result<JsonText, String>,
 }
 
@@ -77,11 +77,11 @@ pub(crate) struct RequestedCall {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum End {
     Answered,
-    /// The model has said nothing and called nothing.
+    /// The model returned neither text nor calls.
     Empty,
     /// The provider has cut the answer: it was too long.
     Cut,
-    /// The answer wants this many calls at once, which are too many.
+    /// The answer has this many calls, which are too many.
     Calls(usize),
     Steps(usize),
     Tokens(u64),
@@ -138,8 +138,8 @@ impl Run {
         Next::Call(calls.into_iter().map(RequestedCall::of).collect())
     }
 
-    /// Takes what the calls gave, in the order of the calls. One of them may have been a run of its own, which
-    /// used up what there was.
+    /// Takes the results of calls, in the order of the calls. One of them may have been a run of its own, which
+    /// used up the limits.
     pub(crate) fn resulted(&mut self, results: Vec<ToolResponse>) -> Next {
         self.messages.push(ChatMessage::from(results));
         self.begin()
@@ -153,8 +153,7 @@ impl Budget {
         Arc::new(Self { steps, tokens, price, used: Mutex::default() })
     }
 
-    /// The model is asked once more, unless a bound is reached. Runs that go on at the same time ask no more
-    /// often than they may together.
+    /// Asks the model again, unless a limit is reached. Concurrent runs share the limit of requests.
     fn take_step(&self) -> Option<End> {
         let mut used = self.used.lock();
         let end = self.bound(*used);
@@ -206,10 +205,10 @@ impl RequestedCall {
         }
         let input = match &call.fn_arguments {
             arguments @ Value::Object(_) => JsonText::of(arguments).map_err(|err| err.to_string()),
-            _ => Err("not called: the arguments are no JSON object".to_owned()),
+            _ => Err("not called: the arguments are not a JSON object".to_owned()),
         };
         if input.is_err() && !call.fn_arguments.is_object() {
-            // Providers refuse a conversation in which arguments are no object.
+            // Providers refuse a conversation in which arguments are not an object.
             call.fn_arguments = Value::Object(serde_json::Map::new());
         }
         Self { call, input }
@@ -232,7 +231,7 @@ impl End {
         }
     }
 
-    /// Why the reply is not complete, unless it is.
+    /// Why the reply is incomplete, if it is.
     pub(crate) fn problem(self) -> Option<String> {
         Some(match self {
             Self::Answered => return None,

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::run::{ModelReply, Tokens};
 
-/// What `agent.model` says where the client's model is meant.
+/// The value of `agent.model` that means the client's model.
 pub(crate) const NAME: &str = "sampling";
-/// Tokens that one answer may have.
+/// The most tokens of one answer.
 const MAX_TOKENS: u32 = 16_384;
 
 /// A client whose model is asked.
@@ -21,7 +21,7 @@ impl Sampling {
     /// Asks.
     ///
     /// # Errors
-    /// A sentence: the client cannot, does not want to, or answers what is no answer.
+    /// A sentence: the client cannot or does not want to, or its answer is invalid.
     pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<ModelReply, String> {
         let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
         let given = self.0.request("sampling/createMessage", params).await;
@@ -33,7 +33,7 @@ impl Sampling {
     }
 }
 
-const NO_TOOL_SAMPLING: &str = "the client offers no model that takes tools (sampling.tools)";
+const NO_TOOL_SAMPLING: &str = "the client has no model with tools (sampling.tools)";
 
 fn question(request: &ChatRequest) -> Value {
     let messages: Vec<Value> = request
@@ -63,7 +63,7 @@ fn tool(tool: &Tool) -> Value {
     shown
 }
 
-/// A part of a message, as far as the protocol has it.
+/// A part of a message, as far as the protocol supports it.
 fn block(part: &ContentPart) -> Option<Value> {
     if let Some(text) = part.as_text() {
         return Some(json!({"type": "text", "text": text}));
@@ -99,7 +99,7 @@ fn answer(given: &str) -> Result<ModelReply, String> {
         _ => StopReason::from(reason),
     });
     let content = MessageContent::from_parts(parts);
-    // The protocol does not say what an answer has cost.
+    // The protocol does not report the cost of an answer.
     Ok(ModelReply { content, reasoning: None, stop, tokens: Tokens::default() })
 }
 

@@ -15,13 +15,13 @@ use crate::config::agent::Approve;
 /// What a model can call in one run: the capabilities of one snapshot.
 pub(crate) struct Tools {
     pub(crate) catalog: Arc<Catalog>,
-    /// The capabilities that are listed; where these are too many, those through which all are found and called.
+    /// The listed capabilities; if these are too many, those of discovery.
     pub(crate) offered: Vec<Tool>,
 }
 
 impl Tools {
-    /// What this caller may call. A run is not offered to begin runs of its own, which would answer the same
-    /// prompt once more.
+    /// The capabilities that this caller may call. A run is not offered to start runs of its own, which would
+    /// answer the same prompt again.
     pub(crate) fn of(catalog: Arc<Catalog>, most: usize, caller: Option<&Principal>) -> Self {
         let may_call = |entry: &&Arc<Entry>| {
             let is_run = entry.manifest.provider.settings::<Prompted>().is_ok();
@@ -39,7 +39,7 @@ impl Tools {
         Self { catalog, offered }
     }
 
-    /// Whether a person has to agree to a call.
+    /// Whether a person has to approve a call.
     pub(crate) fn needs_approval(&self, approve: Approve, call: &ToolCall) -> bool {
         match approve {
             Approve::Never => false,
@@ -48,12 +48,13 @@ impl Tools {
         }
     }
 
-    /// What a person agrees to who agrees to all such calls: what is called through `capability_call`, and not that.
+    /// The scope of an approval for all such calls: the capability behind `capability_call`, not `capability_call`
+    /// itself.
     pub(crate) fn name_of<'a>(&'a self, call: &'a ToolCall) -> &'a str {
         self.target(call).map_or(call.fn_name.as_str(), |entry| &*entry.name)
     }
 
-    /// What is called in the end, if it is there.
+    /// The capability that is finally called, if it exists.
     fn target(&self, call: &ToolCall) -> Option<&Arc<Entry>> {
         let mut entry = self.catalog.get(&call.fn_name)?;
         let mut arguments = &call.fn_arguments;
@@ -64,8 +65,8 @@ impl Tools {
         Some(entry)
     }
 
-    /// Whether the capability says, or leaves open, that it may destroy something. What is called through
-    /// `capability_call` is judged by itself.
+    /// Whether the capability declares, or leaves open, that it may be destructive. A call through
+    /// `capability_call` is judged by its target.
     fn may_destroy(&self, call: &ToolCall) -> bool {
         let Some(entry) = self.target(call) else { return false };
         let annotations = entry.manifest.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);

@@ -35,7 +35,7 @@ impl Transcript {
         self.line(|| json!({"type": "prompt", "model": model, "text": prompt}));
     }
 
-    /// The end, and what all of it has cost.
+    /// The end, and the total cost.
     pub(crate) fn end(&self, end: &Result<End, String>, spent: Tokens) {
         self.end_line();
         let (reason, error) = match end {
@@ -56,7 +56,7 @@ impl Transcript {
         });
     }
 
-    /// What follows the text, be it a shell's prompt, begins a line of its own.
+    /// Text after it, such as a shell's prompt, begins on a new line.
     fn end_line(&self) {
         if self.within_line.replace(false) {
             render::out("\n");
@@ -112,7 +112,7 @@ impl RunObserver for Transcript {
         let problem = if is_error { format!(": {}", render::cut(text, SHOWN)) } else { String::new() };
         render::note(&format!("{} {arguments} ({ms:.1} ms){problem}", call.fn_name));
     }
-    /// At a terminal, how far a call is and what it says.
+    /// At a terminal, the progress and the messages of a call.
     fn notices(&self, call: &ToolCall) -> NoticeSink {
         match !self.is_json && render::stderr_is_terminal() {
             true => progress::sink(&call.fn_name, |notice| !matches!(notice, Notice::Text(_))),

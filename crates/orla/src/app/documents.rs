@@ -1,11 +1,11 @@
-//! OpenAPI documents as a provider of capabilities: files are read when a configuration is loaded, addresses
-//! fetched beside what is served.
+//! OpenAPI documents as a source of capabilities: files are read when a configuration is loaded, addresses are
+//! fetched in the background.
 //!
 //! # How it works
 //!
-//! A document whose address is given is fetched by a task of its own, which goes on trying until it has it
-//! or a reload takes the document's place. Who lists waits for the first attempt alone. Each load reads
-//! every document again; what one gave before stays in force until it gives something else.
+//! A document with an address is fetched by a task, which retries until it has the document or a reload replaces
+//! it. Listings wait only for the first attempt. Each load reads every document again; the operations of the
+//! previous version stay until there is a new one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use crate::findings::Findings;
 
 /// The largest document that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// How long after a failure an address is asked again; it doubles with each.
+/// The pause after a failure; it doubles with each.
 const RETRY_MIN: Duration = Duration::from_secs(5);
 /// What that grows to.
 const RETRY_MAX: Duration = Duration::from_secs(300);
@@ -44,7 +44,7 @@ pub(super) struct Documents {
 struct Document {
     settings: OpenApiSettings,
     registrations: Arc<Mutex<Vec<Registration>>>,
-    /// Whether it is known what it gives, or that it gives nothing at the moment.
+    /// Whether the first attempt has ended, with or without operations.
     attempt: watch::Sender<Attempt>,
     /// Whether the newest attempt failed.
     is_refused: AtomicBool,
@@ -74,8 +74,8 @@ impl Documents {
         }
     }
 
-    /// Takes the documents of a configuration: reads the files, and keeps the addresses for who starts or
-    /// lists.
+    /// Applies the documents of a configuration: reads the files, and keeps the addresses until the server starts
+    /// or lists.
     pub(super) fn load(&self, config: &Config, findings: &mut Findings) {
         let mut known = self.known.lock();
         let mut next = Vec::with_capacity(config.documents.len());
@@ -103,7 +103,7 @@ impl Documents {
                         Err(problem) => {
                             is_refused = true;
                             let stays =
-                                if before.is_empty() { "" } else { "; what it gave before stays" };
+                                if before.is_empty() { "" } else { "; its previous operations stay" };
                             let text = format!("openapi: {problem}{stays}");
                             findings.problems.push(config.placed(placed.at, text));
                             before
@@ -124,7 +124,7 @@ impl Documents {
         self.known.lock().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
     }
 
-    /// Begins to fetch what has not been fetched yet.
+    /// Starts to fetch the documents that have not been fetched yet.
     fn fetch(&self) {
         for document in self.known.lock().iter() {
             let begins = document.attempt.send_if_modified(|attempt| {
@@ -173,7 +173,7 @@ impl Document {
         self.registrations.lock().clone()
     }
 
-    /// Takes what an attempt gave, and says whether that is final.
+    /// Applies the result of an attempt. Returns whether it is final.
     fn take(&self, result: Result<Imported, ImportError>) -> bool {
         let problem = result.as_ref().err().map(ToString::to_string);
         self.is_refused.store(problem.is_some(), Ordering::Relaxed);
@@ -193,7 +193,7 @@ impl Document {
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "an OpenAPI document cannot be had; it will be tried again");
+                tracing::error!(%error, "fetching an OpenAPI document failed; orla will retry");
                 false
             }
         };
@@ -202,14 +202,14 @@ impl Document {
     }
 }
 
-/// Fetches a document until it is there, or gone.
+/// Fetches a document until it succeeds, or the document is dropped.
 async fn fetching(document: std::sync::Weak<Document>, changes: Arc<watch::Sender<u64>>) {
     let mut pause = RETRY_MIN;
     loop {
         let Some(settings) = document.upgrade().map(|document| document.settings.clone()) else {
             return;
         };
-        // A large document keeps a thread busy for a while: not one that serves.
+        // A large document keeps a thread busy for a while, so it is not one of those that serve.
         let here = Handle::current();
         let loading = tokio::task::spawn_blocking(move || here.block_on(openapi::load(&settings)));
         let Ok(result) = loading.await else { return };

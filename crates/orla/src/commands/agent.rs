@@ -88,7 +88,7 @@ async fn answer(is_json: bool, config: &Config, system: String, prompt: String) 
             end = &mut driving => end,
             () = tokio::time::sleep(config.agent.timeout) => {
                 cancellation.cancel();
-                // What it has called is given its grace.
+                // Its calls have their grace period.
                 driving.await.map(|_| End::Timeout)
             }
             stop = signals.end() => {

@@ -24,11 +24,11 @@ pub(crate) fn run(attest: &cli::Attest, source: &Source) -> Result<(), Failure> 
         return new_key(path, attest.authority.as_deref());
     }
     let Some(path) = &attest.key else {
-        return Err(Failure::usage("which key? give --key FILE, or make one with --new-key FILE"));
+        return Err(Failure::usage("no key: give --key FILE, or make one with --new-key FILE"));
     };
     let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    // What is not attested yet has to be seen.
+    // Capabilities without an attestation must be visible.
     config.governance.require_attestation = false;
     let key = read_key(path)?;
     let authority = authority(attest, &config, &key)?;
@@ -110,7 +110,7 @@ fn is_built_in(entry: &Entry) -> bool {
     entry.manifest.provider.content() == ContentSource::Program
 }
 
-/// Whose key it is: what is said, else the name that it has in the configuration.
+/// The authority of the key: the given one, or else its name in the configuration.
 fn authority(attest: &cli::Attest, config: &Config, key: &SigningKey) -> Result<String, Failure> {
     let keys = &config.governance.trusted_keys;
     let public = key.public();
@@ -131,14 +131,14 @@ fn read_key(path: &Path) -> Result<SigningKey, Failure> {
     SigningKey::parse(&text).map_err(|err| Failure::failed(format!("{}: {err}", path.display())))
 }
 
-/// Makes a key that only its owner can read, and says how it is trusted.
+/// Makes a key that only its owner can read, and prints how to trust it.
 fn new_key(path: &Path, authority: Option<&str>) -> Result<(), Failure> {
     let (key, text) = SigningKey::generate().map_err(|err| Failure::failed(err.to_string()))?;
     let failed = |err: std::io::Error| {
         Failure::failed(format!("{} cannot be written: {}", path.display(), reason(&err)))
     };
     let mut options = OpenOptions::new();
-    // A key that is there is never overwritten.
+    // An existing key is never overwritten.
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     render::out(&trusted(authority.unwrap_or("me"), &key));
@@ -149,7 +149,7 @@ fn new_key(path: &Path, authority: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines of the configuration by which a key counts.
+/// The lines of the configuration that trust the key.
 fn trusted(authority: &str, key: &SigningKey) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     let name = match authority.chars().all(is_plain)

@@ -29,7 +29,7 @@ pub(crate) fn verify(
         }
     };
     if path.as_os_str().is_empty() {
-        return Err(Failure::usage("which file? The configuration has no `audit`; give FILE"));
+        return Err(Failure::usage("no file: the configuration has no `audit`; give FILE"));
     }
     let failed = |why: String| Failure::failed(format!("{}: {why}", path.display()));
     let metadata = std::fs::metadata(&path).map_err(|err| failed(reason(&err)))?;
@@ -37,7 +37,7 @@ pub(crate) fn verify(
         return Err(failed("not a regular file".to_owned()));
     }
     let open = || File::open(&path).map(BufReader::new).map_err(|err| failed(reason(&err)));
-    // Heads are read first: a log that grows meanwhile is never behind them.
+    // Heads are read first, so that a growing log is never behind them.
     let known = match heads {
         None => None,
         Some(file) => {
@@ -48,7 +48,7 @@ pub(crate) fn verify(
             let newest = newest.map_err(|why| Failure::failed(format!("{}: {why}", file.display())))?;
             let none = || {
                 failed(format!(
-                    "{} has no head of this log: it was made anew, or is another one",
+                    "{} has no head of this log: the log was replaced, or is another one",
                     file.display()
                 ))
             };
@@ -64,9 +64,7 @@ pub(crate) fn verify(
     })?;
     let unsigned = end.chain.seq - end.signed;
     if has_keys && end.signed == 0 && end.chain.seq > 0 && !is_being_written {
-        return Err(failed(
-            "no record is signed by the key: the log may have been made anew".to_owned(),
-        ));
+        return Err(failed("no record is signed by the key: the log may have been replaced".to_owned()));
     }
     if has_keys && unsigned > 0 && !is_being_written {
         return Err(failed(format!(
@@ -82,7 +80,7 @@ pub(crate) fn verify(
     if has_keys {
         render::line(&format!("signed up to record {}", end.signed));
     } else {
-        render::note("Not checked: whether the log was made anew as a whole (--key checks it).");
+        render::note("Not checked: whether the log was replaced as a whole (--key checks it).");
     }
     if has_keys && unsigned > 0 {
         render::note(&format!(
@@ -103,7 +101,7 @@ fn counted(count: u64, one: &str, several: &str) -> String {
 /// Whether a server holds the log.
 fn is_locked(log: &File) -> bool {
     let locked = log.try_lock_shared();
-    // What was only tried is given back at once: a server may start meanwhile.
+    // The lock was only tested, and is released at once: a server may start meanwhile.
     let _ = log.unlock();
     matches!(locked, Err(TryLockError::WouldBlock))
 }

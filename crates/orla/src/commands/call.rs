@@ -20,7 +20,7 @@ use crate::{Failure, cli, render};
 
 /// Bytes of an argument that a message repeats.
 const SHOWN: usize = 60;
-/// An object, as a shell takes it.
+/// An object, as an argument of a shell.
 const EXAMPLE: &str = r#"'{"key": "value"}'"#;
 
 pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
@@ -67,7 +67,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         audit.observe(app.marketplace());
     }
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
-    // Asked for on the command line, the time also binds a tool that would take longer.
+    // A timeout on the command line also applies to a tool that would take longer.
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
     let cancellation = request.scope.cancellation.clone();
     if render::stderr_is_terminal() {
@@ -75,7 +75,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     }
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let result = until_stopped(app.marketplace().call(request), &cancellation, &mut signals).await?;
-    // Before the providers end: what ends then has not failed.
+    // Before the providers end: processes that end then have not failed.
     let unknown = match &result {
         Err(err @ RuntimeError::Unknown { .. }) => {
             let mut lines = vec![err.to_string()];
@@ -97,8 +97,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         .print(call.output.as_deref())
 }
 
-/// What is known of a name that is not served: a file that is no tool, a capsule that could not say what
-/// it serves, or that there is nothing at all.
+/// The reason for an unknown name: a file that is not a tool, a capsule that could not start, or no reason at all.
 fn why_unknown(app: &App, name: &str) -> Vec<String> {
     let findings = app.findings();
     let is_of_name = |finding: &&String| {
@@ -160,7 +159,7 @@ pub(super) fn stopped(stop: Stop) -> Failure {
     Failure::failed(format!("stopped by {}", stop.name()))
 }
 
-/// What a server says of a call while it runs, if it is something that is shown.
+/// A message of the server during a call, if it is shown.
 fn received(message: &Value) -> Option<Notice> {
     let params = &message["params"];
     match message["method"].as_str()? {
@@ -234,7 +233,7 @@ fn object_members(text: &str) -> Result<Vec<(String, String)>, String> {
             deserializer.deserialize_map(Visitor)
         }
     }
-    // Numbers that only a text can hold are passed on, so that a value is made only to say what is wrong.
+    // Numbers that only a text can hold are passed on; the value is made only to find errors.
     let members: Members = serde_json::from_str(text).map_err(|_| match value_from_json(text) {
         Err(JsonError { problem, .. }) => format!("{problem}; write an object such as {EXAMPLE}"),
         Ok(_) => format!("expected an object such as {EXAMPLE}, got {}", excerpt(text.trim(), SHOWN)),

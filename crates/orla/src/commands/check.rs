@@ -1,5 +1,6 @@
-//! `orla check`: everything that would be served is looked at, and nothing is; or what a running server serves. Only
-//! plugins, and the MCP servers of capabilities that are declared one by one, are started: they alone know what they have.
+//! `orla check`: checks everything that would be served, without serving it; or shows the problems of a running
+//! server. Starts only plugins and the MCP servers of individually declared capabilities, because only these know
+//! what they serve.
 
 use orla_marketplace::{CapabilityMarketplace, TITLE};
 
@@ -15,10 +16,10 @@ use crate::{Failure, render};
 
 /// Prints every problem with its place, and a verdict.
 ///
-/// A problem is what was declared and cannot be in force: a bad configuration, a broken schema. A
-/// warning is what works and may not be meant; it does not fail the check.
+/// A problem is a declaration that cannot take effect: a bad configuration, a broken schema. A warning is
+/// something that works and may not be intended; it does not fail the check.
 pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
-    // What is wrong with the configuration is what was asked for: the check failed, it was not misused.
+    // An error in the configuration is a result of the check, not a misuse of the command.
     let config = source.load().map_err(|problems| Failure::check(&problems))?;
     let _log = super::log(&config);
     if let Some(url) = url {
@@ -51,7 +52,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let mut summary = format!("{}, {}", plural(tools, "tool"), plural(findings.prompts, "prompt"));
-    // What these serve is known when they run.
+    // What these serve is known only when they run.
     let servers = config.servers.len();
     if servers > 0 {
         summary = format!("{summary}, {}", plural(servers, "MCP server"));
@@ -84,7 +85,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names and descriptions with characters that their reader cannot see, which may hide instructions to a model.
+/// Names and descriptions with invisible characters, which may hide instructions to a model.
 fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
     let mut warnings = Vec::new();
     for entry in market.snapshot().entries() {

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::http_client::{self, root_cause};
 
 const REVISION: &str = "2026-07-28";
-/// How long a document may take. A call takes as long as the server lets it.
+/// The timeout for a document. A call takes as long as the server allows.
 const DOCUMENT: Duration = Duration::from_secs(30);
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
@@ -35,8 +35,8 @@ pub(crate) enum Reply {
 const NOT_MCP: [&str; 4] = ["/rtfs", "/status", "/metrics", "/healthz"];
 
 impl Server {
-    /// A server at a URL, or at the address of the configuration. The token of the configuration goes
-    /// to that address alone; for any other, `ORLA_TOKEN` is sent if it is set.
+    /// A server at a URL, or at the address of the configuration. The token of the configuration is sent only to
+    /// that address; `ORLA_TOKEN` is sent to any address, if it is set.
     pub(crate) fn at(url: Option<&str>, config: &Config) -> Result<Self, Failure> {
         let own = format!("http://{}", authority(&config.host, config.port));
         if url.is_none() && config.port == 0 {
@@ -61,8 +61,8 @@ impl Server {
         Ok(Self { client: http_client::new()?, base, token })
     }
 
-    /// Sends one MCP request; `notify` is given what comes before the answer. `name` is what the request
-    /// is about, and the values of `params` go out as they were written.
+    /// Sends one MCP request; `notify` receives the messages before the answer. `name` is the subject of the
+    /// request, and the values of `params` are sent unchanged.
     pub(crate) async fn request(
         &self,
         method: &str,

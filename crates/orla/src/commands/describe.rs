@@ -47,7 +47,7 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
     })
 }
 
-/// The description for people: what it is, then how it is called, then every detail of its types.
+/// The description for people: the capability, how to call it, and all details of its types.
 fn shown(described: &Value, url: Option<&str>) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| {
@@ -117,7 +117,7 @@ fn command(id: &str, input: &Value, url: Option<&str>) -> String {
     let mut words = vec!["orla".to_owned(), "call".to_owned(), quoted(id)];
     for (key, value) in input.as_object().into_iter().flatten() {
         let plain = match value {
-            // Text that would be read as JSON has to be JSON.
+            // Text that could be read as JSON must be written as JSON.
             Value::String(text) if serde_json::from_str::<Value>(text).is_err() => text.clone(),
             value => value.to_string(),
         };

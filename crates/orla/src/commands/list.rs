@@ -1,7 +1,7 @@
 //! `orla list`: what would be served, or what a running server serves.
 //!
-//! Capsules say themselves what they serve, so they are started, asked, and ended again; one that cannot
-//! be started shows why.
+//! Capsules say themselves what they serve, so they are started, asked, and ended again. One that cannot be
+//! started shows why.
 
 use orla_server::StatusRow;
 
@@ -69,7 +69,7 @@ async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
     let look = async |files: &mut Files| {
         let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
         config.watch = true;
-        // Watched before it is read: no change can fall in between.
+        // Watched before it is read, so that no change is missed in between.
         let followed = files.follow(&config);
         followed.map_err(|err| Failure::failed(format!("files cannot be watched: {err}")))?;
         let listing = look(&config, all).await?;
@@ -82,7 +82,7 @@ async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
 struct Listing {
     app: App,
     rows: Vec<StatusRow>,
-    /// Why providers give nothing.
+    /// Why providers serve nothing.
     problems: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
     super::table_of(&columns, 1000)
 }
 
-/// What is known of processes that stay between calls, where there are any.
+/// The state of processes that stay between calls, if there are any.
 fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
     let column = |head, cell: fn(&StatusRow) -> Option<String>| -> Column {
         (head, rows.iter().map(|row| cell(row).unwrap_or_default()).collect())
@@ -144,7 +144,7 @@ fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
     columns
 }
 
-/// What runs it, where it is a program.
+/// Its program, if it has one.
 fn runs(row: &StatusRow) -> String {
     let is_program = matches!(row.kind, "tool" | "capsule");
     row.interpreter.clone().or_else(|| is_program.then(|| "binary".to_owned())).unwrap_or_default()

@@ -65,8 +65,8 @@ fn table_of(columns: &[Column], width: usize) -> String {
     render::table(&heads, &rows, width)
 }
 
-/// A log for a command that serves nothing: only where a level is asked for on the command line or in
-/// the environment, as standard error belongs to the tools and to what went wrong.
+/// The log of a command that serves nothing: only if a level is set on the command line or in the environment,
+/// because standard error belongs to tools and errors.
 fn log(config: &Config) -> Option<Logging> {
     config.is_asked_for("log_level").then(|| Logging::start(config.log_level, config.log_format))
 }
@@ -76,8 +76,8 @@ fn small_runtime() -> Result<Runtime, Failure> {
     built(Builder::new_current_thread().enable_all())
 }
 
-/// Bytes of a worker's stack: room for as many calls within calls as are allowed, 64, also in a build without
-/// optimisation. What is not used of it takes no memory.
+/// Bytes of a worker's stack: enough for the allowed 64 nested calls, also in a debug build. Unused stack takes no
+/// memory.
 const WORKER_STACK: usize = 16 << 20;
 
 /// A runtime for a server: a worker for each core, within reason.

@@ -27,11 +27,11 @@ use crate::{Failure, cli, render};
 
 /// The largest line of `--jsonl`, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
-/// How long a program may run unless `--timeout` says otherwise: it may well call what takes long.
+/// How long a program may run unless `--timeout` says otherwise. It may call slow capabilities.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// What the bar of a program without a name is called.
 const PROGRAM: &str = "program";
-/// The name under which a program sees what it was given.
+/// The name under which a program sees its input.
 const INPUT: &str = "input";
 
 pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     done
 }
 
-/// Whether someone at a terminal is to be asked for programs.
+/// Whether to start the interactive prompt at a terminal.
 fn is_dialogue(rtfs: &cli::Rtfs) -> bool {
     rtfs.file.is_none() && rtfs.expression.is_none() && std::io::stdin().is_terminal()
 }
@@ -83,7 +83,7 @@ fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
     }
 }
 
-/// The text of a file, or of standard input, which is `-`.
+/// The text of a file; `-` is standard input.
 fn read(file: &Path) -> Result<Text, String> {
     if file != Path::new("-") {
         let shown = file.display();
@@ -118,7 +118,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs one program and prints what it gives.
+    /// Runs one program and prints its value.
     async fn once(&self, text: &Text, input: Value, as_json: bool) -> Result<(), Failure> {
         let beside = Path::new(text.name()).parent();
         let program = match compiled(text, beside) {
@@ -156,7 +156,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Shows what programs log, and at a terminal how far they and their calls are. A trace has the log already.
+    /// Shows the log messages of programs, and at a terminal the progress of programs and calls. A trace has the
+    /// log already.
     fn notices(&self) -> NoticeSink {
         let wants: fn(&Notice) -> bool = match (self.traced, render::stderr_is_terminal()) {
             (false, true) => |_| true,
@@ -167,7 +168,7 @@ impl Session<'_> {
         progress::sink(PROGRAM, wants)
     }
 
-    /// Answers each line of standard input with one of standard output, until there is no more.
+    /// Answers each line of standard input with one of standard output, until the input ends.
     async fn lines(&self) -> Result<(), Failure> {
         let mut input = std::io::stdin().lock();
         let mut line = Vec::new();
@@ -188,7 +189,7 @@ impl Session<'_> {
             let answer = match read {
                 Ok(line) => self.answer(&line).await,
                 Err(why) => {
-                    let message = format!(r#"this is no line {{"src": "…"}}: {why}"#);
+                    let message = format!(r#"expected a line {{"src": "…"}}: {why}"#);
                     LineResult::failed("invalid-argument", &message, None)
                 }
             };
@@ -287,7 +288,7 @@ impl LineResult {
     }
 }
 
-/// One line for what a program did.
+/// One line for one step of a program.
 fn show(trace: &Trace) {
     let line = match trace {
         Trace::Called { id, input, result, duration, at } => {

@@ -1,4 +1,4 @@
-//! `orla search`: capabilities by what they are about, here or on a server.
+//! `orla search`: finds capabilities by words, here or on a server.
 
 use orla_marketplace::discovery;
 use serde_json::value::RawValue;
@@ -38,7 +38,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Searches what would be served. Who sits here may see everything.
+/// Searches what would be served. A person at this machine may see everything.
 async fn here(config: &Config, query: &str, limit: usize) -> Result<Value, Failure> {
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
@@ -47,7 +47,7 @@ async fn here(config: &Config, query: &str, limit: usize) -> Result<Value, Failu
     Ok(found)
 }
 
-/// Calls one of the tools of discovery on a server and gives what it gave as a value.
+/// Calls one of the tools of discovery on a server and returns its result as a value.
 pub(super) async fn ask(server: &Server, tool: &str, arguments: &Value) -> Result<Value, Failure> {
     let raw = |value: &Value| {
         RawValue::from_string(value.to_string()).map_err(|err| Failure::failed(err.to_string()))

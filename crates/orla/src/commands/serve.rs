@@ -25,7 +25,7 @@ use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
 use crate::{Failure, fatal, render};
 
-/// How long files have to be left alone before a change of them is a reload.
+/// How long files must be unchanged before their change causes a reload.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// How long the disk may take for the end of the audit log.
@@ -61,8 +61,8 @@ pub(crate) fn dev(dir: Option<PathBuf>, before: Serve, after: Serve) -> Result<(
     run(Cli::dev_source(before, dir, after))
 }
 
-/// The package that `orla dev` without a directory serves: the current directory if it is one, else the only one
-/// in these directories, else the one that the person at the terminal chooses.
+/// The package that `orla dev` serves without a directory: the current directory if it is one; or else the only
+/// one in these directories; or else the one that the person at the terminal chooses.
 fn choose(directories: &[&Path]) -> Result<PathBuf, Failure> {
     let here = PathBuf::from(".");
     if packages::is_package(&here) {
@@ -82,7 +82,9 @@ fn choose(directories: &[&Path]) -> Result<PathBuf, Failure> {
     let shown = |(at, path): (usize, &PathBuf)| format!("\n  {}  {}", at + 1, path.display());
     let list: String = found.iter().enumerate().map(shown).collect();
     if !std::io::stdin().is_terminal() || !render::stderr_is_terminal() {
-        return Err(Failure::usage(format!("which package? Name one of them, `orla dev DIR`:{list}")));
+        return Err(Failure::usage(format!(
+            "several packages: name one of them, `orla dev DIR`:{list}"
+        )));
     }
     render::note(&format!("Packages:{list}"));
     render::question(&format!("Which one? [1-{}] ", found.len()));
@@ -103,13 +105,13 @@ fn packages_in(dir: &Path) -> Vec<PathBuf> {
     paths.filter(|path| packages::is_package(path)).collect()
 }
 
-/// Nothing listens before the whole configuration is known to be good, and what goes wrong until then
-/// is plain text. From `listening` on, everything is said in the log.
+/// Nothing listens before the whole configuration is known to be valid, and errors until then are plain text. From
+/// `listening` on, everything is in the log.
 async fn serve(source: Source) -> Result<(), Failure> {
-    // Before all else: a signal to reload that comes early must not end the process.
+    // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
-    // Watched before it is read: no change can fall in between.
+    // Watched before it is read, so that no change is missed in between.
     let mut files = Files::default();
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
@@ -161,7 +163,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             }
             app.start_eager(config);
             match files.follow(config) {
-                // Other files than before: what changed before they were watched is read now.
+                // The set of files has changed: changes from before they were watched are read now.
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(err) => {
@@ -186,7 +188,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     finished
 }
 
-/// Opens the audit log, where there is to be one.
+/// Opens the audit log, if one is configured.
 pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
     let own = &config.governance;
     if own.audit.as_os_str().is_empty() {
@@ -214,7 +216,7 @@ fn finish(ended: &Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
 
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Takes the transport, and gives its name for the log and what serves it.
+/// Binds the transport, and returns its name for the log and its server.
 async fn transport(
     server: &Server,
     config: &Config,
@@ -244,7 +246,7 @@ fn options(config: &Config) -> ServerOptions {
     options
 }
 
-/// The files whose change is a reload, where that is wanted.
+/// The files whose change causes a reload, if that is wanted.
 #[derive(Default)]
 pub(super) struct Files {
     watcher: Option<Watcher>,
@@ -252,7 +254,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Watches what a configuration names, or nothing. Says whether these are other files than before.
+    /// Watches the files of a configuration, or nothing. Returns whether the set of files has changed.
     pub(super) fn follow(&mut self, config: &Config) -> orla_process::watch::Result<bool> {
         let targets = if config.watch { targets(config) } else { Vec::new() };
         if targets == self.targets {
@@ -266,12 +268,12 @@ impl Files {
         Ok(self.watcher.is_some())
     }
 
-    /// Waits for a change; for ever where nothing is watched.
+    /// Waits for a change; for ever if nothing is watched.
     pub(super) async fn changed(&mut self) {
         let Some(watcher) = &mut self.watcher else { return pending().await };
         loop {
             let change = watcher.changed().await;
-            // A log that is kept beside the tools grows with every reload, and would ask for the next.
+            // A log beside the tools grows with every reload, and would cause the next one.
             if change.and_more || !change.paths.iter().all(|path| is_own_log(path)) {
                 tracing::debug!(paths = ?change.paths, "files changed");
                 return;

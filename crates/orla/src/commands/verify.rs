@@ -1,4 +1,4 @@
-//! `orla verify`: who vouches for what would be served, and whether that still holds.
+//! `orla verify`: the attestations of what would be served, and whether they still hold.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{Failure, cli, render};
 pub(crate) fn run(verify: &cli::Verify, source: &Source) -> Result<(), Failure> {
     let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    // What is refused for its attestation is what is asked about.
+    // Capabilities that are refused for their attestation are included.
     let required = std::mem::take(&mut config.governance.require_attestation);
     let rows = super::small_runtime()?.block_on(look(verify, &config))?;
     if verify.json {
@@ -68,7 +68,7 @@ fn rows(verify: &cli::Verify, app: &App) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// What is said of one capability.
+/// The line of one capability.
 struct Row {
     id: String,
     verdict: Verdict,

@@ -1,4 +1,4 @@
-//! `--watch`: what a command shows, shown again as it changes, until Ctrl-C.
+//! `--watch`: shows the output of a command again whenever it changes, until Ctrl-C.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::{Failure, render};
 /// How often a server is asked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows what `look` gives, and again whenever it gives something else. `changed` waits until it is worth to look;
-/// both are given `state`. An error of `look` is shown as well, and `look` is tried again.
+/// Shows the result of `look`, and again whenever it changes. `changed` waits until looking is worthwhile; both
+/// receive `state`. An error of `look` is shown as well, and `look` is tried again.
 ///
 /// # Errors
 /// Signal handlers cannot be installed.
@@ -38,7 +38,7 @@ pub(super) async fn watch<S>(
     }
 }
 
-/// The same of a server, which is asked once in a second.
+/// The same for a server, which is asked once in a second.
 pub(super) async fn watch_server(
     server: Server,
     look: impl AsyncFn(&mut Server) -> Result<String, Failure>,

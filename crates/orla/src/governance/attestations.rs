@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{read_text, reason};
 
-/// The name of the file where none is given.
+/// The default name of the file.
 pub(crate) const DEFAULT_FILE: &str = "orla.attestations.json";
 /// The version of the form.
 const VERSION: u32 = 1;
@@ -25,7 +25,7 @@ const MAX_FILE: u64 = 64 * 1024 * 1024;
 /// Attestations by the ids of their capabilities.
 pub(crate) type Attestations = BTreeMap<String, CapabilityAttestation>;
 
-/// Reads a file; one that is not there holds none.
+/// Reads a file; a missing one has no attestations.
 ///
 /// # Errors
 /// A sentence with its path: it cannot be read, or is no such file.
@@ -85,7 +85,7 @@ struct Document {
     attestations: BTreeMap<String, Row>,
 }
 
-/// An attestation as it is written.
+/// An attestation in the form of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {

@@ -3,20 +3,19 @@
 //!
 //! # How it works
 //!
-//! A finished call puts its record into a bounded queue, and a separate thread writes all queued lines at once. If the
-//! queue is full, the call waits for at most [`ENQUEUE_TIMEOUT`]. Records that then still do not fit are counted, and
-//! the count is written as a line of its own (`lost`), so that no loss is silent. While the file cannot be written,
-//! calls do not wait, the log says why, and the thread retries.
+//! A finished call puts its record into a bounded queue, and a separate thread writes all queued lines at once. If
+//! the queue is full, the call waits for at most [`ENQUEUE_TIMEOUT`]. Records that still do not fit are counted,
+//! and the count is written as a line of its own (`lost`), so that no loss is silent. While the file cannot be
+//! written, calls do not wait, the log says why, and the thread retries.
 //!
-//! The file is opened for appending and locked for as long as the server runs: one writer at a time. The
-//! next one continues its chain. A last line that a crash cut off stays as it is, and the line after it
-//! vouches for its bytes. Where the file was moved away, a reload begins another, whose first line says
-//! what it follows.
+//! The file is opened for appending and locked for as long as the server runs: one writer at a time. The next one
+//! continues its chain. A last line that a crash cut off stays as it is, and the line after it confirms its bytes.
+//! If the file was moved away, a reload begins another, whose first line names its predecessor.
 //!
 //! # Signatures
 //!
-//! With a key, the thread signs the head each time that it writes the log through to the disk: a record (`signed`)
-//! and a line for [`Heads`], not a signature for each line. What is unsigned is at most what was written since.
+//! With a key, the thread signs the head each time that it syncs the log to the disk: a record (`signed`) and a
+//! line for [`Heads`], not a signature for each line. Only the lines since the last sync are unsigned.
 //!
 //! # What is in it, and what is not
 //!
@@ -78,7 +77,7 @@ struct Event {
     what: AuditEvent,
 }
 
-/// What is recorded. A line is made of it by the thread that writes.
+/// An event to record. The writing thread makes a line of it.
 enum AuditEvent {
     Started { capabilities: usize, generation: u64 },
     Reloaded { capabilities: usize, generation: u64 },
@@ -92,7 +91,7 @@ impl Audit {
     /// Opens the log and begins to write.
     ///
     /// # Errors
-    /// A sentence with the path: it cannot be written, another server writes it, or it is no audit log.
+    /// A sentence with the path: it cannot be written, another server writes it, or it is not an audit log.
     pub(crate) fn open(own: &GovernanceConfig) -> Result<Self, String> {
         let path: &Path = &own.audit;
         let key = read_key(own)?;
@@ -156,16 +155,16 @@ impl Audit {
         self.shared.work.notify_all();
         self.shared.room.notify_all();
         if let Some(writer) = self.writer.take() {
-            // A panic of the writer has been said by then.
+            // A panic of the writer has been reported by then.
             let _ = writer.join();
         }
     }
 }
 
-/// The key that signs heads, where there is to be one.
+/// The key that signs heads, if one is configured.
 ///
 /// # Errors
-/// A sentence with the path: it cannot be read, or is not a secret key. It never repeats what the file holds.
+/// A sentence with the path: it cannot be read, or is not a secret key. It never repeats the content of the file.
 pub(crate) fn read_key(own: &GovernanceConfig) -> Result<Option<SigningKey>, String> {
     let path = &own.audit_key;
     if path.as_os_str().is_empty() {

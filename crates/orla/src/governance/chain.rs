@@ -1,14 +1,14 @@
 //! The audit log's chain: pure functions between records and lines.
 //!
-//! A line is a JSON object whose last two members are `prev`, the hash of the line before it, and `hash`,
-//! the SHA-256 of everything on the line before `,"hash"`. Lines are numbered from 1 by `seq`. So no byte
-//! of a line can change, and no line can come, go or move, without a line that no longer fits.
+//! A line is a JSON object whose last two members are `prev`, the hash of the line before it, and `hash`, the
+//! SHA-256 of everything on the line before `,"hash"`. Lines are numbered from 1 by `seq`. So changing, adding,
+//! removing or moving any line breaks the chain.
 //!
 //! # What it cannot show
 //!
-//! Whether all of it was made anew, or lines at its end are missing. A signature of the head ([`head`](super::head))
-//! is a record too (`signed`), which shows the first, and heads that are kept elsewhere show the second. A line
-//! that a crash cut off is followed by one that vouches for its bytes (`recovered`).
+//! Whether all of it was replaced, or lines at its end are missing. A signature of the head
+//! ([`head`](super::head)) is a record too (`signed`), which shows the first; heads that are kept elsewhere show
+//! the second. A line that a crash cut off is followed by one that confirms its bytes (`recovered`).
 
 use std::io::{BufRead, Read};
 
@@ -47,7 +47,7 @@ impl Default for Chain {
     }
 }
 
-/// What a log records of one event, but for its place in the chain.
+/// The content of one event, without its place in the chain.
 pub(crate) type Fields = Map<String, Value>;
 
 impl Chain {
@@ -76,10 +76,10 @@ impl Chain {
         fields
     }
 
-    /// The end of a log whose last line is this one, as far as the line itself can say.
+    /// The end of a log whose last line is this one, as far as the line itself shows.
     ///
     /// # Errors
-    /// Why it is no line of a log.
+    /// Why it is not a line of a log.
     pub(super) fn at(line: &[u8]) -> Result<Self, &'static str> {
         read(line).map(|link| link.end)
     }
@@ -95,7 +95,7 @@ impl Chain {
     }
 }
 
-/// The hash of a log's first record, by which the log is known; it may follow a line that was cut off.
+/// The hash of a log's first record, which identifies the log; it may follow a line that was cut off.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -111,13 +111,13 @@ pub(crate) fn first_record(log: &mut impl BufRead) -> std::io::Result<Option<Str
     Ok(None)
 }
 
-/// What a line says of its place.
+/// A line's place in the chain.
 struct Link {
     prev: String,
     /// A signature over the line before, and its time.
     seal: Option<(Seal, String)>,
     end: Chain,
-    /// What it vouches for, where it follows a line that was cut off.
+    /// The line that it confirms, if it follows a line that was cut off.
     torn: Option<String>,
 }
 
@@ -128,9 +128,9 @@ fn read(line: &[u8]) -> Result<Link, &'static str> {
     let hash = tail.strip_prefix(HASH.as_bytes()).and_then(|rest| rest.strip_suffix(END.as_bytes()));
     let hash = hash.and_then(|hash| str::from_utf8(hash).ok()).ok_or("it is not a whole line")?;
     if digits(head) != hash {
-        return Err("it was changed: its hash is not that of what it says");
+        return Err("it was changed: its hash does not match its content");
     }
-    let record: Value = serde_json::from_slice(line).map_err(|_| "it is no JSON object")?;
+    let record: Value = serde_json::from_slice(line).map_err(|_| "it is not a JSON object")?;
     let prev = record["prev"].as_str().ok_or("it has no prev")?.to_owned();
     let seq = record["seq"].as_u64().ok_or("it has no seq")?;
     let is_recovered = record["event"] == RECOVERED;
@@ -147,13 +147,13 @@ pub(crate) struct Walk {
     chain: Chain,
     /// The keys that signatures are checked with; without keys, signatures are not checked.
     keys: Vec<PublicKey>,
-    /// A head of this log that is known from elsewhere.
+    /// A head of this log from elsewhere.
     known: Option<Head>,
     /// The hash of the first record.
     log: String,
     /// The number of the last record with a valid signature; 0 if there is no such record.
     signed: u64,
-    /// The lines so far, those that were cut off included.
+    /// The lines so far, including those that were cut off.
     line: u64,
     /// An incomplete line that the next line has not confirmed yet: its number, its hash, and what is wrong with it.
     torn: Option<(u64, String, &'static str)>,
@@ -168,7 +168,7 @@ pub(crate) struct Break {
 }
 
 impl Walk {
-    /// A walk that also checks signatures by these keys, and that the log has this head.
+    /// Also checks signatures by these keys, and that the log has this head.
     pub(crate) fn checking(keys: Vec<PublicKey>, known: Option<Head>) -> Self {
         Self { keys, known, ..Self::default() }
     }
@@ -204,10 +204,7 @@ impl Walk {
             return Err(Break { line: at, reason: "lines before it are missing, or stand elsewhere" });
         }
         if link.prev != self.chain.hash {
-            return Err(Break {
-                line: at,
-                reason: "the line before it is not the one that it followed",
-            });
+            return Err(Break { line: at, reason: "the line before it is not its predecessor" });
         }
         if let Some((seal, time)) = link.seal.filter(|_| !self.keys.is_empty()) {
             let Chain { seq, hash } = self.chain.clone();
@@ -228,13 +225,13 @@ impl Walk {
         if known.is_some_and(|known| known.hash != self.chain.hash) {
             return Err(Break {
                 line: at,
-                reason: "it is not the line that the log's head had: the log was made anew",
+                reason: "it is not the line of the log's head: the log was replaced",
             });
         }
         Ok(())
     }
 
-    /// The end of the log; what comes after the last line's end was cut off.
+    /// The end of the log; the bytes after the last line end were cut off.
     ///
     /// # Errors
     /// The last line is broken.

@@ -2,16 +2,16 @@
 //!
 //! # How it works
 //!
-//! A file's hash is that of its bytes, so `sha256sum` gives the same. A directory's is the hash of a list
-//! with one line for each file in it. Files are read in pieces. What was read is known by device, inode,
-//! size and the time of its last change ([`FileVersion`]): as long as these stay, nothing is read again,
-//! and looking at them is fast enough for every call. A file that changed within the last two seconds may
-//! change again unnoticed, so it is read once more then.
+//! A file's hash is that of its bytes, so `sha256sum` gives the same. A directory's is the hash of a list with one
+//! line for each of its files. Files are read in pieces. A file that was read is identified by device, inode, size
+//! and the time of its last change ([`FileVersion`]): as long as these stay, nothing is read again, and checking
+//! them is fast enough for every call. A file that changed within the last two seconds may change again unnoticed,
+//! so it is then read once more.
 //!
 //! # Deliberately absent
 //!
-//! What lies outside: interpreters, libraries, the targets of links. `.git` and `__pycache__`, which
-//! programs write by themselves.
+//! Files outside: interpreters, libraries, the targets of links. `.git` and `__pycache__`, which programs write
+//! themselves.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ const MAX_LEVELS: usize = 64;
 const ATTEMPTS: usize = 3;
 /// The most files and directories that are looked at before a call, instead of beside it.
 const MAX_SYNC_FILES: usize = 256;
-/// Written by programs when they run, and no part of them.
+/// Written by programs when they run, and not part of them.
 const EXCLUDED: [&str; 2] = [".git", "__pycache__"];
 
 /// What capabilities run, each once however many capabilities run it.
@@ -65,7 +65,7 @@ impl Contents {
             ContentSource::Definition(definition) => {
                 return fixed(hash_of(&definition.to_json()));
             }
-            _ => return fixed(Err("what it runs is not known".to_owned())),
+            _ => return fixed(Err("its content is not known".to_owned())),
         };
         Arc::new(self.on_disk(path, is_directory))
     }
@@ -78,7 +78,7 @@ impl Contents {
         Shared(Arc::clone(content))
     }
 
-    /// Forgets what no capability runs any more.
+    /// Drops content that no capability uses any more.
     pub(crate) fn tidy(&self) {
         let mut files = self.files.lock();
         files.retain(|_, content| Arc::strong_count(content) > 1);
@@ -89,7 +89,7 @@ fn fixed(hash: Result<String, String>) -> Arc<dyn Content> {
     Arc::new(FixedContent(hash.map(Arc::from)))
 }
 
-/// What cannot change by itself.
+/// Content that cannot change by itself.
 struct FixedContent(Result<Arc<str>, String>);
 
 impl Content for FixedContent {
@@ -174,12 +174,12 @@ impl Content for Shared {
     }
 }
 
-/// A program's file with how it is started.
+/// A program's file and how it is started.
 struct Started {
     file: Shared,
     line: CommandLine,
     base: PathBuf,
-    /// The hash of all of it, by that of the file.
+    /// The hash of all of it, given that of the file.
     known: Mutex<Option<(String, Arc<str>)>>,
 }
 
@@ -214,7 +214,7 @@ impl Content for Started {
     }
 }
 
-/// The hash of a text in JSON, however it is written.
+/// The hash of a JSON text, independent of its formatting.
 fn hash_of(json: &str) -> Result<String, String> {
     let form = canonical_json(json).map_err(|err| err.to_string())?;
     Ok(hash_text(form.as_bytes()))
@@ -311,10 +311,10 @@ impl Walk<'_> {
 fn hash_of_file(path: &Path) -> Result<(String, FileVersion), String> {
     for _ in 0..ATTEMPTS {
         let before = FileVersion::of(path).ok_or_else(|| not_found(path))?;
-        // Looked at before it is opened: opening a fifo would wait for its writer.
+        // Checked before it is opened: opening a fifo would wait for its writer.
         let is_file = fs::metadata(path).map_err(|err| unreadable(path, &err))?.is_file();
         if !is_file {
-            return Err(format!("{} is no regular file", path.display()));
+            return Err(format!("{} is not a regular file", path.display()));
         }
         let mut file = File::open(path).map_err(|err| unreadable(path, &err))?;
         let mut hasher = Hasher::default();

@@ -1,7 +1,7 @@
 //! The head of an audit log, signed: pure functions.
 //!
-//! A head says that a log has had a certain record as its last one at a certain time. All records before it are
-//! in its hash, so one signature vouches for the whole log so far. A log is known by the hash of its first record.
+//! A head states the last record of a log at a certain time. All records before it are in its hash, so one
+//! signature covers the whole log so far. A log is identified by the hash of its first record.
 
 use orla_marketplace::attestation::{PublicKey, SigningKey};
 use serde::{Deserialize, Serialize};
@@ -22,13 +22,13 @@ pub(crate) struct Head {
 /// A signature over a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
-    /// The public key that it is checked with.
+    /// The public key for its signature.
     pub(crate) key: String,
     pub(crate) signature: String,
 }
 
 impl Head {
-    /// What is signed. Its first line keeps it apart from everything else that the key may sign.
+    /// The signed bytes. The first line keeps them apart from everything else that the key may sign.
     fn statement(&self) -> String {
         let Self { log, seq, hash, time } = self;
         format!("orla audit head 1\nlog {log}\nseq {seq}\nhash {hash}\ntime {time}\n")
@@ -47,7 +47,7 @@ impl Head {
     }
 }
 
-/// A head as it is given away.
+/// A head in the form that is delivered.
 #[derive(Deserialize, Serialize)]
 struct Line {
     log: String,
@@ -70,8 +70,8 @@ pub(crate) fn line(head: Head, seal: Option<Seal>) -> String {
 
 /// The newest head of a log among published ones, one line each.
 ///
-/// With keys, every head has to be signed by one of them; a last line without an end was cut off by a crash and is
-/// left out.
+/// With keys, every head must be signed by one of them. A last line without an end was cut off by a crash and is
+/// skipped.
 ///
 /// # Errors
 /// The first line that is not a head, or not signed, with its number.

@@ -1,14 +1,13 @@
-//! Who vouches for what is served, and what was done with it (RTFS capability system §3.1, §6).
+//! Attestations and provenance of what is served, and the record of its calls (RTFS capability system §3.1, §6).
 //!
 //! [`Rules`] apply to every capability before it is served: they fill in its provenance, verify its attestation, and
 //! refuse it if a valid attestation is required and missing. [`audit`] records every call.
 //!
 //! # How it works
 //!
-//! The files of a capability are read only when their hash is needed ([`content`]): to attest it, to show
-//! where it comes from, and at loading where an attestation was made for it. A start without attestations
-//! reads nothing. Everything that decides is pure and in the marketplace's `attestation`, the audit's
-//! chain in [`chain`].
+//! The files of a capability are read only when their hash is needed ([`content`]): to attest it, to show its
+//! provenance, and at loading if there is an attestation for it. A start without attestations reads nothing. All
+//! decisions are pure and in the marketplace's `attestation`, the audit's chain in [`chain`].
 
 mod attestations;
 pub(crate) mod audit;
@@ -38,17 +37,17 @@ use content::Contents;
 use crate::config::Config;
 use crate::findings::Findings;
 
-/// What is known of what capabilities run, and of signatures, from one snapshot to the next.
+/// Known content hashes and signatures, kept from one snapshot to the next.
 #[derive(Clone, Default)]
 pub(crate) struct Governance {
     contents: Arc<Contents>,
     signatures: Arc<Signatures>,
 }
 
-/// The attestations that are known to be signed with these keys, by their signatures.
+/// Attestations with a verified signature by these keys, by their signatures.
 type Signatures = Mutex<HashMap<String, (CapabilityAttestation, PublicKey)>>;
 
-/// By what the capabilities of one snapshot are judged.
+/// The rules for the capabilities of one snapshot.
 #[derive(Default)]
 pub(crate) struct Rules {
     contents: Arc<Contents>,
@@ -66,7 +65,7 @@ pub(crate) struct Rules {
     vouched_servers: Mutex<BTreeSet<String>>,
 }
 
-/// What is to be said of a capability's attestation.
+/// The remark about a capability's attestation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is a part of orla and needs none.
@@ -83,7 +82,7 @@ impl Governance {
     /// The rules of a configuration.
     ///
     /// # Errors
-    /// The file of attestations is there and cannot be used.
+    /// The file of attestations exists but cannot be used.
     pub(crate) fn rules(&self, config: &Config) -> Result<Rules, String> {
         self.contents.tidy();
         let own = &config.governance;
@@ -109,7 +108,7 @@ impl Governance {
     }
 }
 
-/// The file that holds the attestations of a configuration: beside it, where it does not say.
+/// The file with the attestations of a configuration; beside the configuration by default.
 pub(crate) fn attestations_file(config: &Config) -> PathBuf {
     if !config.is_default("attestations") {
         return config.governance.attestations.clone();
@@ -119,7 +118,7 @@ pub(crate) fn attestations_file(config: &Config) -> PathBuf {
 }
 
 impl Rules {
-    /// Fills in where a capability comes from and who vouches for it, and says whether it may be served.
+    /// Fills in the provenance and the attestation of a capability, and decides whether it may be served.
     pub(crate) fn apply(&self, registration: &mut Registration, findings: &mut Findings) -> bool {
         let manifest = &mut registration.manifest;
         let source = self.source(&manifest.provider);
@@ -144,7 +143,7 @@ impl Rules {
             declared.map(|declared| declared.content_hash).filter(|claimed| !claimed.is_empty());
         if let Some(claimed) = claimed.filter(|claimed| custody.content_hash().as_ref() != Ok(claimed)) {
             findings.warnings.push(format!(
-                "{}: provenance.content_hash is {claimed}, which is not the hash of what it runs",
+                "{}: provenance.content_hash is {claimed}, which is not the hash of its content",
                 manifest.id
             ));
         }
@@ -155,7 +154,7 @@ impl Rules {
         let refused = match verdict {
             Verdict::BuiltIn => None,
             Verdict::Holds(attestation) => {
-                // What was signed, and not what is there by now.
+                // The signed hash, not that of the present content.
                 let hash = attestation.metadata.get(CONTENT_HASH).map(String::as_str);
                 let until = attestation.expires_at;
                 custody = custody.vouched(hash.unwrap_or_default(), until, self.required);
@@ -188,7 +187,7 @@ impl Rules {
             vouched.insert(server.to_owned());
         }
         match refused.filter(|_| self.required) {
-            // What is vouched for are its tools, which are not known yet.
+            // The attestations are those of its tools, which are not known yet.
             Some(_) if is_to_come => false,
             Some(reason) => {
                 findings
@@ -233,19 +232,19 @@ impl Rules {
         }
     }
 
-    /// Whether what a server has besides tools may be served: where attestations are required, only of one
-    /// of which a tool is.
+    /// Whether the prompts and resources of a server may be served: if attestations are required, only those of a
+    /// server with a served tool.
     pub(crate) fn may_surface(&self, owner: &str) -> bool {
         let vouched = self.vouched_servers.lock();
         !self.required || !self.servers.contains_key(owner) || vouched.contains(owner)
     }
 
-    /// Whether starts have to be asked for.
+    /// Whether starts need permission.
     pub(crate) fn is_required(&self) -> bool {
         self.required
     }
 
-    /// Whether this is a capsule by itself, before it has said what its tools are.
+    /// Whether this is a capsule itself, before its tools are known.
     fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
         let of_it = format!("{}.", manifest.id);
         manifest.provider.kind() == "capsule"
@@ -263,7 +262,7 @@ impl Rules {
         self.attestations.keys().map(String::as_str)
     }
 
-    /// The attestation in the manifest itself counts, then the one in the file.
+    /// The attestation in the manifest takes precedence over the one in the file.
     fn judge(&self, manifest: &CapabilityManifest, custody: &Custody) -> Verdict {
         let inline = manifest.attestation.as_ref();
         let claims = inline.into_iter().chain(self.attestations.get(&manifest.id));
@@ -287,13 +286,13 @@ impl Rules {
         custody: &Custody,
         claim: &CapabilityAttestation,
     ) -> Result<(), String> {
-        // Nothing is read for what was not signed by someone who is trusted.
+        // Nothing is read without a signature by a trusted key.
         self.signed(claim)?;
         timely(claim, SystemTime::now()).map_err(|flaw| flaw.to_string())?;
         fits(claim, &subject(manifest, custody)?).map_err(|flaw| flaw.to_string())
     }
 
-    /// Whether a claim is signed; what was once found to be is not computed again.
+    /// Whether a claim is signed; a known result is not computed again.
     fn signed(&self, claim: &CapabilityAttestation) -> Result<(), String> {
         let key = self.keys.get(&claim.authority);
         let mut known = self.signatures.lock();
@@ -329,17 +328,17 @@ fn server_of(provider: &ProviderType) -> Option<&str> {
     }
 }
 
-/// A capability as it is now: what an attestation of it is about.
+/// A capability in its present state: the subject of an attestation.
 ///
 /// # Errors
-/// Why that cannot be said, as one clause.
+/// Why that is unknown, as one clause.
 pub(crate) fn subject(manifest: &CapabilityManifest, custody: &Custody) -> Result<Subject, String> {
     let hash = custody.content_hash()?;
     Subject::new(manifest, hash).map_err(|err| err.to_string())
 }
 
-/// How a server is reached, without secrets. A program below the configuration is named from there, so
-/// that the same configuration elsewhere is the same definition.
+/// How a server is reached, without secrets. A program below the configuration is named relative to it, so that
+/// the same configuration in another directory is the same.
 fn reached(server: &ServerSettings, base: &Path) -> Definition {
     match &server.reach {
         Reach::Process { command, args, env, cwd, .. } => {

@@ -29,12 +29,12 @@ pub(crate) enum Field {
 }
 
 impl Fields {
-    /// No fields, with room for those of most events.
+    /// No fields, with capacity for those of most events.
     pub(crate) fn with_room() -> Self {
         Self(Vec::with_capacity(8))
     }
 
-    /// Adds a field, or gives it a new value.
+    /// Adds a field, or replaces its value.
     pub(crate) fn add(&mut self, name: &'static str, value: Field) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
@@ -58,7 +58,7 @@ impl Fields {
         }
     }
 
-    /// Who speaks and what, where the event is a line of a capsule's standard error.
+    /// The source and the text, if the event is a line of a capsule's standard error.
     fn spoken(&self) -> Option<(&str, &str)> {
         let text = |name: &str| match self.0.iter().find(|(known, _)| *known == name) {
             Some((_, Field::Text(text))) => Some(text.as_str()),
@@ -117,8 +117,8 @@ impl Visit for Fields {
     }
 }
 
-/// One JSON object: `timestamp`, `level`, `message`, and the fields beside them. Every call has such a line, so
-/// it is written in one go.
+/// One JSON object: `timestamp`, `level`, `message`, and the other fields. Every call has such a line, so it is
+/// written in one pass.
 pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> Styled {
     let mut line = Vec::with_capacity(128 + 32 * fields.0.len());
     // Writing to memory does not fail.
@@ -127,7 +127,7 @@ pub(crate) fn json(at: SystemTime, level: Severity, fields: &Fields) -> Styled {
     for (name, value) in &fields.0 {
         let prefix = match *name {
             "message" => continue,
-            // A field must not pass for what the line itself says.
+            // A field must not be mistaken for a member of the line itself.
             "timestamp" | "level" => "field_",
             _ => "",
         };

@@ -2,15 +2,15 @@
 //!
 //! # How it works
 //!
-//! Code logs through `tracing`. [`Log`] is the one layer: it decides by level and target whether an
-//! event is wanted, renders it ([`mod@format`]) and hands the line to a thread that writes ([`writer`]).
-//! Level and form are atomics, so that a reload changes them.
+//! Code logs through `tracing`. [`Log`] is the one layer: it decides by level and target whether an event is
+//! wanted, renders it ([`mod@format`]) and passes the line to a thread that writes ([`writer`]). Level and form
+//! are atomics, so that a reload changes them.
 //!
 //! # Levels
 //!
-//! `tracing` has no `fatal`. An event with the target [`FATAL`] (see [`fatal!`]) is one: it is
-//! printed as `fatal`, and `log_level: fatal` shows it and nothing else. Libraries log from
-//! `warn` on at any level, because their `info` is about themselves.
+//! `tracing` has no `fatal`. An event with the target [`FATAL`] (see [`fatal!`]) is one: it is printed as `fatal`,
+//! and `log_level: fatal` shows only it. Libraries log from `warn` on at any level, because their `info` is about
+//! themselves.
 //!
 //! [`fatal!`]: crate::fatal
 
@@ -33,7 +33,7 @@ use crate::render::Styled;
 use format::Fields;
 use writer::Writer;
 
-/// The target of events that are fatal: the program ends because of them.
+/// The target of fatal events, with which the program ends.
 pub(crate) const FATAL: &str = "orla::fatal";
 
 /// Logs why the program ends.
@@ -71,7 +71,7 @@ impl Logging {
         let writer = Writer::start(Arc::clone(&settings));
         let layer = Log { settings: Arc::clone(&settings), writer: writer.clone() };
         let subscriber = tracing_subscriber::registry().with(layer);
-        // A second log in one process (in tests) leaves the first as it is.
+        // A second log in one process (in tests) does not replace the first.
         let _ = tracing::subscriber::set_global_default(subscriber);
         log_panics();
         Self { settings, writer }
@@ -84,7 +84,7 @@ impl Logging {
         tracing::callsite::rebuild_interest_cache();
     }
 
-    /// Waits until what was logged so far is written, but not for ever.
+    /// Waits until everything logged so far is written, but not for ever.
     pub(crate) fn flush(&self) {
         self.writer.flush(Duration::from_secs(1));
     }
@@ -103,7 +103,7 @@ impl Settings {
         ALL[usize::from(self.level.load(Ordering::Relaxed)).min(ALL.len() - 1)]
     }
 
-    /// An event of this moment, in the form that is asked for.
+    /// An event with the current time, in the configured form.
     fn line(&self, level: Severity, fields: &Fields) -> Styled {
         let now = SystemTime::now();
         if self.pretty.load(Ordering::Relaxed) {
@@ -117,7 +117,7 @@ impl Settings {
         let level = self.level();
         let level = match metadata.target() {
             target if is_ours(target) => level,
-            // It warns of what providers send every time.
+            // It warns about messages that providers send every time.
             target if target.starts_with("genai") => level.max(Severity::Error),
             _ => level.max(Severity::Warn),
         };
@@ -178,7 +178,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
         let metadata = event.metadata();
         let mut fields = Fields::with_room();
         event.record(&mut fields);
-        // An event's own fields win over those of the spans around it, and inner spans over outer ones.
+        // An event's own fields override those of the spans around it, and inner spans override outer ones.
         for span in ctx.event_scope(event).into_iter().flatten() {
             if let Some(outer) = span.extensions().get::<Fields>() {
                 fields.add_missing(outer);
@@ -200,7 +200,7 @@ fn log_panics() {
         let location = info.location().map(ToString::to_string);
         let thread = std::thread::current();
         tracing::error!(
-            panic = text.as_deref().unwrap_or("a value that is no text"),
+            panic = text.as_deref().unwrap_or("a value that is not text"),
             location,
             thread = thread.name().unwrap_or("unnamed"),
             "panicked"

@@ -1,9 +1,9 @@
 //! One thread writes the log, so that logging never waits for the reader of standard error.
 //!
-//! A line is written whole, by one call, and lines keep their order. The first line after a silence is
-//! written at once; those that come within the next [`BATCH_DELAY`] are written together after it, because waking a
-//! thread costs more than writing a line. If standard error is not read, the queue fills up; further lines are
-//! dropped and counted, and the count is logged when there is room again.
+//! A line is written whole, by one call, and lines keep their order. The first line after a silence is written at
+//! once; those within the next [`BATCH_DELAY`] are written together after it, because waking a thread costs more
+//! than writing a line. If standard error is not read, the queue fills up; further lines are dropped and counted,
+//! and the count is logged when there is room again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use crate::render::{self, Styled};
 
 /// Lines that wait to be written.
 const QUEUE: usize = 4096;
-/// How long the thread does not listen after it has written. Shorter than what a person notices, longer than
-/// a thousand calls of a busy server are apart.
+/// How long the thread sleeps after it has written. Shorter than a person notices, longer than the interval of a
+/// thousand calls of a busy server.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
 /// Bytes that are written together.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -35,13 +35,13 @@ enum Message {
 }
 
 impl Writer {
-    /// A writer that says in the form of `settings` how many lines it had to drop.
+    /// A writer that reports dropped lines in the form of `settings`.
     pub(super) fn start(settings: Arc<Settings>) -> Self {
         let (queue, messages) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
         let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024);
-        // Without a thread, the channel is closed and every line is written where it is logged.
+        // Without a thread, the channel is closed and every line is written by its logger.
         drop(thread.spawn(move || write_all(&messages, &counter, &settings)));
         Self { queue, dropped }
     }

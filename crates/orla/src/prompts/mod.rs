@@ -56,7 +56,7 @@ pub(crate) struct Prompt {
     pub(crate) title: Option<String>,
     pub(crate) description: String,
     pub(crate) arguments: Vec<Argument>,
-    /// Names of the tools it wants, and where they stand.
+    /// Names of the tools it uses, with their places.
     pub(crate) tools: Vec<(String, Position)>,
     parts: Vec<Part>,
     pub(crate) path: PathBuf,
@@ -72,15 +72,15 @@ pub(crate) struct Argument {
     pub(crate) values: Vec<String>,
 }
 
-/// What a directory of prompts holds, and what is wrong with it.
+/// The prompts of a directory, and their problems.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) prompts: Vec<Prompt>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Reads the prompts of a directory, in the order of their names. A missing directory is a problem only
-/// where it was asked for.
+/// Reads the prompts of a directory, in the order of their names. A missing directory is a problem only if it was
+/// configured.
 pub(crate) fn load(dir: &Path, asked_for: bool) -> Loaded {
     let mut loaded = Loaded::default();
     let entries = match fs::read_dir(dir) {
@@ -144,12 +144,12 @@ fn unused(name: &str, taken: &mut HashSet<String>) -> String {
     name
 }
 
-/// The text of a prompt's file; `None` where it is no regular file.
+/// The text of a prompt's file; `None` where it is not a regular file.
 fn read(path: &Path) -> Result<Option<String>, Problem> {
     let unreadable = |err: std::io::Error| {
         Problem::new(format!("{} cannot be read: {}", path.display(), reason(&err)))
     };
-    // Looked at before it is opened: opening a fifo would wait for its writer.
+    // Checked before it is opened: opening a fifo would wait for its writer.
     let is_file = fs::metadata(path).map_err(unreadable)?.is_file();
     if !is_file {
         return Ok(None);
@@ -277,7 +277,7 @@ impl Prompts {
         }))
     }
 
-    /// The tools that a prompt wants, that are served and that the caller may use, one line each.
+    /// The tools that a prompt uses, that are served and that the caller may use, one line each.
     fn wanted(&self, prompt: &Prompt, caller: Option<&Principal>) -> String {
         let mut text = String::new();
         for (tool, _) in &prompt.tools {

@@ -10,7 +10,7 @@ use crate::text::suggestion;
 
 const KEYS: [&str; 4] = ["title", "description", "arguments", "tools"];
 const ARGUMENT_KEYS: [&str; 5] = ["name", "description", "required", "values", "enum"];
-/// Characters of the description that is made where none is given.
+/// The most characters of a description that is made from the body.
 const DESCRIPTION: usize = 120;
 
 /// A piece of a prompt's body.
@@ -21,8 +21,8 @@ pub(super) enum Part {
     Argument(usize),
 }
 
-/// Makes a prompt of a text. An unknown key is a problem that leaves the prompt; anything else that is
-/// wrong with the front matter costs it.
+/// Makes a prompt of a text. An unknown key is a remark; any other error in the front matter makes the prompt
+/// unusable.
 pub(super) fn parse(name: &str, path: &Path, text: &str) -> (Option<Prompt>, Vec<Problem>) {
     let mut problems = Vec::new();
     let at_path = |(at, text): Mistake| Problem::at(path, at, text);
@@ -180,7 +180,7 @@ fn parts(body: &str, arguments: &mut Vec<Argument>) -> Vec<Part> {
     parts
 }
 
-/// The body's first line with words, so that no prompt is without a description.
+/// The first line of the body with words, so that every prompt has a description.
 fn described_by(body: &str, name: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
     let first = lines.find(|line| !line.is_empty()).unwrap_or(name);

@@ -1,8 +1,8 @@
-//! Images at terminals that can show them: the graphics protocols of kitty and of iTerm2.
+//! Images at terminals that support them: the graphics protocols of kitty and of iTerm2.
 //!
-//! Both take a file as it is, in Base64, so nothing is decoded here and nothing of the image can be read as a
-//! command. Which protocol a terminal speaks is known from its environment: asking the terminal would mean
-//! reading its answer from the keyboard.
+//! Both take a file in Base64, so nothing is decoded here and nothing of the image can be read as a command. The
+//! environment determines the protocol of a terminal: asking the terminal would mean reading its answer from the
+//! keyboard.
 
 use std::io::IsTerminal;
 
@@ -24,7 +24,7 @@ enum Protocol {
     ITerm2,
 }
 
-/// Shows an image on standard output, where that is a terminal that can, and says whether it did.
+/// Shows an image on standard output, if that is a terminal with support for images. Returns whether it did.
 pub(crate) fn show(bytes: &[u8]) -> bool {
     if !std::io::stdout().is_terminal() || bytes.len() > MAX {
         return false;
@@ -38,7 +38,7 @@ pub(crate) fn show(bytes: &[u8]) -> bool {
 }
 
 fn protocol(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
-    // A multiplexer keeps what it does not know from the terminal.
+    // A multiplexer filters sequences that it does not know.
     if variable("TMUX").is_some() || variable("STY").is_some() {
         return None;
     }

@@ -1,5 +1,5 @@
-//! Progress at a terminal: a bar for each call that says how far it is, drawn in place on standard error and
-//! lifted while anything else is written.
+//! Progress at a terminal: a bar for each call that reports progress, drawn in place on standard error and removed
+//! while anything else is written.
 
 use std::sync::OnceLock;
 
@@ -26,8 +26,8 @@ pub(super) fn lifted<R>(write: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Shows what a call says while it runs, and what the calls of a program within it say: progress as bars,
-/// messages as lines above them. `wants` chooses the notices that are shown.
+/// Shows the notices of a call and of a program's calls within it: progress as bars, messages as lines above them.
+/// `wants` chooses the notices that are shown.
 pub(crate) fn sink(label: &str, wants: fn(&Notice) -> bool) -> NoticeSink {
     let bar = Bar::new(label);
     let take = move |notice| {
@@ -49,7 +49,7 @@ fn within(label: &str, wants: fn(&Notice) -> bool) -> NoticeSink {
     NoticeSink::new(take).with_calls(move |id| within(id, wants))
 }
 
-/// The bar of one call. It is drawn when the call first says how far it is, and gone when this is dropped.
+/// The bar of one call. It is drawn at the first report of progress, and removed when this is dropped.
 pub(crate) struct Bar {
     label: String,
     drawn: Mutex<Option<Drawn>>,
@@ -114,7 +114,7 @@ fn can_draw() -> bool {
     stderr_is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// Done and total, a bar, the rate, the time left and the message; without a total, what is known.
+/// Done and total, a bar, the rate, the time left and the message; without a total, the known parts.
 fn style(total: Option<f64>) -> ProgressStyle {
     let unit = total.map_or(1.0, |total| total / STEPS as f64);
     let rate = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {

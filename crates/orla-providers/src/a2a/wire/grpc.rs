@@ -112,7 +112,7 @@ fn client(wire: &Wire) -> Result<A2aServiceClient<Channel>, Fault> {
 
 pub(super) fn origin(wire: &Wire) -> Result<http::Uri, Fault> {
     let origin = wire.url.origin().ascii_serialization();
-    origin.parse().map_err(|_| Fault::Wrong("its address is none".to_owned()))
+    origin.parse().map_err(|_| Fault::Wrong("its address is invalid".to_owned()))
 }
 
 pub(super) fn asked<T>(wire: &Wire, message: T) -> tonic::Request<T> {

@@ -92,7 +92,7 @@ fn at(wire: &Wire, path: &[&str]) -> Result<Url, Fault> {
     let mut url = wire.url.clone();
     {
         let mut segments =
-            url.path_segments_mut().map_err(|()| Fault::Wrong("its address is none".to_owned()))?;
+            url.path_segments_mut().map_err(|()| Fault::Wrong("its address is invalid".to_owned()))?;
         let version = (wire.dialect == Dialect::V0).then_some("v1");
         segments.pop_if_empty().extend(version).extend(wire.tenant.iter()).extend(path);
     }

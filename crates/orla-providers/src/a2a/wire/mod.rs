@@ -230,6 +230,6 @@ fn refused(error: &Value, code: i32) -> Fault {
         .unwrap_or(code);
     let message =
         ["message", "detail", "title"].iter().find_map(|name| error.get(*name).and_then(Value::as_str));
-    let message: String = message.unwrap_or("it gives no reason").chars().take(500).collect();
+    let message: String = message.unwrap_or("no reason given").chars().take(500).collect();
     Fault::Refused(A2AError::new(code, message))
 }

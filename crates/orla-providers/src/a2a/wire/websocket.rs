@@ -80,7 +80,7 @@ async fn open(wire: &Wire) -> Result<Socket, Fault> {
         || accept != Some(derive_accept_key(key.as_bytes()).as_bytes())
     {
         return Err(Fault::Wrong(format!(
-            "answers {} where a WebSocket was asked for",
+            "answered {} instead of opening a WebSocket",
             response.status()
         )));
     }
@@ -104,7 +104,7 @@ async fn next(socket: &mut Socket) -> Result<Option<Value>, Fault> {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
             Some(Ok(Message::Binary(_))) => {
-                return Err(Fault::Wrong("it answers with bytes where a text has to be".to_owned()));
+                return Err(Fault::Wrong("it answered with bytes instead of text".to_owned()));
             }
             Some(Err(err)) => return Err(broken(err)),
         };

@@ -282,7 +282,7 @@ impl<'a> Exchange<'a> {
                 }
             }
             if status.is_success() {
-                return Err("its answer is none to this request".to_owned().into());
+                return Err("its answer is not for this request".to_owned().into());
             }
         }
         if status.is_success() {

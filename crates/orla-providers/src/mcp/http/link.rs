@@ -90,9 +90,9 @@ async fn discover(shared: &Shared) -> Result<Channel, String> {
     let versions = Object::parse(answer.result.as_str())
         .and_then(|result| serde_json::from_str::<Vec<String>>(result.get("supportedVersions")?).ok());
     if versions.is_some_and(|versions| !versions.iter().any(|version| version == mode::SESSIONLESS)) {
-        return Err(format!("it does not know {}", mode::SESSIONLESS));
+        return Err(format!("it does not support {}", mode::SESSIONLESS));
     }
-    let offers = Offers::read(&answer.result).ok_or("its answer to server/discover is no object")?;
+    let offers = Offers::read(&answer.result).ok_or("its answer to server/discover is not an object")?;
     Ok(Channel { offers, ..channel })
 }
 
@@ -108,7 +108,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, String> {
         Failure::Expired => "it answered initialize with HTTP 404".to_owned(),
         other => other.to_string(),
     })?;
-    let offers = Offers::read(&answer.result).ok_or("its answer to initialize is no object")?;
+    let offers = Offers::read(&answer.result).ok_or("its answer to initialize is not an object")?;
     let version =
         Object::parse(answer.result.as_str()).and_then(|result| result.text("protocolVersion"));
     let version = version.as_deref().unwrap_or(mode::SESSION);
@@ -159,9 +159,10 @@ fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {
 pub(super) fn configured(fields: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
-        let known = HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is no header"))?;
+        let known =
+            HeaderName::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a header"))?;
         let mut value =
-            HeaderValue::from_str(value).map_err(|_| format!("the value of header {name} is none"))?;
+            HeaderValue::from_str(value).map_err(|_| format!("invalid value for header {name}"))?;
         value.set_sensitive(true);
         headers.insert(known, value);
     }
@@ -185,7 +186,7 @@ mod tests {
         let fields = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
         let headers = configured(&fields("X-Api-Key", "secret")).unwrap();
         assert!(headers["x-api-key"].is_sensitive() && !format!("{headers:?}").contains("secret"));
-        assert_eq!(configured(&fields("a b", "x")).unwrap_err(), "\"a b\" is no header");
-        assert_eq!(configured(&fields("a", "x\n")).unwrap_err(), "the value of header a is none");
+        assert_eq!(configured(&fields("a b", "x")).unwrap_err(), "\"a b\" is not a header");
+        assert_eq!(configured(&fields("a", "x\n")).unwrap_err(), "invalid value for header a");
     }
 }

@@ -82,7 +82,7 @@ impl Remote {
         };
         let setup = Setup {
             name: settings.name.as_str().into(),
-            url: reqwest::Url::parse(url).map_err(|err| format!("its address is none: {err}"))?,
+            url: reqwest::Url::parse(url).map_err(|err| format!("its address is invalid: {err}"))?,
             headers: link::configured(headers)?,
             startup_timeout: settings.startup_timeout,
         };

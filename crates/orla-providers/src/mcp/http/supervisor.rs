@@ -157,13 +157,13 @@ async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
             Ok(listed) => listed,
             Err(problem) => {
                 let problem = wire::quoted(problem.as_bytes());
-                tracing::warn!(server, problem, "tools/list gave no list");
+                tracing::warn!(server, problem, "tools/list returned no list");
                 break;
             }
         };
         if listed.left_out > 0 {
             let left_out = listed.left_out;
-            tracing::warn!(server, left_out, "what tools/list gives and is no tool is left out");
+            tracing::warn!(server, left_out, "entries of tools/list that are not tools are left out");
         }
         tools.extend(listed.tools);
         cursor = listed.next_cursor;
@@ -171,7 +171,11 @@ async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
             break;
         }
         if page == MAX_PAGES || tools.len() >= MAX_TOOLS {
-            tracing::warn!(server, tools = tools.len(), "its list of tools goes on and on, and is cut");
+            tracing::warn!(
+                server,
+                tools = tools.len(),
+                "its list of tools is too long, and is truncated"
+            );
             tools.truncate(MAX_TOOLS);
             break;
         }

@@ -96,7 +96,10 @@ async fn a_question_is_answered_in_the_manner_of_its_revision() {
     assert_eq!(asked(Named("me", None)).await, r#"{"q":{"me":"sampling/createMessage"}}"#);
     assert_eq!(asked(Named("me", Some(7))).await, r#"{"me":"sampling/createMessage"}"#);
     let nobody = world.error("h__ask", "{}").await;
-    assert!(nobody.ends_with("it asks its caller's client, which cannot be asked"), "{nobody}");
+    assert!(
+        nobody.ends_with("it requests input, but its caller has no client that can answer"),
+        "{nobody}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

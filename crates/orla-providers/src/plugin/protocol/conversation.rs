@@ -244,7 +244,11 @@ impl Conversation {
             }
             Some(Pending::Cancelled { .. }) => {}
             None if (self.first..self.tickets.load(Ordering::Relaxed)).contains(&id) => {
-                tracing::debug!(plugin = &*self.name, id, "an answer that nobody waits for is dropped");
+                tracing::debug!(
+                    plugin = &*self.name,
+                    id,
+                    "an answer to an abandoned request is dropped"
+                );
             }
             None => self.unknown_id(id),
         }
@@ -265,12 +269,12 @@ impl Conversation {
         self.note_wrong(line);
         let (plugin, text) = (&*self.name, quoted(line));
         if std::mem::replace(&mut self.has_logged_noise, true) {
-            tracing::debug!(plugin, text, "a line on standard output is no answer, and is ignored");
+            tracing::debug!(plugin, text, "a line on standard output is not an answer, and is ignored");
         } else {
             tracing::warn!(
                 plugin,
                 text,
-                "a line on standard output is no answer, and is ignored; diagnostics belong on standard error"
+                "a line on standard output is not an answer, and is ignored; diagnostics belong on standard error"
             );
         }
     }

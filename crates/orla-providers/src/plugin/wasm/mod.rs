@@ -226,7 +226,7 @@ impl Component {
             }))
         };
         let value = answer.map_err(|message| failed("", message))?;
-        JsonText::parse(value).map_err(|err| failed("no-json", format!("its value is no JSON: {err}")))
+        JsonText::parse(value).map_err(|err| failed("no-json", format!("its value is not JSON: {err}")))
     }
 
     /// What it serves, as far as that is known.
@@ -259,9 +259,9 @@ impl Component {
         let describe = describe.map_err(|err| format!("it has no describe: {err}"))?;
         let (text,) = describe.call_async(&mut store, ()).await.map_err(|err| self.ended(&err))?;
         let described =
-            JsonText::parse(text).map_err(|err| format!("what it describes is no JSON: {err}"))?;
+            JsonText::parse(text).map_err(|err| format!("its description is not JSON: {err}"))?;
         let (functions, _) = wire::functions(&described)
-            .map_err(|err| format!("what it describes are no functions: {err}"))?;
+            .map_err(|err| format!("its description has no valid functions: {err}"))?;
         Ok(ServerInfo { tools: Some(functions), ..ServerInfo::default() })
     }
 
@@ -401,11 +401,12 @@ fn compile(path: &Path) -> Result<Loaded, String> {
     let since = Instant::now();
     let engine = engine()?;
     let component = wasmtime::component::Component::from_binary(engine, &bytes)
-        .map_err(|err| format!("it is no component: {}", err.root_cause()))?;
+        .map_err(|err| format!("it is not a component: {}", err.root_cause()))?;
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|err| err.to_string())?;
     let pre = linker.instantiate_pre(&component);
-    let pre = pre.map_err(|err| format!("it wants what is not there: {}", err.root_cause()))?;
+    let pre =
+        pre.map_err(|err| format!("it imports something that is not provided: {}", err.root_cause()))?;
     let ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(path = %path.display(), ms, "a component was compiled");
     Ok(Loaded { version, pre, idle: Mutex::default() })

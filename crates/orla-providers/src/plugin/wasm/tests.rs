@@ -69,7 +69,7 @@ async fn a_component_describes_itself_and_answers() {
         assert_eq!(called(&component, "echo", &[]).await, r#"{"n": 1.10}"#);
     }
     assert_eq!(called(&component, "fail", &[]).await, ": no luck");
-    assert!(called(&component, "garbage", &[]).await.starts_with("no-json: its value is no JSON"));
+    assert!(called(&component, "garbage", &[]).await.starts_with("no-json: its value is not JSON"));
     assert_eq!(component.status().state.as_deref(), Some("READY"));
 }
 
@@ -155,7 +155,7 @@ async fn a_file_that_changes_is_compiled_anew_and_what_is_none_says_so() {
     fs::write(dir.path().join("new"), "(module)").unwrap();
     fs::rename(dir.path().join("new"), dir.path().join("c.wasm")).unwrap();
     let broken = called(&component, "fail", &[]).await;
-    assert!(broken.starts_with("gone: it is no component"), "{broken}");
+    assert!(broken.starts_with("gone: it is not a component"), "{broken}");
     assert_eq!(called(&component, "fail", &[]).await, broken);
     assert_eq!(compiled.load(Ordering::Relaxed), 3, "what is broken is compiled once");
     assert_eq!(component.status().state.as_deref(), Some("CRASHED"));

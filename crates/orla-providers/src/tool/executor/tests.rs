@@ -198,14 +198,14 @@ async fn arguments_that_cannot_be_passed_on_are_refused_with_the_place() {
     let tools = Tools::of(&[("a", "")]);
     assert_eq!(
         tools.failure("a", json!({"args": [1], "stdin": {}})).await,
-        "a cannot take these arguments: input.args[0]: expected a string, got 1; input.stdin: expected a string, got {}"
+        "a: invalid input: input.args[0]: expected a string, got 1; input.stdin: expected a string, got {}"
     );
     let long = "x".repeat(100_000);
     let many: Vec<&str> = std::iter::repeat_n(&*long, 100).collect();
     let message = tools.failure("a", json!({ "args": many })).await;
     assert_eq!(
         message,
-        "a cannot take these arguments: input: expected arguments that fit on a command line (larger text goes in `stdin`), got 10000000 bytes"
+        "a: invalid input: input: expected arguments that fit on a command line (larger text goes in `stdin`), got 10000000 bytes"
     );
 }
 

@@ -154,7 +154,7 @@ fn output_that_is_not_what_was_declared_is_an_error_that_keeps_it() {
         let error = of_ended(&context(OutputForm::Text, true), ended(stdout, 0)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("ls broke its declared output schema: output: expected one JSON value, got {got}")
+            format!("ls: invalid output: output: expected one JSON value, got {got}")
         );
         let outcome = error.outcome().unwrap();
         assert_eq!(content(outcome)[0]["text"], String::from_utf8_lossy(stdout).into_owned());

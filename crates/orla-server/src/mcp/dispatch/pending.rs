@@ -253,7 +253,7 @@ impl PendingRequests {
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
         let codec = self.codec().ok_or_else(no_randomness)?;
         let opened = codec.open_with(&sealed, &target.bytes()).map_err(|err| refuse(err.to_string()))?;
-        let ended = || refuse("what it continues has ended".to_owned());
+        let ended = || refuse("the request that it continues has ended".to_owned());
         let (number, round) = opened.split_at_checked(8).ok_or_else(ended)?;
         let number = number.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
         let round = round.try_into().map(u64::from_le_bytes).map_err(|_| ended())?;
@@ -285,7 +285,7 @@ impl PendingRequests {
 }
 
 fn no_randomness() -> ErrorData {
-    ErrorData::internal_error("the system gives no randomness for a requestState", None)
+    ErrorData::internal_error("the system has no random bytes for a requestState", None)
 }
 
 /// The pending request of an open request.
@@ -351,7 +351,7 @@ async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut w
         None => overdue(&core, &pending, work).await,
     };
     let lost = || {
-        let what = "what this request continues did not end in time";
+        let what = "the request that it continues did not end in time";
         Reply::error(Some(&pending.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
     };
     pending.state.lock().answer = Some(answer.unwrap_or_else(lost));

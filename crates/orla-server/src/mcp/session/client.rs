@@ -107,7 +107,7 @@ impl SessionClient {
     fn withdraw(&self, number: u64) {
         if self.session.questions.take(number).is_some() {
             let params =
-                format!(r#"{{"requestId":{number},"reason":"the answer is not needed any more"}}"#);
+                format!(r#"{{"requestId":{number},"reason":"the answer is no longer needed"}}"#);
             self.outlet.send(rpc::to_client(None, "notifications/cancelled", &params));
         }
     }

@@ -1,4 +1,4 @@
-//! The clients that are known: where each keeps its servers, and how it writes them.
+//! The supported clients: the file of each with its servers, and its format.
 //!
 //! Data and pure functions; nothing is read or written here.
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 /// One client.
 pub(crate) struct Client {
-    /// As it is written on the command line.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Where its file may be; the first that exists, else the first.
+    /// The candidates for its file; the first that exists, or else the first.
     pub(crate) paths: fn(&Places) -> Vec<PathBuf>,
     pub(crate) form: Form,
     /// What makes the client see a changed file.
@@ -40,11 +40,11 @@ pub(crate) struct Launch {
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     pub(crate) home: PathBuf,
-    /// Of command line programs: `$XDG_CONFIG_HOME`, else `~/.config`, on macOS too.
+    /// Of command line programs: `$XDG_CONFIG_HOME`, or else `~/.config`, on macOS too.
     pub(crate) config: PathBuf,
     /// Of applications with windows.
     pub(crate) applications: PathBuf,
-    /// `CODEX_HOME` and `CLAUDE_CONFIG_DIR`, where they are set.
+    /// `CODEX_HOME` and `CLAUDE_CONFIG_DIR`, if they are set.
     pub(crate) codex_home: Option<PathBuf>,
     pub(crate) claude_dir: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "zed",
         title: "Zed",
         paths: |at| vec![at.config.join("zed/settings.json")],
-        // Versions that ask for a source and versions that do not both take this.
+        // Versions that require a source and versions that do not both accept this.
         form: Form::Json {
             below: "context_servers",
             entry: |launch| with("source", "custom", plain(launch)),
@@ -149,7 +149,7 @@ impl Places {
 }
 
 impl Client {
-    /// The file to edit: the first candidate that exists, else the first.
+    /// The file to edit: the first candidate that exists, or else the first.
     pub(crate) fn path(&self, places: &Places, exists: impl Fn(&Path) -> bool) -> PathBuf {
         let mut paths = (self.paths)(places);
         let found = paths.iter().position(|path| exists(path)).unwrap_or_default();
@@ -157,7 +157,7 @@ impl Client {
     }
 }
 
-/// `command`, `args`, and `env` where there is any.
+/// `command`, `args`, and `env` if there are variables.
 fn plain(launch: &Launch) -> Value {
     let mut entry = json!({"command": launch.command, "args": launch.args});
     if !launch.env.is_empty() {

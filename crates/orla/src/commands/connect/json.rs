@@ -1,4 +1,4 @@
-//! Sets one value in a JSON text, comments allowed, and leaves every other character as it is.
+//! Sets one value in a JSON text, which may have comments, and leaves every other character unchanged.
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
@@ -18,8 +18,8 @@ const EDITORS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Sets the member `key` of the object that is the member `below` of the root object. Objects that do not exist are
-/// created. A new member goes to the front, so that no comma or comment behind a last member matters.
+/// Sets the member `key` of the object that is the member `below` of the root object. Objects that do not exist
+/// are created. A new member is the first one, so that commas and comments after the last member do not matter.
 ///
 /// # Errors
 /// What is wrong with the text, with line and column.
@@ -51,7 +51,7 @@ pub(super) fn has(text: &str, below: &str, key: &str) -> bool {
     parse(text).ok().and_then(|root| member(root.object_value()?)).is_some()
 }
 
-/// The last member with this key: the one that counts in JavaScript.
+/// The last member with this key, which is the one that counts in JavaScript.
 fn last(object: &CstObject, key: &str) -> Option<CstObjectProp> {
     let named = |member: &CstObjectProp| {
         member.name().and_then(|name| name.decoded_value().ok()).is_some_and(|name| name == key)

@@ -44,7 +44,7 @@ pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Res
     Ok(())
 }
 
-/// How the client starts this very program, with what it would serve from here.
+/// How the client starts this program, with what it would serve from here.
 fn launch(source: &Source) -> Result<Launch, Failure> {
     let exe = std::env::current_exe().map_err(|err| {
         Failure::failed(format!("cannot find the path of orla itself: {}", reason(&err)))
@@ -183,8 +183,8 @@ fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Res
     Ok(())
 }
 
-/// What a path leads to, through links to what does not exist yet too: a link is not replaced, but what
-/// it points to.
+/// The target of a path, through links, even if it does not exist: the target of a link is written, and the link
+/// stays.
 fn followed(path: &Path) -> PathBuf {
     /// More than the kernel follows.
     const LINKS: usize = 40;
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(fs::read_to_string(with_suffix(&path, ".orla-backup")).unwrap(), first);
         assert!(fs::read_to_string(&path).unwrap().contains("/bin/other"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // A link is followed, to a file that is not there yet too.
+        // A link is followed, even to a missing file.
         let link = dir.path().join("link.json");
         for to in ["deep/settings.json", "deep/new.json"] {
             std::os::unix::fs::symlink(to, &link).unwrap();

@@ -1,4 +1,4 @@
-//! Sets one extension in Goose's YAML and leaves every other line as it is.
+//! Sets one extension in Goose's YAML and leaves every other line unchanged.
 //!
 //! The lines of the entry are put among the lines of the file, and the result is parsed again: if
 //! anything but the entry differs, nothing is written.
@@ -9,13 +9,13 @@ use super::clients::Launch;
 
 const BELOW: &str = "extensions";
 
-/// Whether there is an `extensions.KEY`.
+/// Whether `extensions.KEY` exists.
 pub(super) fn has(text: &str, key: &str) -> bool {
     let Ok(root) = read(text) else { return false };
     member(root.as_ref(), BELOW).is_some_and(|extensions| member(Some(extensions), key).is_some())
 }
 
-/// Sets `extensions.KEY`, making what does not exist.
+/// Sets `extensions.KEY`, and creates missing parts.
 ///
 /// # Errors
 /// Why the file cannot be edited.

@@ -21,7 +21,7 @@ const FILES: [File; 3] = [
     File { path: "orla.yaml", text: include_str!("orla.yaml"), executable: false },
 ];
 
-/// Writes the examples that are not there yet, and says what to do next.
+/// Writes the examples that do not exist yet, and prints the next steps.
 pub(crate) fn run(dir: &Path) -> Result<(), Failure> {
     let mut report = String::new();
     for file in &FILES {
@@ -47,7 +47,7 @@ pub(crate) fn run(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file unless it exists; says whether it did.
+/// Writes a file unless it exists. Returns whether it did.
 fn write(path: &Path, file: &File) -> Result<bool, Failure> {
     let failed = |err: &std::io::Error| {
         Failure::failed(format!("{} cannot be written: {}", path.display(), reason(err)))

@@ -1,10 +1,9 @@
-//! `orla new`: the skeleton of a tool or of a capsule, which works as it is.
+//! `orla new`: the skeleton of a working tool or capsule.
 //!
-//! A tool is one file where the language runs from source. Where it is compiled, it is a package: the
-//! source, and an entrypoint that builds it when it has changed. A capsule is always a package. No
-//! skeleton needs an SDK.
+//! A tool is one file if the language runs from source. Otherwise it is a package: the source, and an entrypoint
+//! that builds it when it has changed. A capsule is always a package. No skeleton needs an SDK.
 //!
-//! What exists is never touched: a name that is taken is an error before anything is written.
+//! Existing files are never changed: a name that is taken is an error before anything is written.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -17,7 +16,7 @@ use crate::cli::{Kind, Language};
 use crate::config::{Source, reason};
 use crate::{Failure, render};
 
-/// Writes a skeleton below `dir`, or where the configuration's tools are, and says what to do next.
+/// Writes a skeleton below `dir`, or into the tools directory of the configuration, and prints the next steps.
 pub(crate) fn run(
     kind: Kind,
     name: &str,
@@ -56,12 +55,12 @@ impl Kind {
     }
 }
 
-/// Whether both are there and are one directory.
+/// Whether both exist and are the same directory.
 fn same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// A name has to do as the name of a tool for every client, of a file and of a package.
+/// A name must be valid as the name of a tool for every client, of a file and of a package.
 fn check(name: &str) -> Result<(), Failure> {
     const MAX_LENGTH: usize = 64;
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -147,9 +146,9 @@ impl Skeleton {
         Self::package(language, template!("capsule.yaml"), program, "serde_json = \"1\"\n")
     }
 
-    /// A package of a manifest and a program; `crates` is what a Rust one is built with.
+    /// A package of a manifest and a program; `crates` are the dependencies of a Rust one.
     fn package(language: Language, manifest: &str, program: &str, crates: &str) -> Self {
-        // The entrypoint, what is watched, and how long a start may take: building takes its time.
+        // The entrypoint, the watched files, and the startup timeout, which includes building.
         let (files, watched, patience_ms) = match language {
             Language::Python => (vec![File::program("main.py", program)], "./", 5000),
             Language::Node => (vec![File::program("main.mjs", program)], "./", 5000),
@@ -189,7 +188,7 @@ impl Skeleton {
         Self { is_package: true, files: all }
     }
 
-    /// Writes everything, and gives the paths.
+    /// Writes everything, and returns the paths.
     fn write(&self, dir: &Path, name: &str) -> Result<Vec<PathBuf>, Failure> {
         if let Some(taken) = taken(dir, name) {
             let taken = taken.display();

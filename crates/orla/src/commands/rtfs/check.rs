@@ -1,4 +1,4 @@
-//! `orla rtfs check`: what is wrong with programs, said without running them.
+//! `orla rtfs check`: finds errors in programs without running them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::config::Source;
 use crate::{Failure, cli, render};
 
-/// Prints what is found in every program with its place, and a verdict.
+/// Prints the findings of every program with their places, and a verdict.
 pub(super) fn run(wanted: &cli::CheckPrograms, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = crate::commands::log(&config);

@@ -1,8 +1,8 @@
 //! The dialogue: `orla rtfs` at a terminal. What is defined stays, and everything that is served can be called.
 //!
-//! Each entry is a program on top of those before it ([`Options::base`]): definitions, types, macros and
-//! imports stay, and a later entry may replace them. `*1`, `*2` and `*3` are the last values, `*e` is the last error.
-//! Ctrl-C ends what runs, its calls included, or empties the line; Ctrl-D ends the dialogue.
+//! Each entry is a program on top of those before it ([`Options::base`]): definitions, types, macros and imports
+//! stay, and a later entry may replace them. `*1`, `*2` and `*3` are the last values, `*e` is the last error.
+//! Ctrl-C ends the running program and its calls, or empties the line; Ctrl-D ends the dialogue.
 
 mod complete;
 mod editor;
@@ -107,7 +107,7 @@ fn history() -> Option<PathBuf> {
 
 struct Dialogue<'a> {
     session: &'a Session<'a>,
-    /// What was run before, with the values of its definitions.
+    /// The previous program, with the values of its definitions.
     before: Option<(Arc<Program>, Run)>,
     /// The values of [`LAST`].
     last: [Value; LAST.len()],
@@ -165,7 +165,7 @@ impl Dialogue<'_> {
         self.value_of(text, file.parent()).await
     }
 
-    /// Compiles a text on top of what was run before.
+    /// Compiles a text on top of the previous program.
     fn compiled(&self, text: &Text, beside: Option<&Path>) -> Result<Arc<Program>, String> {
         let options = Options {
             modules: Some(programs::modules_beside(beside)),

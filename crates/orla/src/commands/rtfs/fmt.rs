@@ -7,8 +7,8 @@ use orla_marketplace::rtfs::layout;
 use super::read;
 use crate::{Failure, render};
 
-/// Lays files out, or says which are not; standard input if there are none. A file that cannot be read or
-/// written costs itself alone.
+/// Formats files, or lists those that are not formatted; standard input if there are none. A file that cannot be
+/// read or written does not affect the others.
 pub(super) fn run(files: &[PathBuf], only_check: bool) -> Result<(), Failure> {
     let stdin = [PathBuf::from("-")];
     let files = if files.is_empty() { &stdin[..] } else { files };
@@ -25,7 +25,7 @@ pub(super) fn run(files: &[PathBuf], only_check: bool) -> Result<(), Failure> {
     if is_failed { Err(Failure::failed_silently()) } else { Ok(()) }
 }
 
-/// Whether the file is laid out now, or why that cannot be known.
+/// Whether the file is formatted now, or why that is unknown.
 fn formatted(file: &Path, only_check: bool) -> Result<bool, String> {
     let is_stdin = file == Path::new("-");
     let text = read(file)?;

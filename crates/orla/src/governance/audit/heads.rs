@@ -1,4 +1,4 @@
-//! Where heads of the audit log are given to: a file, or a command that reads one line.
+//! The destination for heads of the audit log: a file, or a command that reads one line.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -29,7 +29,7 @@ impl Heads {
     pub(super) fn open(to: &AuditHeads) -> Result<Self, String> {
         match to {
             AuditHeads::File(path) => {
-                // Looked at before it is opened: opening a fifo would wait for its reader.
+                // Checked before it is opened: opening a fifo would wait for its reader.
                 if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
                     return Err(format!("audit_heads: {}: not a regular file", path.display()));
                 }
@@ -89,11 +89,7 @@ impl Runner {
                 drop(next);
                 let Some(line) = line else { return };
                 if let Err(reason) = run(&words, &line) {
-                    tracing::error!(
-                        command = words[0],
-                        reason,
-                        "the head of the audit log was not taken"
-                    );
+                    tracing::error!(command = words[0], reason, "audit_heads: the command failed");
                 }
             }
         });
@@ -108,7 +104,7 @@ impl Runner {
 }
 
 impl Drop for Runner {
-    /// Waits until the last head has been taken.
+    /// Waits until the last head has been delivered.
     fn drop(&mut self) {
         self.next.0.lock().ending = true;
         self.next.1.notify_one();
@@ -121,7 +117,7 @@ impl Drop for Runner {
 fn run(words: &[String], line: &str) -> Result<(), String> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A group of its own: a Ctrl-C that ends the server does not end the command for its last head.
+    // A group of its own, so that a Ctrl-C that ends the server does not end the command for the last head.
     let mut child = command.process_group(0).spawn().map_err(|err| reason(&err))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A command that does not read it says by its exit code whether that is right.

@@ -16,9 +16,9 @@ use crate::config::{AuditSync, reason};
 use crate::logging::format::timestamp;
 use crate::text::cut;
 
-/// How long it takes until the file is tried again, and, with `audit_sync: second`, synced again.
+/// The pause before the file is tried again, and, with `audit_sync: second`, synced again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a server that ends may hold the file before the next one gives up.
+/// How long the next server waits for the lock of a server that is ending.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How many characters of a name that a client chose are recorded.
@@ -40,7 +40,7 @@ pub(super) struct Writer {
     pub(super) heads: Option<Heads>,
     /// The hash of the first record, once there is one.
     pub(super) log: Option<String>,
-    /// The number of the last record when the head was last given away.
+    /// The number of the last record when the head was last delivered.
     pub(super) given: u64,
 }
 
@@ -69,14 +69,14 @@ impl Writer {
         }
     }
 
-    /// Whether there is someone to give heads to, or a key that signs them.
+    /// Whether heads are delivered or signed.
     fn gives_heads(&self) -> bool {
         self.key.is_some() || self.heads.is_some()
     }
 
     /// Writes until the end.
     pub(super) fn run(&mut self, shared: &Shared) {
-        // What the end of the file asks for comes first.
+        // A line that the end of the file requires comes first.
         self.write(shared);
         loop {
             let (events, lost, ending) = self.wait(shared);
@@ -109,7 +109,7 @@ impl Writer {
         }
     }
 
-    /// Waits until there is something to do, and takes what has come.
+    /// Waits until there is something to do, and takes the queued events.
     fn wait(&self, shared: &Shared) -> (Vec<Event>, u64, bool) {
         let mut queue = shared.queue.lock();
         // Lines that could not be written are retried after a pause, even if new lines come meanwhile.
@@ -130,7 +130,7 @@ impl Writer {
         (queue.events.drain(..).collect(), lost, queue.ending)
     }
 
-    /// Whether what was written is settled a second later, and not at once or never.
+    /// Whether written lines are synced a second later, and not at once or never.
     fn settles_each_second(&self) -> bool {
         match self.sync {
             AuditSync::Always => false,
@@ -150,7 +150,7 @@ impl Writer {
         }
     }
 
-    /// Writes what waits, as far as that is possible.
+    /// Writes the queued lines, as far as possible.
     fn flush(&mut self, shared: &Shared) {
         let mut done = 0;
         let mut failure = None;
@@ -177,7 +177,7 @@ impl Writer {
         }
     }
 
-    /// Goes on in a new file where the old one was moved away.
+    /// Continues in a new file if the old one was moved away.
     fn follow(&mut self, shared: &Shared) {
         let id = |file: &Metadata| (file.dev(), file.ino());
         let is_moved = match (self.file.metadata(), std::fs::metadata(&shared.path)) {
@@ -212,7 +212,7 @@ impl Writer {
         self.append(fields);
     }
 
-    /// Signs the head, has the file written through to the disk, and gives the head away.
+    /// Signs the head, syncs the file to the disk, and delivers the head.
     fn settle(&mut self, shared: &Shared) {
         let head = self.signed_head(shared);
         if self.sync != AuditSync::Never {
@@ -225,7 +225,7 @@ impl Writer {
         }
     }
 
-    /// The head, where it is to be given away and everything up to it is written; its signature is the next record.
+    /// The head, if it is to be delivered and everything before it is written. Its signature is the next record.
     fn signed_head(&mut self, shared: &Shared) -> Option<(Head, Option<Seal>)> {
         let is_new = self.chain.seq > self.given && self.pending.is_empty() && self.gives_heads();
         let log = self.log.clone().filter(|_| is_new)?;
@@ -313,15 +313,15 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
 struct Opened {
     file: File,
     chain: Chain,
-    /// The hash of the first record, where there is one.
+    /// The hash of the first record, if there is one.
     log: Option<String>,
-    /// What has to be written first.
+    /// The lines to write first.
     first: Vec<u8>,
 }
 
 /// Opens and locks a log, and finds its beginning and its end.
 fn open(path: &Path) -> Result<Opened, String> {
-    // Looked at before it is opened: opening a fifo would wait for its reader.
+    // Checked before it is opened: opening a fifo would wait for its reader.
     if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
         return Err("not a regular file".to_owned());
     }
@@ -339,13 +339,13 @@ fn open(path: &Path) -> Result<Opened, String> {
     file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
     let mut log = chain::first_record(&mut BufReader::new(&file)).map_err(unreadable)?;
     if log.is_none() && chain.seq == 1 {
-        // The first record is the one that vouches for a line that was cut off.
+        // The first record is the one that confirms a line that was cut off.
         log = Some(chain.hash.clone());
     }
     Ok(Opened { file, chain, log, first })
 }
 
-/// Where a log goes on, by the last bytes of its file, and what has to be written first.
+/// Where a log continues, by the last bytes of its file, and the lines to write first.
 ///
 /// # Errors
 /// Why it cannot be continued.

@@ -1,7 +1,7 @@
 //! What can stand at a place of an entry: pure, of the text before the cursor.
 //!
-//! Inside of `(call :id {` it is a key of what the capability takes, or one of the values that it allows;
-//! after `(call` a capability; anywhere else a name.
+//! Inside `(call :id {` it completes a key of the capability's input, or one of its allowed values; after `(call`
+//! a capability; anywhere else a name.
 
 use orla_marketplace::rtfs::documentation;
 use orla_marketplace::rtfs::layout::{Token, TokenKind, tokens};
@@ -21,7 +21,7 @@ pub(super) struct Words {
     pub(super) functions: Vec<(String, String)>,
 }
 
-/// Where what is completed begins, and what it may become.
+/// The start of the completed part, and its candidates.
 #[derive(Debug, PartialEq)]
 pub(super) struct Completed {
     pub(super) from: usize,
@@ -32,7 +32,7 @@ pub(super) struct Completed {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Completion {
     pub(super) text: String,
-    /// How it is shown among others.
+    /// Its form in the list of candidates.
     pub(super) shown: String,
 }
 
@@ -43,7 +43,7 @@ impl Completion {
     }
 }
 
-/// What may stand at the end of this text. `schema` gives what a capability takes.
+/// The completions at the end of this text. `schema` returns the input schema of a capability.
 pub(super) fn completed(
     words: &Words,
     schema: impl Fn(&str) -> Option<Json>,
@@ -78,7 +78,7 @@ pub(super) fn completed(
     if offered.is_empty() && !begun.is_empty() {
         let mut names = fitting(&words.names, begun);
         names.extend(fitting(&words.capabilities, begun));
-        // Names of this entry: what `let` and `fn` bind, for the most part.
+        // Names of this entry: mostly those that `let` and `fn` bind.
         let own =
             all.iter().filter(|token| matches!(token.kind, TokenKind::Symbol | TokenKind::Keyword));
         names.extend(own.map(|token| token.text).filter(|name| name.starts_with(begun)));
@@ -96,8 +96,7 @@ fn fitting<'w>(words: &'w [String], begun: &str) -> Vec<&'w str> {
     words[from..].iter().take_while(|name| name.starts_with(begun)).map(String::as_str).collect()
 }
 
-/// What a function takes, at the end of a text that ends after its name or an argument: the rest of its
-/// parameters.
+/// The remaining parameters of a function, at the end of a text that ends after its name or an argument.
 pub(super) fn hint(
     words: &Words,
     schema: impl Fn(&str) -> Option<Json>,
@@ -140,9 +139,9 @@ struct CallInput<'t> {
     id: String,
     /// The keys that lead to the map.
     path: Vec<&'t str>,
-    /// The key whose value comes next; none if a key does.
+    /// The key whose value comes next; `None` if a key comes next.
     key: Option<&'t str>,
-    /// Keys that are there already.
+    /// Keys that are present already.
     used: Vec<&'t str>,
 }
 
@@ -162,7 +161,7 @@ impl<'t> CallInput<'t> {
             TokenKind::Text => id.text.trim_matches('"'),
             _ => return None,
         };
-        // Each map on the way stands where the value of the key before it does.
+        // Each map on the way is the value of the key before it.
         let path = outer.iter().map(|(_, inside)| match inside.len() % 2 {
             1 => inside.last().and_then(key_of),
             _ => None,
@@ -182,8 +181,8 @@ fn key_of<'t>(token: &Token<'t>) -> Option<&'t str> {
     (token.kind == TokenKind::Keyword).then(|| token.text.trim_start_matches(':').trim_matches('"'))
 }
 
-/// The brackets that are open at the end, each with the forms in it. A form in brackets counts as its
-/// opening bracket; what has a prefix counts once.
+/// The open brackets at the end, each with its forms. A form in brackets counts as its opening bracket; a form
+/// with a prefix counts once.
 fn opened<'t>(all: &[Token<'t>]) -> Vec<(&'t str, Vec<Token<'t>>)> {
     let mut open: Vec<(&str, Vec<Token<'_>>)> = Vec::new();
     for token in all {
@@ -231,7 +230,7 @@ fn keys(schema: &Json, used: &[&str]) -> Vec<Completion> {
     offered.into_iter().map(|(_, offer)| offer).collect()
 }
 
-/// The values that a schema allows or shows, as RTFS writes them.
+/// The values that a schema allows or gives as examples, in RTFS notation.
 fn values(schema: &Json) -> Vec<Completion> {
     let listed = ["enum", "examples"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
     let single = [&schema["const"], &schema["default"]].into_iter().filter(|value| !value.is_null());

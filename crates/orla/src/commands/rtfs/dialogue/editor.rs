@@ -51,7 +51,7 @@ impl Completer for Assistant {
     }
 }
 
-/// A hint, which is shown and never taken.
+/// A hint, which is shown but never inserted.
 pub(super) struct HintText(String);
 
 impl Hint for HintText {
@@ -68,7 +68,7 @@ impl Hinter for Assistant {
     type Hint = HintText;
 
     fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<HintText> {
-        // Without colours it could not be told from what was written.
+        // Without colours it would look like typed text.
         if !self.coloured || at != line.len() {
             return None;
         }
@@ -101,8 +101,8 @@ impl Highlighter for Assistant {
     }
 }
 
-/// A text with the codes of a terminal's colours. The bracket at the cursor is shown with its partner; a closing
-/// one that has none is shown as wrong.
+/// A text with terminal colours. The bracket at the cursor is shown with its partner; a closing one without a
+/// partner is shown as wrong.
 pub(super) fn coloured(text: &str, cursor: Option<usize>) -> Styled {
     let all = tokens(text);
     // Beside each token, the place of the bracket that it belongs to.
@@ -126,7 +126,7 @@ pub(super) fn coloured(text: &str, cursor: Option<usize>) -> Styled {
     }
     let is_bracket = |place: &usize| matches!(all[*place].kind, TokenKind::Open | TokenKind::Close);
     let at_cursor = cursor.and_then(|cursor| {
-        // Under the cursor, else before it.
+        // Under the cursor, or else before it.
         let under = starts.iter().position(|start| *start == cursor).filter(is_bracket);
         let before =
             || (0..all.len()).find(|at| starts[*at] + all[*at].text.len() == cursor).filter(is_bracket);
