@@ -92,10 +92,32 @@ pub struct ProviderStatus {
     pub restarts: Option<u64>,
     /// Why it last failed.
     pub last_failure: Option<String>,
+    /// How far its processes are confined, where it has any.
+    pub sandbox: Option<SandboxStatus>,
     /// How calls find their provider, if there are several.
     pub route: Option<String>,
     /// The providers of a capability that has several.
     pub providers: Vec<RoutedStatus>,
+}
+
+/// How far the processes of a provider are confined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxStatus {
+    /// `enforced`, `partial`, `unconfined` or `unavailable`.
+    pub level: &'static str,
+    /// Tells profiles apart; `None` where nothing is confined.
+    pub profile: Option<String>,
+    /// The permissions as they were declared.
+    pub permissions: Vec<String>,
+    /// What is declared and not in force, and why.
+    pub missing: Vec<String>,
+}
+
+impl SandboxStatus {
+    /// Of processes that nothing confines.
+    pub fn unconfined() -> Self {
+        Self { level: "unconfined", profile: None, permissions: Vec::new(), missing: Vec::new() }
+    }
 }
 
 /// The state of one of several providers of a capability.

@@ -47,6 +47,8 @@ pub struct CapabilityMarketplace {
     memory: Arc<MemoryBudget>,
     instance: u32,
     calls: AtomicU64,
+    /// Which processes are confined, in the word of the configuration.
+    confinement: Mutex<&'static str>,
 }
 
 /// Learns what is served before a list is made.
@@ -73,7 +75,18 @@ impl CapabilityMarketplace {
             on_problems: ArcSwapOption::empty(),
             instance: instance_number(),
             calls: AtomicU64::new(0),
+            confinement: Mutex::new("off"),
         }
+    }
+
+    /// Which processes are confined, for people: `off`, `declared` or `strict`.
+    pub fn confinement(&self) -> &'static str {
+        *self.confinement.lock()
+    }
+
+    /// Notes which processes are confined.
+    pub fn set_confinement(&self, mode: &'static str) {
+        *self.confinement.lock() = mode;
     }
 
     /// The executor for the provider's kind.

@@ -11,12 +11,13 @@
 //! the next call the attempt.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::iter;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -25,8 +26,12 @@ use orla_marketplace::id::Pattern;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
+use crate::confinement::Sandbox;
+#[cfg(target_os = "linux")]
+use crate::confinement::{Start, installation};
 use crate::environment::Environment;
 use crate::file::{FileVersion, open_regular, read_head};
+use crate::process::Child;
 use crate::sealed::Sealed;
 use crate::shebang::FileKind;
 
@@ -47,6 +52,10 @@ pub struct Program {
     env: Vec<(String, String)>,
     /// Which variables of the server it gets besides the usual ones.
     pass_env: Vec<Pattern>,
+    /// What its processes run in; `None` for no confinement at all.
+    sandbox: Option<Arc<Sandbox>>,
+    /// Its own files besides the program: a package, scripts among its arguments.
+    files: Vec<PathBuf>,
     /// The variables of its processes, and what they were taken from.
     variables: Mutex<Option<(Arc<Environment>, Variables)>>,
     /// The copy that runs where only the attested bytes may.
@@ -71,6 +80,8 @@ impl Program {
             directory: None,
             env: Vec::new(),
             pass_env: Vec::new(),
+            sandbox: None,
+            files: Vec::new(),
             variables: Mutex::new(None),
             sealed: Mutex::new(None),
             run_by_shell: Mutex::new(None),
@@ -98,6 +109,19 @@ impl Program {
     pub fn in_directory(mut self, directory: PathBuf) -> Self {
         self.directory = Some(directory);
         self
+    }
+
+    /// The program in a sandbox, in which it may read these files and directories besides its own file.
+    #[must_use]
+    pub fn confined(mut self, sandbox: Arc<Sandbox>, files: Vec<PathBuf>) -> Self {
+        self.pass_env.extend_from_slice(sandbox.env());
+        (self.sandbox, self.files) = (Some(sandbox), files);
+        self
+    }
+
+    /// What its processes run in.
+    pub fn sandbox(&self) -> Option<&Arc<Sandbox>> {
+        self.sandbox.as_ref()
     }
 
     /// Where it is.
@@ -181,43 +205,17 @@ impl Program {
         env: &[(&str, OsString)],
         environment: &Arc<Environment>,
     ) -> io::Result<Child> {
+        if let Some(sandbox) = &self.sandbox {
+            sandbox.available().map_err(io::Error::other)?;
+        }
         let variables = self.variables(environment);
         let file = &sealed.map_or_else(|| self.path.clone(), Sealed::path);
         let mut by_shell = self.is_known_to_be_run_by_shell();
         let mut tries = 0;
         loop {
-            let mut command = if by_shell {
-                let mut shell = std::process::Command::new("/bin/sh");
-                shell.arg(file);
-                shell
-            } else {
-                let mut program = std::process::Command::new(file);
-                program.arg0(&self.path);
-                program
-            };
-            command
-                .args(args)
-                .env_clear()
-                .envs(variables.iter().map(|(key, value)| (key, value)))
-                .envs(env.iter().map(|(key, value)| (key, value)))
-                .process_group(0)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped());
-            if let Some(directory) = &self.directory {
-                command.current_dir(directory);
-            }
-            // Locked for the start alone, not for the pauses.
-            let started = match sealed {
-                // No other child may inherit the copy.
-                Some(sealed) => {
-                    let _alone = STARTS.write();
-                    sealed.inheritable(|| command.spawn())
-                }
-                None => {
-                    let _others = STARTS.read();
-                    command.spawn()
-                }
+            let started = match self.launch(sealed, file, by_shell, args, &variables, env) {
+                Some(started) => started,
+                None => self.run(sealed, file, by_shell, args, &variables, env),
             };
             match started {
                 Err(err) if is(&err, Errno::NOEXEC) && !by_shell && is_text(file) => {
@@ -233,6 +231,121 @@ impl Program {
         }
     }
 
+    /// Starts it as a process of this one, unconfined.
+    fn run(
+        &self,
+        sealed: Option<&Sealed>,
+        file: &Path,
+        by_shell: bool,
+        args: &[OsString],
+        variables: &Variables,
+        env: &[(&str, OsString)],
+    ) -> io::Result<Child> {
+        let mut command = if by_shell {
+            let mut shell = Command::new(SHELL);
+            shell.arg(file);
+            shell
+        } else {
+            let mut program = Command::new(file);
+            program.arg0(&self.path);
+            program
+        };
+        command
+            .args(args)
+            .env_clear()
+            .envs(variables.iter().map(|(key, value)| (key, value)))
+            .envs(env.iter().map(|(key, value)| (key, value)))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        // Locked for the start alone, not for the pauses.
+        let started = match sealed {
+            // No other child may inherit the copy.
+            Some(sealed) => {
+                let _alone = STARTS.write();
+                sealed.inheritable(|| command.spawn())
+            }
+            None => {
+                let _others = STARTS.read();
+                command.spawn()
+            }
+        };
+        started.map(Child::from)
+    }
+
+    /// Has it started by the launcher of its sandbox; `None` if nothing confines it.
+    #[cfg(target_os = "linux")]
+    fn launch(
+        &self,
+        sealed: Option<&Sealed>,
+        file: &Path,
+        by_shell: bool,
+        args: &[OsString],
+        variables: &Variables,
+        env: &[(&str, OsString)],
+    ) -> Option<io::Result<Child>> {
+        let launcher = self.sandbox.as_ref()?.launcher()?;
+        if sealed.is_some() {
+            let text = "an attested single file cannot be confined yet; make it a package";
+            return Some(Err(io::Error::other(text)));
+        }
+        let all = variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let all: Vec<(&OsStr, &OsStr)> =
+            all.chain(env.iter().map(|(name, value)| (OsStr::new(name), value.as_os_str()))).collect();
+        let run = iter::once(self.path.clone()).chain(self.interpreter(&all)).collect();
+        let shell = by_shell.then_some(file.as_os_str());
+        Some(launcher.start(&Start {
+            file: if by_shell { Path::new(SHELL) } else { file },
+            arg0: if by_shell { OsStr::new(SHELL) } else { self.path.as_os_str() },
+            directory: self.directory.as_deref(),
+            args: shell.into_iter().chain(args.iter().map(OsString::as_os_str)).collect(),
+            env: all,
+            read: self.files.clone(),
+            run,
+        }))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn launch(
+        &self,
+        _: Option<&Sealed>,
+        _: &Path,
+        _: bool,
+        _: &[OsString],
+        _: &Variables,
+        _: &[(&str, OsString)],
+    ) -> Option<io::Result<Child>> {
+        None
+    }
+
+    /// The installation of what runs it, where that is not the system's: of the interpreter that a script names, else of the
+    /// program itself.
+    #[cfg(target_os = "linux")]
+    fn interpreter(&self, env: &[(&OsStr, &OsStr)]) -> Vec<PathBuf> {
+        let value = |name: &str| {
+            env.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.to_os_string())
+        };
+        let head = read_head(&self.path).unwrap_or_default();
+        let FileKind::Script(shebang) = FileKind::of(&head) else { return Vec::new() };
+        let mut words = shebang
+            .argument
+            .iter()
+            .flat_map(|words| words.as_encoded_bytes().split(|byte| *byte == b' '));
+        let program = if shebang.program.ends_with("env") {
+            let word =
+                words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
+            let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
+            name.and_then(|name| crate::command::find(&value("PATH").unwrap_or_default(), &name))
+        } else {
+            Some(shebang.program)
+        };
+        program.map(|program| installation(&program, value("HOME").as_ref())).unwrap_or_default()
+    }
+
     fn is_known_to_be_run_by_shell(&self) -> bool {
         let mut memory = self.run_by_shell.lock();
         if memory.is_some() && *memory != FileVersion::of(&self.path) {
@@ -241,6 +354,9 @@ impl Program {
         memory.is_some()
     }
 }
+
+/// Runs text that names no interpreter.
+const SHELL: &str = "/bin/sh";
 
 fn is_text(file: &Path) -> bool {
     read_head(file).is_ok_and(|head| FileKind::of(&head) != FileKind::Binary)

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,7 @@ use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::id::Pattern;
 
 use crate::child::Program;
+use crate::confinement::Sandbox;
 use crate::reaper::Instance;
 use crate::start_failure;
 use crate::supervisor::Process;
@@ -33,6 +34,8 @@ pub struct Command {
     pub pass_env: Vec<Pattern>,
     /// Where it runs; in orla's own directory where absent.
     pub directory: Option<PathBuf>,
+    /// What it runs in; `None` for no confinement at all.
+    pub sandbox: Option<Arc<Sandbox>>,
     /// How long it may take to answer its first request.
     pub startup_timeout: Duration,
     /// Whether it is started with the server, and not by its first use.
@@ -111,7 +114,17 @@ impl Command {
         if let Some(directory) = &self.directory {
             program = program.in_directory(directory.clone());
         }
+        if let Some(sandbox) = &self.sandbox {
+            program = program.confined(Arc::clone(sandbox), self.files());
+        }
         Ok((program, self.args.iter().map(OsString::from).collect()))
+    }
+
+    /// Its own files besides the program: the scripts among its arguments, which the configuration names.
+    fn files(&self) -> Vec<PathBuf> {
+        let directory = self.directory.as_deref().unwrap_or(Path::new(""));
+        let files = self.args.iter().map(|arg| directory.join(arg)).filter(|path| path.is_file());
+        files.filter_map(|path| std::path::absolute(path).ok()).collect()
     }
 
     /// Starts the program without supervising it: it runs for as long as the process is kept.
@@ -120,7 +133,7 @@ impl Command {
     /// The system's reason; nothing runs then.
     pub async fn start(&self, instance: Arc<Instance>) -> io::Result<Process> {
         let (program, args) = self.launch()?;
-        Process::start(Arc::new(program), args, instance).await
+        Process::start(program, args, instance).await
     }
 
     /// Whether there is a program to start, going by its file.
@@ -154,9 +167,6 @@ impl Command {
         }
         let own = self.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.into());
         let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
-        let is_program = |path: &PathBuf| {
-            path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-        };
         let not_found = || {
             let hint = match self.command.split_whitespace().collect::<Vec<_>>().as_slice() {
                 [program, args @ ..] if !args.is_empty() => {
@@ -169,12 +179,21 @@ impl Command {
             };
             io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH{hint}", self.command))
         };
-        env::split_paths(&path)
-            .map(|directory| directory.join(command))
-            .find(is_program)
-            .map(Cow::from)
-            .ok_or_else(not_found)
+        find(&path, command).map(Cow::from).ok_or_else(not_found)
     }
+}
+
+/// The program with this name in the directories of a `PATH`.
+pub(crate) fn find(path: &OsStr, name: &Path) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(path).map(|directory| directory.join(name)).find(is_program)
+}
+
+/// The program with this name in the server's own `PATH`.
+pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
+    find(&env::var_os("PATH")?, Path::new(name))
 }
 
 #[cfg(test)]
@@ -189,6 +208,7 @@ mod tests {
             env: Vec::new(),
             pass_env: Vec::new(),
             directory: None,
+            sandbox: None,
             startup_timeout: Duration::ZERO,
             eager: false,
         }

@@ -7,14 +7,15 @@
 //! they speak. Both start a [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends
 //! what is left when the server dies, and [`init`] reaps orphans where the server is a container's first process.
 //! [`shebang`] and [`start_failure`] say what a program's file is to the kernel, and why it could not start.
-//! [`watch`] notices changes of files.
+//! [`confinement`] confines processes to what their declarations say. [`watch`] notices changes of files.
 //!
 //! # Invariants
 //!
 //! - No process, descriptor or zombie of a simple tool outlives its call, and no process its server.
 //! - Every buffer, queue and thread pool is bounded ([`limits`]).
 //! - No shell parses an argument.
-//! - No `unsafe`, and no fork of the server: `posix_spawn` alone.
+//! - No fork of the server: `posix_spawn` alone. No `unsafe` but for the two forks of a launcher, a process of one thread
+//!   (`confinement::inside`).
 //!
 //! # What is deliberately absent
 //!
@@ -25,12 +26,14 @@
 
 pub mod child;
 mod command;
+pub mod confinement;
 pub mod environment;
 mod exit_watch;
 pub mod file;
 pub mod inheritance;
 pub mod init;
 pub mod limits;
+mod process;
 pub mod reaper;
 pub mod runner;
 mod sealed;

@@ -39,6 +39,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{OFlags, fcntl_setfl};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::confinement::Sandboxes;
 use crate::environment::Environment;
 
 /// The hidden command of the server's program.
@@ -66,6 +67,8 @@ pub struct Instance {
     reaper: Option<Mutex<Reaper>>,
     /// What children get of the server's environment.
     environment: RwLock<Arc<Environment>>,
+    /// What children are confined in.
+    sandboxes: Sandboxes,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +82,8 @@ struct Reaper {
 
 impl Instance {
     /// An instance whose children die with it: all that carry its mark, and all that lead a process group.
-    /// The running program must begin with [`run_if_asked`], as the reaper is the same program.
+    /// The running program must begin with [`run_if_asked`] and
+    /// [`confinement::run_if_asked`](crate::confinement::run_if_asked), as the reaper and the launchers are the same program.
     pub fn guarded() -> Arc<Self> {
         let reaper = cfg!(target_os = "linux").then(Mutex::default);
         Self::with(reaper)
@@ -92,7 +96,8 @@ impl Instance {
     }
 
     fn with(reaper: Option<Mutex<Reaper>>) -> Arc<Self> {
-        Arc::new(Self { mark: mark(), reaper, environment: RwLock::default() })
+        let sandboxes = Sandboxes::new(reaper.is_some());
+        Arc::new(Self { mark: mark(), reaper, environment: RwLock::default(), sandboxes })
     }
 
     /// The environment that children are started from.
@@ -106,6 +111,11 @@ impl Instance {
         if **current != environment {
             *current = Arc::new(environment);
         }
+    }
+
+    /// What children are confined in.
+    pub fn sandboxes(&self) -> &Sandboxes {
+        &self.sandboxes
     }
 
     /// What every child has in [`INSTANCE`].

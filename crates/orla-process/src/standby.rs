@@ -12,9 +12,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,12 +23,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Signal, kill_process, kill_process_group};
 
 use crate::child::Program;
 use crate::environment::Environment;
 use crate::exit_watch::ExitWatch;
 use crate::file::FileVersion;
+use crate::process::Child;
 use crate::reaper::Instance;
 use crate::wake::Wake;
 
@@ -458,7 +460,7 @@ impl Pool {
 
 impl Waiting {
     fn new(child: Child) -> Self {
-        let exit = ExitWatch::new(Pid::from_child(&child));
+        let exit = ExitWatch::new(child.pid());
         let stdout = child.stdout.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         Self { child, watched: Arc::new(Watched { exit, stdout }), since: Instant::now() }
     }
@@ -481,8 +483,8 @@ impl Waiting {
 
 /// Says what a killed process did instead of waiting, with what it wrote to standard error.
 fn failure(child: &mut Child) -> String {
-    let output = child.stdout.take().map(quote).unwrap_or_default();
-    let said = child.stderr.take().map(quote).unwrap_or_default();
+    let output = child.stdout.take().map(File::from).map(quote).unwrap_or_default();
+    let said = child.stderr.take().map(File::from).map(quote).unwrap_or_default();
     let exit_code = status(child).and_then(|status| status.code());
     let what = match exit_code {
         _ if !output.is_empty() => "writes to standard output before a call".to_owned(),
@@ -515,8 +517,8 @@ fn quote(mut pipe: impl io::Read + AsFd) -> String {
 
 fn kill(child: &Child) {
     // It may be gone already, or lead no group any more.
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let _ = kill_process(Pid::from_child(child), Signal::KILL);
+    let _ = kill_process_group(child.pid(), Signal::KILL);
+    let _ = kill_process(child.pid(), Signal::KILL);
 }
 
 impl Started {

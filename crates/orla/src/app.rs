@@ -23,6 +23,7 @@ use orla_marketplace::{
     Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Registration, RoutedExecutor,
     Source,
 };
+use orla_process::confinement::{self, Declared, Sandbox};
 use orla_process::standby::Standby;
 use orla_process::supervisor::{Gate, Policy};
 use orla_process::{Instance, PoolLimits, start_failure};
@@ -44,7 +45,7 @@ use crate::Failure;
 use crate::agent::environment;
 #[cfg(feature = "agent")]
 use crate::agent::prompted::{self, PromptedExecutor};
-use crate::config::{Config, Problem};
+use crate::config::{Config, Problem, ToolOverride};
 use crate::findings::{Findings, sentences};
 use crate::governance::{Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
@@ -232,9 +233,13 @@ impl App {
             max_output_bytes: config.max_output_bytes,
             ..orla_process::Limits::default()
         };
+        let sandboxes = self.instance.sandboxes();
+        sandboxes.set_rules(config.sandbox);
+        sandboxes.tidy();
+        self.marketplace.set_confinement(config.sandbox.mode.name());
         let mut found = self
             .tools
-            .load(&config.tools_dir, process, &overrides(config))
+            .load(&config.tools_dir, process, &overrides(config), sandboxes)
             .map_err(|err| format!("tools directory {err}"))?;
         let rules = Arc::new(self.governance.rules(config)?);
         self.instance.set_environment(config.environment());
@@ -307,6 +312,8 @@ impl App {
         for package in &mut packages.packages {
             let change = config.tools.get(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
+            let changed = change.map(|change| declared(config, change)).unwrap_or_default();
+            package.confine(self.instance.sandboxes(), &changed);
         }
         let renamed = packages::rename_conflicts(&mut found.registrations, &packages.packages);
         findings.warnings.extend(sentences(&renamed));
@@ -356,6 +363,14 @@ impl App {
                 findings.warnings.push(config.placed(server.at, text));
                 settings.names.prefix = Some(prefix);
             }
+            if settings.is_process() {
+                settings.sandbox = self.instance.sandboxes().of(&settings.declared, &base_of(config));
+            }
+            findings
+                .problems
+                .extend(unconfinable(&settings.sandbox).map(|why| {
+                    config.placed(server.at, format!("mcpServers.{}: {why}", settings.name))
+                }));
             if let Err(problem) = mcp::check_program(&settings) {
                 let text = format!("mcpServers.{}.command: {problem}", settings.name);
                 findings.problems.push(config.placed(server.at, text));
@@ -394,7 +409,22 @@ impl App {
             }
         }
         self.plugins.guard(gate(rules));
-        let entries = config.plugins.iter().map(|entry| entry.value.clone());
+        let entries: Vec<_> =
+            config
+                .plugins
+                .iter()
+                .map(|entry| {
+                    let mut settings = entry.value.clone();
+                    if !settings.is_component() {
+                        settings.sandbox =
+                            self.instance.sandboxes().of(&settings.declared, &base_of(config));
+                    }
+                    findings.problems.extend(unconfinable(&settings.sandbox).map(|why| {
+                        config.placed(entry.at, format!("plugins.{}: {why}", settings.name))
+                    }));
+                    settings
+                })
+                .collect();
         let base = config.file.as_deref().and_then(std::path::Path::parent);
         self.plugins.load(
             entries,
@@ -595,10 +625,32 @@ fn installed() -> Option<PathBuf> {
 /// What is changed of single tools before they are loaded, by their names.
 fn overrides(config: &Config) -> HashMap<String, Override> {
     let changes = config.tools.iter().map(|(name, change)| {
-        let change = Override { pass_env: change.pass_env.clone(), prestart: change.prestart };
+        let declared = declared(config, change);
+        let change = Override { pass_env: change.pass_env.clone(), prestart: change.prestart, declared };
         (name.clone(), change)
     });
     changes.collect()
+}
+
+/// What the configuration adds to a tool's declaration. Relative paths in it lead from the configuration's file.
+fn declared(config: &Config, change: &ToolOverride) -> Declared {
+    let base = base_of(config);
+    let mut declared = change.declared.clone();
+    for word in declared.permissions.iter_mut().flatten() {
+        *word = confinement::placed(word, &base);
+    }
+    declared
+}
+
+/// Where relative paths of the configuration lead from.
+fn base_of(config: &Config) -> PathBuf {
+    let base = config.file.as_deref().and_then(std::path::Path::parent).unwrap_or("".as_ref());
+    std::path::absolute(base.join(".")).unwrap_or_else(|_| PathBuf::from("/"))
+}
+
+/// Why a process does not run, if it cannot be confined.
+fn unconfinable(sandbox: &Option<Arc<Sandbox>>) -> Option<String> {
+    sandbox.as_ref().and_then(|sandbox| sandbox.available().err())
 }
 
 fn policy(config: &Config) -> Policy {

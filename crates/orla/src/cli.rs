@@ -128,6 +128,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Show what this system can confine processes with, and how far each capability is confined
+    #[command(
+        after_help = "Exits 1 if the confinement that a capability declares is not in force, else 0."
+    )]
+    Doctor(Doctor),
     /// Vouch for capabilities as they are now: sign what they say of themselves and what they run
     #[command(after_help = ATTEST)]
     Attest(Attest),
@@ -362,6 +367,16 @@ pub(crate) struct Serve {
     /// What the program was built with, below every flag
     #[arg(skip)]
     pub(crate) base: Source,
+}
+
+/// `orla doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 #[derive(Args, Clone, Debug)]

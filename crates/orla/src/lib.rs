@@ -62,6 +62,10 @@ pub fn main() -> ExitCode {
 
 /// Prepares the process, runs the program and turns its failure into an exit code.
 fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+    // This program is its own launcher of confined processes, which has to be able to enter namespaces.
+    if orla_process::confinement::run_if_asked() {
+        return ExitCode::SUCCESS;
+    }
     orla_process::inheritance::close_to_others();
     // This program is its own reaper; nothing that starts threads or opens files may come before this.
     if orla_process::reaper::run_if_asked() {
@@ -122,6 +126,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::List(list)) => {
             let source = Cli::source(before, list.settings.clone());
             commands::list::run(&list, &source)
+        }
+        Some(Command::Doctor(doctor)) => {
+            let source = Cli::source(before, doctor.settings.clone());
+            commands::doctor::run(&doctor, &source)
         }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,6 +15,7 @@ use super::capture::{Captured, OutputFilter, Reader};
 use super::pool::Control;
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
+use crate::process::Child;
 use crate::wake::Wake;
 
 /// How a program ended, and what it wrote.
@@ -28,6 +29,8 @@ pub struct Ended {
     pub stdout: Captured,
     /// What it wrote to standard error, as far as it was kept.
     pub stderr: Captured,
+    /// The limit that it was ended for.
+    pub breach: Option<&'static str>,
     /// From the beginning of its start to its end.
     pub duration: Duration,
 }
@@ -98,9 +101,10 @@ pub(super) fn run(
     kill(leader.group);
     let Following { streams, watch, cause, exited, .. } = following;
     let (stdout, stderr) = streams.finish(buffer);
-    let status = if exited || watch.has_exited() { leader.reap() } else { None };
-    let status = status.map_or(Status::Lost, Status::Exited);
-    Ok(Ended { cause, status, stdout, stderr, duration: started.elapsed() })
+    let reaped = if exited || watch.has_exited() { leader.reap() } else { None };
+    let (status, breach) =
+        reaped.map_or((Status::Lost, None), |(status, breach)| (Status::Exited(status), breach));
+    Ok(Ended { cause, status, stdout, stderr, breach, duration: started.elapsed() })
 }
 
 impl Ended {
@@ -111,6 +115,7 @@ impl Ended {
             status: Status::NeverStarted,
             stdout: Captured::default(),
             stderr: Captured::default(),
+            breach: None,
             duration: Duration::ZERO,
         }
     }
@@ -126,13 +131,15 @@ struct Leader<'a> {
 
 impl<'a> Leader<'a> {
     fn new(child: Child, unreaped: &'a mut dyn FnMut(Child)) -> Self {
-        let group = Pid::from_child(&child);
+        let group = child.pid();
         Self { child: Some(child), group, unreaped }
     }
 
     /// Takes the status of a program that has exited.
-    fn reap(mut self) -> Option<ExitStatus> {
-        self.child.take().and_then(|mut child| child.wait().ok())
+    fn reap(mut self) -> Option<(ExitStatus, Option<&'static str>)> {
+        let mut child = self.child.take()?;
+        let status = child.wait().ok()?;
+        Some((status, child.breach()))
     }
 }
 
@@ -288,7 +295,7 @@ impl Streams {
         limits: &Limits,
         filter: Option<Box<dyn OutputFilter>>,
     ) -> io::Result<Self> {
-        let stdin = child.stdin.take().map(OwnedFd::from);
+        let stdin = child.stdin.take();
         if let Some(pipe) = &stdin {
             fcntl_setfl(pipe, OFlags::NONBLOCK)?;
         }

@@ -28,13 +28,13 @@ pub use pool::{Runners, Running};
 
 use std::ffi::OsString;
 use std::io;
-use std::process::Child;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::child::Program;
 use crate::environment::Environment;
 use crate::limits::Limits;
+use crate::process::Child;
 use crate::standby::Started;
 
 /// One program to run.

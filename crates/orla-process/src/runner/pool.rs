@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -17,6 +16,7 @@ use tokio::sync::oneshot;
 use super::Job;
 use super::follow::{Ended, run};
 use crate::limits::PoolLimits;
+use crate::process::Child;
 use crate::wake::Wake;
 
 /// Runs programs, each on a thread of its own.

@@ -71,9 +71,9 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
 
 fn answer(started: Started, input: &str) -> String {
     let mut child = started.into_child().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    File::from(child.stdin.take().unwrap()).write_all(input.as_bytes()).unwrap();
     let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    File::from(child.stdout.take().unwrap()).read_to_string(&mut text).unwrap();
     child.wait().unwrap();
     text
 }

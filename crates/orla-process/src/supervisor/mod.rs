@@ -33,8 +33,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use crate::reaper::Instance;
-use orla_marketplace::ProviderStatus;
 use orla_marketplace::attestation::ContentSource;
+use orla_marketplace::{ProviderStatus, SandboxStatus};
 use parking_lot::Mutex;
 use shared::{Info, OfProtocol, Shared};
 use state::State;
@@ -305,6 +305,9 @@ impl<S: Service> Supervised<S> {
         status.uptime_ms =
             now.pid.map(|_| u64::try_from(now.since.elapsed().as_millis()).unwrap_or(u64::MAX));
         status.restarts = Some(now.restarts);
+        let sandbox = service.sandbox();
+        status.sandbox =
+            Some(sandbox.map_or_else(SandboxStatus::unconfined, |sandbox| sandbox.status()));
         status.last_failure = now.last_failure;
         status
     }

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::process::{Child, ExitStatus};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
 use crate::child::Program;
+use crate::confinement::Declared;
 use crate::exit_watch::ExitWatch;
+use crate::process::Child;
 use crate::reaper::{INSTANCE, Instance};
 
 /// A running process with its three pipes. Dropping it kills what is left of its group.
@@ -56,7 +59,7 @@ impl Process {
     /// # Errors
     /// The system's reason; nothing runs then.
     pub(crate) async fn start(
-        program: Arc<Program>,
+        program: Program,
         args: Vec<OsString>,
         instance: Arc<Instance>,
     ) -> io::Result<Self> {
@@ -65,18 +68,21 @@ impl Process {
         let started = tokio::task::spawn_blocking(move || {
             instance.watch_over_children();
             let mark = [(INSTANCE, OsString::from(instance.mark()))];
+            // What says nothing of confinement is confined where everything is.
+            let undeclared = || instance.sandboxes().of(&Declared::default(), Path::new("/"));
+            let program = match program.sandbox().map_or_else(undeclared, |_| None) {
+                Some(sandbox) => program.confined(sandbox, Vec::new()),
+                None => program,
+            };
             program.start(&args, &mark, &instance.environment()).map(Unwatched::new)
         });
         let mut started =
             started.await.map_err(|_| io::Error::other("the start of the process failed"))??;
         let child = started.0.as_mut().ok_or_else(|| io::Error::other("no process"))?;
-        let group = Pid::from_child(child);
-        let stdin =
-            child.stdin.take().map(OwnedFd::from).map(pipe::Sender::from_owned_fd).transpose()?;
-        let stdout =
-            child.stdout.take().map(OwnedFd::from).map(pipe::Receiver::from_owned_fd).transpose()?;
-        let stderr =
-            child.stderr.take().map(OwnedFd::from).map(pipe::Receiver::from_owned_fd).transpose()?;
+        let group = child.pid();
+        let stdin = child.stdin.take().map(pipe::Sender::from_owned_fd).transpose()?;
+        let stdout = child.stdout.take().map(pipe::Receiver::from_owned_fd).transpose()?;
+        let stderr = child.stderr.take().map(pipe::Receiver::from_owned_fd).transpose()?;
         let exit = Exit::new(ExitWatch::new(group))?;
         Ok(Self { child: started.0.take(), group, exit, stdin, stdout, stderr })
     }
@@ -173,7 +179,7 @@ impl Unwatched {
 impl Drop for Unwatched {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
-        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let _ = kill_process_group(child.pid(), Signal::KILL);
         if matches!(child.try_wait(), Ok(None)) {
             // It is on its way out. A thread of its own may wait for that; nothing depends on it.
             let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());

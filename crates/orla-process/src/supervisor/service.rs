@@ -13,6 +13,7 @@ use orla_marketplace::attestation::ContentSource;
 
 use super::protocol::Protocol;
 use crate::child::Program;
+use crate::confinement::Sandbox;
 
 /// A program that stays between requests: what is started, and what is spoken with it.
 ///
@@ -61,6 +62,11 @@ pub trait Service: PartialEq + fmt::Debug + Sized + Send + Sync + 'static {
 
     /// What runs the program, such as `python3`.
     fn interpreter(&self) -> Option<String> {
+        None
+    }
+
+    /// What its processes run in; `None` for no confinement at all.
+    fn sandbox(&self) -> Option<&Arc<Sandbox>> {
         None
     }
 

@@ -355,7 +355,7 @@ impl<S: Service> Task<S> {
         let started = match self.launch() {
             Ok((program, args)) => {
                 self.variables = Some(program.variables(&self.shared.instance.environment()));
-                Process::start(Arc::new(program), args, Arc::clone(&self.shared.instance)).await
+                Process::start(program, args, Arc::clone(&self.shared.instance)).await
             }
             Err(err) => Err(err),
         };

@@ -24,9 +24,10 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
 use orla_marketplace::schema::{SchemaError, input_from_declaration, schema_from_declaration};
+use orla_process::confinement::Declared;
 use semver::Version;
 
-use crate::tool::metadata::{Remark, pass_env};
+use crate::tool::metadata::{Remark, limits, pass_env, permissions};
 
 /// What a package says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +42,8 @@ pub struct Manifest {
     pub entrypoint_at: Position,
     /// What it does.
     pub description: Option<String>,
-    /// What it needs to be allowed.
-    pub permissions: Vec<String>,
+    /// What it needs to be allowed, and what confines it.
+    pub declared: Declared,
     /// What it takes.
     pub input_schema: Option<TypeExpr>,
     /// What it gives.
@@ -121,7 +122,7 @@ const MAX_NAME: usize = 128;
 const MAX_PREFIX: usize = 40;
 
 const COMMON: &[&str] =
-    &["name", "version", "entrypoint", "description", "permissions", "mcp", "language"];
+    &["name", "version", "entrypoint", "description", "permissions", "limits", "mcp", "language"];
 const FOR_PEOPLE: &[&str] = &["author", "license", "repository", "homepage", "keywords", "dependencies"];
 const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", "args", "eager"];
 
@@ -184,7 +185,8 @@ impl Reader {
         let version = self.required(node, members, "version", version);
         let entrypoint = self.required(node, members, "entrypoint", entrypoint);
         let description = self.optional(members, "description", "description", text);
-        let permissions = self.optional(members, "permissions", "permissions", texts);
+        let permissions = self.optional(members, "permissions", "permissions", permissions);
+        let limits = self.optional(members, "limits", "limits", limits);
         let input_schema = self.schema(mcp, "input_schema", input_from_declaration);
         let output_schema = self.schema(mcp, "output_schema", schema_from_declaration);
         let prefix = self.optional(mcp, "prefix", "mcp.prefix", prefix);
@@ -208,7 +210,7 @@ impl Reader {
             entrypoint_at: get(members, "entrypoint").map_or(Position::START, |node| node.at),
             entrypoint: entrypoint?,
             description,
-            permissions: permissions.unwrap_or_default(),
+            declared: Declared { permissions, limits: limits.unwrap_or_default(), fallback: None },
             input_schema,
             output_schema,
             prefix,

@@ -23,6 +23,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 use orla_process::Limits;
 use orla_process::child::Program;
+use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::file::{self, reason};
 use orla_process::shebang::FileKind;
 
@@ -47,6 +48,8 @@ pub struct Package {
     /// Patterns of the server's variables that the configuration passes to it, in addition to those of its
     /// manifest.
     pub pass_env: Vec<Pattern>,
+    /// What its processes run in; `None` for no confinement at all.
+    pub sandbox: Option<Arc<Sandbox>>,
     /// A schema that cannot be enforced, with its place. The package must not run then.
     pub fault: Option<String>,
 }
@@ -64,7 +67,21 @@ impl Package {
     pub fn program(&self) -> io::Result<Program> {
         let own = &self.manifest;
         let pass_env = [own.pass_env.as_slice(), &self.pass_env].concat();
-        Ok(Program::new(&self.entrypoint())?.with_env(own.env.clone(), pass_env))
+        let program = Program::new(&self.entrypoint())?.with_env(own.env.clone(), pass_env);
+        Ok(match &self.sandbox {
+            Some(sandbox) => program.confined(Arc::clone(sandbox), vec![self.directory.clone()]),
+            None => program,
+        })
+    }
+
+    /// Confines the package to what it declares, with what the configuration changes of that.
+    pub fn confine(&mut self, sandboxes: &Sandboxes, changed: &Declared) {
+        let declared = self.manifest.declared.changed_by(changed);
+        self.sandbox = sandboxes.of(&declared, &self.directory);
+        self.manifest.declared = declared;
+        if let Some(Err(why)) = self.sandbox.as_ref().map(|sandbox| sandbox.available()) {
+            self.fault.get_or_insert(why);
+        }
     }
 
     /// The package, restarted when any of its files changes if it does not say which.
@@ -83,7 +100,7 @@ impl Package {
         manifest.version = own.version.to_string();
         manifest.input_schema.clone_from(&own.input_schema);
         manifest.output_schema.clone_from(&own.output_schema);
-        manifest.permissions.clone_from(&own.permissions);
+        manifest.permissions = own.declared.permissions.clone().unwrap_or_default();
         manifest
     }
 }
@@ -293,7 +310,15 @@ impl Packages {
         let head = file::read_head(&directory.join(&manifest.entrypoint)).unwrap_or_default();
         let interpreter = FileKind::of(&head).interpreter();
         let directory = directory.to_owned();
-        Some(Package { directory, form, manifest, interpreter, pass_env: Vec::new(), fault })
+        Some(Package {
+            directory,
+            form,
+            manifest,
+            interpreter,
+            pass_env: Vec::new(),
+            sandbox: None,
+            fault,
+        })
     }
 }
 
@@ -317,6 +342,7 @@ pub fn registration(package: &Package, limits: Limits) -> io::Result<Registratio
     };
     let provider = ProviderType::Custom(Arc::new(provider));
     let mut registration = Registration::from(package.capability(provider));
+    registration.policy.timeout = own.declared.limits.wall;
     if let Some(fault) = &package.fault {
         registration.policy = registration.policy.unavailable(fault);
     }

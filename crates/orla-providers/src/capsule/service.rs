@@ -10,6 +10,7 @@ use std::time::Duration;
 use orla_marketplace::attestation::ContentSource;
 use orla_mcp::Handshake;
 use orla_process::child::Program;
+use orla_process::confinement::Sandbox;
 use orla_process::start_failure;
 use orla_process::supervisor::{Kind, Service};
 
@@ -53,6 +54,10 @@ impl Service for Package {
 
     fn source(&self) -> String {
         self.directory.to_string_lossy().into_owned()
+    }
+
+    fn sandbox(&self) -> Option<&Arc<Sandbox>> {
+        self.sandbox.as_ref()
     }
 
     fn interpreter(&self) -> Option<String> {

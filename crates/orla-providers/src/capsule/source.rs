@@ -56,7 +56,7 @@ impl Source for Capsules {
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
         let surface = |capsule: Arc<Supervised<Package>>| {
             let package = capsule.service();
-            let mut needs = package.manifest.permissions.clone();
+            let mut needs = package.manifest.declared.permissions.clone().unwrap_or_default();
             needs.push(requires(&package.entrypoint()));
             let prefix = package.manifest.prefix.clone();
             let surface = PeerSurface::new(Arc::new(McpProcess(capsule)), prefix).needing(needs);

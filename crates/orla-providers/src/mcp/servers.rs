@@ -264,6 +264,7 @@ fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
         env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         pass_env: pass_env.clone(),
         directory: cwd.clone(),
+        sandbox: settings.sandbox.clone(),
         startup_timeout: settings.startup_timeout,
         eager: settings.eager,
     }))

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::HttpCapability;
 use orla_marketplace::id::Pattern;
+use orla_process::confinement::{Declared, Sandbox};
 
 use crate::names::NameRules;
 
@@ -25,6 +27,10 @@ pub struct ServerSettings {
     pub startup_timeout: Duration,
     /// The names of its tools, and which of them are served; the prefix is that of its prompts, too.
     pub names: NameRules,
+    /// What confines it, where it is a process.
+    pub declared: Declared,
+    /// What its process runs in; `None` for no confinement at all.
+    pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
 }
@@ -76,6 +82,11 @@ impl fmt::Debug for Reach {
 }
 
 impl ServerSettings {
+    /// Whether it is a child process.
+    pub fn is_process(&self) -> bool {
+        matches!(self.reach, Reach::Process { .. })
+    }
+
     /// How long a server may take to answer its first request, unless configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -88,6 +99,8 @@ impl ServerSettings {
             tool_timeouts: BTreeMap::new(),
             startup_timeout: Self::STARTUP_TIMEOUT,
             names: NameRules::default(),
+            declared: Declared::default(),
+            sandbox: None,
             eager: false,
         }
     }

@@ -95,6 +95,7 @@ fn process(settings: &PluginSettings, describes: bool, index: usize) -> PluginPr
             env: settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             pass_env: settings.pass_env.clone(),
             directory: settings.cwd.clone(),
+            sandbox: settings.sandbox.clone(),
             startup_timeout: settings.startup_timeout,
             eager: settings.eager,
         },

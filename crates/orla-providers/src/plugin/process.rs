@@ -11,6 +11,7 @@ use std::time::Duration;
 use orla_marketplace::attestation::ContentSource;
 use orla_process::Command;
 use orla_process::child::Program;
+use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Kind, Service};
 
 use super::protocol::conversation::{Conversation, Manner, Shared};
@@ -61,6 +62,10 @@ impl Service for PluginProcess {
 
     fn content(&self) -> ContentSource {
         self.command.content()
+    }
+
+    fn sandbox(&self) -> Option<&Arc<Sandbox>> {
+        self.command.sandbox.as_ref()
     }
 
     fn source(&self) -> String {

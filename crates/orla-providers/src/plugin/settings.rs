@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
+use orla_process::confinement::{Declared, Sandbox};
 
 use crate::names::NameRules;
 
@@ -46,11 +48,20 @@ pub struct PluginSettings {
     pub names: NameRules,
     /// What its functions need besides running it.
     pub permissions: Vec<String>,
+    /// What confines its processes: the permissions, if there are any, and limits.
+    pub declared: Declared,
+    /// What its processes run in; `None` for no confinement at all.
+    pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
 }
 
 impl PluginSettings {
+    /// Whether it is a WebAssembly component, which has no process.
+    pub fn is_component(&self) -> bool {
+        super::is_component(Path::new(&self.command))
+    }
+
     /// The timeout of `describe`, unless configured.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
     /// The fuel of a component in one call, unless configured: about a minute's work.
@@ -78,6 +89,8 @@ impl PluginSettings {
             startup_timeout: Self::STARTUP_TIMEOUT,
             names: NameRules::default(),
             permissions: Vec::new(),
+            declared: Declared::default(),
+            sandbox: None,
             eager: false,
         }
     }

@@ -307,6 +307,7 @@ fn of_program(
         env,
         pass_env: options.pass_env.clone(),
         directory: options.directory.clone(),
+        sandbox: None,
         startup_timeout: Duration::from_secs(30),
         eager: false,
     })))

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use orla_marketplace::attestation::Custody;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, Outcome, Payload, ProviderStatus, ProviderType, RuntimeError,
-    RuntimeResult, Violation,
+    RuntimeResult, SandboxStatus, Violation,
 };
 use orla_process::child::{self, NO_PYTHON_CACHE};
 use orla_process::reaper::INSTANCE;
@@ -184,6 +184,7 @@ impl CapabilityExecutor for ToolExecutor {
             timeout: ctx.timeout,
             form: tool.form,
             has_schema: tool.has_output_schema,
+            sandbox: tool.program.sandbox().map(|sandbox| &**sandbox),
         };
         let args = arguments.argv.into_iter().map(OsString::from).collect();
         let process = self.process(tool, args, ctx).map_err(|reason| RuntimeError::Failed {
@@ -229,6 +230,9 @@ impl CapabilityExecutor for ToolExecutor {
         if let Ok(tool) = provider.settings::<ToolProvider>() {
             status.source = Some(tool.program.path().to_string_lossy().into_owned());
             status.interpreter.clone_from(&tool.interpreter);
+            let sandbox = tool.program.sandbox();
+            status.sandbox =
+                Some(sandbox.map_or_else(SandboxStatus::unconfined, |sandbox| sandbox.status()));
         }
         status
     }

@@ -9,7 +9,8 @@
 //! | `timeout` | seconds one call may take, fractions allowed |
 //! | `args` | arguments that come before those of the call |
 //! | `annotations` | MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint` |
-//! | `permissions` | what it needs to be allowed |
+//! | `permissions` | what it needs to be allowed, and is confined to |
+//! | `limits` | what its processes may use |
 //! | `prestart` | how many processes wait for a call before it comes; they read their arguments from standard input |
 //! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
@@ -23,6 +24,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
 use orla_marketplace::schema::{input_from_declaration, schema_from_declaration};
+use orla_process::confinement::{Declared, Limits};
 use orla_process::environment::check_pattern;
 use serde_json::Value;
 
@@ -47,8 +49,8 @@ pub struct Metadata {
     pub args: Vec<String>,
     /// MCP's hints on the tool, a JSON object.
     pub annotations: Option<Value>,
-    /// What it needs to be allowed.
-    pub permissions: Vec<String>,
+    /// What it needs to be allowed, and what confines it.
+    pub declared: Declared,
     /// How many processes wait for a call before it comes.
     pub prestart: Option<usize>,
     /// Patterns of the server's variables that it gets besides the usual ones.
@@ -115,7 +117,7 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     (reader.metadata, reader.remarks)
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "title",
     "description",
     "input_schema",
@@ -125,6 +127,7 @@ const KEYS: [&str; 11] = [
     "args",
     "annotations",
     "permissions",
+    "limits",
     "prestart",
     "pass_env",
 ];
@@ -167,7 +170,10 @@ impl Reader {
                 self.unknown_hints(node);
                 read
             }
-            "permissions" => texts(node).map(|needed| metadata.permissions = needed),
+            "permissions" => {
+                permissions(node).map(|needed| metadata.declared.permissions = Some(needed))
+            }
+            "limits" => limits(node).map(|limits| metadata.declared.limits = limits),
             "prestart" => prestart(node).map(|count| metadata.prestart = Some(count)),
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
@@ -224,6 +230,51 @@ fn texts(node: &Node) -> Result<Vec<String>, String> {
             None => Err(expected(WHAT, item)),
         })
         .collect()
+}
+
+/// Permissions: a list of words, of which none is misspelt.
+pub(crate) fn permissions(node: &Node) -> Result<Vec<String>, String> {
+    let words = texts(node)?;
+    words.iter().try_for_each(|word| orla_process::confinement::check(word))?;
+    Ok(words)
+}
+
+/// Limits: `memory: 512Mi`, `wall: 10`, and the others as whole numbers.
+///
+/// # Errors
+/// One of them is unknown or no such number.
+pub fn limits(node: &Node) -> Result<Limits, String> {
+    const KEYS: [&str; 6] = ["memory", "cpu_seconds", "processes", "open_files", "file_size", "wall"];
+    let Kind::Map(members) = &node.kind else {
+        return Err(expected("a mapping from limits to numbers", node));
+    };
+    let mut limits = Limits::default();
+    for (key, node) in members {
+        let name = key.text.as_str();
+        let whole = |limit: &mut Option<u64>, read: fn(&str) -> Result<u64, String>| {
+            let text = verbatim(node).unwrap_or_default();
+            read(text)
+                .map(|number| *limit = Some(number))
+                .map_err(|what| format!("{name}: {}", expected(&what, node)))
+        };
+        match name {
+            "memory" => whole(&mut limits.memory, orla_process::confinement::size)?,
+            "file_size" => whole(&mut limits.file_size, orla_process::confinement::size)?,
+            "cpu_seconds" => whole(&mut limits.cpu_seconds, count)?,
+            "processes" => whole(&mut limits.processes, count)?,
+            "open_files" => whole(&mut limits.open_files, count)?,
+            "wall" => limits.wall = Some(seconds(node).map_err(|problem| format!("wall: {problem}"))?),
+            unknown => {
+                let shown = excerpt(unknown, SHOWN);
+                return Err(format!("{shown}: unknown limit{}", did_you_mean(unknown, &KEYS)));
+            }
+        }
+    }
+    Ok(limits)
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a whole number above 0".to_owned())
 }
 
 /// Patterns of variables: a list of them, or one.
@@ -332,7 +383,7 @@ mod tests {
         assert_eq!(metadata.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(metadata.args, ["-n", "5"]);
         assert_eq!(metadata.annotations, Some(serde_json::json!({"readOnlyHint": true})));
-        assert_eq!(metadata.permissions, ["net:example.com"]);
+        assert_eq!(metadata.declared.permissions.unwrap(), ["net:example.com"]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::{excerpt, tail};
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
+use orla_process::confinement::{Level, Sandbox};
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::signal_name;
 use orla_process::start_failure::{CANNOT_EXECUTE, StartFailure};
@@ -39,6 +40,8 @@ pub struct Context<'a> {
     pub form: OutputForm,
     /// Whether it declares a schema for it.
     pub has_schema: bool,
+    /// What it ran in; `None` for no confinement at all.
+    pub sandbox: Option<&'a Sandbox>,
 }
 
 /// How much of standard error is in the sentence about an exit code, in bytes.
@@ -53,9 +56,14 @@ const JSON_SHOWN: usize = 40;
 /// It failed, was ended, or wrote something else than it declares; the error keeps what it wrote.
 pub fn of_ended(context: &Context<'_>, ended: Ended) -> RuntimeResult<Outcome> {
     let id = || context.name.to_owned();
-    let execution = Execution::of(&ended);
+    let execution = Execution::of(&ended, context.sandbox);
     let failure = match ended.cause {
-        Cause::Itself => sentence(context.name, &execution),
+        Cause::Itself => match ended.breach {
+            Some(limit) => {
+                Some(format!("{} was ended because it went over its limit of {limit}", context.name))
+            }
+            None => sentence(context.name, &execution),
+        },
         Cause::Deadline | Cause::Cancelled => None,
     };
     if ended.cause == Cause::Itself && failure.is_none() {
@@ -79,7 +87,8 @@ pub fn of_start_failure(
 ) -> RuntimeError {
     let message = format!("{} could not start: {}", context.name, failure.reason);
     let nothing = Captured::default();
-    let mut execution = ended.map(Execution::of).unwrap_or_default();
+    let mut execution = ended.map(|ended| Execution::of(ended, context.sandbox)).unwrap_or_default();
+    execution.sandbox = Confined::of(context.sandbox);
     execution.exit_code = failure.exit_code;
     if let (None, Some(detail)) = (ended, &failure.detail) {
         // Where a shell would say it.
@@ -111,8 +120,31 @@ struct Execution<'a> {
     stderr: Cow<'a, str>,
     duration_ms: u64,
     timed_out: bool,
+    sandbox: Confined<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<Truncated>,
+}
+
+/// How far the process was confined.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Confined<'a> {
+    level: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a str>,
+}
+
+impl Default for Confined<'_> {
+    fn default() -> Self {
+        Self::of(None)
+    }
+}
+
+impl<'a> Confined<'a> {
+    fn of(sandbox: Option<&'a Sandbox>) -> Self {
+        let (level, profile) =
+            sandbox.map_or((Level::Unconfined, None), |sandbox| (sandbox.level(), sandbox.profile()));
+        Self { level: level.name(), profile }
+    }
 }
 
 /// Bytes dropped from each stream.
@@ -123,9 +155,10 @@ struct Truncated {
 }
 
 impl<'a> Execution<'a> {
-    fn of(ended: &'a Ended) -> Execution<'static> {
+    fn of(ended: &Ended, sandbox: Option<&'a Sandbox>) -> Self {
         let truncated = Truncated { stdout: ended.stdout.dropped, stderr: ended.stderr.dropped };
-        Execution {
+        Self {
+            sandbox: Confined::of(sandbox),
             exit_code: exit_code(ended.status),
             signal: ended.status.exit().and_then(|status| status.signal()).map(signal_name),
             stderr: Cow::Owned(String::from_utf8_lossy(&ended.stderr.bytes).into_owned()),

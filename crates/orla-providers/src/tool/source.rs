@@ -9,6 +9,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ProviderType, Registration, TITLE};
 use orla_process::Limits;
 use orla_process::child::Program;
+use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::file::reason;
 
 use super::discovery::{Described, DirectoryError, Finding, Found, ProgramFile, Scanner};
@@ -46,6 +47,8 @@ pub struct Override {
     pub pass_env: Vec<Pattern>,
     /// How many processes wait for a call before it comes, instead of what it declares.
     pub prestart: Option<usize>,
+    /// Permissions and limits besides those of its declaration.
+    pub declared: Declared,
 }
 
 #[derive(Debug)]
@@ -53,12 +56,13 @@ struct Made {
     of: Arc<Described>,
     limits: Limits,
     change: Override,
+    sandbox: Option<Arc<Sandbox>>,
     registration: Registration,
 }
 
 impl Loader {
     /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
-    /// by `limits`. `changes` are by the names of tools. Blocks while it reads the directory; starts no process.
+    /// by `limits`. `changes` are by the names of tools; `sandboxes` confine what is to be confined. Blocks while it reads the directory; starts no tool.
     ///
     /// # Errors
     /// The directory is there and cannot be used.
@@ -67,6 +71,7 @@ impl Loader {
         directory: &Path,
         limits: Limits,
         changes: &HashMap<String, Override>,
+        sandboxes: &Sandboxes,
     ) -> Result<Loaded, DirectoryError> {
         let found = self.scanner.scan(directory)?;
         let mut registrations = Vec::with_capacity(found.tools.len());
@@ -74,16 +79,19 @@ impl Loader {
         for tool in found.tools {
             let (path, read) = (tool.path.clone(), Arc::clone(&tool.read));
             let change = changes.get(&tool.name).cloned().unwrap_or_default();
+            let declared = tool.metadata.declared.changed_by(&change.declared);
+            let sandbox = sandboxes.of(&declared, &directory_of(&path));
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
-                let same_rules = made.limits == limits && made.change == change;
+                let same_rules =
+                    made.limits == limits && made.change == change && made.sandbox == sandbox;
                 Arc::ptr_eq(&made.of, &read) && same_rules && manifest.id == tool.name
             });
             // One provider as long as the file is the same: so the catalogue knows that nothing changed.
             let made = match same {
                 Some(made) => made,
-                None => match registration(tool, limits, &change) {
-                    Ok(registration) => Made { of: read, limits, change, registration },
+                None => match registration(tool, limits, &change, declared, sandbox.as_ref()) {
+                    Ok(registration) => Made { of: read, limits, change, sandbox, registration },
                     Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
                 },
             };
@@ -101,11 +109,27 @@ impl Loader {
     }
 }
 
-fn registration(tool: Found, limits: Limits, change: &Override) -> io::Result<Registration> {
+/// Where the paths of a declaration lead from.
+fn directory_of(file: &Path) -> PathBuf {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    file.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+fn registration(
+    tool: Found,
+    limits: Limits,
+    change: &Override,
+    declared: Declared,
+    sandbox: Option<&Arc<Sandbox>>,
+) -> io::Result<Registration> {
     let mut metadata = tool.metadata;
     metadata.pass_env.extend_from_slice(&change.pass_env);
+    let mut program = Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env);
+    if let Some(sandbox) = sandbox {
+        program = program.confined(Arc::clone(sandbox), Vec::new());
+    }
     let provider = ToolProvider {
-        program: Arc::new(Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env)),
+        program: Arc::new(program),
         interpreter: tool.interpreter,
         args: metadata.args,
         form: metadata.output.unwrap_or_default(),
@@ -118,7 +142,7 @@ fn registration(tool: Found, limits: Limits, change: &Override) -> io::Result<Re
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
     manifest.input_schema = metadata.input_schema;
     manifest.output_schema = metadata.output_schema;
-    manifest.permissions = metadata.permissions;
+    manifest.permissions = declared.permissions.unwrap_or_default();
     if let Some(title) = metadata.title {
         manifest.metadata.insert(TITLE.to_owned(), title);
     }
@@ -126,7 +150,10 @@ fn registration(tool: Found, limits: Limits, change: &Override) -> io::Result<Re
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
     }
     let mut registration = Registration::from(manifest);
-    registration.policy.timeout = metadata.timeout;
+    registration.policy.timeout = declared.limits.wall.or(metadata.timeout);
+    if let Some(Err(reason)) = sandbox.map(|sandbox| sandbox.available()) {
+        registration.policy = registration.policy.unavailable(reason);
+    }
     if let Some(fault) = tool.fault {
         registration.policy = registration.policy.unavailable(fault);
     }

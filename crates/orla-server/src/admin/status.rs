@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orla_marketplace::{CapabilityMarketplace, Catalog, Entry, Principal, RoutedStatus};
+use orla_marketplace::{CapabilityMarketplace, Catalog, Entry, Principal, RoutedStatus, SandboxStatus};
 use serde::Serialize;
 
 use crate::metrics::{Gauges, Provider};
@@ -51,6 +51,9 @@ pub struct StatusRow {
     /// Why it last failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// How far its processes are confined, where it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxRow>,
     /// How calls find their provider, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
@@ -60,6 +63,26 @@ pub struct StatusRow {
     /// True if clients do not see it in lists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
+}
+
+/// How far the processes of a capability are confined.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SandboxRow {
+    /// `enforced`, `partial`, `unconfined` or `unavailable`.
+    pub level: &'static str,
+    /// Tells profiles apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What is declared and not in force, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+impl From<SandboxStatus> for SandboxRow {
+    fn from(status: SandboxStatus) -> Self {
+        Self { level: status.level, profile: status.profile, missing: status.missing }
+    }
 }
 
 /// One of the providers of a capability that has several.
@@ -122,6 +145,7 @@ impl StatusRow {
             uptime_ms: status.uptime_ms,
             restarts: status.restarts,
             last_failure: status.last_failure,
+            sandbox: status.sandbox.map(SandboxRow::from),
             route: status.route,
             providers: status.providers.into_iter().map(ProviderRow::from).collect(),
             unlisted: !entry.is_listed(),
@@ -155,6 +179,8 @@ struct Status {
     running: usize,
     waiting: usize,
     memory: Memory,
+    /// Which processes are confined.
+    sandbox: &'static str,
     capabilities: Vec<StatusRow>,
     /// The number of unlisted ones.
     unlisted: usize,
@@ -178,6 +204,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         running: core.market.running(),
         waiting: core.market.waiting(),
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
+        sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
         capabilities,
         problems: core.market.problems_for(&catalog, principal, None),

@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod describe;
+pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod new;

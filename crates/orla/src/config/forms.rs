@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use orla_document::{Key, Kind as Shape, Node};
 use orla_marketplace::id::Pattern;
+use orla_process::confinement::{self, Fallback, Limits, Mode};
 use orla_process::environment::check_pattern;
 use serde_json::{Value as Json, json};
 
@@ -476,6 +477,10 @@ pub(super) const MORE_PATTERNS: Read<Added<Pattern>> =
 /// A list of permissions, or one.
 pub(super) const PERMISSIONS: Read<Vec<String>> =
     Read(|reader, path, node| reader.list(path, node, "a list of permissions"), texts_or_text);
+/// A list of permissions that confine, or one. None may be misspelt.
+pub(super) const CONFINING: Read<Vec<String>> = Read(confining, texts_or_text);
+/// Limits of processes.
+pub(super) const LIMITS: Read<Limits> = Read(limits, limits_schema);
 /// A path; a relative one is relative to the file, and `~` is the home directory.
 pub(super) const PATH: Read<PathBuf> =
     Read(|reader, path, node| reader.path_at(path, node), text_schema);
@@ -779,3 +784,40 @@ impl Reader<'_> {
         read.map_err(|problem| self.problem(node.at, || format!("{path}{problem}"))).ok()
     }
 }
+fn confining(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<String>> {
+    let words = reader.list(path, node, "a list of permissions")?;
+    let problems: Vec<String> = words.iter().filter_map(|word| confinement::check(word).err()).collect();
+    for problem in &problems {
+        reader.problem(node.at, || format!("{path}: {problem}"));
+    }
+    problems.is_empty().then_some(words)
+}
+
+fn limits(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Limits> {
+    let read = orla_providers::tool::metadata::limits(node);
+    read.map_err(|problem| reader.problem(node.at, || format!("{path}.{problem}"))).ok()
+}
+
+fn limits_schema() -> Json {
+    let size = json!({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]});
+    let count = json!({"type": "integer", "minimum": 1});
+    json!({
+        "type": "object",
+        "properties": {
+            "memory": size,
+            "cpu_seconds": count,
+            "processes": count,
+            "open_files": count,
+            "file_size": size,
+            "wall": {"type": "number"},
+        },
+        "additionalProperties": false,
+    })
+}
+
+/// The words of `sandbox`.
+pub(super) const SANDBOX: &[(&str, Mode)] =
+    &[("off", Mode::Off), ("declared", Mode::Declared), ("strict", Mode::Strict)];
+/// The words of `sandbox_fallback`.
+pub(super) const FALLBACK: &[(&str, Fallback)] =
+    &[("refuse", Fallback::Refuse), ("allow", Fallback::Allow)];

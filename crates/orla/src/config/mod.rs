@@ -48,6 +48,7 @@ use std::time::Duration;
 use orla_document::Position;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{AccessPolicy, Registration, rtfs};
+use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
 use orla_process::standby::StandbyLimits;
 use orla_providers::a2a::AgentSettings;
@@ -119,6 +120,8 @@ pub(crate) struct Config {
     pub(crate) capsules: CapsuleConfig,
     pub(crate) programs: ProgramConfig,
     pub(crate) tools: BTreeMap<String, ToolOverride>,
+    /// Which processes are confined.
+    pub(crate) sandbox: confinement::Rules,
     /// Patterns of the variables that every process gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
     /// The environment variables that the file expands.
@@ -225,6 +228,8 @@ pub(crate) struct ToolOverride {
     pub(crate) prestart: Option<usize>,
     /// Patterns of the variables that it gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
+    /// Its permissions and limits besides those that it declares.
+    pub(crate) declared: Declared,
     /// Of the tool's name in the file.
     pub(crate) at: Option<Position>,
 }
@@ -331,6 +336,7 @@ impl Default for Config {
             capsules: CapsuleConfig::default(),
             programs: ProgramConfig::default(),
             tools: BTreeMap::new(),
+            sandbox: confinement::Rules::default(),
             pass_env: Vec::new(),
             expanded: BTreeSet::new(),
             servers: Vec::new(),

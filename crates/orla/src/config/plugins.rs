@@ -10,8 +10,8 @@ use orla_providers::plugin::PluginSettings;
 use serde_json::{Value, json};
 
 use super::forms::{
-    ARGUMENTS, Count, DAY, ENVIRONMENT, Flag, PATH, PATTERNS, PERMISSIONS, Read, Seconds, Variables,
-    text_schema, texts_or_text,
+    ARGUMENTS, CONFINING, Choice, Count, DAY, ENVIRONMENT, FALLBACK, Flag, LIMITS, PATH, PATTERNS, Read,
+    Seconds, Variables, text_schema, texts_or_text,
 };
 use super::keys::{Key, key, object, present};
 use super::read::{Reader, excerpt};
@@ -45,8 +45,12 @@ fn keys() -> Vec<Key<PluginSettings>> {
         key("rename", RENAMES, |p| &mut p.names.rename, "new names for single functions"),
         key("include", PATTERNS, |p| &mut p.names.include, "patterns of the functions that are served; all by default"),
         key("exclude", PATTERNS, |p| &mut p.names.exclude, "patterns of the functions that are not served"),
-        key("permissions", PERMISSIONS, |p| &mut p.permissions,
-            "permissions that the functions need in addition to running the program, such as `net:api.example.com`"),
+        key("permissions", CONFINING, |p| &mut p.declared.permissions,
+            "permissions that the functions need in addition to running the program, such as `net:api.example.com`; its processes are [confined](sandbox.md) to them"),
+        key("limits", LIMITS, |p| &mut p.declared.limits,
+            "[limits](sandbox.md#limits) of its processes: `memory`, `cpu_seconds`, `processes`, `open_files`, `file_size`, `wall`"),
+        key("sandbox_fallback", Choice(FALLBACK), |p| &mut p.declared.fallback,
+            "overrides `sandbox_fallback` of the server"),
         key("eager", Flag, |p| &mut p.eager, "start the program with orla instead of at the first use"),
     ]
 }
@@ -94,6 +98,8 @@ fn settings(
         _ => {}
     }
     reader.mapping(place, node.at, present(pairs), keys, &mut settings)?;
+    settings.permissions = settings.declared.permissions.clone().unwrap_or_default();
+    settings.timeout = settings.declared.limits.wall.or(settings.timeout);
     (!settings.command.is_empty()).then_some(settings)
 }
 

@@ -14,13 +14,14 @@ use std::time::Duration;
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
 use orla_marketplace::rtfs::text::nearest;
+use orla_process::confinement::Declared;
 use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
 
 use super::forms::{
-    ARGUMENTS, DAY, ENVIRONMENT, Flag, Form, HEADERS, MORE_PATTERNS, PATH, PATTERNS, Read, Seconds,
-    Variables, text_schema, variable,
+    ARGUMENTS, CONFINING, Choice, DAY, ENVIRONMENT, FALLBACK, Flag, Form, HEADERS, LIMITS,
+    MORE_PATTERNS, PATH, PATTERNS, Read, Seconds, Variables, text_schema, variable,
 };
 use super::keys::{Key, find, key, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
@@ -57,6 +58,12 @@ fn keys() -> Vec<Key<Draft>> {
             "patterns of the tools that are not served").or(&["excludeTools", "disabledTools"]),
         own("tools", tools, tools_schema,
             "settings of single tools: `NAME: {timeout: SECONDS}`; or a list of patterns of the tools that are served"),
+        key("permissions", CONFINING, |d| &mut d.declared.permissions,
+            "what a server that is a process may do; it is [confined](sandbox.md) to that"),
+        key("limits", LIMITS, |d| &mut d.declared.limits,
+            "[limits](sandbox.md#limits) of its processes: `memory`, `cpu_seconds`, `processes`, `open_files`, `file_size`, `wall`"),
+        key("sandbox_fallback", Choice(FALLBACK), |d| &mut d.declared.fallback,
+            "overrides `sandbox_fallback` of the server"),
         key("eager", Flag, |d| &mut d.eager, "start the server with orla instead of at the first use"),
     ]
 }
@@ -118,6 +125,7 @@ struct Draft {
     startup_timeout: Option<Duration>,
     names: NameRules,
     tool_timeouts: BTreeMap<String, Duration>,
+    declared: Declared,
     eager: bool,
 }
 
@@ -206,7 +214,8 @@ fn server(
         return None;
     }
     let mut settings = ServerSettings::new(safe_name(&name.text), reach);
-    settings.timeout = draft.timeout;
+    settings.timeout = draft.declared.limits.wall.or(draft.timeout);
+    settings.declared = draft.declared;
     settings.tool_timeouts = draft.tool_timeouts;
     settings.startup_timeout = draft.startup_timeout.unwrap_or(ServerSettings::STARTUP_TIMEOUT);
     settings.names = draft.names;

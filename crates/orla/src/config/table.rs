@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use super::forms::{
-    API_URL, Amount, Choice, Count, DAY, DAY_MS, File, Flag, Milliseconds, Seconds, Share, Text, Texts,
-    Variables,
+    API_URL, Amount, Choice, Count, DAY, DAY_MS, FALLBACK, File, Flag, Milliseconds, SANDBOX, Seconds,
+    Share, Text, Texts, Variables,
 };
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
@@ -88,6 +88,10 @@ fn keys() -> Vec<Key<Config>> {
             "listed built-ins: `true` for all, or a list of name patterns. `false` removes all built-ins. By default, none is listed, and all can be found and called"),
         own("tools", tools::read, tools::schema,
             "settings of single capabilities of any kind, by name: `timeout`, `enabled`, `description`, `rename`, `max_concurrency` and `retries`; for a tool or package also `pass_env`, and for a tool `prestart`"),
+        key("sandbox", Choice(SANDBOX), |c| &mut c.sandbox.mode,
+            "which processes are [confined](sandbox.md): `declared`, those with `permissions`; `strict`, all; `off`, none"),
+        key("sandbox_fallback", Choice(FALLBACK), |c| &mut c.sandbox.fallback,
+            "what becomes of a process that cannot be confined as declared: `refuse`, it is unavailable; `allow`, it runs with less"),
         key("pass_env", Variables, |c| &mut c.pass_env,
             "environment variables that every process gets in addition to [the default ones](tools.md#how-arguments-arrive): names, or patterns with `*`; `ORLA_PASS_ENV` adds to these"),
         key("allow", Texts, |c| &mut c.allow,

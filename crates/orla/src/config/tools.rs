@@ -6,7 +6,7 @@ use orla_document::Node;
 use orla_providers::tool::metadata::MAX_PRESTART;
 use serde_json::{Value, json};
 
-use super::forms::{Count, DAY, Flag, Seconds, Text, Variables};
+use super::forms::{CONFINING, Choice, Count, DAY, FALLBACK, Flag, LIMITS, Seconds, Text, Variables};
 use super::keys::{self, Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, own};
 use super::read::{Reader, is_tool_name};
 use super::{Config, Rename, ToolOverride};
@@ -26,6 +26,12 @@ fn keys() -> Vec<Key<ToolOverride>> {
             "how many processes of a tool [wait for a call](tools.md#prestarted-tools) before it comes"),
         key("pass_env", Variables, |t| &mut t.pass_env,
             "environment variables that the process gets in addition to the default ones: names, or patterns with `*`"),
+        key("permissions", CONFINING, |t| &mut t.declared.permissions,
+            "permissions of a tool or package in addition to those that it declares; its processes are [confined](sandbox.md) to them"),
+        key("limits", LIMITS, |t| &mut t.declared.limits,
+            "[limits](sandbox.md#limits) of its processes: `memory`, `cpu_seconds`, `processes`, `open_files`, `file_size`, `wall`"),
+        key("sandbox_fallback", Choice(FALLBACK), |t| &mut t.declared.fallback,
+            "overrides `sandbox_fallback` of the server"),
     ]
 }
 

@@ -11,6 +11,7 @@ use orla_marketplace::attestation::ContentSource;
 use orla_mcp::Handshake;
 use orla_process::Command;
 use orla_process::child::Program;
+use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Kind, Service};
 
 use super::protocol::{McpProtocol, Shared};
@@ -51,6 +52,10 @@ impl Service for StdioServer {
 
     fn content(&self) -> ContentSource {
         ContentSource::Unknown
+    }
+
+    fn sandbox(&self) -> Option<&Arc<Sandbox>> {
+        self.0.sandbox.as_ref()
     }
 
     fn source(&self) -> String {

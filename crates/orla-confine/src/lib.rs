@@ -1,0 +1,21 @@
+//! What a process may do, as its declaration says (design §13).
+//!
+//! A declaration has *words* (`fs:read:./data`, `net:loopback`, `exec:git`) and *limits* (`memory: 512Mi`). [`Word`]
+//! reads one word, [`Limits`] holds the limits, and [`Profile`] is all of them in one canonical form with a
+//! hash. `orla-process` enforces a profile.
+//!
+//! # Invariants
+//!
+//! - No I/O: what a path or a name means on this machine is asked of [`Places`].
+//! - A word of a kind that confines is either understood or an error. It is never dropped.
+//! - Words of other kinds (`db:prod`) are for policies. They neither confine nor fail.
+
+#![warn(missing_docs)]
+
+mod limits;
+mod profile;
+mod word;
+
+pub use limits::{Limits, size};
+pub use profile::{Network, Places, Profile};
+pub use word::{Preset, Word, check, placed};

@@ -1,0 +1,103 @@
+//! What the processes of one call may use together.
+
+use std::time::Duration;
+
+/// Limits of a declaration. What is absent is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Seconds of processor time.
+    pub cpu_seconds: Option<u64>,
+    /// Processes at the same time.
+    pub processes: Option<u64>,
+    /// Open files of one process.
+    pub open_files: Option<u64>,
+    /// Bytes of one file that is written.
+    pub file_size: Option<u64>,
+    /// How long a call may take, the same as `timeout`.
+    pub wall: Option<Duration>,
+}
+
+impl Limits {
+    /// The limits with those of `other` in place of its own, where that has any.
+    #[must_use]
+    pub fn changed_by(&self, other: &Self) -> Self {
+        Self {
+            memory: other.memory.or(self.memory),
+            cpu_seconds: other.cpu_seconds.or(self.cpu_seconds),
+            processes: other.processes.or(self.processes),
+            open_files: other.open_files.or(self.open_files),
+            file_size: other.file_size.or(self.file_size),
+            wall: other.wall.or(self.wall),
+        }
+    }
+
+    /// Those that the kernel has to enforce, by name and in a fixed order.
+    pub fn enforced(&self) -> [(&'static str, Option<u64>); 5] {
+        [
+            ("memory", self.memory),
+            ("cpu_seconds", self.cpu_seconds),
+            ("processes", self.processes),
+            ("open_files", self.open_files),
+            ("file_size", self.file_size),
+        ]
+    }
+
+    /// Whether a process has to be confined for them.
+    pub fn confine(&self) -> bool {
+        self.enforced().iter().any(|(_, limit)| limit.is_some())
+    }
+}
+
+/// Reads a size in bytes: `1048576`, `512Mi`, `1Gi`, `100k`.
+///
+/// # Errors
+/// What is expected instead.
+pub fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 10] = [
+        ("", 1),
+        ("k", 1000),
+        ("K", 1000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+    ];
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim_start().strip_suffix('B').unwrap_or_else(|| unit.trim_start());
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let bytes =
+        number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "a number of bytes above 0, such as 1048576 or 512Mi".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in [
+            ("1048576", Some(1 << 20)),
+            ("512Mi", Some(512 << 20)),
+            ("1 GiB", Some(1 << 30)),
+            ("100k", Some(100_000)),
+            ("0", None),
+            ("-1", None),
+            ("1Zi", None),
+            ("Mi", None),
+            ("99999999999999999999", None),
+            ("99999999999Ti", None),
+        ] {
+            assert_eq!(size(text).ok(), bytes, "{text}");
+        }
+    }
+}

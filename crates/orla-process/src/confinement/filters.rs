@@ -1,0 +1,227 @@
+//! The system calls that a confined process is refused.
+//!
+//! Everything is allowed that is not listed: programs of all kinds run here, and what they may reach is decided by
+//! namespaces and Landlock. The lists are of what these do not cover, and of what only serves to attack a kernel.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+use super::NetworkMode;
+
+/// The filters of a profile, compiled.
+#[derive(Debug)]
+pub(super) struct Filters {
+    programs: Vec<BpfProgram>,
+    network: NetworkMode,
+}
+
+/// Refused altogether.
+const REFUSED: &[i64] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_kcmp,
+    // Namespaces and mounts.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    // The kernel and its attack surface.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_fanotify_init,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    // Keyrings.
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    // Its operations bypass these filters.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] =
+    &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_kexec_file_load, libc::SYS_lookup_dcookie];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+/// Metadata of files, which Landlock does not cover.
+const METADATA: &[i64] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SYS_SETXATTRAT,
+    SYS_REMOVEXATTRAT,
+    SYS_FILE_SETATTR,
+];
+#[cfg(target_arch = "x86_64")]
+const METADATA_HERE: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const METADATA_HERE: &[i64] = &[];
+
+// These have the same number on every architecture.
+const SYS_OPEN_TREE_ATTR: i64 = 467;
+const SYS_FCHMODAT2: i64 = 452;
+const SYS_SETXATTRAT: i64 = 463;
+const SYS_REMOVEXATTRAT: i64 = 466;
+const SYS_FILE_SETATTR: i64 = 469;
+
+/// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
+const TERMINAL: [u64; 2] = [0x5412, 0x541C];
+/// Changes the flags of a file (`FS_IOC_SETFLAGS`, its 32-bit form, and `FS_IOC_FSSETXATTR`).
+const FILE_FLAGS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
+
+impl Filters {
+    /// The filters for a process with this access to the network.
+    pub(super) fn new(network: NetworkMode) -> io::Result<Self> {
+        let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+        let filter = |rules, errno: i32| {
+            let action = SeccompAction::Errno(errno.unsigned_abs());
+            let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)
+                .map_err(io::Error::other)?;
+            BpfProgram::try_from(filter).map_err(io::Error::other)
+        };
+        let refused = REFUSED.iter().chain(REFUSED_HERE).chain(METADATA).chain(METADATA_HERE);
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+            refused.map(|number| (*number, Vec::new())).collect();
+        rules.insert(SYS_OPEN_TREE_ATTR, Vec::new());
+        let namespaces = libc::CLONE_NEWNS
+            | libc::CLONE_NEWUSER
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP;
+        let bits = (0..32)
+            .map(|bit| 1_u64 << bit)
+            .filter(|bit| u64::from(namespaces.unsigned_abs()) & bit != 0);
+        let clones =
+            bits.map(|bit| rule(&[(0, SeccompCmpOp::MaskedEq(bit), bit)])).collect::<io::Result<_>>()?;
+        rules.insert(libc::SYS_clone, clones);
+        let ioctls = TERMINAL.iter().chain(&FILE_FLAGS);
+        let ioctls =
+            ioctls.map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)])).collect::<io::Result<_>>()?;
+        rules.insert(libc::SYS_ioctl, ioctls);
+        let (unix, inet, inet6, netlink) = (
+            family(libc::AF_UNIX),
+            family(libc::AF_INET),
+            family(libc::AF_INET6),
+            family(libc::AF_NETLINK),
+        );
+        // A pair of sockets reaches nothing but itself.
+        rules.insert(libc::SYS_socketpair, vec![rule(&[(0, SeccompCmpOp::Ne, unix)])?]);
+        match network {
+            NetworkMode::None => {
+                rules.insert(libc::SYS_socket, Vec::new());
+                rules.insert(libc::SYS_listen, Vec::new());
+            }
+            NetworkMode::All => {
+                let ne = |family| (0, SeccompCmpOp::Ne, family);
+                let other = rule(&[ne(inet), ne(inet6), ne(netlink)])?;
+                // Of netlink, what resolvers ask about routes and addresses.
+                let netlink = rule(&[(0, SeccompCmpOp::Eq, netlink), (2, SeccompCmpOp::Ne, 0)])?;
+                rules.insert(libc::SYS_socket, vec![other, netlink]);
+            }
+        }
+        // The flags of clone3 are in memory, where no filter sees them; libraries fall back to clone.
+        let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        let mut all = vec![filter(rules, libc::EPERM)?, filter(unknown, libc::ENOSYS)?];
+        if cfg!(target_arch = "x86_64") {
+            all.push(without_x32());
+        }
+        Ok(Self { programs: all, network })
+    }
+
+    /// Whether they leave nothing of the network.
+    pub(super) fn has_no_network(&self) -> bool {
+        self.network == NetworkMode::None
+    }
+
+    /// Puts them in force for this thread and for what it starts. They cannot be taken back.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        self.programs
+            .iter()
+            .try_for_each(|filter| seccompiler::apply_filter(filter).map_err(io::Error::other))
+    }
+}
+
+fn family(number: i32) -> u64 {
+    u64::from(number.unsigned_abs())
+}
+
+/// A rule on arguments. The kernel ignores the upper half of all that are compared here.
+fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
+    let conditions = conditions.iter().map(|(argument, operator, value)| {
+        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, operator.clone(), *value)
+    });
+    let conditions: Result<Vec<_>, _> = conditions.collect();
+    SeccompRule::new(conditions.map_err(io::Error::other)?).map_err(io::Error::other)
+}
+
+/// The x32 ABI has the same calls under other numbers, which the other filters do not know.
+fn without_x32() -> BpfProgram {
+    const X32: u32 = 0x4000_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    const ERRNO: u32 = 0x0005_0000;
+    let statement = |code, k| seccompiler::sock_filter { code, jt: 0, jf: 0, k };
+    vec![
+        statement(0x20, 0),
+        seccompiler::sock_filter { code: 0x35, jt: 0, jf: 1, k: X32 },
+        statement(0x06, ERRNO | libc::ENOSYS.unsigned_abs()),
+        statement(0x06, ALLOW),
+    ]
+}

@@ -1,0 +1,558 @@
+//! The launcher: a process of its own for each profile, which starts the confined programs of that profile.
+//!
+//! # How it works
+//!
+//! ```text
+//! server ── launcher (user, network, mount and IPC namespaces of the profile; one thread; trusted)
+//!    └── first process of a call (PID and mount namespace of the call; trusted; child of the *server*)
+//!           └── the program (Landlock, seccomp, no capabilities, no new privileges)
+//! ```
+//!
+//! The launcher enters the namespaces of its profile once. For each start it clones itself, with the server as the
+//! parent of the clone, so that the server waits for it and signals it like any other child. The clone is the
+//! first process of a PID namespace: when it ends, for whatever reason, the kernel ends everything in there. It
+//! mounts `/proc` and an empty temporary directory, forks, and waits; the fork restricts itself and becomes the program.
+//!
+//! The launcher ends when its socket does, which is when the server drops it or dies.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
+};
+use nix::sched::CloneFlags;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setpgid, setrlimit, wait,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use super::filters::Filters;
+use super::wire::{self, Message};
+use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage, report};
+
+/// The stack of a clone. It builds a few lists and starts a program.
+const STACK: usize = 512 * 1024;
+/// How often the use of a tree with limits is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a profile allows, opened: paths mean what they meant when the launcher started.
+struct Rules {
+    read: Vec<OwnedFd>,
+    execute: Vec<OwnedFd>,
+    programs: Vec<OwnedFd>,
+    write: Vec<OwnedFd>,
+    devices: Vec<OwnedFd>,
+    filters: Filters,
+    usage: Usage,
+    has_home: bool,
+    /// Whether nothing but limits is in force.
+    is_open: bool,
+}
+
+/// Serves as a launcher until the server closes the socket, which is standard input.
+pub(super) fn serve() -> io::Result<()> {
+    let socket = &mut Some(rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?);
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    let Some((setup, _)) = receive(socket)? else { return Ok(()) };
+    let rules = match enter(setup) {
+        Ok(rules) => rules,
+        Err(err) => return answer(socket, err),
+    };
+    answer(socket, super::READY)?;
+    let mut stack = vec![0; STACK];
+    while let Some((request, fds)) = receive(socket)? {
+        let pid = start(&rules, request, fds, socket, &mut stack);
+        let pid = pid.unwrap_or_else(|err| -err.raw_os_error().unwrap_or(libc::EIO));
+        answer(socket, pid.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+fn receive(socket: &Option<OwnedFd>) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
+    socket.as_ref().map_or(Ok(None), |socket| wire::read(socket.as_fd()))
+}
+
+fn answer(socket: &Option<OwnedFd>, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
+    let message = Message::default().with([bytes]);
+    socket.as_ref().map_or(Ok(()), |socket| wire::write(socket.as_fd(), &message, &[]))
+}
+
+/// Opens the paths of the profile and enters its namespaces.
+fn enter(setup: Message) -> Result<Rules, String> {
+    let [read, write, execute, settings, limits] = setup.lists().map_err(|err| err.to_string())?;
+    let [network, home, scope]: [Vec<u8>; 3] =
+        settings.try_into().map_err(|_| "the settings of the profile are incomplete".to_owned())?;
+    let network = if network == b"all" { NetworkMode::All } else { NetworkMode::None };
+    let declared = |paths: Vec<Vec<u8>>| {
+        paths.into_iter().map(|path| open(&path_of(path))).collect::<Result<Vec<_>, _>>()
+    };
+    // Before the namespaces, with the rights of the server.
+    let base =
+        |paths: &[&str]| paths.iter().filter_map(|path| open(Path::new(path)).ok()).collect::<Vec<_>>();
+    let mut rules = Rules {
+        read: declared(read)?,
+        write: declared(write)?,
+        programs: declared(execute)?,
+        execute: base(BASE_EXECUTE),
+        devices: base(BASE_DEVICES),
+        filters: Filters::new(network).map_err(|err| format!("seccomp: {err}"))?,
+        usage: Usage::decode(&limits)?,
+        has_home: home == b"own",
+        is_open: scope == b"open",
+    };
+    rules.read.extend(base(BASE_READ));
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+    if network == NetworkMode::None && !rules.is_open {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    nix::sched::unshare(flags).map_err(|err| format!("user namespaces: {err}"))?;
+    let map = |file: &str, text: String| {
+        fs::write(format!("/proc/self/{file}"), text)
+            .map_err(|err| format!("user namespaces: {file}: {err}"))
+    };
+    map("setgroups", "deny".to_owned())?;
+    map("uid_map", format!("{uid} {uid} 1"))?;
+    map("gid_map", format!("{gid} {gid} 1"))?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|err| format!("mount namespaces: {err}"))?;
+    Ok(rules)
+}
+
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+/// Opens what a rule is about, following links.
+fn open(path: &Path) -> Result<OwnedFd, String> {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|err| format!("{}: {}", path.display(), io::Error::from(err)))
+}
+
+/// One program to start.
+struct Request {
+    file: PathBuf,
+    arg0: OsString,
+    directory: Option<PathBuf>,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    /// Its own files, which it may read, and those among them that it may run.
+    read: Vec<PathBuf>,
+    run: Vec<PathBuf>,
+    /// The directory on which its temporary directory is mounted: nothing below it concerns the program.
+    mount_point: PathBuf,
+    /// What the profile is tried out on instead.
+    probe: Option<Probe>,
+}
+
+/// What a probe expects to be refused.
+#[derive(Clone, Copy)]
+struct Probe {
+    reading: bool,
+    writing: bool,
+}
+
+impl Request {
+    fn of(message: Message) -> io::Result<Self> {
+        let [program, args, env, read, run] = message.lists()?;
+        let [file, arg0, directory, mount_point, probe]: [Vec<u8>; 5] =
+            program.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let mut env = env.into_iter().map(OsString::from_vec);
+        let mut variables = Vec::new();
+        while let (Some(name), Some(value)) = (env.next(), env.next()) {
+            variables.push((name, value));
+        }
+        Ok(Self {
+            file: path_of(file),
+            arg0: OsString::from_vec(arg0),
+            directory: (!directory.is_empty()).then(|| path_of(directory)),
+            args: args.into_iter().map(OsString::from_vec).collect(),
+            env: variables,
+            read: read.into_iter().map(path_of).collect(),
+            run: run.into_iter().map(path_of).collect(),
+            mount_point: path_of(mount_point),
+            probe: probe
+                .starts_with(b"probe")
+                .then(|| Probe { reading: probe.contains(&b'R'), writing: probe.contains(&b'W') }),
+        })
+    }
+}
+
+/// What a started process is connected to.
+struct Ends {
+    streams: [OwnedFd; 3],
+    /// Says why the program could not be started; closed when it has been.
+    failure: OwnedFd,
+    /// Says how the program ended.
+    report: OwnedFd,
+}
+
+/// Starts the first process of a call. Its id is as the server sees it.
+fn start(
+    rules: &Rules,
+    request: Message,
+    fds: Vec<OwnedFd>,
+    socket: &mut Option<OwnedFd>,
+    stack: &mut [u8],
+) -> io::Result<i32> {
+    let request = Request::of(request)?;
+    let [stdin, stdout, stderr, failure, reporting]: [OwnedFd; 5] =
+        fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let mut ends = Some(Ends { streams: [stdin, stdout, stderr], failure, report: reporting });
+    let first = Box::new(|| {
+        let Some(ends) = ends.take() else { return 1 };
+        // The clone's own copy: the server is to notice when the launcher dies.
+        drop(socket.take());
+        first_process(rules, &request, ends);
+        0
+    });
+    let flags = CloneFlags::CLONE_PARENT | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+    #[expect(
+        unsafe_code,
+        reason = "only a clone can be given another parent. The process has one thread, so no lock is held by another, \
+                  and the clone has its own copy of all memory, the stack included, which is large enough for what it does"
+    )]
+    // SAFETY: see the reason above.
+    let pid = unsafe { nix::sched::clone(first, stack, flags, None) }?;
+    Ok(pid.as_raw())
+}
+
+/// The first process of a call's PID namespace: prepares it, starts the program and says how that ended. The kernel
+/// ends whatever is left when this process ends.
+fn first_process(rules: &Rules, request: &Request, ends: Ends) {
+    let Ends { streams, failure, report: reporting } = ends;
+    // The group of the call, which the server signals. The first process of a namespace ignores what it has no handler
+    // for, so it outlives a SIGTERM that the program obeys.
+    let prepared = setpgid(None, None).map_err(io::Error::from).and_then(|()| prepare(rules, request));
+    let place = match prepared {
+        Ok(place) => place,
+        Err(err) => return say(&failure, &err),
+    };
+    #[expect(
+        unsafe_code,
+        reason = "the fork restricts itself before it becomes the program, which no spawn can do. The process has one thread"
+    )]
+    // SAFETY: see the reason above.
+    let program = match unsafe { nix::unistd::fork() } {
+        Ok(nix::unistd::ForkResult::Parent { child }) => child,
+        Ok(nix::unistd::ForkResult::Child) => {
+            drop(reporting);
+            let err = become_program(rules, request, streams, &place);
+            return say(&failure, &err);
+        }
+        Err(err) => return say(&failure, &err.into()),
+    };
+    // Only the program holds its pipes, so they end with it.
+    drop((streams, failure));
+    let Some(program) = Pid::from_raw(program.as_raw()) else { return };
+    let (status, breach) = follow(rules, program);
+    let _ = rustix::io::write(&reporting, &report(status, breach));
+}
+
+/// Says why the program could not be started: the number of the error, and its text.
+fn say(failure: &OwnedFd, err: &io::Error) {
+    let mut bytes = err.raw_os_error().unwrap_or(0).to_le_bytes().to_vec();
+    bytes.extend_from_slice(err.to_string().as_bytes());
+    let _ = rustix::io::write(failure, &bytes);
+}
+
+/// Mounts what is the call's own. Gives its temporary directory.
+fn prepare(rules: &Rules, request: &Request) -> io::Result<PathBuf> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", flags, None)?;
+    if rules.is_open {
+        return Ok(PathBuf::new());
+    }
+    let size = rules.usage.memory.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    let options = std::ffi::CString::new(format!("mode=755{size}"))?;
+    mount("orla", &request.mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
+    // Programs in memory are not to be had here either. Older kernels do not know it.
+    let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
+    if request.probe.is_some() {
+        let bait = request.mount_point.join(BAIT);
+        fs::write(&bait, "#!/bin/sh\n")?;
+        fs::set_permissions(&bait, fs::Permissions::from_mode(0o777))?;
+        fs::set_permissions(&request.mount_point, fs::Permissions::from_mode(0o777))?;
+    }
+    let place = request.mount_point.join(format!("tmp-{:016x}", random()));
+    fs::DirBuilder::new().mode(0o700).create(&place)?;
+    Ok(place)
+}
+
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_default()
+}
+
+/// Restricts this process and makes the program of it. Returns only if that fails.
+fn become_program(rules: &Rules, request: &Request, streams: [OwnedFd; 3], place: &Path) -> io::Error {
+    let restricted = rules.usage.apply().and_then(|()| {
+        if rules.is_open {
+            return Ok(());
+        }
+        landlock(rules, request, place).map_err(io::Error::other)?;
+        drop_capabilities()
+    });
+    if let Err(err) = restricted {
+        return err;
+    }
+    let [stdin, stdout, stderr] = streams;
+    let mut command = Command::new(&request.file);
+    command
+        .arg0(&request.arg0)
+        .args(&request.args)
+        .env_clear()
+        .envs(request.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::from(stdin))
+        .stdout(Stdio::from(stdout))
+        .stderr(Stdio::from(stderr));
+    if !rules.is_open {
+        command.env("TMPDIR", place);
+    }
+    if !rules.is_open && !rules.has_home {
+        command.env("HOME", place);
+    }
+    if let Some(directory) = &request.directory {
+        command.current_dir(directory);
+    }
+    if !rules.is_open
+        && let Err(err) = rules.filters.apply()
+    {
+        return err;
+    }
+    if let Some(expected) = request.probe {
+        return probe(rules, request, place, expected);
+    }
+    // Resets the signals that a runtime changes, and the mask.
+    command.exec()
+}
+
+fn landlock(rules: &Rules, request: &Request, place: &Path) -> Result<(), String> {
+    let all = AccessFs::from_all(ABI::V5);
+    let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
+    let run = read | AccessFs::Execute;
+    let write =
+        all & !(AccessFs::Execute | AccessFs::IoctlDev | AccessFs::MakeBlock | AccessFs::MakeChar);
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let mut ruleset = ruleset().map_err(|err| err.to_string())?;
+    let mut allow = |fd: &OwnedFd, access: BitFlags<AccessFs>| -> Result<(), String> {
+        let is_directory = rustix::fs::fstat(fd).is_ok_and(|stat| {
+            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
+        });
+        let access = if is_directory { access } else { access & AccessFs::from_file(ABI::V5) };
+        let rule = PathBeneath::new(fd.as_fd(), access);
+        (&mut ruleset).add_rule(rule).map(drop).map_err(|err| err.to_string())
+    };
+    for (fds, access) in [
+        (&rules.read, read),
+        (&rules.execute, run),
+        // Of a file also reading; `exec` alone is about running.
+        (&rules.programs, AccessFs::ReadFile | AccessFs::Execute),
+        (&rules.write, write),
+        (&rules.devices, device),
+    ] {
+        fds.iter().try_for_each(|fd| allow(fd, access))?;
+    }
+    for (paths, access) in [(&request.read, read), (&request.run, run)] {
+        for path in paths {
+            allow(&open(path)?, access)?;
+        }
+    }
+    allow(&open(place)?, write)?;
+    allow(&open(Path::new("/proc"))?, read)?;
+    ruleset.restrict_self().map(drop).map_err(|err| err.to_string())
+}
+
+/// What every confined process is restricted in. The first part is what confinement rests on; what follows covers
+/// what namespaces cover as well.
+fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V3))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::IoctlDev)?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()
+}
+
+/// A process without capabilities cannot get any, as its bounding set is empty and it gains no privileges.
+fn drop_capabilities() -> io::Result<()> {
+    for number in 0..64 {
+        if let Some(capability) = CapabilitySet::from_bits(1 << number)
+            && rustix::thread::remove_capability_from_bounding_set(capability).is_err()
+        {
+            // The first that the kernel does not know is the end of the list.
+            break;
+        }
+    }
+    let _ = rustix::thread::clear_ambient_capability_set();
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none)?;
+    Ok(())
+}
+
+/// Waits for the program, reaps whatever loses its parent meanwhile, and looks at what the tree uses where that is
+/// limited. Gives the program's status, and the limit that it was ended for.
+fn follow(rules: &Rules, program: Pid) -> (i32, Option<&'static str>) {
+    let options = if rules.usage.is_watched() { WaitOptions::NOHANG } else { WaitOptions::empty() };
+    loop {
+        match wait(options) {
+            Ok(Some((pid, status))) if pid == program => {
+                let breach = rules.usage.breach_of(status.as_raw());
+                return (status.as_raw(), breach);
+            }
+            Ok(None) => {
+                if let Some(breach) = rules.usage.breach() {
+                    let _ = kill_process(program, Signal::KILL);
+                    return (libc::SIGKILL, Some(breach));
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Err(rustix::io::Errno::CHILD) => return (libc::SIGKILL, None),
+            Ok(Some(_)) | Err(_) => {}
+        }
+    }
+}
+
+impl Usage {
+    /// Puts in force what the kernel enforces for each process.
+    fn apply(&self) -> io::Result<()> {
+        let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
+        setrlimit(Resource::Core, both(0))?;
+        let limits = [
+            (Resource::Data, self.memory),
+            // The tree is watched; this ends a single process at the latest.
+            (Resource::Cpu, self.cpu_seconds.map(|seconds| seconds + 1)),
+            (Resource::Nofile, self.open_files),
+            (Resource::Fsize, self.file_size),
+        ];
+        for (resource, value) in limits {
+            if let Some(value) = value {
+                let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+                setrlimit(resource, both(value.min(most)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_watched(&self) -> bool {
+        self.memory.is_some() || self.cpu_seconds.is_some() || self.processes.is_some()
+    }
+
+    /// The limit that the processes of this namespace are beyond, the first one aside.
+    fn breach(&self) -> Option<&'static str> {
+        let (mut processes, mut memory, mut ticks) = (0_u64, 0_u64, 0_u64);
+        for entry in fs::read_dir("/proc").ok()?.flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let text =
+                |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            if pid != 1 {
+                processes += 1;
+                if self.memory.is_some() {
+                    memory += resident(&text("status"));
+                }
+            }
+            if self.cpu_seconds.is_some() {
+                ticks += spent(&text("stat"), pid == 1);
+            }
+        }
+        let seconds = ticks / rustix::param::clock_ticks_per_second().max(1);
+        [
+            ("processes", self.processes.is_some_and(|limit| processes > limit)),
+            ("memory", self.memory.is_some_and(|limit| memory > limit)),
+            ("cpu_seconds", self.cpu_seconds.is_some_and(|limit| seconds >= limit)),
+        ]
+        .into_iter()
+        .find_map(|(name, is_beyond)| is_beyond.then_some(name))
+    }
+
+    /// The limit that a program with this status was ended for by the kernel.
+    fn breach_of(&self, status: i32) -> Option<&'static str> {
+        match status & 0x7f {
+            libc::SIGXCPU => self.cpu_seconds.map(|_| "cpu_seconds"),
+            libc::SIGXFSZ => self.file_size.map(|_| "file_size"),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of memory that a process has to itself or shares with its relatives, from `/proc/PID/status`.
+fn resident(status: &str) -> u64 {
+    let fields = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("RssAnon:").or(line.strip_prefix("RssShmem:")));
+    let kilobytes =
+        fields.filter_map(|field| field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.sum::<u64>() * 1024
+}
+
+/// Clock ticks that a process has used, from `/proc/PID/stat`; of the first process, what its reaped children have.
+fn spent(stat: &str, is_first: bool) -> u64 {
+    // The name may hold anything; the fields begin after it, with the third.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let range = if is_first { 13..15 } else { 11..15 };
+    fields
+        .split(' ')
+        .enumerate()
+        .filter(|(index, _)| range.contains(index))
+        .filter_map(|(_, field)| field.parse::<u64>().ok())
+        .sum()
+}
+
+/// Tries what the profile refuses. Says `refused` or what was possible.
+fn probe(rules: &Rules, request: &Request, place: &Path, expected: Probe) -> io::Error {
+    let mut wrong = Vec::new();
+    let mut refused = |what: &str, tried: io::Result<()>| match tried {
+        Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {}
+        Err(err) => wrong.push(format!("{what} failed by another reason ({err})")),
+        Ok(()) => wrong.push(format!("{what} was possible")),
+    };
+    let bait = request.mount_point.join(BAIT);
+    if expected.reading {
+        refused("reading", fs::read(&bait).map(drop));
+    }
+    if expected.writing {
+        refused("writing", fs::File::options().append(true).open(&bait).map(drop));
+        refused("making a file", fs::write(request.mount_point.join("new"), ""));
+    }
+    refused("changing a mode", fs::set_permissions(&bait, fs::Permissions::from_mode(0o777)));
+    refused("running a file", Err(Command::new(&bait).exec()));
+    let unix = std::os::unix::net::UnixStream::connect(&bait).map(drop);
+    refused("a UNIX socket", unix);
+    if rules.filters.has_no_network() {
+        refused("a connection", std::net::TcpStream::connect(("127.0.0.1", 9)).map(drop));
+        refused("a datagram socket", std::net::UdpSocket::bind(("127.0.0.1", 0)).map(drop));
+    }
+    refused("a namespace", nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(io::Error::from));
+    let mut allowed = |what: &str, tried: io::Result<()>| {
+        if let Err(err) = tried {
+            wrong.push(format!("{what} was refused ({err})"));
+        }
+    };
+    // What is refused for another reason than the profile would prove nothing.
+    let file = place.join("probe");
+    allowed("writing a temporary file", fs::write(&file, "x"));
+    allowed("reading a temporary file", fs::read(&file).map(drop));
+    allowed("reading /usr", fs::read_dir("/usr").map(drop));
+    match wrong.is_empty() {
+        true => io::Error::other(super::REFUSED),
+        false => io::Error::other(wrong.join("; ")),
+    }
+}
+
+/// The file that a probe is refused.
+const BAIT: &str = "bait";

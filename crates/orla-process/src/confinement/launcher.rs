@@ -1,0 +1,347 @@
+//! The server's side of a launcher.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use orla_confine::Profile;
+use parking_lot::Mutex;
+use rustix::process::Pid;
+
+use super::wire::{self, Message};
+use super::{BASE_EXECUTE, COMMAND, READY, REFUSED, Usage};
+use crate::process::Child;
+
+/// What the command line shows instead of the program.
+const ARG0: &str = "tool-launcher";
+/// How long a launcher may take for an answer. It has nothing to do but to enter namespaces and to clone itself.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Directories that a temporary directory can be mounted on, in a namespace of its own: the first that has nothing to
+/// do with the program.
+const MOUNT_POINTS: &[&str] = &[
+    "/mnt",
+    "/media",
+    "/srv",
+    "/opt",
+    "/var/tmp",
+    "/var/empty",
+    "/var/opt",
+    "/home",
+    "/run",
+    "/tmp",
+    "/root",
+];
+
+/// Starts the programs of one profile.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    setup: [Vec<Vec<u8>>; 5],
+    /// What the profile speaks of.
+    paths: Vec<PathBuf>,
+    running: Mutex<Option<Running>>,
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    /// What is executed.
+    pub(crate) file: &'a Path,
+    /// What it is called.
+    pub(crate) arg0: &'a OsStr,
+    pub(crate) directory: Option<&'a Path>,
+    pub(crate) args: Vec<&'a OsStr>,
+    pub(crate) env: Vec<(&'a OsStr, &'a OsStr)>,
+    /// Its own files and directories, which it may read.
+    pub(crate) read: Vec<PathBuf>,
+    /// Those that it may run programs of, too.
+    pub(crate) run: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Running {
+    socket: UnixStream,
+    process: std::process::Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It keeps nothing, and what it has started are children of this process.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Launcher {
+    /// A launcher for a profile, started and tried out.
+    ///
+    /// # Errors
+    /// What cannot be enforced, a sentence for each.
+    pub(super) fn new(
+        profile: &Profile,
+        is_open: bool,
+        home: Option<&Path>,
+    ) -> Result<Self, Vec<String>> {
+        let mut missing = Vec::new();
+        let network = &profile.network;
+        if !network.all {
+            if network.loopback {
+                missing.push("net:loopback: connections to the host's loopback alone cannot be enforced yet; `net` allows all".to_owned());
+            }
+            let hosts = network.hosts.iter().map(|(host, port)| match port {
+                Some(port) => {
+                    format!("net:{host}:{port}: single hosts cannot be enforced yet; `net` allows all")
+                }
+                None => format!("net:{host}: single hosts cannot be enforced yet; `net` allows all"),
+            });
+            missing.extend(hosts);
+        }
+        let sockets = profile.unix.iter();
+        missing.extend(sockets.map(|path| {
+            format!("unix:{}: single UNIX sockets need Landlock ABI 9 (Linux 7.1)", path.display())
+        }));
+        let mut real = |paths: &std::collections::BTreeSet<PathBuf>, word: &str| -> Vec<PathBuf> {
+            let real = paths.iter().map(|path| {
+                std::fs::canonicalize(path)
+                    .map_err(|err| format!("{word}:{}: {}", path.display(), crate::file::reason(&err)))
+            });
+            let (found, failed): (Vec<_>, Vec<_>) = real.partition(Result::is_ok);
+            missing.extend(failed.into_iter().filter_map(Result::err));
+            found.into_iter().flatten().collect()
+        };
+        let (read, mut write, execute) = (
+            real(&profile.read, "fs:read"),
+            real(&profile.write, "fs:write"),
+            real(&profile.execute, "exec"),
+        );
+        write.extend(profile.optional.iter().filter_map(|path| std::fs::canonicalize(path).ok()));
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        let home = home.and_then(|home| std::fs::canonicalize(home).ok());
+        let has_home =
+            home.is_some_and(|home| read.iter().chain(&write).any(|path| home.starts_with(path)));
+        let bytes = |paths: &[PathBuf]| {
+            paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect::<Vec<_>>()
+        };
+        let text = |text: &str| text.as_bytes().to_vec();
+        let settings = vec![
+            text(if network.all { "all" } else { "none" }),
+            text(if has_home { "own" } else { "temporary" }),
+            text(if is_open { "open" } else { "confined" }),
+        ];
+        let limits = Usage::of(&profile.limits).encode().map(String::into_bytes).to_vec();
+        let (reads, writes) = (read.contains(&PathBuf::from("/")), write.contains(&PathBuf::from("/")));
+        let launcher = Self {
+            setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits],
+            paths: [read, write, execute].concat(),
+            running: Mutex::new(None),
+        };
+        let expected =
+            format!("probe{}{}", if reads || writes { "" } else { "R" }, if writes { "" } else { "W" });
+        let tried = if is_open { launcher.ready() } else { launcher.probe(&expected) };
+        tried.map_err(|err| vec![err.to_string()])?;
+        Ok(launcher)
+    }
+
+    /// Starts a program in a process group of its own, with pipes on all three standard streams.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<Child> {
+        self.send(start, "")
+    }
+
+    fn ready(&self) -> io::Result<()> {
+        let mut running = self.running.lock();
+        if running.is_none() {
+            *running = Some(self.run()?);
+        }
+        Ok(())
+    }
+
+    /// Tries what the profile refuses, inside of it.
+    fn probe(&self, expected: &str) -> io::Result<()> {
+        let nothing = Path::new("/");
+        let start = Start {
+            file: nothing,
+            arg0: OsStr::new(""),
+            directory: None,
+            args: Vec::new(),
+            env: Vec::new(),
+            read: Vec::new(),
+            run: Vec::new(),
+        };
+        match self.send(&start, expected) {
+            Ok(mut child) => {
+                let _ = child.wait();
+                Err(io::Error::other("the probe of the profile gave no answer"))
+            }
+            Err(err) if err.to_string() == REFUSED => Ok(()),
+            Err(err) => Err(io::Error::other(format!("a probe inside of the profile: {err}"))),
+        }
+    }
+
+    fn send(&self, start: &Start<'_>, probe: &str) -> io::Result<Child> {
+        let (input, stdin) = io::pipe()?;
+        let (stdout, output) = io::pipe()?;
+        let (stderr, errors) = io::pipe()?;
+        let (mut failure, failing) = io::pipe()?;
+        let (report, reporting) = io::pipe()?;
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let mount_point = self.mount_point(start)?;
+        let program = [
+            bytes(start.file),
+            start.arg0.as_bytes().to_vec(),
+            start.directory.map(bytes).unwrap_or_default(),
+            mount_point.as_bytes().to_vec(),
+            probe.as_bytes().to_vec(),
+        ];
+        let message = Message::default()
+            .with(program)
+            .with(start.args.iter().map(|arg| arg.as_bytes()))
+            .with(start.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
+            .with(start.read.iter().map(|path| bytes(path)))
+            .with(start.run.iter().map(|path| bytes(path)));
+        let fds = [input.as_fd(), output.as_fd(), errors.as_fd(), failing.as_fd(), reporting.as_fd()];
+        let pid = self.ask(&message, &fds)?;
+        drop((input, output, errors, failing, reporting));
+        // Ends when the program has been started.
+        let mut said = Vec::new();
+        failure.read_to_end(&mut said)?;
+        let report = OwnedFd::from(report);
+        let pipes = [OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)];
+        let mut child = Child::confined(pid, report, pipes);
+        let Some((number, text)) = said.split_first_chunk::<4>() else { return Ok(child) };
+        let _ = child.wait();
+        Err(match i32::from_le_bytes(*number) {
+            0 => io::Error::other(String::from_utf8_lossy(text).into_owned()),
+            number => io::Error::from_raw_os_error(number),
+        })
+    }
+
+    /// Asks the launcher, which is started anew if it has died.
+    fn ask(&self, message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<Pid> {
+        let mut running = self.running.lock();
+        let mut is_new = false;
+        loop {
+            let launcher = match running.take() {
+                Some(launcher) => launcher,
+                None => {
+                    is_new = true;
+                    self.run()?
+                }
+            };
+            let answered = wire::write(launcher.socket.as_fd(), message, fds)
+                .and_then(|()| answer(&launcher.socket));
+            match answered {
+                Ok(answer) => {
+                    *running = Some(launcher);
+                    let number = answer.as_slice().try_into().map(i32::from_le_bytes).unwrap_or(0);
+                    return match number {
+                        1.. => Pid::from_raw(number).ok_or_else(|| io::Error::other("no process")),
+                        _ => Err(io::Error::from_raw_os_error(-number)),
+                    };
+                }
+                // It was not sent.
+                Err(err)
+                    if rustix::io::Errno::from_io_error(&err) == Some(rustix::io::Errno::TOOBIG) =>
+                {
+                    *running = Some(launcher);
+                    return Err(err);
+                }
+                Err(err) if is_new => return Err(err),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn run(&self) -> io::Result<Running> {
+        let (socket, other) = UnixStream::pair()?;
+        socket.set_read_timeout(Some(ANSWER))?;
+        socket.set_write_timeout(Some(ANSWER))?;
+        // See the reaper for the path.
+        let process = Command::new("/proc/self/exe")
+            .arg0(ARG0)
+            .arg(COMMAND)
+            .env_clear()
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let running = Running { socket, process };
+        let setup = self
+            .setup
+            .iter()
+            .fold(Message::default(), |message, list| message.with(list.iter().cloned()));
+        wire::write(running.socket.as_fd(), &setup, &[])?;
+        let answer = answer(&running.socket)?;
+        if answer != READY.as_bytes() {
+            return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
+        }
+        Ok(running)
+    }
+
+    /// Where the temporary directory of a program is mounted: where nothing is that it may use.
+    fn mount_point(&self, start: &Start<'_>) -> io::Result<&'static str> {
+        let concerns = |place: &Path| {
+            let own = start.read.iter().chain(&start.run).map(PathBuf::as_path);
+            let all = self
+                .paths
+                .iter()
+                .map(PathBuf::as_path)
+                .chain(own)
+                .chain([start.file])
+                .chain(start.directory);
+            all.into_iter().any(|path| path.starts_with(place))
+        };
+        let free =
+            MOUNT_POINTS.iter().find(|place| Path::new(place).is_dir() && !concerns(Path::new(place)));
+        free.copied()
+            .ok_or_else(|| io::Error::other("there is no directory to mount a temporary one on"))
+    }
+}
+
+/// One answer of a launcher.
+fn answer(socket: &UnixStream) -> io::Result<Vec<u8>> {
+    let (message, _) = wire::read(socket.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let [mut answer] = message.lists::<1>()?;
+    answer.pop().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The directories of an interpreter's installation, where that is not the system's: the one around the directory
+/// of its program, if it looks like one; else the file alone.
+pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(program).ok();
+    let places = [Some(program.to_owned()), real].into_iter().flatten();
+    let mut all: Vec<PathBuf> = Vec::new();
+    for place in places {
+        if BASE_EXECUTE.iter().any(|base| place.starts_with(base)) {
+            continue;
+        }
+        let prefix = place.parent().filter(|directory| {
+            directory.file_name().is_some_and(|name| {
+                ["bin", "shims", "sbin", "libexec"].iter().any(|known| name == *known)
+            })
+        });
+        let prefix = prefix.and_then(Path::parent).filter(|prefix| {
+            // Never a home, and nothing around it.
+            let is_around = home.is_some_and(|home| Path::new(home).starts_with(prefix));
+            !is_around
+                && !prefix.ends_with(".local")
+                && (prefix.join("lib").is_dir()
+                    || prefix.join("pyvenv.cfg").exists()
+                    || prefix.join("libexec").is_dir())
+        });
+        all.push(prefix.map_or(place.clone(), Path::to_owned));
+    }
+    all.dedup();
+    all
+}

@@ -1,0 +1,470 @@
+//! Confined processes: a process may do what its declaration says, and the kernel sees to it (design §13).
+//!
+//! # How it works
+//!
+//! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Declarations that say the same share one. A sandbox that
+//! confines has a launcher, a small process of its own (`inside`), which was given the profile and starts every program of it.
+//! [`Program`](crate::child::Program) asks its sandbox to start it, and gets a child like any other.
+//!
+//! | what | by what |
+//! |---|---|
+//! | files | Landlock; metadata: seccomp |
+//! | network, UNIX sockets | a network namespace without interfaces, and seccomp |
+//! | other processes, the end of the whole tree | a PID namespace for each start |
+//! | temporary directory | a file system in memory, mounted for each start and gone with it |
+//! | privileges | a user namespace, no capabilities, no new privileges, seccomp |
+//! | limits | rlimits, and the first process of the tree, which looks at what the tree uses |
+//!
+//! # Invariants
+//!
+//! - What cannot be enforced here makes its capability unavailable, unless the configuration says that it may run with less.
+//! - A sandbox is `enforced` only after a probe inside of it was refused what it refuses.
+
+#[cfg(target_os = "linux")]
+mod filters;
+#[cfg(target_os = "linux")]
+mod inside;
+#[cfg(target_os = "linux")]
+mod launcher;
+mod support;
+#[cfg(target_os = "linux")]
+mod wire;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use orla_confine::{Places, Profile};
+use orla_marketplace::SandboxStatus;
+use orla_marketplace::id::Pattern;
+use parking_lot::{Mutex, RwLock};
+
+#[cfg(target_os = "linux")]
+pub(crate) use launcher::{Start, installation};
+pub use orla_confine::{Limits, check, placed, size};
+pub use support::Support;
+
+/// The hidden command of the server's program that makes a launcher of it.
+const COMMAND: &str = "__launch";
+/// What the first process of a tree says: a status and the index of a limit.
+pub(crate) const REPORT: usize = 5;
+/// What a launcher says when it has entered its profile.
+#[cfg(target_os = "linux")]
+const READY: &str = "ready";
+/// What a probe says that was refused everything it should be refused.
+#[cfg(target_os = "linux")]
+const REFUSED: &str = "refused";
+
+/// Directories of the system that every confined process may read and run programs of.
+const BASE_EXECUTE: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// What of `/etc` the loader, name service, time zone and TLS need.
+const BASE_READ: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/networks",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/pki/ca-trust",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/crypto-policies",
+];
+/// Devices without effect.
+const BASE_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// What of the network the kernel leaves to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NetworkMode {
+    None,
+    All,
+}
+
+/// Which processes are confined: `sandbox`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// None.
+    Off,
+    /// Those whose declaration has permissions.
+    #[default]
+    Declared,
+    /// All.
+    Strict,
+}
+
+impl Mode {
+    /// As the configuration names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Declared => "declared",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+/// What becomes of a process that cannot be confined as it is declared: `sandbox_fallback`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// It is unavailable.
+    #[default]
+    Refuse,
+    /// It runs with less, which is shown.
+    Allow,
+}
+
+/// What a declaration says of confinement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// Its permissions; `None` if it has none, which is not the same as an empty list.
+    pub permissions: Option<Vec<String>>,
+    /// Its limits.
+    pub limits: Limits,
+    /// Instead of the server's own.
+    pub fallback: Option<Fallback>,
+}
+
+impl Declared {
+    /// The declaration with what `other` adds: its permissions, and its limits in place of those here.
+    #[must_use]
+    pub fn changed_by(&self, other: &Self) -> Self {
+        let permissions = match (&self.permissions, &other.permissions) {
+            (None, None) => None,
+            (own, more) => {
+                Some([own.as_deref().unwrap_or_default(), more.as_deref().unwrap_or_default()].concat())
+            }
+        };
+        Self {
+            permissions,
+            limits: self.limits.changed_by(&other.limits),
+            fallback: other.fallback.or(self.fallback),
+        }
+    }
+}
+
+/// How far a process is confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// To exactly what is declared; a probe has shown it.
+    Enforced,
+    /// To less than what is declared, as the configuration allows.
+    Partial,
+    /// Not at all.
+    Unconfined,
+    /// It cannot be confined as it is declared, and does not run.
+    Unavailable,
+}
+
+impl Level {
+    /// As `/status` and `orla doctor` name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::Partial => "partial",
+            Self::Unconfined => "unconfined",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// What processes of one declaration run in.
+#[derive(Debug)]
+pub struct Sandbox {
+    level: Level,
+    profile: Option<String>,
+    permissions: Vec<String>,
+    missing: Vec<String>,
+    env: Vec<Pattern>,
+    #[cfg(target_os = "linux")]
+    launcher: Option<launcher::Launcher>,
+}
+
+/// Two sandboxes are equal only if they are one.
+impl PartialEq for Sandbox {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Sandbox {
+    /// How far its processes are confined.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The hash of its profile; `None` where nothing is confined.
+    pub fn profile(&self) -> Option<&str> {
+        self.profile.as_deref()
+    }
+
+    /// The permissions as they were declared.
+    pub fn permissions(&self) -> &[String] {
+        &self.permissions
+    }
+
+    /// What is declared and not in force, and why.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// What there is to show of it.
+    pub fn status(&self) -> SandboxStatus {
+        SandboxStatus {
+            level: self.level.name(),
+            profile: self.profile.clone(),
+            permissions: self.permissions.clone(),
+            missing: self.missing.clone(),
+        }
+    }
+
+    /// Patterns of variables that its processes get besides the usual ones.
+    pub fn env(&self) -> &[Pattern] {
+        &self.env
+    }
+
+    /// Why its processes do not run.
+    ///
+    /// # Errors
+    /// They do not; the reason.
+    pub fn available(&self) -> Result<(), String> {
+        match self.level {
+            Level::Unavailable => {
+                Err(format!("it cannot be confined as it is declared: {}", self.missing.join("; ")))
+            }
+            Level::Enforced | Level::Partial | Level::Unconfined => Ok(()),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn launcher(&self) -> Option<&launcher::Launcher> {
+        self.launcher.as_ref()
+    }
+
+    fn unconfined(permissions: Vec<String>, missing: Vec<String>) -> Self {
+        Self {
+            level: Level::Unconfined,
+            profile: None,
+            permissions,
+            missing,
+            env: Vec::new(),
+            #[cfg(target_os = "linux")]
+            launcher: None,
+        }
+    }
+
+    fn unavailable(permissions: Vec<String>, missing: Vec<String>) -> Self {
+        Self { level: Level::Unavailable, ..Self::unconfined(permissions, missing) }
+    }
+}
+
+/// What a server decides of all sandboxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// `sandbox`
+    pub mode: Mode,
+    /// `sandbox_fallback`
+    pub fallback: Fallback,
+}
+
+/// The sandboxes of a server.
+#[derive(Debug, Default)]
+pub struct Sandboxes {
+    rules: RwLock<Rules>,
+    /// By declaration and directory, and the same ones by what they come to.
+    known: Mutex<HashMap<(Declared, PathBuf), Arc<Sandbox>>>,
+    /// Whether the running program can be its own launcher.
+    has_launcher: bool,
+}
+
+impl std::hash::Hash for Declared {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.permissions.hash(state);
+    }
+}
+
+impl Sandboxes {
+    /// Of a server whose program begins with [`run_if_asked`].
+    pub(crate) fn new(has_launcher: bool) -> Self {
+        Self { has_launcher, ..Self::default() }
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Rules {
+        *self.rules.read()
+    }
+
+    /// Puts rules in force for the sandboxes that are made from now on.
+    pub fn set_rules(&self, rules: Rules) {
+        if std::mem::replace(&mut *self.rules.write(), rules) != rules {
+            self.known.lock().clear();
+        }
+    }
+
+    /// Ends the launchers that nothing uses any more, and forgets what could not be confined, as that may have changed.
+    pub fn tidy(&self) {
+        self.known
+            .lock()
+            .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.level == Level::Enforced);
+    }
+
+    /// The sandbox of a declaration whose paths are relative to `base`; `None` for what is not to be confined. Where it
+    /// is a new one, its launcher is started and tried out, which takes some milliseconds.
+    pub fn of(&self, declared: &Declared, base: &Path) -> Option<Arc<Sandbox>> {
+        let rules = self.rules();
+        let is_confined = match rules.mode {
+            Mode::Off => false,
+            Mode::Declared => declared.permissions.is_some() || declared.limits.confine(),
+            Mode::Strict => true,
+        };
+        if !is_confined {
+            return None;
+        }
+        let key = (declared.clone(), base.to_owned());
+        if let Some(known) = self.known.lock().get(&key) {
+            return Some(Arc::clone(known));
+        }
+        let made = Arc::new(self.make(declared, base, rules));
+        self.known.lock().insert(key, Arc::clone(&made));
+        Some(made)
+    }
+
+    fn make(&self, declared: &Declared, base: &Path, rules: Rules) -> Sandbox {
+        let permissions = declared.permissions.clone().unwrap_or_default();
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        let places = Places {
+            base,
+            home: home.as_deref(),
+            variable: &|name| std::env::var(name).ok(),
+            program: &crate::command::find_in_path,
+        };
+        // A word that means nothing is a mistake of the declaration, which no fallback covers.
+        let profile = match Profile::of(&permissions, &declared.limits, &places) {
+            Ok(profile) => profile,
+            Err(problems) => return Sandbox::unavailable(permissions, problems),
+        };
+        let is_open = declared.permissions.is_none() && rules.mode != Mode::Strict;
+        let made = if self.has_launcher {
+            enforce(&profile, is_open, home.as_deref())
+        } else {
+            Err(vec!["this program cannot start confined processes".to_owned()])
+        };
+        let env = profile.env.iter().map(Pattern::new).collect();
+        let sandbox = match made {
+            Ok(made) => Sandbox { permissions, ..made },
+            Err(missing) => match declared.fallback.unwrap_or(rules.fallback) {
+                Fallback::Refuse => Sandbox::unavailable(permissions, missing),
+                Fallback::Allow => Sandbox::unconfined(permissions, missing),
+            },
+        };
+        Sandbox { env, ..sandbox }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn enforce(profile: &Profile, is_open: bool, home: Option<&Path>) -> Result<Sandbox, Vec<String>> {
+    let launcher = launcher::Launcher::new(profile, is_open, home)?;
+    Ok(Sandbox {
+        level: if is_open { Level::Unconfined } else { Level::Enforced },
+        profile: Some(profile.hash()),
+        launcher: Some(launcher),
+        ..Sandbox::unconfined(Vec::new(), Vec::new())
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enforce(_: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String>> {
+    Err(vec!["processes can be confined on Linux alone".to_owned()])
+}
+
+/// What the processes of a tree may use together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Usage {
+    memory: Option<u64>,
+    cpu_seconds: Option<u64>,
+    processes: Option<u64>,
+    open_files: Option<u64>,
+    file_size: Option<u64>,
+}
+
+#[cfg(target_os = "linux")]
+impl Usage {
+    fn of(limits: &Limits) -> Self {
+        Self {
+            memory: limits.memory,
+            cpu_seconds: limits.cpu_seconds,
+            processes: limits.processes,
+            open_files: limits.open_files,
+            file_size: limits.file_size,
+        }
+    }
+
+    /// Each limit as text; empty where there is none.
+    fn encode(self) -> [String; 5] {
+        [self.memory, self.cpu_seconds, self.processes, self.open_files, self.file_size]
+            .map(|limit| limit.map(|limit| limit.to_string()).unwrap_or_default())
+    }
+
+    fn decode(limits: &[Vec<u8>]) -> Result<Self, String> {
+        let limit = |bytes: &Vec<u8>| match bytes.as_slice() {
+            [] => Ok(None),
+            digits => str::from_utf8(digits)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .map(Some)
+                .ok_or("a limit is no number"),
+        };
+        let limits: Vec<Option<u64>> = limits.iter().map(limit).collect::<Result<_, _>>()?;
+        let [memory, cpu_seconds, processes, open_files, file_size] =
+            limits.try_into().map_err(|_| "limits are missing")?;
+        Ok(Self { memory, cpu_seconds, processes, open_files, file_size })
+    }
+}
+
+/// The limits that a report can name.
+const LIMITS: [&str; 5] = ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
+
+#[cfg(target_os = "linux")]
+fn report(status: i32, breach: Option<&'static str>) -> [u8; REPORT] {
+    let limit = LIMITS.iter().position(|name| Some(*name) == breach);
+    let limit = limit.and_then(|index| u8::try_from(index + 1).ok()).unwrap_or(0);
+    let [a, b, c, d] = status.to_le_bytes();
+    [a, b, c, d, limit]
+}
+
+/// The status of a program, and the limit that it was ended for.
+pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<&'static str>)> {
+    let (status, limit) = bytes.split_first_chunk::<4>()?;
+    let limit = usize::from(*limit.first()?).checked_sub(1).and_then(|index| LIMITS.get(index).copied());
+    Some((i32::from_le_bytes(*status), limit))
+}
+
+/// Serves as a launcher if this process was started to be one, and returns true when that is done. To be called
+/// first thing in `main`, before anything that changes the process.
+pub fn run_if_asked() -> bool {
+    if std::env::args_os().nth(1).as_deref() != Some(COMMAND.as_ref()) {
+        return false;
+    }
+    // Without a server there is nobody to tell; its end is the end of the socket.
+    #[cfg(target_os = "linux")]
+    let _ = inside::serve();
+    true
+}

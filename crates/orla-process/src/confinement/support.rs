@@ -1,0 +1,82 @@
+//! What this system has that processes can be confined with.
+
+use std::fs;
+
+/// What `orla doctor` says of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// The release of the kernel.
+    pub kernel: String,
+    /// The version of Landlock; 0 where there is none.
+    pub landlock_abi: i32,
+    /// Whether system calls can be filtered.
+    pub seccomp: bool,
+    /// Whether user namespaces can be entered, and if not, why.
+    pub namespaces: Result<(), String>,
+    /// Which control groups there are: `v2`, `hybrid`, `v1` or `none`.
+    pub cgroup: &'static str,
+}
+
+impl Support {
+    /// Looks.
+    pub fn detect() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            landlock_abi: landlock_abi(),
+            seccomp: read("/proc/self/status").contains("Seccomp_filters:")
+                || !read("/proc/sys/kernel/seccomp/actions_avail").is_empty(),
+            namespaces: namespaces(),
+            cgroup: cgroup(&read("/proc/mounts")),
+        }
+    }
+}
+
+fn cgroup(mounts: &str) -> &'static str {
+    let kinds: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    match (kinds.contains(&"cgroup2"), kinds.contains(&"cgroup")) {
+        (true, true) => "hybrid",
+        (true, false) => "v2",
+        (false, true) => "v1",
+        (false, false) => "none",
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn landlock_abi() -> i32 {
+    use landlock::{AccessFs, LandlockStatus, Ruleset, RulesetAttr as _};
+    // The crate says it of a ruleset that was put in force, which a thread of its own can do without consequence.
+    let asked = std::thread::spawn(|| {
+        Ruleset::default()
+            .handle_access(AccessFs::Execute)
+            .ok()?
+            .create()
+            .ok()?
+            .restrict_self()
+            .ok()
+            .map(|status| status.landlock)
+    });
+    match asked.join().ok().flatten() {
+        Some(LandlockStatus::Available { effective_abi, kernel_abi }) => {
+            kernel_abi.unwrap_or(effective_abi as i32)
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn landlock_abi() -> i32 {
+    0
+}
+
+#[cfg(target_os = "linux")]
+fn namespaces() -> Result<(), String> {
+    super::launcher::Launcher::new(&orla_confine::Profile::default(), true, None)
+        .map(drop)
+        .map_err(|problems| problems.join("; "))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn namespaces() -> Result<(), String> {
+    Err("there are none on this system".to_owned())
+}

@@ -1,0 +1,118 @@
+//! `orla doctor`: what this system can confine processes with, and how far each capability's processes are.
+
+use orla_process::confinement::{Mode, Support};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::config::{Config, Source};
+use crate::{Failure, cli, render};
+
+/// The whole answer.
+#[derive(Serialize)]
+struct Report {
+    kernel: String,
+    landlock_abi: i32,
+    seccomp: bool,
+    namespaces: bool,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespaces_missing: Option<String>,
+    cgroup: &'static str,
+    sandbox: &'static str,
+    capabilities: Vec<Row>,
+}
+
+/// One capability whose calls run in a process.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    sandbox: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+    permissions: Vec<String>,
+    missing: Vec<String>,
+}
+
+pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let _log = super::log(&config);
+    let report = super::small_runtime()?.block_on(examine(&config))?;
+    if doctor.json {
+        super::print_json(&report)?;
+    } else {
+        render::out(&report.text());
+    }
+    match report.capabilities.iter().filter(|row| !row.missing.is_empty()).count() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("the confinement that a capability declares is not in force")),
+        count => Err(Failure::failed(format!(
+            "the confinement that {count} capabilities declare is not in force"
+        ))),
+    }
+}
+
+async fn examine(config: &Config) -> Result<Report, Failure> {
+    let app = App::build_local(config)?;
+    app.marketplace().prepare_listing().await;
+    let market = app.marketplace();
+    let snapshot = market.snapshot();
+    let rows = snapshot.entries().iter().filter_map(|entry| {
+        let status = market.status(entry).sandbox?;
+        let mut row = Row {
+            name: entry.name.to_string(),
+            sandbox: status.level,
+            profile: status.profile,
+            permissions: status.permissions,
+            missing: status.missing,
+        };
+        if config.sandbox.mode == Mode::Off && !entry.manifest.permissions.is_empty() {
+            row.permissions.clone_from(&entry.manifest.permissions);
+            row.missing.push("sandbox: off".to_owned());
+        }
+        Some(row)
+    });
+    let capabilities = rows.collect();
+    app.end_providers().await;
+    let support = Support::detect();
+    Ok(Report {
+        kernel: support.kernel,
+        landlock_abi: support.landlock_abi,
+        seccomp: support.seccomp,
+        namespaces: support.namespaces.is_ok(),
+        namespaces_missing: support.namespaces.err(),
+        cgroup: support.cgroup,
+        sandbox: config.sandbox.mode.name(),
+        capabilities,
+    })
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let landlock = match self.landlock_abi {
+            0 => "none: no process can be confined".to_owned(),
+            abi => format!("ABI {abi}"),
+        };
+        let namespaces = match &self.namespaces_missing {
+            None => "available".to_owned(),
+            Some(why) => format!("none: {why}"),
+        };
+        let mut text = format!(
+            "Kernel       {}\nLandlock     {landlock}\nseccomp      {}\nNamespaces   {namespaces}\nCgroups      {}\nsandbox      {}\n",
+            self.kernel,
+            if self.seccomp { "available" } else { "none" },
+            self.cgroup,
+            self.sandbox,
+        );
+        let width = self.capabilities.iter().map(|row| row.name.len()).max().unwrap_or_default();
+        for Row { name, sandbox, permissions, missing, .. } in &self.capabilities {
+            text += &format!("\n{name:width$}  {sandbox:11}  {}", permissions.join(", "));
+            for problem in missing {
+                text += &format!("\n{:width$}  missing: {problem}", "");
+            }
+        }
+        if !self.capabilities.is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+}
