@@ -17,7 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-registry", &["rtfs"]),
     ("orla-marketplace", &["rtfs"]),
     ("orla-mcp", &["orla-marketplace"]),
-    ("orla-process", &["orla-marketplace"]),
+    ("orla-confine", &[]),
+    ("orla-process", &["orla-confine", "orla-marketplace"]),
     ("orla-server", &["orla-marketplace", "orla-mcp"]),
     (
         "orla-providers",
@@ -246,6 +247,47 @@ fn features_are_asked_about_in_the_agreed_places_only() {
                 });
                 assert!(allowed, "{}: {line}", file.display());
             }
+        }
+    }
+}
+
+/// Where processes are started. Every tool, capsule, plugin, stream and MCP server starts in the first, which is where
+/// they are confined; the others are the server's own helpers, and a program that the operator names.
+const STARTS: &[&str] = &[
+    "orla-process/src/child.rs",
+    "orla-process/src/confinement/inside.rs",
+    "orla-process/src/confinement/launcher.rs",
+    "orla-process/src/init.rs",
+    "orla-process/src/reaper.rs",
+    "orla/src/governance/audit/heads.rs",
+];
+
+#[test]
+fn processes_are_started_in_one_place() {
+    in_code(STARTS, |text| {
+        text.contains("std::process::Command::new(") || text.contains(" Command::new(")
+    });
+}
+
+#[test]
+fn unsafe_code_is_in_the_launcher_of_confined_processes_alone() {
+    in_code(&["orla-process/src/confinement/inside.rs"], |text| text.contains("unsafe {"));
+}
+
+/// Fails for every file of the crates that has what `is_it` looks for, tests aside, and is not in the list.
+fn in_code(allowed: &[&str], is_it: impl Fn(&str) -> bool) {
+    let metadata = metadata();
+    let crates =
+        members(&metadata).into_iter().filter(|(name, _)| !["xtask", "orla-e2e"].contains(&&**name));
+    for (_, package) in crates {
+        let dir = package.manifest_path.parent().expect("a manifest is in a directory");
+        for file in sources(dir.as_std_path()) {
+            let path = file.to_string_lossy();
+            let text = std::fs::read_to_string(&file).expect("a source file is text");
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let is_allowed =
+                path.ends_with("tests.rs") || allowed.iter().any(|known| path.ends_with(known));
+            assert!(is_allowed || !code.lines().any(&is_it), "{path}");
         }
     }
 }

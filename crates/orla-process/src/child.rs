@@ -339,7 +339,7 @@ impl Program {
             let word =
                 words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
             let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
-            name.and_then(|name| crate::command::find(&value("PATH").unwrap_or_default(), &name))
+            name.and_then(|name| crate::file::program_in(&value("PATH").unwrap_or_default(), &name))
         } else {
             Some(shebang.program)
         };

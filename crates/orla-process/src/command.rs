@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +15,7 @@ use orla_marketplace::id::Pattern;
 
 use crate::child::Program;
 use crate::confinement::Sandbox;
+use crate::file::program_in;
 use crate::reaper::Instance;
 use crate::start_failure;
 use crate::supervisor::Process;
@@ -179,21 +180,8 @@ impl Command {
             };
             io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH{hint}", self.command))
         };
-        find(&path, command).map(Cow::from).ok_or_else(not_found)
+        program_in(&path, command).map(Cow::from).ok_or_else(not_found)
     }
-}
-
-/// The program with this name in the directories of a `PATH`.
-pub(crate) fn find(path: &OsStr, name: &Path) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| {
-        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    env::split_paths(path).map(|directory| directory.join(name)).find(is_program)
-}
-
-/// The program with this name in the server's own `PATH`.
-pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
-    find(&env::var_os("PATH")?, Path::new(name))
 }
 
 #[cfg(test)]

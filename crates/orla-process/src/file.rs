@@ -1,10 +1,12 @@
 //! Files of programs: opening them without waiting, their first bytes, and what tells one version of a file from the
 //! next without reading it.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Mode, OFlags};
@@ -74,6 +76,19 @@ pub fn read_head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     open_regular(path)?.take(4096).read_to_end(&mut head)?;
     Ok(head)
+}
+
+/// The program with this name in the directories of a `PATH`.
+pub(crate) fn program_in(path: &OsStr, name: &Path) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(path).map(|directory| directory.join(name)).find(is_program)
+}
+
+/// The program with this name in the server's own `PATH`.
+pub(crate) fn program_in_path(name: &str) -> Option<PathBuf> {
+    program_in(&env::var_os("PATH")?, Path::new(name))
 }
 
 /// The system's reason without its number.

@@ -89,11 +89,32 @@ impl Child {
 
     /// How the program ended, as the first process of its tree said; `None` if that was killed.
     fn reported(&mut self) -> Option<ExitStatus> {
-        let mut bytes = [0; crate::confinement::REPORT];
+        let mut bytes = [0; REPORT];
         let report = self.report.take()?;
         let read = rustix::io::read(&report, &mut bytes).ok()?;
-        let (status, breach) = crate::confinement::read_report(bytes.get(..read)?)?;
+        let (status, breach) = read_report(bytes.get(..read)?)?;
         self.breach = breach;
         Some(ExitStatus::from_raw(status))
     }
+}
+
+/// The bytes of a report: a status and the index of a limit.
+const REPORT: usize = 5;
+
+/// The limits that a report can name.
+const LIMITS: [&str; 5] = ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
+
+#[cfg(target_os = "linux")]
+pub(crate) fn report(status: i32, breach: Option<&'static str>) -> [u8; REPORT] {
+    let limit = LIMITS.iter().position(|name| Some(*name) == breach);
+    let limit = limit.and_then(|index| u8::try_from(index + 1).ok()).unwrap_or(0);
+    let [a, b, c, d] = status.to_le_bytes();
+    [a, b, c, d, limit]
+}
+
+/// The status of a program, and the limit that it was ended for.
+fn read_report(bytes: &[u8]) -> Option<(i32, Option<&'static str>)> {
+    let (status, limit) = bytes.split_first_chunk::<4>()?;
+    let limit = usize::from(*limit.first()?).checked_sub(1).and_then(|index| LIMITS.get(index).copied());
+    Some((i32::from_le_bytes(*status), limit))
 }

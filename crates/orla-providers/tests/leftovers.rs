@@ -57,7 +57,12 @@ fn serve(directory: &Path) {
     let executor = ToolExecutor::new(Arc::clone(&instance), PoolLimits::default());
     market.register_executor(Arc::new(executor)).unwrap();
     for registration in Loader::default()
-        .load(directory, orla_process::Limits::default(), &Default::default())
+        .load(
+            directory,
+            orla_process::Limits::default(),
+            &Default::default(),
+            Instance::unguarded().sandboxes(),
+        )
         .unwrap()
         .registrations
     {
@@ -149,7 +154,12 @@ fn market_of(directory: &Path) -> (tokio::runtime::Runtime, CapabilityMarketplac
         ToolExecutor::new(Instance::unguarded(), PoolLimits { max_threads: 1, ..PoolLimits::default() });
     market.register_executor(Arc::new(executor)).unwrap();
     for registration in Loader::default()
-        .load(directory, orla_process::Limits::default(), &Default::default())
+        .load(
+            directory,
+            orla_process::Limits::default(),
+            &Default::default(),
+            Instance::unguarded().sandboxes(),
+        )
         .unwrap()
         .registrations
     {

@@ -261,6 +261,12 @@ impl App {
         findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
         findings.warnings.extend(sentences(&config.warnings));
+        if config.sandbox.mode == confinement::Mode::Off {
+            findings.warnings.push(
+                "sandbox: off: no process is confined, whatever it declares; remove `sandbox` to confine those with permissions"
+                    .to_owned(),
+            );
+        }
         let declared = config.capabilities.iter();
         findings.problems.extend(declared.filter_map(|one| match &one.value.policy.availability {
             Availability::Unavailable { reason } => Some(reason.clone()),

@@ -18,6 +18,7 @@ mod capsules_manifests;
 mod capsules_mcp;
 mod cli;
 mod configuration;
+mod confinement;
 mod development;
 mod dialogue;
 mod discovery;

@@ -39,7 +39,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::filters::Filters;
 use super::wire::{self, Message};
-use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage, report};
+use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage};
+use crate::process::report;
 
 /// The stack of a clone. It builds a few lists and starts a program.
 const STACK: usize = 512 * 1024;
@@ -298,14 +299,10 @@ fn random() -> u64 {
 
 /// Restricts this process and makes the program of it. Returns only if that fails.
 fn become_program(rules: &Rules, request: &Request, streams: [OwnedFd; 3], place: &Path) -> io::Error {
-    let restricted = rules.usage.apply().and_then(|()| {
-        if rules.is_open {
-            return Ok(());
-        }
-        landlock(rules, request, place).map_err(io::Error::other)?;
-        drop_capabilities()
-    });
-    if let Err(err) = restricted {
+    if !rules.is_open
+        && let Err(err) =
+            landlock(rules, request, place).map_err(io::Error::other).and_then(|()| drop_capabilities())
+    {
         return err;
     }
     let [stdin, stdout, stderr] = streams;
@@ -326,6 +323,10 @@ fn become_program(rules: &Rules, request: &Request, streams: [OwnedFd; 3], place
     }
     if let Some(directory) = &request.directory {
         command.current_dir(directory);
+    }
+    // After everything that opens files.
+    if let Err(err) = rules.usage.apply() {
+        return err;
     }
     if !rules.is_open
         && let Err(err) = rules.filters.apply()

@@ -139,7 +139,7 @@ impl Launcher {
         let (reads, writes) = (read.contains(&PathBuf::from("/")), write.contains(&PathBuf::from("/")));
         let launcher = Self {
             setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits],
-            paths: [read, write, execute].concat(),
+            paths: [read, write, execute, std::env::current_dir().into_iter().collect()].concat(),
             running: Mutex::new(None),
         };
         let expected =
@@ -265,12 +265,11 @@ impl Launcher {
         let (socket, other) = UnixStream::pair()?;
         socket.set_read_timeout(Some(ANSWER))?;
         socket.set_write_timeout(Some(ANSWER))?;
-        // See the reaper for the path.
+        // See the reaper for the path. The working directory is the server's, as that of every program.
         let process = Command::new("/proc/self/exe")
             .arg0(ARG0)
             .arg(COMMAND)
             .env_clear()
-            .current_dir("/")
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())

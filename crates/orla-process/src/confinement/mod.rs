@@ -46,8 +46,6 @@ pub use support::Support;
 
 /// The hidden command of the server's program that makes a launcher of it.
 const COMMAND: &str = "__launch";
-/// What the first process of a tree says: a status and the index of a limit.
-pub(crate) const REPORT: usize = 5;
 /// What a launcher says when it has entered its profile.
 #[cfg(target_os = "linux")]
 const READY: &str = "ready";
@@ -354,7 +352,7 @@ impl Sandboxes {
             base,
             home: home.as_deref(),
             variable: &|name| std::env::var(name).ok(),
-            program: &crate::command::find_in_path,
+            program: &crate::file::program_in_path,
         };
         // A word that means nothing is a mistake of the declaration, which no fallback covers.
         let profile = match Profile::of(&permissions, &declared.limits, &places) {
@@ -437,24 +435,6 @@ impl Usage {
             limits.try_into().map_err(|_| "limits are missing")?;
         Ok(Self { memory, cpu_seconds, processes, open_files, file_size })
     }
-}
-
-/// The limits that a report can name.
-const LIMITS: [&str; 5] = ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
-
-#[cfg(target_os = "linux")]
-fn report(status: i32, breach: Option<&'static str>) -> [u8; REPORT] {
-    let limit = LIMITS.iter().position(|name| Some(*name) == breach);
-    let limit = limit.and_then(|index| u8::try_from(index + 1).ok()).unwrap_or(0);
-    let [a, b, c, d] = status.to_le_bytes();
-    [a, b, c, d, limit]
-}
-
-/// The status of a program, and the limit that it was ended for.
-pub(crate) fn read_report(bytes: &[u8]) -> Option<(i32, Option<&'static str>)> {
-    let (status, limit) = bytes.split_first_chunk::<4>()?;
-    let limit = usize::from(*limit.first()?).checked_sub(1).and_then(|index| LIMITS.get(index).copied());
-    Some((i32::from_le_bytes(*status), limit))
 }
 
 /// Serves as a launcher if this process was started to be one, and returns true when that is done. To be called

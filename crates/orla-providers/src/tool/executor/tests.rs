@@ -34,7 +34,9 @@ impl Tools {
         let market = CapabilityMarketplace::new(orla_marketplace::Limits::default());
         let executor = ToolExecutor::new(Instance::unguarded(), PoolLimits::default());
         market.register_executor(Arc::new(executor)).unwrap();
-        let loaded = Loader::default().load(directory.path(), limits, &HashMap::new()).unwrap();
+        let loaded = Loader::default()
+            .load(directory.path(), limits, &HashMap::new(), Instance::unguarded().sandboxes())
+            .unwrap();
         for registration in loaded.registrations {
             market.register_capability(registration).unwrap();
         }

@@ -4,7 +4,14 @@ use super::*;
 use serde_json::{Value, json};
 
 fn context(form: OutputForm, has_schema: bool) -> Context<'static> {
-    Context { name: "ls", call_id: "call-1", timeout: Duration::from_secs(30), form, has_schema }
+    Context {
+        name: "ls",
+        call_id: "call-1",
+        timeout: Duration::from_secs(30),
+        form,
+        has_schema,
+        sandbox: None,
+    }
 }
 
 fn ended(stdout: &[u8], raw_status: i32) -> Ended {
@@ -13,6 +20,7 @@ fn ended(stdout: &[u8], raw_status: i32) -> Ended {
         status: Status::Exited(ExitStatus::from_raw(raw_status)),
         stdout: Captured { bytes: stdout.to_vec(), dropped: 0 },
         stderr: Captured::default(),
+        breach: None,
         duration: Duration::from_millis(12),
     }
 }

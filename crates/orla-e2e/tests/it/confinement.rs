@@ -1,0 +1,248 @@
+//! Confined processes: what a tool declares is what it gets. Each probe that is refused something has a twin that is
+//! granted it, so that a refusal is not one for another reason.
+
+use std::io::Read as _;
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+use orla_e2e::{Server, World, eventually};
+
+/// A tool that tries `code` and says for each line whether it worked.
+fn probe(permissions: &str, code: &str) -> String {
+    sh(&format!(
+        "# /// orla\n# {permissions}\n# ///\nt() {{ name=$1; shift; if \"$@\" >/dev/null 2>&1; then echo $name=ok; else echo $name=no; fi; }}\n{code}"
+    ))
+}
+
+fn tried(server: &Server, tool: &str) -> String {
+    let called = server.client().call(tool, json!({}));
+    assert!(!called.is_error(), "{}", called.json);
+    let structured = called.structured();
+    structured["stdout"].as_str().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn sandbox(server: &Server, tool: &str) -> Value {
+    let status = server.status();
+    let rows = status["capabilities"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == tool).unwrap()["sandbox"].clone()
+}
+
+fn files() -> World {
+    world().file("data/in", "inside").file("other/out", "outside").file("work/old", "old")
+}
+
+#[test]
+fn a_process_reads_and_writes_what_it_declares_and_nothing_else() {
+    let code = "t in cat data/in; t out cat other/out; t list ls other; t write sh -c 'echo > other/new'; \
+                t new sh -c 'echo > work/new'; t move mv work/old work/moved; t shadow cat /etc/shadow; t hosts cat /etc/hosts";
+    let world = files()
+        .tool("r", probe("permissions: ['fs:read:../data']", code))
+        .tool("w", probe("permissions: ['fs:read:../data', 'fs:write:../work']", code))
+        .tool("u", probe("title: Unconfined", code));
+    let server = world.serve();
+    assert_eq!(tried(&server, "r"), "in=ok out=no list=no write=no new=no move=no shadow=no hosts=ok");
+    assert_eq!(tried(&server, "w"), "in=ok out=no list=no write=no new=ok move=ok shadow=no hosts=ok");
+    assert!(tried(&server, "u").starts_with("in=ok out=ok list=ok write=ok new=ok"));
+    assert_eq!(sandbox(&server, "r")["level"], "enforced");
+    assert_eq!(sandbox(&server, "u"), json!({"level": "unconfined"}));
+    assert_eq!(server.status()["sandbox"], "declared");
+}
+
+#[test]
+fn the_temporary_directory_is_the_calls_own_and_gone_after_it() {
+    let code = "echo $TMPDIR $HOME; ls -A $TMPDIR | wc -l; echo x > $TMPDIR/f && stat -c %a $TMPDIR; cp /bin/true $TMPDIR/run; t run $TMPDIR/run";
+    let server = world().tool("t", probe("permissions: []", code)).serve();
+    let [one, other] = [tried(&server, "t"), tried(&server, "t")];
+    let words: Vec<&str> = one.split(' ').collect();
+    assert_eq!((words[0], &words[2..]), (words[1], &["0", "700", "run=no"][..]));
+    assert_ne!(Some(words[0]), other.split(' ').next());
+    assert!(!std::path::Path::new(words[0]).exists());
+}
+
+#[test]
+fn a_process_without_net_reaches_nobody() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let code = format!(
+        "python3 -c \"
+import socket
+def t(name, f):
+    try: f(); print(name + '=ok')
+    except OSError: print(name + '=no')
+t('tcp', lambda: socket.create_connection(('127.0.0.1', {port}), 2).sendall(b'x'))
+t('udp', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+t('unix', lambda: socket.socket(socket.AF_UNIX))
+t('netlink', lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+t('pair', lambda: socket.socketpair())
+\""
+    );
+    let server = world()
+        .tool("none", probe("permissions: []", &code))
+        .tool("all", probe("permissions: [net]", &code))
+        .serve();
+    assert_eq!(tried(&server, "none"), "tcp=no udp=no unix=no netlink=no pair=ok");
+    assert_eq!(tried(&server, "all"), "tcp=ok udp=ok unix=no netlink=ok pair=ok");
+    // The first that came is the one of the second tool.
+    let mut said = [0];
+    listener.accept().unwrap().0.read_exact(&mut said).unwrap();
+}
+
+#[test]
+fn a_process_sees_no_other_and_its_tree_ends_with_it() {
+    let mark = format!("3{:05}", std::process::id() % 100_000);
+    let code = format!(
+        "setsid sleep {mark} >/dev/null 2>&1 & t all kill -0 {}; ls /proc | grep -c '^[0-9]'",
+        std::process::id()
+    );
+    let server = world().tool("t", probe("permissions: []", &code)).serve();
+    let said = tried(&server, "t");
+    let (all, count) = said.split_once(' ').unwrap();
+    assert!(all == "all=no" && count.parse::<u32>().unwrap() < 10, "{said}");
+    let runs = || {
+        let cmdlines = std::fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        cmdlines.into_iter().any(|line| line.ends_with(format!("sleep\0{mark}\0").as_bytes()))
+    };
+    eventually("the process in a session of its own is gone", || !runs());
+}
+
+#[test]
+fn how_a_confined_program_ended_is_said_as_of_any_other() {
+    let head = "# /// orla\n# permissions: []\n# ///\n";
+    let server = world()
+        .tool("seven", sh(&format!("{head}echo out; echo err >&2; exit 7")))
+        .tool("killed", sh(&format!("{head}kill -SEGV $$")))
+        .tool("slow", sh(&format!("{head}# \nsleep 60")))
+        .config("tools: {slow: {timeout: 0.3}}")
+        .serve();
+    let mut client = server.client();
+    let seven = client.call("seven", json!({}));
+    assert_eq!(seven.structured(), &json!({"stdout": "out\n", "stderr": "err\n", "exit_code": 7}));
+    let meta = &seven.json["_meta"]["orla/execution"]["sandbox"];
+    assert!(meta["level"] == "enforced" && meta["profile"].is_string(), "{meta}");
+    let killed = client.call("killed", json!({}));
+    assert_eq!(killed.sentence(), "killed was killed by SIGSEGV");
+    assert!(client.call("slow", json!({})).sentence().contains("timed out"));
+}
+
+#[test]
+fn a_misspelt_permission_is_an_error_of_the_declaration() {
+    let world = world().tool("t", probe("permissions: ['fs:reed:/usr']", "true"));
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    assert!(checked.all().contains("did you mean read?"), "{}", checked.all());
+    let server = world.tool("other", probe("permissions: ['db:prod']", "t true true")).serve();
+    assert_eq!(tried(&server, "other"), "true=ok");
+    let called = server.client().call("t", json!({}));
+    assert!(called.is_error(), "{}", called.json);
+}
+
+#[test]
+fn what_cannot_be_enforced_is_unavailable_unless_it_may_run_with_less() {
+    let tool = || probe("permissions: ['unix:/run/x.sock']", "t true true");
+    let server = world().tool("t", tool()).serve();
+    let called = server.client().call("t", json!({}));
+    assert!(called.is_error() && called.sentence().contains("unix:/run/x.sock"), "{}", called.json);
+    assert_eq!(sandbox(&server, "t")["level"], "unavailable");
+    let server = world().tool("t", tool()).config("sandbox_fallback: allow").serve();
+    assert_eq!(tried(&server, "t"), "true=ok");
+    let shown = sandbox(&server, "t");
+    assert!(shown["level"] == "unconfined" && shown["missing"][0].is_string(), "{shown}");
+}
+
+#[test]
+fn strict_confines_what_declares_nothing_and_off_confines_nothing() {
+    let code = "t out cat other/out";
+    let declared = probe("permissions: []", code);
+    let strict = files().tool("u", probe("title: U", code)).config("sandbox: strict").serve();
+    assert_eq!(tried(&strict, "u"), "out=no");
+    assert_eq!(sandbox(&strict, "u")["level"], "enforced");
+    let off = files().tool("d", declared).config("sandbox: off").serve();
+    assert_eq!(tried(&off, "d"), "out=ok");
+    assert_eq!(
+        (&off.status()["sandbox"], &sandbox(&off, "d")["level"]),
+        (&json!("off"), &json!("unconfined"))
+    );
+}
+
+#[test]
+fn a_call_over_its_limits_ends_with_an_error_that_names_the_limit() {
+    let head = |limits: &str| format!("# /// orla\n# permissions: []\n# limits: {{{limits}}}\n# ///\n");
+    let server = world()
+        .tool(
+            "processes",
+            sh(&format!("{}for i in 1 2 3 4 5 6 7 8 9; do sleep 30 & done; wait", head("processes: 4"))),
+        )
+        .tool("cpu", sh(&format!("{}while :; do :; done", head("cpu_seconds: 1"))))
+        .tool("file", sh(&format!("{}head -c 100000 /dev/zero > $TMPDIR/f", head("file_size: 1000"))))
+        .tool(
+            "fine",
+            sh(&format!(
+                "{}echo fine",
+                head("processes: 4, memory: 64Mi, cpu_seconds: 5, open_files: 20")
+            )),
+        )
+        .serve();
+    let mut client = server.client();
+    for (tool, limit) in [("processes", "limit of processes"), ("cpu", "limit of cpu_seconds")] {
+        let called = client.call(tool, json!({}));
+        assert!(called.is_error() && called.sentence().contains(limit), "{}", called.json);
+    }
+    assert!(client.call("file", json!({})).is_error());
+    assert_eq!(client.call("fine", json!({})).structured()["stdout"], "fine\n");
+}
+
+#[test]
+fn a_launcher_that_was_killed_is_started_anew() {
+    let server = world().tool("t", probe("permissions: []", "t true true")).serve();
+    assert_eq!(tried(&server, "t"), "true=ok");
+    let launchers = launchers_of(server.id());
+    assert!(!launchers.is_empty());
+    for pid in launchers {
+        std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    }
+    assert_eq!(tried(&server, "t"), "true=ok");
+}
+
+/// The launchers of a server.
+fn launchers_of(server: u32) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_launcher = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent =
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        let cmdline = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent == Some(server) && cmdline.starts_with(b"tool-launcher")
+    };
+    all.filter(is_launcher).collect()
+}
+
+#[test]
+fn doctor_says_what_is_in_force() {
+    let world = world()
+        .tool("t", probe("permissions: ['fs:read:/usr/share']", "true"))
+        .tool("u", probe("title: U", "true"));
+    let told = world.run(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(told.code, Some(0), "{}", told.all());
+    let rows = report["capabilities"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(row("t")["sandbox"], "enforced");
+    assert_eq!(row("t")["permissions"], json!(["fs:read:/usr/share"]));
+    assert_eq!((&row("u")["sandbox"], &row("u")["missing"]), (&json!("unconfined"), &json!([])));
+    let world = world.tool("n", probe("permissions: ['fs:read:/no/such/path']", "true"));
+    let told = world.run(&["doctor"]);
+    assert_eq!(told.code, Some(1), "{}", told.all());
+    assert!(
+        told.stdout.contains("Landlock") && told.stdout.contains("/no/such/path"),
+        "{}",
+        told.stdout
+    );
+}
