@@ -20,13 +20,18 @@ fn tried(server: &Server, tool: &str) -> String {
     let called = server.client().call(tool, json!({}));
     assert!(!called.is_error(), "{}", called.json);
     let structured = called.structured();
-    structured["stdout"].as_str().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    structured["stdout"]
+        .as_str()
+        .expect("standard output is text")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn sandbox(server: &Server, tool: &str) -> Value {
     let status = server.status();
-    let rows = status["capabilities"].as_array().unwrap();
-    rows.iter().find(|row| row["name"] == tool).unwrap()["sandbox"].clone()
+    let rows = status["capabilities"].as_array().expect("capabilities are a list");
+    rows.iter().find(|row| row["name"] == tool).expect("the tool is listed")["sandbox"].clone()
 }
 
 fn files() -> World {
@@ -211,7 +216,7 @@ fn a_launcher_that_was_killed_is_started_anew() {
 /// The launchers of a server.
 fn launchers_of(server: u32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc")
-        .unwrap()
+        .expect("/proc can be read")
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let is_launcher = |pid: &i32| {

@@ -242,7 +242,7 @@ impl Launcher {
             match answered {
                 Ok(answer) => {
                     *running = Some(launcher);
-                    let number = answer.as_slice().try_into().map(i32::from_le_bytes).unwrap_or(0);
+                    let number = answer.as_slice().try_into().map_or(0, i32::from_le_bytes);
                     return match number {
                         1.. => Pid::from_raw(number).ok_or_else(|| io::Error::other("no process")),
                         _ => Err(io::Error::from_raw_os_error(-number)),
