@@ -50,7 +50,7 @@ fn plain_output_is_text_and_the_three_streams() {
     assert_eq!(structured(&outcome).unwrap(), r#"{"stdout":"out\n","stderr":"err\n","exit_code":0}"#);
     assert_eq!(
         execution(&outcome),
-        json!({"exit_code": 0, "stderr": "err\n", "duration_ms": 12, "timed_out": false})
+        json!({"exit_code": 0, "stderr": "err\n", "duration_ms": 12, "timed_out": false, "sandbox": {"level": "unconfined"}})
     );
 }
 
