@@ -21,6 +21,8 @@ pub struct Seq(Arc<Cell>);
 
 struct Cell {
     state: Mutex<State>,
+    /// The integers that this is, if it began as a range: they stay the same, and reading them takes no lock.
+    range: Option<Range>,
     /// All items, once all of them have been read.
     realized: OnceLock<Vector>,
     /// The stream that this is, or the rest of.
@@ -35,14 +37,36 @@ pub(crate) enum State {
     Thunk(Value),
     /// The next item of an open stream has to be asked for.
     Stream,
-    /// Integers from `next` by `step`, up to (not including) `end`.
-    Range { next: i64, step: i64, end: Option<i64> },
+    Range(Range),
     /// No sequence at all: the place where `memoize` keeps what it knows.
     Kept(Value),
     /// An item, and the sequence of the others.
     Item(Value, Value),
     /// There is nothing.
     End,
+}
+
+/// Integers from `next` by `step`, up to (not including) `end`.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    pub(crate) next: i64,
+    pub(crate) step: i64,
+    pub(crate) end: Option<i64>,
+}
+
+impl Range {
+    /// The integer at this place, unless the range ends before it.
+    #[inline]
+    pub(crate) fn nth(self, at: usize) -> Option<i64> {
+        let far = self.step.checked_mul(i64::try_from(at).ok()?)?;
+        let value = self.next.checked_add(far)?;
+        let is_inside = match self.end {
+            None => true,
+            Some(end) if self.step > 0 => value < end,
+            Some(end) => value > end,
+        };
+        is_inside.then_some(value)
+    }
 }
 
 /// An open stream. When its last cell is dropped, its id is in the list of those to be closed.
@@ -59,7 +83,14 @@ impl Drop for StreamHandle {
 
 impl Seq {
     fn with(state: State, stream: Option<std::sync::Arc<StreamHandle>>, depth: u16) -> Self {
-        Self(Arc::new(Cell { state: Mutex::new(state), realized: OnceLock::new(), stream, depth }))
+        let range = if let State::Range(range) = state { Some(range) } else { None };
+        Self(Arc::new(Cell {
+            state: Mutex::new(state),
+            range,
+            realized: OnceLock::new(),
+            stream,
+            depth,
+        }))
     }
 
     pub(crate) fn lazy(thunk: Value) -> Result<Self, TooLarge> {
@@ -84,7 +115,7 @@ impl Seq {
         let inside = match &state {
             State::Thunk(thunk) => depth_around(thunk.depth())?,
             State::Item(item, rest) => depth_around(item.depth())?.max(rest.depth()),
-            State::Stream | State::Range { .. } | State::Kept(_) | State::End => 1,
+            State::Stream | State::Range(_) | State::Kept(_) | State::End => 1,
         };
         if inside > most
             || depth > crate::MAX_DEPTH
@@ -117,7 +148,13 @@ impl Seq {
     }
 
     pub(crate) fn range(next: i64, step: i64, end: Option<i64>) -> Self {
-        Self::with(State::Range { next, step, end }, None, 1)
+        Self::with(State::Range(Range { next, step, end }), None, 1)
+    }
+
+    /// The integers that it is, if it is a range.
+    #[inline]
+    pub(crate) fn as_range(&self) -> Option<Range> {
+        self.0.range
     }
 
     pub(crate) fn stream(handle: std::sync::Arc<StreamHandle>) -> Self {
@@ -191,7 +228,7 @@ impl Drop for Cell {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let state = std::mem::replace(state, State::End);
         let realized = self.realized.take();
-        if matches!(state, State::End | State::Stream | State::Range { .. }) && realized.is_none() {
+        if matches!(state, State::End | State::Stream | State::Range(_)) && realized.is_none() {
             return;
         }
         let is_outermost = GONE.with(|gone| {

@@ -139,28 +139,9 @@ impl Str {
 
     #[inline]
     fn short(text: &str) -> Option<Self> {
-        let text = text.as_bytes();
-        if text.len() > SHORT {
-            return None;
-        }
-        // The first and the last bytes of it, which may overlap: no loop for any length.
-        let bits = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
-            (Some(first), Some(last)) => {
-                let last = u128::from(u64::from_le_bytes(*last));
-                u128::from(u64::from_le_bytes(*first)) | last << (8 * (text.len() - 8))
-            }
-            _ => match (text.first_chunk::<4>(), text.last_chunk::<4>()) {
-                (Some(first), Some(last)) => {
-                    let last = u128::from(u32::from_le_bytes(*last));
-                    u128::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4))
-                }
-                _ => text.iter().rev().fold(0, |bits, byte| bits << 8 | u128::from(*byte)),
-            },
-        };
-        let [bytes @ .., _, _] = bits.to_le_bytes();
+        let [bytes @ .., _, _] = short_bits(text)?.to_le_bytes();
         Some(Self(Repr::Short { len: text.len() as u8, bytes }))
     }
-
     /// Appends in place if the text is not shared, else to a copy.
     pub(crate) fn push_str(&mut self, more: &str) {
         match &mut self.0 {
@@ -264,6 +245,30 @@ impl Str {
             Repr::Long(text) => text.chars == text.text.len(),
         }
     }
+}
+
+/// The bytes of a text that fits into a value, as a number: with the length, it says the whole text.
+#[inline]
+pub(crate) fn short_bits(text: &str) -> Option<u128> {
+    let text = text.as_bytes();
+    if text.len() > SHORT {
+        return None;
+    }
+    // The first and the last bytes of it, which may overlap: no loop for any length.
+    let bits = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            let last = u128::from(u64::from_le_bytes(*last));
+            u128::from(u64::from_le_bytes(*first)) | last << (8 * (text.len() - 8))
+        }
+        _ => match (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+            (Some(first), Some(last)) => {
+                let last = u128::from(u32::from_le_bytes(*last));
+                u128::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4))
+            }
+            _ => text.iter().rev().fold(0, |bits, byte| bits << 8 | u128::from(*byte)),
+        },
+    };
+    Some(bits)
 }
 
 impl PartialEq for Str {

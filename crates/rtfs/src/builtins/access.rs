@@ -2,7 +2,7 @@
 
 use super::{Answer, Entry, items_of, len_of, many, one, pay_key, room, shown, three, two, wrong};
 use crate::error::counted;
-use crate::lazy::{Seq, State};
+use crate::lazy::{Range, Seq, State};
 use crate::machine::{Context, Fault, fault};
 use crate::map::Map;
 use crate::value::Value;
@@ -141,13 +141,7 @@ fn lazy_nth(seq: Seq, at: usize) -> Result<Option<Value>, Box<Fault>> {
             State::Thunk(_) | State::Stream if at == 0 => return Err(Box::new(Fault::Force(seq))),
             // All that are missing at once, as this begins at the beginning again.
             State::Thunk(_) | State::Stream => return Err(force_to(seq, at)),
-            State::Range { next, step, end } => {
-                let value = step.checked_mul(at as i64).and_then(|far| next.checked_add(far));
-                let inside = |value: &i64| {
-                    end.is_none_or(|end| if step > 0 { *value < end } else { *value > end })
-                };
-                return Ok(value.filter(inside).map(Value::Int));
-            }
+            State::Range(range) => return Ok(range.nth(at).map(Value::Int)),
             State::Item(item, _) if at == 0 => return Ok(Some(item)),
             State::Item(_, rest) => {
                 at -= 1;
@@ -358,7 +352,7 @@ fn rest(context: &mut Context, coll: &mut Value) -> Answer {
                 State::End | State::Kept(_) => super::vector(Vec::new()),
                 State::Thunk(_) | State::Stream => Err(Box::new(Fault::Force(seq.clone()))),
                 State::Item(_, rest) => Ok(rest),
-                State::Range { next, step, end } => match next.checked_add(step) {
+                State::Range(Range { next, step, end }) => match next.checked_add(step) {
                     Some(next) => Ok(Value::Seq(Seq::range(next, step, end))),
                     None => super::vector(Vec::new()),
                 },
@@ -451,7 +445,7 @@ fn lazy_contains(context: &mut Context, seq: Seq, x: &Value) -> Answer {
             State::Thunk(_) | State::Stream => {
                 return Err(help("%force-until", vec![Value::Seq(seq), x.clone()]));
             }
-            State::Range { next, step, end } => {
+            State::Range(Range { next, step, end }) => {
                 let Value::Int(x) = *x else { return Ok(Value::Bool(false)) };
                 let far = i128::from(x) - i128::from(next);
                 let before_end = match end {

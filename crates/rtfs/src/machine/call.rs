@@ -302,13 +302,7 @@ pub(super) fn next_item(slot: &mut Value, at: usize) -> Result<(Option<Value>, u
                 (items.items().get(at).cloned(), 0)
             } else {
                 match seq.state() {
-                    State::Range { next, step, end } => {
-                        let value = next.checked_add(step.saturating_mul(at as i64));
-                        let inside = |value: i64| {
-                            end.is_none_or(|end| if step > 0 { value < end } else { value > end })
-                        };
-                        (value.filter(|&value| inside(value)).map(Value::Int), 0)
-                    }
+                    State::Range(range) => (range.nth(at).map(Value::Int), 0),
                     State::Item(item, rest) => {
                         *slot = rest;
                         // The counter begins anew with the rest.

@@ -50,12 +50,26 @@ fn take(slot: &mut Value) -> Value {
     if let Value::Int(i) = slot { Value::Int(*i) } else { std::mem::take(slot) }
 }
 
+/// Replaces the value. An old one that owns nothing is not dropped.
 #[inline(always)]
-fn put(slot: &mut Value, value: Value) {
+pub(super) fn put(slot: &mut Value, value: Value) {
     if slot.is_immediate() {
         std::mem::forget(std::mem::replace(slot, value));
     } else {
         *slot = value;
+    }
+}
+
+/// Replaces the value by a copy.
+#[inline(always)]
+pub(super) fn copy(slot: &mut Value, value: &Value) {
+    match value {
+        Value::Int(i) => put(slot, Value::Int(*i)),
+        Value::Code(code) => put(slot, Value::Code(*code)),
+        other => {
+            let value = other.clone();
+            put(slot, value);
+        }
     }
 }
 
@@ -82,20 +96,16 @@ pub(super) fn exec(
     fuel: &mut u64,
 ) -> Exit {
     let mut left = *fuel;
+    // Where the strand is, while it runs: written back when the loop is left.
+    let Strand { mut proto, mut pc, mut base, .. } = *strand;
     let exit = 'frame: loop {
-        let proto: &Proto = program.proto(strand.proto);
-        let base = strand.base;
-        if strand.stack.len() < base + 256 {
-            let len = (strand.stack.len() * 2).max(base + 256);
-            context.allocated((len - strand.stack.len()) * 16);
-            strand.stack.resize_with(len, Value::default);
-        }
-        let code = &proto.code[..];
-        let mut pc = strand.pc;
-        let regs: &mut [Value; 256] = match strand.stack[base..].first_chunk_mut() {
-            Some(window) => window,
-            None => unreachable!("the stack was made long enough"),
+        let running: &Proto = program.proto(proto);
+        let window = strand.stack.get_mut(base..).and_then(<[Value]>::first_chunk_mut);
+        let Some(regs): Option<&mut [Value; 256]> = window else {
+            context.allocated(strand.grow(base) * 16);
+            continue;
         };
+        let code = &running.code[..];
 
         macro_rules! reg {
             ($r:expr) => {
@@ -113,20 +123,15 @@ pub(super) fn exec(
                 pc = (pc as isize + $o as isize) as usize
             };
         }
-        macro_rules! save {
-            () => {
-                strand.pc = pc
-            };
-        }
         // One step. Everything is left as it was if the run has to pause.
         macro_rules! tick {
             () => {
                 if left == 0 {
-                    strand.pc = pc - 1;
+                    pc -= 1;
                     break 'frame Exit::Quota;
                 }
                 if context.since > context.slack {
-                    strand.pc = pc - 1;
+                    pc -= 1;
                     break 'frame Exit::Memory(0);
                 }
                 left -= 1;
@@ -204,10 +209,8 @@ pub(super) fn exec(
                 if strand.frames.len() >= max_depth {
                     break too_deep(max_depth);
                 }
-                strand.frames.push(Frame { proto: strand.proto, pc: pc as u32, base });
-                strand.proto = $p;
-                strand.base = base + usize::from($a);
-                strand.pc = 0;
+                strand.frames.push(Frame { proto, pc: pc as u32, base });
+                (proto, pc, base) = ($p, 0, base + usize::from($a));
                 continue 'frame;
             }};
         }
@@ -217,7 +220,7 @@ pub(super) fn exec(
                 for at in 0..=n {
                     shift(regs, at, a + at);
                 }
-                let locals = usize::from(proto.locals);
+                let locals = usize::from(running.locals);
                 if locals > n + 1 {
                     for slot in &mut regs[n + 1..locals] {
                         if !slot.is_immediate() {
@@ -225,24 +228,21 @@ pub(super) fn exec(
                         }
                     }
                 }
-                strand.proto = $p;
-                strand.pc = 0;
+                (proto, pc) = ($p, 0);
                 continue 'frame;
             }};
         }
         macro_rules! leave {
             ($s:expr) => {{
                 shift(regs, 0, usize::from($s));
-                for slot in &mut regs[1..usize::from(proto.locals).max(1)] {
+                for slot in &mut regs[1..usize::from(running.locals).max(1)] {
                     if !slot.is_immediate() {
                         *slot = Value::Nil;
                     }
                 }
                 match strand.frames.pop() {
                     Some(frame) => {
-                        strand.proto = frame.proto;
-                        strand.pc = frame.pc as usize;
-                        strand.base = frame.base;
+                        (proto, pc, base) = (frame.proto, frame.pc as usize, frame.base);
                         continue 'frame;
                     }
                     None => break 'frame Exit::Done(std::mem::take(&mut regs[0])),
@@ -268,6 +268,20 @@ pub(super) fn exec(
                     }
                     regs[s + 1] = Value::Int(at as i64 + 1);
                     true
+                } else if let Value::Seq(seq) = &regs[s]
+                    && let Some(range) = seq.as_range()
+                {
+                    match range.nth(at) {
+                        Some(i) => {
+                            put(&mut reg!($x), Value::Int(i));
+                            regs[s + 1] = Value::Int(at as i64 + 1);
+                            true
+                        }
+                        None => {
+                            regs[s] = Value::Nil;
+                            false
+                        }
+                    }
                 } else {
                     match call::next_item(&mut regs[s], at) {
                         Ok((Some(value), skipped)) => {
@@ -292,7 +306,7 @@ pub(super) fn exec(
                 Op::Nil { d } => set!(d, Value::Nil),
                 Op::Bool { d, b } => set!(d, Value::Bool(b)),
                 Op::Int { d, i } => set!(d, Value::Int(i.into())),
-                Op::Const { d, k } => set!(d, proto.consts[k as usize].clone()),
+                Op::Const { d, k } => set!(d, running.consts[k as usize].clone()),
                 Op::Move { d, s } => shift(regs, usize::from(d), usize::from(s)),
                 Op::Copy { d, s } => match reg!(s) {
                     Value::Int(i) => put(&mut reg!(d), Value::Int(i)),
@@ -464,7 +478,7 @@ pub(super) fn exec(
                     }
                 }
                 Op::UnlessConst { a, k, o } => {
-                    let same = match (&reg!(a), &proto.consts[usize::from(k)]) {
+                    let same = match (&reg!(a), &running.consts[usize::from(k)]) {
                         (Value::Keyword(x), Value::Keyword(y)) => x == y,
                         (x, y) => match call::equal(context, x, y) {
                             Ok(same) => same,
@@ -609,7 +623,7 @@ pub(super) fn exec(
                     charge!();
                 }
                 Op::Native { f, d, a, n } => native!(f, d, a, n),
-                Op::Key { d, a, k } => match call::lookup(&reg!(a), &proto.consts[usize::from(k)]) {
+                Op::Key { d, a, k } => match call::lookup(&reg!(a), &running.consts[usize::from(k)]) {
                     Ok(value) => set!(d, value),
                     Err(fault) => break fault,
                 },
@@ -714,12 +728,11 @@ pub(super) fn exec(
                 }
 
                 Op::Try { d, t, o } => {
-                    let pc = (pc as isize + o as isize) as usize;
                     strand.handlers.push(Handler {
                         frames: strand.frames.len(),
                         base,
-                        proto: strand.proto,
-                        pc,
+                        proto,
+                        pc: (pc as isize + o as isize) as usize,
                         d,
                         t,
                     });
@@ -738,62 +751,57 @@ pub(super) fn exec(
                     }
                 }
                 Op::Check { a, t } => {
-                    let check = &proto.types[usize::from(t)];
+                    let check = &running.types[usize::from(t)];
                     if let Err(fault) = call::check(context, check, &reg!(a)) {
                         break fault;
                     }
                 }
 
                 Op::Host { d, a, n, kind } => {
-                    save!();
                     break 'frame Exit::Host { kind, d, a, n };
                 }
                 Op::Fork { d, a, n, kind } => {
-                    save!();
                     break 'frame Exit::Fork { kind, d, a, n };
                 }
             }
         };
 
-        strand.pc = pc;
-        match *problem {
-            Fault::Memory(bytes) => {
-                strand.pc = pc - 1;
-                break Exit::Memory(bytes);
-            }
-            Fault::Force(seq) | Fault::Realize(seq) if seq.realized().is_some() => strand.pc = pc - 1,
-            Fault::Force(seq) => {
-                let helper =
-                    if matches!(seq.state(), State::Stream) { "%force-stream" } else { "%force" };
-                if let Err(error) = enter_helper(strand, proto, helper, Value::Seq(seq), max_depth)
-                    && let Some(exit) = raise(strand, program, error)
-                {
-                    break exit;
-                }
-            }
-            Fault::Help(helper, arg) => {
-                if let Err(error) = enter_helper(strand, proto, helper, arg, max_depth)
-                    && let Some(exit) = raise(strand, program, error)
-                {
-                    break exit;
-                }
-            }
-            Fault::Realize(seq) => {
-                if let Err(error) = enter_helper(strand, proto, "%realize", Value::Seq(seq), max_depth)
-                    && let Some(exit) = raise(strand, program, error)
-                {
-                    break exit;
-                }
-            }
-            Fault::Error(error) => {
-                if let Some(exit) = raise(strand, program, error) {
-                    break exit;
-                }
-            }
+        (strand.proto, strand.pc, strand.base) = (proto, pc, base);
+        let exit = handle(*problem, strand, program, max_depth);
+        (proto, pc, base) = (strand.proto, strand.pc, strand.base);
+        if let Some(exit) = exit {
+            break exit;
         }
     };
+    (strand.proto, strand.pc, strand.base) = (proto, pc, base);
     *fuel = left;
     exit
+}
+
+/// Prepares what follows a fault of the instruction before `pc`: a handler of the program, or a function of the
+/// prelude and then the instruction again. What it gives ends the strand's turn.
+#[cold]
+#[inline(never)]
+fn handle(problem: Fault, strand: &mut Strand, program: &Program, max_depth: usize) -> Option<Exit> {
+    let (helper, argument) = match problem {
+        Fault::Memory(bytes) => {
+            strand.pc -= 1;
+            return Some(Exit::Memory(bytes));
+        }
+        Fault::Error(error) => return raise(strand, program, error),
+        Fault::Force(seq) | Fault::Realize(seq) if seq.realized().is_some() => {
+            strand.pc -= 1;
+            return None;
+        }
+        Fault::Force(seq) => {
+            let is_stream = matches!(seq.state(), State::Stream);
+            (if is_stream { "%force-stream" } else { "%force" }, Value::Seq(seq))
+        }
+        Fault::Realize(seq) => ("%realize", Value::Seq(seq)),
+        Fault::Help(helper, argument) => (helper, argument),
+    };
+    let entered = enter_helper(strand, program.proto(strand.proto), helper, argument, max_depth);
+    entered.err().and_then(|error| raise(strand, program, error))
 }
 
 /// Takes the value out and leaves nothing.

@@ -4,6 +4,7 @@
 //! suspended, fail, or be any function: each step takes the answer to the last comparison and puts the
 //! next two items where the code that compares finds them.
 
+use super::exec::{copy, put};
 use crate::builtins;
 use crate::sequence::Vector;
 use crate::value::Value;
@@ -77,13 +78,13 @@ impl Merge {
     fn store(&self, items: &Vector, state: &mut [Value]) {
         let numbers = [self.width, self.mid, self.end, self.left, self.right, self.whole.into()];
         for (slot, number) in state.iter_mut().zip(numbers) {
-            *slot = Value::Int(number as i64);
+            put(slot, Value::Int(number as i64));
         }
         let items = items.items();
         let earlier = if self.whole { self.mid - 1 } else { self.left };
         if let (Some(later), Some(earlier)) = (items.get(self.right), items.get(earlier)) {
-            state[LATER - NUMBERS] = later.clone();
-            state[EARLIER - NUMBERS] = earlier.clone();
+            copy(&mut state[LATER - NUMBERS], later);
+            copy(&mut state[EARLIER - NUMBERS], earlier);
         }
     }
 

@@ -99,6 +99,17 @@ impl Strand {
     }
 }
 
+impl Strand {
+    /// Makes room for a window from `base` on, and says for how many values more there is room now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn grow(&mut self, base: usize) -> usize {
+        let before = self.stack.len();
+        self.stack.resize_with((before * 2).max(base + 256), Value::default);
+        self.stack.len() - before
+    }
+}
+
 /// Most of a stack is nil, and costs nothing to drop.
 impl Drop for Strand {
     fn drop(&mut self) {

@@ -109,7 +109,7 @@ fn owned_bytes(value: &Value, seen: &mut HashSet<usize>, open: &mut Vec<Value>) 
             match seq.state() {
                 State::Thunk(value) | State::Kept(value) => open.push(value),
                 State::Item(item, rest) => open.extend([item, rest]),
-                State::Stream | State::Range { .. } | State::End => {}
+                State::Stream | State::Range(_) | State::End => {}
             }
             128
         }

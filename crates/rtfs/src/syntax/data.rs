@@ -1,6 +1,7 @@
 //! Forms to values, and values to forms.
 
 use super::diagnostic::{Diagnostic, Diagnostics, Source, Span};
+use super::plain;
 use super::tree::{Kind, NodeId, Tree};
 use crate::map::{Map, Set};
 use crate::scalar::Symbol;
@@ -12,6 +13,11 @@ use crate::value::Value;
 /// Code is data: `'x` is read as `(quote x)`, `#(f %)` as `(fn [%1] (f %))`, and a mark (a lone `?`
 /// or `:`) as the symbol of that text.
 pub fn read(source: &Source) -> Result<Vec<Value>, Diagnostics> {
+    plain::values(source.text()).map_or_else(|| values_of_tree(source), Ok)
+}
+
+/// The same by way of the tree, for any text.
+pub(super) fn values_of_tree(source: &Source) -> Result<Vec<Value>, Diagnostics> {
     let mut tree = Tree::read(source.clone())?;
     let roots = tree.roots.clone();
     let deep = |tree: &Tree, id| {

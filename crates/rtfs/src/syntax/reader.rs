@@ -9,7 +9,7 @@ use super::tree::{Kind, NodeId, Tree};
 pub(crate) const MAX_ERRORS: usize = 20;
 
 /// How deep forms may be nested in each other.
-const MAX_NESTING: usize = 1_000;
+pub(super) const MAX_NESTING: usize = 1_000;
 
 impl Tree {
     /// Reads all forms of a text.

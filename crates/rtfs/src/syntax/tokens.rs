@@ -191,6 +191,7 @@ impl Reader {
         let mut content: Option<String> = None;
         let mut from = at; // what is not in `content` yet
         loop {
+            at = memchr::memchr2(b'"', b'\\', &bytes[at..]).map_or(bytes.len(), |len| at + len);
             match bytes.get(at) {
                 None => {
                     self.at = bytes.len();
@@ -198,7 +199,7 @@ impl Reader {
                     return None;
                 }
                 Some(b'"') => break,
-                Some(b'\\') => {
+                Some(_) => {
                     let content = content.get_or_insert_default();
                     content.push_str(&text[from..at]);
                     let len = match escape(&text[at + 1..]) {
@@ -218,7 +219,6 @@ impl Reader {
                     at += 1 + len;
                     from = at;
                 }
-                Some(_) => at += 1,
             }
         }
         if let Some(content) = &mut content {

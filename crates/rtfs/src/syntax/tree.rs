@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::diagnostic::{Source, Span};
-use crate::scalar::{Keyword, hash_of};
+use crate::scalar::{Keyword, hash_of, short_bits};
 use crate::value::Value;
 
 /// The forms of a text, and those that macros add to it.
@@ -213,35 +213,61 @@ impl Tree {
 #[derive(Default)]
 struct Names {
     text: String,
-    spans: Vec<(u32, u32)>,
+    known: Vec<Name>,
     table: HashTable<u32>,
+}
+
+/// A name in the text of all names.
+struct Name {
+    /// What [`short`] says of it: most names are compared and hashed as one number.
+    short: Option<u128>,
+    start: u32,
+    end: u32,
+}
+
+/// A short name as a number of its own.
+#[inline]
+fn short(name: &str) -> Option<u128> {
+    short_bits(name).map(|bits| bits | (name.len() as u128) << 120)
+}
+
+fn hash_of_name(short: Option<u128>, name: &str) -> u64 {
+    short.map_or_else(|| hash_of(name), |short| hash_of(&short))
 }
 
 impl Names {
     fn get(&self, id: NameId) -> &str {
-        let (start, end) = self.spans[id as usize];
+        let Name { start, end, .. } = self.known[id as usize];
         &self.text[start as usize..end as usize]
     }
 
     fn find(&self, name: &str) -> Option<NameId> {
-        self.table.find(hash_of(name), |&id| self.get(id) == name).copied()
+        let short = short(name);
+        self.find_by(hash_of_name(short, name), short, name)
+    }
+
+    fn find_by(&self, hash: u64, short: Option<u128>, name: &str) -> Option<NameId> {
+        let is_it = |&id: &u32| {
+            self.known[id as usize].short == short && (short.is_some() || self.get(id) == name)
+        };
+        self.table.find(hash, is_it).copied()
     }
 
     fn intern(&mut self, name: &str) -> NameId {
-        let hash = hash_of(name);
-        let Self { text, spans, table } = self;
-        let of = |id: u32| {
-            let (start, end) = spans[id as usize];
-            &text[start as usize..end as usize]
-        };
-        if let Some(&id) = table.find(hash, |&id| of(id) == name) {
+        let short = short(name);
+        let hash = hash_of_name(short, name);
+        if let Some(id) = self.find_by(hash, short, name) {
             return id;
         }
-        let id = spans.len() as u32;
-        table.insert_unique(hash, id, |&id| hash_of(of(id)));
-        let start = text.len() as u32;
-        text.push_str(name);
-        spans.push((start, text.len() as u32));
+        let id = self.known.len() as u32;
+        let start = self.text.len() as u32;
+        self.text.push_str(name);
+        self.known.push(Name { short, start, end: self.text.len() as u32 });
+        let Self { text, known, table } = self;
+        table.insert_unique(hash, id, |&id| {
+            let Name { short, start, end } = known[id as usize];
+            hash_of_name(short, &text[start as usize..end as usize])
+        });
         id
     }
 }

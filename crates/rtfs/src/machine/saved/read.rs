@@ -8,7 +8,7 @@ use super::bytes::Input;
 use super::write::{FORK_KINDS, HOST_OPS, node, reference};
 use crate::error::{Error, Origin};
 use crate::function::{Closure, Code, Native};
-use crate::lazy::{Seq, State, StreamHandle};
+use crate::lazy::{Range, Seq, State, StreamHandle};
 use crate::limits::Limits;
 use crate::machine::event::{CallOptions, CapabilityName, Event, Request, Ticket};
 use crate::machine::host::not_open;
@@ -389,7 +389,7 @@ impl Values {
                 if step == 0 {
                     return Err(InvalidRun("a range does not move"));
                 }
-                State::Range { next, step, end }
+                State::Range(Range { next, step, end })
             }
             4 => State::Item(self.value(input)?, self.value(input)?),
             _ => return Err(InvalidRun("a sequence is of no known kind")),

@@ -6,7 +6,7 @@ use std::mem::{Discriminant, discriminant};
 use super::bytes::Output;
 use super::{MAGIC, Unsaved, fingerprint};
 use crate::error::Error;
-use crate::lazy::{Seq, State};
+use crate::lazy::{Range, Seq, State};
 use crate::machine::event::Request;
 use crate::machine::op::{ForkKind, HostOp};
 use crate::machine::run::Run;
@@ -414,7 +414,7 @@ impl Values {
                 out.byte(2);
                 self.reference(out, &thunk);
             }
-            State::Range { next, step, end } => {
+            State::Range(Range { next, step, end }) => {
                 out.byte(3);
                 out.signed(next);
                 out.signed(step);
@@ -475,7 +475,7 @@ fn each_part(value: &Value, mut take: impl FnMut(Value)) {
                     take(item);
                     take(rest);
                 }
-                State::Stream | State::Range { .. } | State::Kept(_) | State::End => {}
+                State::Stream | State::Range(_) | State::Kept(_) | State::End => {}
             }
             if let Some(items) = seq.realized() {
                 take(Value::Vector(items.clone()));
