@@ -352,6 +352,17 @@ fn hash_of_key(key: &Value) -> u64 {
     }
 }
 
+/// `==`, with the usual kinds of keys first.
+#[inline(always)]
+fn is_same_key(known: &Value, key: &Value) -> bool {
+    match (known, key) {
+        (Value::Keyword(known), Value::Keyword(key)) => known == key,
+        (Value::Str(known), Value::Str(key)) => known == key,
+        (Value::Int(known), Value::Int(key)) => known == key,
+        _ => known == key,
+    }
+}
+
 /// A string of the same text is another key: keep the two apart at the price of one instruction.
 fn hash_of_keyword(hash_of_name: u64) -> u64 {
     !hash_of_name
@@ -371,7 +382,7 @@ impl<V> Table<V> {
     }
 
     fn find(&self, key: &Value) -> Option<usize> {
-        let at = self.find_by(self.hash_for(key), |candidate| candidate == key)?;
+        let at = self.find_by(self.hash_for(key), |candidate| is_same_key(candidate, key))?;
         self.recent.store(at as u32, Relaxed);
         Some(at)
     }
@@ -380,7 +391,7 @@ impl<V> Table<V> {
     #[inline]
     fn find_again(&self, key: &Value) -> Option<usize> {
         let at = self.recent.load(Relaxed) as usize;
-        self.entries.get(at)?.as_ref().is_some_and(|(known, _)| known == key).then_some(at)
+        self.entries.get(at)?.as_ref().is_some_and(|(known, _)| is_same_key(known, key)).then_some(at)
     }
 
     /// The hash by which a key is found; anything if there is no index.
@@ -408,7 +419,7 @@ impl<V> Table<V> {
         let mut hash = 0;
         let found = self.find_again(&key).or_else(|| {
             hash = self.hash_for(&key);
-            self.find_by(hash, |candidate| *candidate == key)
+            self.find_by(hash, |candidate| is_same_key(candidate, &key))
         });
         if let Some(at) = found
             && let Some((_, old)) = &mut self.entries[at]

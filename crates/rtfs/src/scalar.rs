@@ -64,11 +64,13 @@ impl Symbol {
     }
 }
 
+#[inline]
 fn same_name(a: &Arc<Name>, b: &Arc<Name>) -> bool {
     Arc::ptr_eq(a, b) || (a.hash == b.hash && a.text == b.text)
 }
 
 impl PartialEq for Keyword {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         same_name(&self.0, &other.0)
     }
@@ -272,6 +274,7 @@ pub(crate) fn short_bits(text: &str) -> Option<u128> {
 }
 
 impl PartialEq for Str {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Repr::Short { len: a, bytes: one }, Repr::Short { len: b, bytes: two }) => {

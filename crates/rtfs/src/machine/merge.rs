@@ -34,6 +34,9 @@ struct Merge {
 
 /// Takes the answer and asks for the next comparison: false if there is none, and the sorted items are
 /// in the first register. `moved` counts the items that were put in their places.
+///
+/// Not inlined: within the loop of the machine it takes registers from all other instructions.
+#[inline(never)]
 pub(super) fn step(registers: &mut [Value], answer: &Value, moved: &mut u64) -> bool {
     let [Value::Vector(items), out, state @ ..] = registers else { return false };
     let len = items.items().len();

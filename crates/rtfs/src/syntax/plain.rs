@@ -5,19 +5,24 @@
 //! everything else: sugar, marks, metadata, unusual tokens, and every mistake. This reader stops at the first of
 //! these and says nothing of it.
 
-use hashbrown::HashTable;
-
 use super::number;
 use super::reader::{CLASSES, Class, MAX_NESTING};
+use super::tree::Names;
 use crate::map::{Map, Set};
-use crate::scalar::{Instant, Keyword, Symbol, Uuid, hash_of};
+use crate::scalar::{Instant, Keyword, Symbol, Uuid};
 use crate::sequence::{List, Vector};
 use crate::value::Value;
 
 /// All values of a text; `None` if it has anything that is not plain.
 pub(super) fn values(text: &str) -> Option<Vec<Value>> {
-    let mut reader =
-        Plain { text, at: 0, open: Vec::new(), pending: Vec::new(), keywords: HashTable::new() };
+    let mut reader = Plain {
+        text,
+        at: 0,
+        open: Vec::new(),
+        pending: Vec::new(),
+        names: Names::default(),
+        keywords: Vec::new(),
+    };
     while let Some(&byte) = text.as_bytes().get(reader.at) {
         reader.step(byte)?;
     }
@@ -31,8 +36,9 @@ struct Plain<'t> {
     open: Vec<(Closing, usize)>,
     /// Finished values of the open collections.
     pending: Vec<Value>,
-    /// The keywords so far: each name is one allocation.
-    keywords: HashTable<Keyword>,
+    names: Names,
+    /// The keyword of each name that came: the same allocation each time.
+    keywords: Vec<Keyword>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,9 +140,12 @@ impl Plain<'_> {
     }
 
     fn keyword(&mut self, name: &str) -> Keyword {
-        let hash = hash_of(name);
-        let entry = self.keywords.entry(hash, |known| known.name() == name, Keyword::cached_hash);
-        entry.or_insert_with(|| Keyword::new(name)).get().clone()
+        let id = self.names.intern(name) as usize;
+        // Names are numbered in the order in which they come.
+        if id == self.keywords.len() {
+            self.keywords.push(Keyword::new(name));
+        }
+        self.keywords[id].clone()
     }
 
     /// A string without an escape.

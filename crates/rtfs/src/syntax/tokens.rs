@@ -128,17 +128,18 @@ impl Reader {
                 None => self.error(start, end, format!("`{token}` is no number, instant or UUID")),
             };
         }
-        let (kind, name) = match token {
-            "nil" => (Kind::Nil, ""),
-            "true" => (Kind::True, ""),
-            "false" => (Kind::False, ""),
-            "?" => (Kind::Optional, ""),
-            ":" => (Kind::Colon, ""),
-            ":-" => (Kind::ColonDash, ""),
-            _ if bytes[0] == b':' => (Kind::Keyword, &token[1..]),
+        let (kind, name) = match bytes {
+            b"nil" => (Kind::Nil, ""),
+            b"true" => (Kind::True, ""),
+            b"false" => (Kind::False, ""),
+            b"?" => (Kind::Optional, ""),
+            b":" => (Kind::Colon, ""),
+            b":-" => (Kind::ColonDash, ""),
+            [b':', ..] => (Kind::Keyword, &token[1..]),
             _ => (Kind::Symbol, token),
         };
-        if kind == Kind::Keyword && (name.starts_with([':', '/']) || name.ends_with([':', '/'])) {
+        let is_edge = |byte: Option<&u8>| matches!(byte, Some(b':' | b'/'));
+        if kind == Kind::Keyword && (is_edge(name.as_bytes().first()) || is_edge(bytes.last())) {
             let message = format!("`{token}` is no keyword: other texts are written `:\"{name}\"`");
             return self.error(start, end, message);
         }

@@ -211,7 +211,7 @@ impl Tree {
 
 /// Names, each once.
 #[derive(Default)]
-struct Names {
+pub(super) struct Names {
     text: String,
     known: Vec<Name>,
     table: HashTable<u32>,
@@ -219,54 +219,67 @@ struct Names {
 
 /// A name in the text of all names.
 struct Name {
-    /// What [`short`] says of it: most names are compared and hashed as one number.
-    short: Option<u128>,
+    key: NameKey,
     start: u32,
     end: u32,
 }
 
-/// A short name as a number of its own.
-#[inline]
-fn short(name: &str) -> Option<u128> {
-    short_bits(name).map(|bits| bits | (name.len() as u128) << 120)
-}
+/// What a name is hashed by, and compared by if it is short, as most are: its length and its bytes as a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct NameKey(u128);
 
-fn hash_of_name(short: Option<u128>, name: &str) -> u64 {
-    short.map_or_else(|| hash_of(name), |short| hash_of(&short))
+impl NameKey {
+    /// The key of all names that are long.
+    const LONG: Self = Self(u128::MAX);
+
+    #[inline(always)]
+    fn of(name: &str) -> Self {
+        short_bits(name).map_or(Self::LONG, |bits| Self(bits | (name.len() as u128) << 120))
+    }
+
+    #[inline(always)]
+    fn hash(self, name: &str) -> u64 {
+        if self == Self::LONG { hash_of(name) } else { hash_of(&self.0) }
+    }
 }
 
 impl Names {
-    fn get(&self, id: NameId) -> &str {
+    pub(super) fn get(&self, id: NameId) -> &str {
         let Name { start, end, .. } = self.known[id as usize];
         &self.text[start as usize..end as usize]
     }
 
     fn find(&self, name: &str) -> Option<NameId> {
-        let short = short(name);
-        self.find_by(hash_of_name(short, name), short, name)
+        let key = NameKey::of(name);
+        self.find_by(key.hash(name), key, name)
     }
 
-    fn find_by(&self, hash: u64, short: Option<u128>, name: &str) -> Option<NameId> {
-        let is_it = |&id: &u32| {
-            self.known[id as usize].short == short && (short.is_some() || self.get(id) == name)
+    #[inline(always)]
+    fn find_by(&self, hash: u64, key: NameKey, name: &str) -> Option<NameId> {
+        let found = match key {
+            NameKey::LONG => self.table.find(hash, |&id| self.get(id) == name),
+            key => self.table.find(hash, |&id| self.known[id as usize].key == key),
         };
-        self.table.find(hash, is_it).copied()
+        found.copied()
     }
 
-    fn intern(&mut self, name: &str) -> NameId {
-        let short = short(name);
-        let hash = hash_of_name(short, name);
-        if let Some(id) = self.find_by(hash, short, name) {
-            return id;
-        }
+    #[inline]
+    pub(super) fn intern(&mut self, name: &str) -> NameId {
+        let key = NameKey::of(name);
+        let hash = key.hash(name);
+        self.find_by(hash, key, name).unwrap_or_else(|| self.add(hash, key, name))
+    }
+
+    #[cold]
+    fn add(&mut self, hash: u64, key: NameKey, name: &str) -> NameId {
         let id = self.known.len() as u32;
         let start = self.text.len() as u32;
         self.text.push_str(name);
-        self.known.push(Name { short, start, end: self.text.len() as u32 });
+        self.known.push(Name { key, start, end: self.text.len() as u32 });
         let Self { text, known, table } = self;
         table.insert_unique(hash, id, |&id| {
-            let Name { short, start, end } = known[id as usize];
-            hash_of_name(short, &text[start as usize..end as usize])
+            let Name { key, start, end } = known[id as usize];
+            key.hash(&text[start as usize..end as usize])
         });
         id
     }
