@@ -23,7 +23,7 @@ pub(super) struct Builder<'a> {
     pub(super) root: Option<Node>,
 }
 
-/// A list or mapping whose end has not come yet.
+/// A list or mapping that has not ended.
 struct Open {
     node: Node,
     key: Option<Key>,
@@ -128,7 +128,7 @@ impl<'a> Builder<'a> {
         self.place(node)
     }
 
-    /// Puts a finished node where it belongs: the open list or mapping, or the root.
+    /// Puts a finished node in its place: the open list or mapping, or the root.
     fn place(&mut self, node: Node) -> Result<(), SyntaxError> {
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -171,7 +171,7 @@ impl<'a> Builder<'a> {
 }
 
 impl Open {
-    /// Notes what the value of a merge key brings in.
+    /// Records what the value of a merge key adds.
     fn bring_in(&mut self, node: Node) -> Result<(), SyntaxError> {
         match node.kind {
             Kind::Map(pairs) => self.merged.extend(pairs),
@@ -183,7 +183,7 @@ impl Open {
         Ok(())
     }
 
-    /// Adds what was brought in to what the mapping says itself, which wins, as the first does.
+    /// Adds merged members to the mapping's own, which take precedence; of merged ones, the first wins.
     fn merge(&mut self) {
         let Kind::Map(pairs) = &mut self.node.kind else { return };
         for (key, node) in self.merged.drain(..) {

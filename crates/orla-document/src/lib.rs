@@ -1,14 +1,14 @@
 //! A YAML or JSON text as a tree that remembers the place of everything: the one reader of all that
 //! people write, from the configuration (RFC 1 §6.2) to manifests (RFC 2 §6) and front matter.
 //!
-//! JSON is a subset of YAML's flow style, so that both give the same tree and the same messages.
-//! Where a text has to *be* JSON, [`parse_json`] holds it to that.
+//! JSON is a subset of YAML's flow style, so that both give the same tree and the same messages. If a text must be
+//! JSON, [`parse_json`] checks that.
 //!
 //! # How it works
 //!
-//! The parser's events are folded over a stack into [`Node`]s. Scalars stay text: what a text *is*
-//! (a number, a path, a word of a list) is decided by the key that asks for it, or by YAML 1.2's core
-//! schema in [`Node::to_json`]. Merge keys (`<<`) are resolved; what a mapping says itself wins.
+//! The parser's events are folded over a stack into [`Node`]s. Scalars stay text: the key that reads a text
+//! decides what it is (a number, a path, a word of a list), or YAML 1.2's core schema does in [`Node::to_json`].
+//! Merge keys (`<<`) are resolved; a mapping's own members take precedence.
 //!
 //! # Bounds
 //!
@@ -51,10 +51,10 @@ impl Position {
     }
 }
 
-/// A value and the place where it begins.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it begins; what an alias stands for begins at its anchor.
+    /// Its beginning; the content of an alias begins at its anchor.
     pub at: Position,
     /// What it is.
     pub kind: Kind,
@@ -89,7 +89,7 @@ pub struct Key {
     pub text: String,
 }
 
-/// What is wrong with a text as such, and where.
+/// An error of the text itself, with its place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}:{}: {problem}", .at.line, .at.column)]
 pub struct SyntaxError {
@@ -99,8 +99,7 @@ pub struct SyntaxError {
     pub problem: String,
 }
 
-/// Reads a whole text, with or without a byte order mark; `None` where it is empty or holds nothing but
-/// comments and `null`.
+/// Reads a whole text, with or without a byte order mark; `None` if it is empty or holds only comments and `null`.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
@@ -108,8 +107,8 @@ pub fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     parse_within(text, MAX_WEIGHT)
 }
 
-/// The same, with another bound for the weight of the tree: the bytes of its texts, and 64 for each node,
-/// once aliases are expanded. For documents that no person writes and no person reads.
+/// The same, with another bound for the weight of the tree: the bytes of its texts, and 64 for each node, once
+/// aliases are expanded. For generated documents.
 ///
 /// # Errors
 /// As [`parse`].
@@ -126,10 +125,10 @@ pub fn parse_within(text: &str, max_weight: usize) -> Result<Option<Node>, Synta
     Ok(builder.root.filter(|node| !node.is_null()))
 }
 
-/// Reads a text that has to be JSON.
+/// Reads a text that must be JSON.
 ///
 /// # Errors
-/// As [`parse`]; and what YAML admits and JSON does not, such as a trailing comma.
+/// As [`parse`], and also what YAML admits and JSON does not, such as a trailing comma.
 pub fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
     let text = without_mark(text);
     let exact: Value = serde_json::from_str(text).map_err(|err| {
@@ -142,7 +141,7 @@ pub fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
     })?;
     let mut root = parse(text)?;
     if let Some(root) = &mut root {
-        // The places are the same; where YAML reads a text otherwise, JSON's reading holds.
+        // The places are the same; if YAML reads a text differently, JSON's reading applies.
         root.take_texts(&exact);
     }
     Ok(root)

@@ -1,4 +1,4 @@
-//! Named arguments, read by the type that a function asks for. Each error names the argument.
+//! Named arguments, read by the type that a function requires. Each error names the argument.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -135,12 +135,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An object whose values are all texts; the empty one where it is left out.
+    /// An object whose values are all texts; empty if it is left out.
     pub(crate) fn texts_by_name(&self, name: &str) -> Read<Map> {
         self.map_of(name, |at, value| text(at, value).map(|_| ()))
     }
 
-    /// An object whose values are all numbers; the empty one where it is left out.
+    /// An object whose values are all numbers; empty if it is left out.
     pub(crate) fn numbers_by_name(&self, name: &str) -> Read<Map> {
         self.map_of(name, |at, value| Number::read(at, value).map(|_| ()))
     }

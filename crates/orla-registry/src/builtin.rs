@@ -1,4 +1,4 @@
-//! One built-in as data: what it is called, takes and gives, and the function itself.
+//! One built-in as data: its name, parameters and result, and the function itself.
 
 use rtfs::json::push_string;
 use rtfs::{Map, Value};
@@ -17,7 +17,7 @@ pub struct Builtin {
     pub title: &'static str,
     /// What it does, in words a model can choose by.
     pub description: &'static str,
-    /// What it takes. Their order is the order of positional arguments.
+    /// Its parameters. Their order is the order of positional arguments.
     pub parameters: &'static [Parameter],
     /// The inside of the JSON Schema of its result, such as `"type":"number"`.
     pub(crate) output: &'static str,
@@ -36,13 +36,13 @@ pub struct Parameter {
     pub description: &'static str,
     /// Whether it must be given.
     pub required: bool,
-    /// The JSON text of the value that stands for it when it is left out, if there is one.
+    /// The JSON text of its default value, if it has one.
     pub default: Option<&'static str>,
     /// The inside of its JSON Schema.
     pub(crate) schema: &'static str,
 }
 
-/// A call of a built-in and what it gives, both as JSON text.
+/// A call of a built-in and its result, both as JSON text.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Example {
@@ -115,7 +115,7 @@ impl Builtin {
     }
 }
 
-/// An argument that must be given.
+/// A required argument.
 pub(crate) const fn required(
     name: &'static str,
     schema: &'static str,
@@ -133,7 +133,7 @@ pub(crate) const fn optional(
     Parameter { name, description, required: false, default: None, schema }
 }
 
-/// An argument that stands for `default`, a JSON text, when it is left out.
+/// An argument with a default value, a JSON text.
 pub(crate) const fn defaulted(
     name: &'static str,
     schema: &'static str,

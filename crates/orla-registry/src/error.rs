@@ -14,14 +14,14 @@ pub enum BuiltinError {
     /// An argument is missing, unknown, or not what its type says.
     #[error("{argument}: expected {expected}, got {got}")]
     Argument {
-        /// Which, and where in it: `numbers[2]`.
+        /// Which one, and the place in it: `numbers[2]`.
         argument: String,
         /// What its type asks for.
         expected: String,
         /// What came, cut to a readable length.
         got: String,
     },
-    /// An argument is of the right type, and the function cannot work on what it says.
+    /// An argument has the right type, but the function cannot process its value.
     #[error("{argument}: {problem}")]
     Content {
         /// Which, and where in it.
@@ -69,7 +69,7 @@ impl BuiltinError {
     }
 }
 
-/// The beginning of what `pr-str` would write; no more of the value is looked at.
+/// The beginning of the output of `pr-str`; the rest of the value is not read.
 pub(crate) fn shown(value: &Value) -> String {
     rtfs::text::excerpt(format_args!("{value:?}"), SHOWN)
 }

@@ -1,4 +1,4 @@
-//! How large inputs, outputs and the work between them may be.
+//! The bounds of inputs, outputs and the work between them.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ pub const MAX_TEXT: usize = 16 << 20;
 /// Values that an input or an output may hold, those inside of others included.
 pub const MAX_ITEMS: usize = 1_000_000;
 
-/// How deep the collections of an input may be nested. Functions recurse over values, on stacks of which nothing
-/// here knows how much is left.
+/// How deep the collections of an input may be nested. Functions recurse over values, and nothing here knows how
+/// much stack is left.
 pub const MAX_DEPTH: u16 = 200;
 
 /// Decimal digits that an integer may have: as many as a JSON text can bring in.
@@ -111,7 +111,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Spends what a value holds. Values share parts, so what is small in memory may be large to walk.
+    /// Counts the content of a value. Values share parts, so a value that is small in memory may be large to walk.
     pub(crate) fn weigh(&mut self, value: &Value) -> Result<(), BuiltinError> {
         self.items(1)?;
         match value {

@@ -69,9 +69,9 @@ Examples:
   orla --stdio                        serve one client on standard input and output
   orla init                           write an example tool, a prompt and orla.yaml here
   orla new tool greet --lang python   write the skeleton of a tool
-  orla dev tools/notes                serve one package while it is written
+  orla dev tools/notes                serve one package during development
   orla list                           what is served
-  orla search send email              find capabilities by what they are about
+  orla search send email              find capabilities by words
   orla describe ls                    its types, and an example call
   orla call ls path=/tmp              call one tool, without a server
   orla agent \"what is in /tmp?\"      have a model answer with the help of the tools
@@ -84,10 +84,10 @@ Exit codes: 0 all went well, 1 the operation failed, 2 wrong usage or configurat
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve until told to stop (the same as no command)
+    /// Serve until a signal stops it (the same as no command)
     #[command(visible_alias = "run", after_help = SERVE)]
     Serve(Serve),
-    /// Serve a package while it is written: restarted when its files change, its log for people
+    /// Serve a package during development: restart it when its files change, with a readable log
     #[command(after_help = DEV)]
     Dev {
         /// The package, a directory with tool.yaml or orla-tool.json; or a directory of tools. Without one: this
@@ -101,13 +101,13 @@ pub(crate) enum Command {
         after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and the rest of what is not listed, too\n  orla list --watch            again when a file changes\n  orla list --url http://127.0.0.1:8080"
     )]
     List(List),
-    /// Find capabilities by what they are about
+    /// Find capabilities by words
     #[command(after_help = SEARCH)]
     Search(Search),
     /// Show everything about one capability: types, provider, permissions, and an example call
     #[command(after_help = DESCRIBE)]
     Describe(Describe),
-    /// Call one capability and print what it gives
+    /// Call one capability and print its result
     #[command(after_help = CALL)]
     Call(Call),
     /// Run a program in RTFS over everything that is served
@@ -133,10 +133,10 @@ pub(crate) enum Command {
         after_help = "Exits 1 if the confinement that a capability declares is not in force, else 0."
     )]
     Doctor(Doctor),
-    /// Vouch for capabilities as they are now: sign what they say of themselves and what they run
+    /// Attest capabilities in their present state: sign their manifests and their content
     #[command(after_help = ATTEST)]
     Attest(Attest),
-    /// Show who vouches for what would be served, and whether that still holds
+    /// Show the attestations of what would be served, and whether they still hold
     #[command(
         after_help = "Exits 1 if an attestation does not hold, or if require_attestation is set and one is missing."
     )]
@@ -381,7 +381,7 @@ pub(crate) struct Doctor {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct List {
-    /// Show what clients do not see when they list, too
+    /// Include capabilities that clients do not see in lists
     #[arg(long, conflicts_with = "url")]
     pub(crate) all: bool,
     /// Print a JSON array, each element as in /status
@@ -399,7 +399,7 @@ pub(crate) struct List {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Search {
-    /// What it is about, in any words
+    /// Words that describe it
     #[arg(required = true)]
     pub(crate) words: Vec<String>,
     /// How many to show at most
@@ -450,7 +450,7 @@ pub(crate) struct Call {
     /// Print the whole MCP result as JSON
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Write binary content, such as an image, to a file; the text too where there is nothing else
+    /// Write binary content, such as an image, to a file; or the text, if there is nothing else
     #[arg(long, short, value_name = "FILE", conflicts_with = "raw")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -460,9 +460,9 @@ pub(crate) struct Call {
 #[cfg(feature = "agent")]
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Agent {
-    /// What the model is asked; `-` is standard input
+    /// The prompt; `-` is standard input
     pub(crate) prompt: String,
-    /// The model, as PROVIDER::NAME where its name does not say whose it is
+    /// The model; as PROVIDER::NAME if its name does not determine the provider
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// Where the model is reached [default: at its provider]
@@ -483,7 +483,7 @@ pub(crate) struct Agent {
     /// Which calls to ask you about: never, destructive or always [default: destructive]
     #[arg(long, value_name = "WHICH", value_parser = approve)]
     pub(crate) approve: Option<Approve>,
-    /// How often the model may answer and go on [default: 20]
+    /// How often the model may be asked [default: 20]
     #[arg(long, value_name = "N", value_parser = steps)]
     pub(crate) max_steps: Option<usize>,
     #[command(flatten)]
@@ -516,7 +516,7 @@ pub(crate) struct Attest {
     /// The secret key to sign with
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Whose key it is [default: its name in trusted_keys]
+    /// The authority of the key [default: its name in trusted_keys]
     #[arg(long, value_name = "NAME")]
     pub(crate) authority: Option<String>,
     /// After how many days the attestations end to hold [default: never]
@@ -550,10 +550,10 @@ pub(crate) enum Audit {
     Verify {
         /// The log [default: `audit` of the configuration]
         file: Option<PathBuf>,
-        /// The public key, ed25519:BASE64, whose signatures the log has to hold; several where the key has changed
+        /// A public key, ed25519:BASE64, that must have signed the log; several if the key has changed
         #[arg(long, value_name = "KEY", value_parser = public_key)]
         key: Vec<PublicKey>,
-        /// Heads of the log that were kept elsewhere, as `audit_heads` writes them
+        /// Heads of the log, in the form of `audit_heads`
         #[arg(long, value_name = "FILE")]
         heads: Option<PathBuf>,
         #[command(flatten)]
@@ -596,13 +596,13 @@ pub(crate) struct Rtfs {
 pub(crate) enum RtfsCommand {
     /// Lay programs out in place, comments and line breaks kept
     Fmt {
-        /// Only name the files that are not laid out, and exit 1 if there are any
+        /// Only list files that are not formatted, and exit 1 if there are any
         #[arg(long)]
         check: bool,
-        /// The programs; `-`, or none, is standard input, which is laid out to standard output
+        /// The programs; `-`, or none, formats standard input to standard output
         files: Vec<PathBuf>,
     },
-    /// Say what is wrong with a program without running it
+    /// Find errors in a program without running it
     #[command(after_help = CHECK_PROGRAMS)]
     Check(CheckPrograms),
 }

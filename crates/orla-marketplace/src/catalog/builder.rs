@@ -457,11 +457,14 @@ fn enforcement(
 }
 
 /// A schema and its validator, as an earlier snapshot has them.
-type Known<'a> = (&'a Option<rtfs::TypeExpr>, Option<&'a Arc<Validator>>);
+type PreviousSchema<'a> = (&'a Option<rtfs::TypeExpr>, Option<&'a Arc<Validator>>);
 
 /// The validator of a schema. Compiling takes long, so the known one is used if the schema is the same. One that
 /// was never needed may turn out to be invalid.
-fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Validator>, SchemaError> {
+fn validator(
+    schema: &rtfs::TypeExpr,
+    known: Option<PreviousSchema<'_>>,
+) -> Result<Arc<Validator>, SchemaError> {
     match known {
         Some((Some(same), Some(validator))) if same == schema && validator.is_good() => {
             Ok(Arc::clone(validator))
@@ -473,7 +476,7 @@ fn validator(schema: &rtfs::TypeExpr, known: Option<Known<'_>>) -> Result<Arc<Va
 /// The validator of an input, which has to be an object.
 fn input_validator(
     schema: &rtfs::TypeExpr,
-    known: Option<Known<'_>>,
+    known: Option<PreviousSchema<'_>>,
 ) -> Result<Arc<Validator>, SchemaError> {
     let validator = validator(schema, known)?;
     let is_known =

@@ -37,7 +37,7 @@ pub(super) struct Agent {
     changes: watch::Sender<u64>,
     /// Whether it can be called without a card, because its protocol is configured.
     is_plain: bool,
-    known: Mutex<Known>,
+    state: Mutex<CardState>,
     /// One asks at a time.
     asking: tokio::sync::Mutex<()>,
     /// Whether a task retries until there is a card.
@@ -47,8 +47,8 @@ pub(super) struct Agent {
 }
 
 #[derive(Default)]
-struct Known {
-    learned: Option<Arc<AgentInfo>>,
+struct CardState {
+    info: Option<Arc<AgentInfo>>,
     /// When it was last asked.
     asked: Option<Instant>,
     /// Why it last gave no card.
@@ -79,7 +79,7 @@ impl Agent {
             clients,
             changes,
             is_plain,
-            known: Mutex::default(),
+            state: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             is_followed: AtomicBool::new(false),
             answered: watch::Sender::new(false),
@@ -87,8 +87,8 @@ impl Agent {
     }
 
     /// The content of its card, if it has been fetched.
-    pub(super) fn known(&self) -> Option<Arc<AgentInfo>> {
-        self.lock().learned.clone()
+    pub(super) fn info(&self) -> Option<Arc<AgentInfo>> {
+        self.lock().info.clone()
     }
 
     /// Why it last gave no card.
@@ -98,7 +98,7 @@ impl Agent {
 
     /// The host and port, for messages.
     pub(super) fn host(&self) -> String {
-        match self.known() {
+        match self.info() {
             Some(learned) => learned.wire.host(),
             None => base(&self.settings).map_or_else(|_| self.settings.name.clone(), |url| host(&url)),
         }
@@ -109,11 +109,11 @@ impl Agent {
     /// # Errors
     /// It gives no card, or an unusable one.
     pub(super) async fn learned(&self) -> Result<Arc<AgentInfo>, Fault> {
-        if let Some(learned) = self.known() {
+        if let Some(learned) = self.info() {
             return Ok(learned);
         }
         let _alone = self.asking.lock().await;
-        match self.known() {
+        match self.info() {
             Some(learned) => Ok(learned),
             None => self.ask().await,
         }
@@ -123,7 +123,7 @@ impl Agent {
     /// continues with [`follow`](Self::follow).
     pub(super) fn begin(&self) -> bool {
         let is_due =
-            self.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH) || self.known().is_none();
+            self.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH) || self.info().is_none();
         is_due && !self.is_followed.swap(true, Ordering::AcqRel)
     }
 
@@ -166,14 +166,14 @@ impl Agent {
         let limit = self.settings.startup_timeout;
         let late = || Fault::Away(format!("did not return its card within {}", seconds(limit)));
         let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
-        let mut known = self.lock();
-        known.asked = Some(Instant::now());
+        let mut state = self.lock();
+        state.asked = Some(Instant::now());
         match result {
             Ok(learned) => {
-                let is_new = known.learned.as_ref().is_none_or(|old| old.card != learned.card);
+                let is_new = state.info.as_ref().is_none_or(|old| old.card != learned.card);
                 let learned = Arc::new(learned);
-                (known.learned, known.failure) = (Some(Arc::clone(&learned)), None);
-                drop(known);
+                (state.info, state.failure) = (Some(Arc::clone(&learned)), None);
+                drop(state);
                 if is_new {
                     self.changes.send_modify(|count| *count += 1);
                 }
@@ -182,8 +182,8 @@ impl Agent {
                 Ok(learned)
             }
             Err(fault) => {
-                known.failure = Some(fault.to_string());
-                drop(known);
+                state.failure = Some(fault.to_string());
+                drop(state);
                 self.answered.send_replace(true);
                 Err(fault)
             }
@@ -284,8 +284,8 @@ impl Agent {
         KeySet::read(&bytes).map_err(|problem| lost(&problem))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn lock(&self) -> MutexGuard<'_, CardState> {
+        self.state.lock()
     }
 }
 

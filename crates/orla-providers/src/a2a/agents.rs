@@ -40,13 +40,13 @@ const MAX_OWN: usize = 256;
 pub struct Agents {
     clients: Arc<Clients>,
     changes: watch::Sender<u64>,
-    known: Mutex<Known>,
+    configured: Mutex<Configured>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Configured {
     entries: Vec<Arc<Agent>>,
     /// Agents that capabilities name by themselves.
     own: Vec<Arc<Agent>>,
@@ -64,7 +64,7 @@ impl Agents {
         Self {
             clients: Arc::default(),
             changes: watch::Sender::new(0),
-            known: Mutex::default(),
+            configured: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
@@ -77,9 +77,9 @@ impl Agents {
 
     /// Applies a loaded configuration. An unchanged agent keeps its card. Sends no request.
     pub fn load(&self, agents: impl IntoIterator<Item = AgentSettings>) {
-        let mut known = self.lock();
-        let old = std::mem::take(&mut *known);
-        known.entries = agents
+        let mut configured = self.lock();
+        let old = std::mem::take(&mut *configured);
+        configured.entries = agents
             .into_iter()
             .map(|settings| {
                 let same = old.entries.iter().find(|agent| agent.settings == settings);
@@ -99,15 +99,15 @@ impl Agents {
         settings.token.clone_from(&capability.options.auth_token);
         settings.headers.clone_from(&capability.options.headers);
         settings.origins.clone_from(&capability.options.origins);
-        let mut known = self.lock();
-        if let Some(agent) = known.own.iter().find(|agent| agent.settings == settings) {
+        let mut configured = self.lock();
+        if let Some(agent) = configured.own.iter().find(|agent| agent.settings == settings) {
             return Ok(Arc::clone(agent));
         }
-        if known.own.len() == MAX_OWN {
-            known.own.remove(0);
+        if configured.own.len() == MAX_OWN {
+            configured.own.remove(0);
         }
         let agent = self.agent(settings, true);
-        known.own.push(Arc::clone(&agent));
+        configured.own.push(Arc::clone(&agent));
         Ok(agent)
     }
 
@@ -119,8 +119,8 @@ impl Agents {
         self.lock().entries.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn lock(&self) -> MutexGuard<'_, Configured> {
+        self.configured.lock()
     }
 }
 
@@ -139,7 +139,7 @@ fn may_serve(settings: &AgentSettings, name: &str) -> bool {
 impl Source for Agents {
     fn registrations(&self) -> Vec<Registration> {
         let of = |agent: Arc<Agent>| {
-            let info = agent.known();
+            let info = agent.info();
             info.map(|info| registrations(&agent, &info)).unwrap_or_default()
         };
         self.entries().into_iter().flat_map(of).collect()
@@ -160,7 +160,7 @@ impl Source for Agents {
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let agents = self.entries();
         let silent = agents.iter().filter(|agent| {
-            agent.known().is_none() && name.is_none_or(|name| may_serve(&agent.settings, name))
+            agent.info().is_none() && name.is_none_or(|name| may_serve(&agent.settings, name))
         });
         let problem = |agent: &Arc<Agent>| {
             let settings = &agent.settings;

@@ -159,7 +159,7 @@ impl CapabilityExecutor for A2AExecutor {
                 connected.map_or_else(|| settings.agent_id.clone(), |connected| connected.agent.host()),
             );
             let agent = connected.map(|connected| &connected.agent);
-            let learned = agent.and_then(|agent| agent.known());
+            let learned = agent.and_then(|agent| agent.info());
             status.interpreter = learned.map(|learned| learned.wire.binding().to_owned());
             status.last_failure = agent.and_then(|agent| agent.failure());
         }
@@ -432,7 +432,7 @@ fn can_answer(capabilities: &JsonText) -> bool {
 /// Asks the agent to end the task of a call that is over. Its answer is waited for only briefly, and otherwise in the
 /// background.
 async fn abandon(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered) {
-    let (Some(task), Some(learned)) = (gathered.task.clone(), agent.known()) else { return };
+    let (Some(task), Some(learned)) = (gathered.task.clone(), agent.info()) else { return };
     if gathered.turn() == Turn::Over {
         return;
     }

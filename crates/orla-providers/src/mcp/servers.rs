@@ -48,11 +48,11 @@ pub struct McpServers {
     stop: CancellationToken,
     /// One for this machine, one for all others.
     clients: [Mutex<Option<reqwest::Client>>; 2],
-    known: Mutex<Known>,
+    configured: Mutex<Configured>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Configured {
     /// What is configured, with the server of each.
     entries: Vec<(Arc<ServerSettings>, Arc<Server>)>,
     /// Capabilities that were declared one by one, with their servers.
@@ -96,7 +96,7 @@ impl McpServers {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             clients: Default::default(),
-            known: Mutex::default(),
+            configured: Mutex::default(),
         }
     }
 
@@ -116,7 +116,7 @@ impl McpServers {
         *self.policy.lock() = policy;
         let servers: Vec<Arc<ServerSettings>> = servers.into_iter().map(Arc::new).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
-        let mut known = self.known.lock();
+        let mut configured = self.configured.lock();
         let own: Vec<(String, Arc<ServerSettings>)> = capabilities
             .iter()
             .filter_map(|capability| {
@@ -130,7 +130,7 @@ impl McpServers {
         // All processes at once, because any other one ends.
         let processes = servers.iter().chain(own.iter().map(|(_, settings)| settings));
         self.processes.load(processes.filter_map(|settings| stdio_server(settings)), policy);
-        let old = std::mem::take(&mut *known);
+        let old = std::mem::take(&mut *configured);
         let carried = |settings: &Arc<ServerSettings>| {
             let same = |(old, server): &(Arc<ServerSettings>, Arc<Server>)| {
                 (old.name == settings.name && is_reached_alike(old, settings))
@@ -140,22 +140,22 @@ impl McpServers {
         };
         for settings in servers {
             let server = carried(&settings).unwrap_or_else(|| self.server(&settings));
-            known.entries.push((settings, server));
+            configured.entries.push((settings, server));
         }
         for (url, settings) in own {
             let server = old.own.get(&url).map(Arc::clone);
             let server = server.unwrap_or_else(|| self.server(&settings));
-            known.own.insert(url, server);
+            configured.own.insert(url, server);
         }
         for capability in capabilities {
             let Ok(mcp) = capability.manifest.provider.settings::<MCPCapability>() else { continue };
-            let server = match find(&known, &mcp.server_url) {
+            let server = match find(&configured, &mcp.server_url) {
                 Some(server) => server,
                 None => broken(&capability.manifest.id, &mcp.server_url),
             };
-            known.declared.push((capability, server));
+            configured.declared.push((capability, server));
         }
-        drop(known);
+        drop(configured);
         // Outside of the lock: a server may end with this.
         drop(old);
     }
@@ -163,7 +163,7 @@ impl McpServers {
     /// Asks the servers of individually declared capabilities what they serve, and returns the reasons why some of
     /// these capabilities cannot be served.
     pub async fn check_declared(&self) -> Vec<DeclaredProblem> {
-        let declared: Vec<_> = self.known.lock().declared.clone();
+        let declared: Vec<_> = self.configured.lock().declared.clone();
         join_all(declared.iter().map(|(_, server)| server.learn())).await;
         let problem = |(declared, server): &(Registration, Arc<Server>)| {
             let id = declared.manifest.id.clone();
@@ -182,15 +182,15 @@ impl McpServers {
     /// # Errors
     /// The address is invalid, or there is no such entry.
     pub(super) fn reach(&self, server_url: &str) -> Result<Arc<Server>, String> {
-        let mut known = self.known.lock();
-        if let Some(server) = find(&known, server_url) {
+        let mut configured = self.configured.lock();
+        if let Some(server) = find(&configured, server_url) {
             return Ok(server);
         }
         match address::parse(server_url)? {
             Address::Entry(name) => Err(format!("no MCP server is called {name}")),
             Address::Own(settings) => {
                 let server = self.server(&settings);
-                known.own.insert(server_url.to_owned(), Arc::clone(&server));
+                configured.own.insert(server_url.to_owned(), Arc::clone(&server));
                 Ok(server)
             }
         }
@@ -227,9 +227,9 @@ impl McpServers {
 
     /// Every server that is in use by the configuration in force.
     fn servers(&self) -> Vec<Arc<Server>> {
-        let known = self.known.lock();
-        let entries = known.entries.iter().map(|(_, server)| server);
-        entries.chain(known.own.values()).map(Arc::clone).collect()
+        let configured = self.configured.lock();
+        let entries = configured.entries.iter().map(|(_, server)| server);
+        entries.chain(configured.own.values()).map(Arc::clone).collect()
     }
 }
 
@@ -280,13 +280,13 @@ fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
     }
 }
 
-fn find(known: &Known, server_url: &str) -> Option<Arc<Server>> {
+fn find(configured: &Configured, server_url: &str) -> Option<Arc<Server>> {
     match server_url.strip_prefix("mcp:") {
         Some(name) => {
-            let entry = known.entries.iter().find(|(settings, _)| settings.name == name);
+            let entry = configured.entries.iter().find(|(settings, _)| settings.name == name);
             entry.map(|(_, server)| Arc::clone(server))
         }
-        None => known.own.get(server_url).map(Arc::clone),
+        None => configured.own.get(server_url).map(Arc::clone),
     }
 }
 
@@ -417,20 +417,21 @@ fn missing(declared: &Registration, server: &Server) -> Option<String> {
 #[async_trait]
 impl Source for McpServers {
     fn registrations(&self) -> Vec<Registration> {
-        let known = self.known.lock();
-        let entries = known.entries.iter().flat_map(|(settings, server)| of_entry(settings, server));
+        let configured = self.configured.lock();
+        let entries =
+            configured.entries.iter().flat_map(|(settings, server)| of_entry(settings, server));
         let declared =
-            known.declared.iter().flat_map(|(declared, server)| of_declared(declared, server));
+            configured.declared.iter().flat_map(|(declared, server)| of_declared(declared, server));
         entries.chain(declared).collect()
     }
 
     fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
-        let known = self.known.lock();
+        let configured = self.configured.lock();
         let surface = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let surface = PeerSurface::new(Arc::clone(server), settings.names.prefix.clone());
             Arc::new(surface) as Arc<dyn Surface>
         };
-        known.entries.iter().map(surface).collect()
+        configured.entries.iter().map(surface).collect()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -438,14 +439,14 @@ impl Source for McpServers {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        let known = self.known.lock();
-        known.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
-            || known.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
+        let configured = self.configured.lock();
+        configured.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
+            || configured.declared.iter().any(|(declared, _)| is_below(&declared.manifest.id, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
-        let known = self.known.lock();
-        let silent = known.entries.iter().filter(|(settings, server)| {
+        let configured = self.configured.lock();
+        let silent = configured.entries.iter().filter(|(settings, server)| {
             server.info().is_none()
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
@@ -455,17 +456,18 @@ impl Source for McpServers {
             Some(settings.names.problem(&settings.name, text))
         };
         let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
-        let declared = known.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));
+        let declared =
+            configured.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));
         silent.filter_map(problem).chain(declared.filter_map(missing_problem)).collect()
     }
 
     fn missing(&self) -> Vec<String> {
-        let known = self.known.lock();
-        known.declared.iter().filter_map(missing_problem).map(|problem| problem.text).collect()
+        let configured = self.configured.lock();
+        configured.declared.iter().filter_map(missing_problem).map(|problem| problem.text).collect()
     }
 
     fn start_eager(&self, all: bool) {
-        for (settings, server) in &self.known.lock().entries {
+        for (settings, server) in &self.configured.lock().entries {
             if all || settings.eager {
                 server.request_start();
             }

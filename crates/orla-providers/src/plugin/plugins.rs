@@ -36,7 +36,7 @@ pub struct Plugins {
     /// Decides whether a component may run; `None` allows every one.
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
-    known: Mutex<Known>,
+    configured: Mutex<Configured>,
 }
 
 /// Why a plugin serves nothing.
@@ -51,7 +51,7 @@ pub struct Problem {
 }
 
 #[derive(Default)]
-struct Known {
+struct Configured {
     /// What is configured, with the plugin of each.
     entries: Vec<(Arc<PluginSettings>, Arc<Plugin>)>,
     /// Capabilities that were declared one by one, with their plugins.
@@ -84,7 +84,7 @@ impl Plugins {
             processes: Supervisor::new(instance, policy, changes.clone()),
             gate: Arc::default(),
             changes,
-            known: Mutex::default(),
+            configured: Mutex::default(),
         }
     }
 
@@ -117,10 +117,10 @@ impl Plugins {
         let entries = plugins.iter().flat_map(|settings| processes(settings, true));
         let others = own.values().flat_map(|settings| processes(settings, false));
         self.processes.load(entries.chain(others), policy);
-        let mut known = self.known.lock();
-        let mut next = Known { base: base.to_owned(), ..Known::default() };
+        let mut configured = self.configured.lock();
+        let mut next = Configured { base: base.to_owned(), ..Configured::default() };
         for settings in plugins {
-            let same = known.entries.iter().find(|(old, _)| *old == settings);
+            let same = configured.entries.iter().find(|(old, _)| *old == settings);
             let plugin = match same {
                 Some((_, plugin)) => Arc::clone(plugin),
                 None => Arc::new(self.plugin(&settings.name, &settings, true)),
@@ -128,8 +128,8 @@ impl Plugins {
             next.entries.push((settings, plugin));
         }
         for (path, settings) in own {
-            let plugin = match known.own.get(&path) {
-                Some(plugin) if known.base == base => Arc::clone(plugin),
+            let plugin = match configured.own.get(&path) {
+                Some(plugin) if configured.base == base => Arc::clone(plugin),
                 _ => Arc::new(self.plugin(&shown(&path), &settings, false)),
             };
             next.own.insert(path, plugin);
@@ -142,8 +142,8 @@ impl Plugins {
                 next.declared.push((capability, plugin));
             }
         }
-        let old = std::mem::replace(&mut *known, next);
-        drop(known);
+        let old = std::mem::replace(&mut *configured, next);
+        drop(configured);
         // Outside of the lock: a process may end with this.
         drop(old);
     }
@@ -157,8 +157,8 @@ impl Plugins {
     /// Asks every entry what it serves. Returns the problems of those without an answer, by name.
     pub async fn check(&self) -> Vec<Problem> {
         self.learn().await;
-        let known = self.known.lock();
-        let silent = known.entries.iter().filter(|(_, plugin)| plugin.info().is_none());
+        let configured = self.configured.lock();
+        let silent = configured.entries.iter().filter(|(_, plugin)| plugin.info().is_none());
         silent
             .filter_map(|(settings, plugin)| {
                 let reason = plugin.status().last_failure?;
@@ -177,16 +177,16 @@ impl Plugins {
     /// # Errors
     /// There is no such entry.
     pub(super) fn reach(&self, path: &str) -> Result<Arc<Plugin>, String> {
-        let mut known = self.known.lock();
-        if let Some(plugin) = find(&known, path) {
+        let mut configured = self.configured.lock();
+        if let Some(plugin) = find(&configured, path) {
             return Ok(plugin);
         }
         if let Some(name) = path.strip_prefix(ENTRY) {
             return Err(format!("no plugin is called {name}"));
         }
-        let settings = settings_of(path, &known.base);
+        let settings = settings_of(path, &configured.base);
         let plugin = Arc::new(self.plugin(&shown(path), &settings, false));
-        known.own.insert(path.to_owned(), Arc::clone(&plugin));
+        configured.own.insert(path.to_owned(), Arc::clone(&plugin));
         Ok(plugin)
     }
 }
@@ -216,13 +216,13 @@ fn shown(path: &str) -> String {
     name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-fn find(known: &Known, path: &str) -> Option<Arc<Plugin>> {
+fn find(configured: &Configured, path: &str) -> Option<Arc<Plugin>> {
     match path.strip_prefix(ENTRY) {
         Some(name) => {
-            let entry = known.entries.iter().find(|(settings, _)| settings.name == name);
+            let entry = configured.entries.iter().find(|(settings, _)| settings.name == name);
             entry.map(|(_, plugin)| Arc::clone(plugin))
         }
-        None => known.own.get(path).map(Arc::clone),
+        None => configured.own.get(path).map(Arc::clone),
     }
 }
 
@@ -300,9 +300,10 @@ fn of_declared(declared: &Registration, plugin: &Arc<Plugin>) -> Option<Registra
 #[async_trait]
 impl Source for Plugins {
     fn registrations(&self) -> Vec<Registration> {
-        let known = self.known.lock();
-        let entries = known.entries.iter().flat_map(|(settings, plugin)| of_entry(settings, plugin));
-        let declared = known.declared.iter();
+        let configured = self.configured.lock();
+        let entries =
+            configured.entries.iter().flat_map(|(settings, plugin)| of_entry(settings, plugin));
+        let declared = configured.declared.iter();
         let declared = declared.filter_map(|(declared, plugin)| of_declared(declared, plugin));
         entries.chain(declared).collect()
     }
@@ -316,13 +317,13 @@ impl Source for Plugins {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        let known = self.known.lock();
-        known.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
+        let configured = self.configured.lock();
+        configured.entries.iter().any(|(settings, _)| settings.names.may_serve(&settings.name, name))
     }
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
-        let known = self.known.lock();
-        let silent = known.entries.iter().filter(|(settings, plugin)| {
+        let configured = self.configured.lock();
+        let silent = configured.entries.iter().filter(|(settings, plugin)| {
             plugin.info().is_none()
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
@@ -334,7 +335,7 @@ impl Source for Plugins {
     }
 
     fn start_eager(&self, all: bool) {
-        for (settings, plugin) in &self.known.lock().entries {
+        for (settings, plugin) in &self.configured.lock().entries {
             if all || settings.eager {
                 plugin.request_start();
             }
@@ -343,7 +344,7 @@ impl Source for Plugins {
 
     async fn learn(&self) {
         let plugins: Vec<Arc<Plugin>> =
-            self.known.lock().entries.iter().map(|(_, plugin)| Arc::clone(plugin)).collect();
+            self.configured.lock().entries.iter().map(|(_, plugin)| Arc::clone(plugin)).collect();
         let changed = join_all(plugins.iter().map(|plugin| plugin.learn())).await;
         if changed.contains(&true) {
             self.changes.send_modify(|count| *count += 1);

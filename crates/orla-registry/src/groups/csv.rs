@@ -155,7 +155,7 @@ impl<'a> Records<'a> {
             written += wrote;
             ended += ends;
             match result {
-                // The end of the text is told by another call, with nothing.
+                // The end of the text is signalled by another call with no input.
                 ReadRecordResult::InputEmpty => {}
                 ReadRecordResult::OutputFull => self.output.resize(self.output.len() * 2, 0),
                 ReadRecordResult::OutputEndsFull => self.ends.resize(self.ends.len() * 2, 0),

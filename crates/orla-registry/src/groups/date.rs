@@ -1,4 +1,4 @@
-//! Dates and times: given ones only, as nothing here knows the current time.
+//! Dates and times from arguments only: nothing here knows the current time.
 
 mod moment;
 mod span;

@@ -1,4 +1,4 @@
-//! Operations on lists as sets: each value once, in the order in which it first comes.
+//! Operations on lists as sets: each value once, in the order of its first occurrence.
 
 use rtfs::{Set, Value};
 

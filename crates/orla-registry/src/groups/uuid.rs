@@ -1,4 +1,4 @@
-//! UUIDs (RFC 9562) from what is given: a name, or a seed where others would take random bytes.
+//! UUIDs (RFC 9562) from arguments: a name, or a seed in place of random bytes.
 
 use md5::Md5;
 use rtfs::Value;

@@ -9,7 +9,7 @@ use crate::limits::{Budget, deep, vector};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-/// Items of lists that a whole patch may move: a list is made anew for each change in it.
+/// Items of lists that a whole patch may move: each change copies the list.
 const MAX_MOVED: usize = 50_000_000;
 
 pub(super) fn get(args: &Arguments<'_>) -> Result<Value> {
@@ -87,7 +87,7 @@ impl Patching {
         self.problem(format_args!("there is nothing at {}", rtfs::text::excerpt(path, 200)))
     }
 
-    /// The value with a change at a place in it, and what was there before.
+    /// The value with a change at one place, and the previous value there.
     fn change(
         &mut self,
         value: Value,

@@ -41,7 +41,7 @@ pub(super) fn query(args: &Arguments<'_>) -> Result<Value> {
     vector(results.collect::<Result<_>>()?)
 }
 
-/// A value and, where paths are wanted, how it was come to.
+/// A value and, if paths are wanted, its path.
 #[derive(Clone)]
 struct Node<'a> {
     value: &'a Value,

@@ -68,7 +68,7 @@ struct IgnoredTag {
     column: usize,
 }
 
-/// A sequence or mapping whose end has not come yet.
+/// A sequence or mapping that has not ended.
 struct Open {
     anchor: usize,
     style: StructureStyle,
@@ -207,7 +207,7 @@ impl Reader {
         self.place(value, at)
     }
 
-    /// Puts a value where it belongs: the open sequence or mapping, or the document.
+    /// Puts a value in its place: the open sequence or mapping, or the document.
     fn place(&mut self, value: Value, at: &Marker) -> Result<()> {
         let Some(open) = self.open.last_mut() else {
             self.documents.push(value);
@@ -256,7 +256,7 @@ fn bring_in(value: Value, merged: &mut Vec<Map>, at: &Marker) -> Result<()> {
     Ok(())
 }
 
-/// What a mapping says itself wins; of what is merged, the first.
+/// A mapping's own members take precedence; of merged ones, the first.
 fn merge(mut map: Map, merged: Vec<Map>) -> Result<Map> {
     for other in merged {
         for (key, value) in other.iter() {
